@@ -1,1 +1,12 @@
+//! The meaning of the wire: the tree, the schema table, JSON, YAML and protobuf, selectors,
+//! quantities, errors, the four patches and managed fields. No I/O, no defaults of kinds.
 
+pub mod base64;
+pub mod json;
+pub mod quantity;
+pub mod schema;
+pub mod time;
+pub mod tree;
+pub mod typed;
+
+pub use tree::{Map, Str, Tree};
