@@ -2,9 +2,11 @@
 //! quantities, errors, the four patches and managed fields. No I/O, no defaults of kinds.
 
 pub mod base64;
+pub mod field;
 pub mod json;
 pub mod quantity;
 pub mod schema;
+pub mod status;
 pub mod time;
 pub mod tree;
 pub mod typed;

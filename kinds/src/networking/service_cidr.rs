@@ -1,0 +1,9 @@
+//! ServiceCIDR.
+
+use crate::kind::{Kind, Subresource, Verb, column};
+
+pub static KIND: Kind = Kind {
+    subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
+    columns: &[column("Name", "string", "name", 0), column("CIDRs", "string", "", 0), column("Age", "string", "", 0)],
+    ..Kind::cluster("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", "servicecidr")
+};
