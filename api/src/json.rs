@@ -81,6 +81,15 @@ pub fn decode_as(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict) -
     }
 }
 
+/// Decodes only what the dotted paths name, and skips the rest without building it.
+pub fn decode_only(bytes: &[u8], paths: &[&str]) -> Result<Tree, Error> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
+    let strict = &mut Strict::default();
+    let mut decoder = Decoder { bytes: text.as_bytes(), text, at: 0, path: Vec::new(), strict };
+    decoder.skip_space();
+    decoder.some_of(paths, 0)
+}
+
 /// One step on the way to the value being read, kept to name it in a report.
 enum Step {
     Key(Str),
@@ -192,6 +201,74 @@ impl Decoder<'_> {
         }
         self.path.pop();
         Ok(())
+    }
+
+    /// A map of which only the entries on the way to `paths` are built.
+    fn some_of(&mut self, paths: &[&str], depth: usize) -> Result<Tree, Error> {
+        if paths.iter().any(|path| path.is_empty()) || self.bytes.get(self.at) != Some(&b'{') {
+            return self.value(None, depth);
+        }
+        self.at += 1;
+        let mut entries = Vec::new();
+        loop {
+            self.skip_space();
+            match self.bytes.get(self.at) {
+                Some(b'"') => {}
+                Some(b',') => {
+                    self.at += 1;
+                    continue;
+                }
+                Some(b'}') => break,
+                _ => return Err(self.invalid("looking for beginning of object key string")),
+            }
+            let key = self.string()?;
+            self.skip_space();
+            self.at += 1;
+            self.skip_space();
+            let inner: Vec<&str> = paths.iter().filter_map(|path| below(path, &key)).collect();
+            if inner.is_empty() {
+                self.skip_value(0)?;
+            } else {
+                entries.push((key, self.some_of(&inner, depth + 1)?));
+            }
+        }
+        self.at += 1;
+        Ok(Tree::Map(Map::from_entries(entries, |_| {})))
+    }
+
+    fn skip_value(&mut self, mut depth: usize) -> Result<(), Error> {
+        loop {
+            match self.bytes.get(self.at) {
+                Some(b'"') => self.skip_string()?,
+                Some(b'{' | b'[') => {
+                    depth += 1;
+                    self.at += 1;
+                }
+                Some(b'}' | b']') => {
+                    depth -= 1;
+                    self.at += 1;
+                }
+                Some(_) => self.at += 1,
+                None => return Err(Error::UnexpectedEnd),
+            }
+            if depth == 0 && matches!(self.bytes.get(self.at), Some(b',' | b'}' | b']') | None) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn skip_string(&mut self) -> Result<(), Error> {
+        self.at += 1;
+        loop {
+            let Some(length) = memchr::memchr2(b'"', b'\\', &self.bytes[self.at..]) else {
+                return Err(Error::UnexpectedEnd);
+            };
+            self.at += length + 1;
+            if self.bytes[self.at - 1] == b'"' {
+                return Ok(());
+            }
+            self.at = (self.at + 1).min(self.bytes.len());
+        }
     }
 
     fn list(&mut self, ty: Option<Ty>, depth: usize) -> Result<Tree, Error> {
@@ -376,6 +453,12 @@ impl Decoder<'_> {
         }
         out
     }
+}
+
+/// What is left of a dotted path below a key, if the path leads there.
+fn below<'a>(path: &'a str, key: &str) -> Option<&'a str> {
+    let rest = path.strip_prefix(key)?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix('.') }
 }
 
 fn parse_number(text: &str, integer: bool) -> Result<Tree, Error> {
@@ -613,6 +696,14 @@ mod tests {
         assert_eq!(strict.problems, want);
         assert_eq!(tree.str("metadata.name"), "b");
         assert!(tree.at("spec.zzz").is_null());
+    }
+
+    #[test]
+    fn only_the_asked_paths_are_built() {
+        let text = r#"{"a":{"x":[1,{"y":"]}\\\""}],"b":{"c":1,"d":2}},"e":"f","g":null}"#;
+        let tree = decode_only(text.as_bytes(), &["a.b.c", "e"]).expect("valid JSON");
+        assert_eq!(String::from_utf8_lossy(&encode(&tree, None)), r#"{"a":{"b":{"c":1}},"e":"f"}"#);
+        assert!(decode_only(b"{\"a\":[1,2", &["b"]).is_err());
     }
 
     #[test]
