@@ -7,9 +7,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub mod clock;
+pub mod disk;
+pub mod embedded;
+mod entries;
 pub mod error;
+mod feed;
+mod history;
+pub mod memory;
 
+pub use entries::Entries;
 pub use error::Error;
+pub use history::HistoryLimits;
 
 /// Grows by at least one with every write; never goes back, never repeats. 0 is "before everything".
 pub type Revision = u64;
@@ -92,7 +101,7 @@ pub struct Committed {
     pub previous: Option<Arc<Entry>>,
 }
 
-/// Keys from `start` (inclusive) to `end` (exclusive), in byte order.
+/// Keys from `start` (inclusive) to `end` (exclusive; empty for no end), in byte order.
 #[derive(Debug, Clone, Default)]
 pub struct Range {
     pub start: String,
@@ -137,6 +146,10 @@ pub trait Store: Send + Sync + 'static {
     fn revision(&self) -> BoxFuture<'_, Result<Revision>>;
     /// Nothing older than this can be read or watched.
     fn compacted(&self) -> Revision;
+    /// Everything there is, and its revision, for a cache to start from. The sink gets every event
+    /// above that revision. Some may come before this resolves: those at or below the revision are in
+    /// the entries already, those above have to be kept and applied.
+    fn load(&self) -> BoxFuture<'_, Result<(Vec<Arc<Entry>>, Revision)>>;
     /// A consistent read: never older than any acknowledged write of anyone.
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Arc<Entry>>>>;
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>>;

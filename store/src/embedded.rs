@@ -1,0 +1,276 @@
+//! The engine of our own: every read comes from memory, every write goes to an append log, and all
+//! that waits at once is made durable with one sync.
+
+mod batch;
+mod compaction;
+mod expiries;
+mod files;
+mod format;
+mod load;
+mod log;
+mod plan;
+mod queue;
+mod scan;
+mod state;
+mod writer;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::clock::{Clock, SystemClock};
+use crate::disk::{Disk, RealDisk};
+use crate::entries::Entries;
+use crate::feed::Feed;
+use crate::history::HistoryLimits;
+use crate::{
+    BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write,
+};
+
+pub use format::Record;
+pub use load::{check_and_copy, history};
+
+/// Ends the process, with the reason. Tests put something else in its place.
+pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Clone)]
+pub struct Config {
+    pub dir: PathBuf,
+    /// A log file is ended at this size.
+    pub segment_bytes: u64,
+    /// Space is taken from the file system in such steps.
+    pub allocate_bytes: u64,
+    /// A log below this size is never compacted.
+    pub compact_bytes: u64,
+    pub history: HistoryLimits,
+    /// A relaxed write is on disk after this time.
+    pub relaxed_delay: Duration,
+    /// Revisions that relaxed writes may use before the disk has to know of more.
+    pub reserve: u64,
+    pub max_value_bytes: usize,
+    /// A watch without events reports its progress after this time.
+    pub progress_interval: Duration,
+    pub clock: Arc<dyn Clock>,
+    pub fatal: Fatal,
+}
+
+impl Config {
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            segment_bytes: 64 << 20,
+            allocate_bytes: 4 << 20,
+            compact_bytes: 16 << 20,
+            history: HistoryLimits::default(),
+            relaxed_delay: Duration::from_secs(1),
+            reserve: 10_000,
+            max_value_bytes: 8 << 20,
+            progress_interval: Duration::from_secs(5),
+            clock: Arc::new(SystemClock),
+            fatal: Arc::new(abort),
+        }
+    }
+}
+
+fn abort(reason: &str) {
+    tracing::error!("{reason}");
+    // The log may not reach anyone any more; standard error does.
+    eprintln!("{reason}");
+    std::process::abort();
+}
+
+/// Opens the store in `config.dir`, or makes one there. Blocks while it reads the log.
+pub fn open(config: Config, disk: Arc<dyn Disk>, sink: Arc<dyn Sink>) -> Result<Embedded> {
+    Embedded::open(config, disk, sink)
+}
+
+/// Opens the store in a directory of this machine.
+pub fn open_dir(dir: impl Into<PathBuf>, sink: Arc<dyn Sink>) -> Result<Embedded> {
+    Embedded::open(Config::new(dir), Arc::new(RealDisk), sink)
+}
+
+/// Makes a data directory from a snapshot; it must not hold a store. Returns the revision that the
+/// store will start with, which is far above every revision handed out after the snapshot.
+pub fn restore(snapshot: &Path, dir: &Path) -> Result<Revision> {
+    state::restore(snapshot, dir, &RealDisk)
+}
+
+/// An open store. Dropping it closes it.
+pub struct Embedded {
+    queue: Arc<queue::Queue>,
+    feed: Arc<Feed>,
+    written: Arc<AtomicU64>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Embedded {
+    fn open(config: Config, disk: Arc<dyn Disk>, sink: Arc<dyn Sink>) -> Result<Self> {
+        let dir = &config.dir;
+        disk.create_dir(dir)
+            .map_err(|error| files::failed("create", dir, error))?;
+        let lock = files::lock(&*disk, dir)?;
+        let listing = files::list(&*disk, dir)?;
+        let id = files::identity(&*disk, dir, &listing)?;
+        let loaded = load::load(&*disk, dir, id, &listing, config.history)?;
+        load::tidy(&*disk, dir, &listing, &loaded.end)?;
+        let log = log::Log::new(disk, dir.clone(), id, &loaded.end, &config);
+        Self::start(config, log, loaded, lock, sink)
+    }
+
+    fn start(
+        config: Config,
+        log: log::Log,
+        loaded: load::Loaded,
+        lock: Box<dyn Send + Sync>,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Self> {
+        let load::Loaded {
+            entries,
+            history,
+            revision,
+            ..
+        } = loaded;
+        let queue = Arc::new(queue::Queue::default());
+        let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
+        let written = log.written.clone();
+        let nudged = queue.clone();
+        config.clock.on_turn(Arc::new(move || nudged.nudge()));
+        let writer = writer::Writer {
+            queue: queue.clone(),
+            feed: feed.clone(),
+            sink,
+            log,
+            builder: format::Builder::new(),
+            expiries: expiries::Expiries::of(&entries),
+            live_bytes: entries.iter().map(|entry| format::record_size(entry)).sum(),
+            head: plan::Head { entries, revision },
+            waiting: VecDeque::new(),
+            flush_at: None,
+            refused: None,
+            broken: None,
+            compaction: None,
+            compact_above: config.compact_bytes,
+            lock,
+            config,
+        };
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer.run());
+        let thread = thread.map_err(|source| Error::Io {
+            what: "cannot start a thread".to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            queue,
+            feed,
+            written,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Everything that readers see now, with no copy.
+    pub fn state(&self) -> (Entries, Revision) {
+        self.feed.state()
+    }
+
+    fn open_or_closed<T>(&self, read: impl FnOnce(&Feed) -> Result<T>) -> Result<T> {
+        if self.feed.is_closed() {
+            Err(Error::Closed)
+        } else {
+            read(&self.feed)
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        // Closed already is as good.
+        let _ = self.queue.push(queue::Request::Close(None));
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        // The writer itself may drop the last reference, through its sink: it cannot wait for itself.
+        if let Some(thread) =
+            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn ready<T: Send + 'static>(value: T) -> BoxFuture<'static, T> {
+    Box::pin(std::future::ready(value))
+}
+
+impl Store for Embedded {
+    fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        ready(self.open_or_closed(|feed| Ok(feed.revision())))
+    }
+
+    fn compacted(&self) -> Revision {
+        self.feed.compacted()
+    }
+
+    fn load(&self) -> BoxFuture<'_, Result<(Vec<Arc<Entry>>, Revision)>> {
+        ready(self.open_or_closed(|feed| {
+            let (entries, revision) = feed.state();
+            Ok((entries.iter().cloned().collect(), revision))
+        }))
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Arc<Entry>>>> {
+        ready(self.open_or_closed(|feed| Ok(feed.get(key))))
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        ready(self.open_or_closed(|feed| feed.range(&range)))
+    }
+
+    fn commit(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Vec<Committed>>> {
+        let (reply, answer) = oneshot::channel();
+        let pushed = self.queue.push(queue::Request::Commit { writes, reply });
+        Box::pin(async move {
+            pushed?;
+            answer.await.map_err(|_| Error::Closed)?
+        })
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        self.feed.watch(prefix, after)
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        ready(self.open_or_closed(|feed| feed.compact(revision)))
+    }
+
+    fn snapshot<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Revision>> {
+        let state = self.open_or_closed(|feed| Ok(feed.state()));
+        let path = path.to_owned();
+        Box::pin(async move {
+            let (entries, revision) = state?;
+            let write =
+                tokio::task::spawn_blocking(move || state::snapshot(&path, &entries, revision));
+            write.await.map_err(|_| Error::Closed)?
+        })
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        let (reply, answer) = oneshot::channel();
+        let pushed = self.queue.push(queue::Request::Close(Some(reply)));
+        Box::pin(async move {
+            pushed?;
+            answer.await.map_err(|_| Error::Closed)?
+        })
+    }
+}

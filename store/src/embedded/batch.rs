@@ -1,0 +1,109 @@
+//! The writes that go to disk together: judged one after the other, answered together.
+
+use super::format::{Builder, Mark};
+use super::plan::{self, Head};
+use super::queue::Reply;
+use crate::{Committed, Durability, Error, Event, Op, Result, Write};
+use std::time::Duration;
+
+pub(crate) struct Batch {
+    /// The head with every write of the batch.
+    pub head: Head,
+    pub events: Vec<Event>,
+    /// Someone waits for the disk.
+    pub durable: bool,
+    /// Someone was promised that the disk follows soon.
+    pub relaxed: bool,
+    /// Where the builder stood before.
+    mark: Mark,
+    answers: Vec<(Reply<Vec<Committed>>, Result<Vec<Committed>>)>,
+}
+
+impl Batch {
+    pub fn new(head: &Head, builder: &Builder) -> Self {
+        let (head, mark) = (head.clone(), builder.mark());
+        Self {
+            head,
+            events: Vec::new(),
+            durable: false,
+            relaxed: false,
+            mark,
+            answers: Vec::new(),
+        }
+    }
+
+    pub fn add(
+        &mut self,
+        writes: Vec<Write>,
+        reply: Reply<Vec<Committed>>,
+        builder: &mut Builder,
+        now: Duration,
+        max_value_bytes: usize,
+    ) {
+        let checked = plan::check(&self.head, &writes, max_value_bytes);
+        let answer = checked.map(|()| {
+            writes
+                .into_iter()
+                .map(|write| self.write(write, builder, now))
+                .collect()
+        });
+        self.answers.push((reply, answer));
+    }
+
+    /// An expiry that is lost in a crash happens again: nobody has to wait for the disk, and the disk
+    /// need not even be woken for it.
+    pub fn expire(&mut self, key: String, builder: &mut Builder, now: Duration) {
+        if let Some(event) = plan::apply(&mut self.head, key, Op::Delete, None, now) {
+            builder.push_delete(event.revision, &event.key, &[]);
+            self.events.push(event);
+        }
+    }
+
+    fn write(&mut self, write: Write, builder: &mut Builder, now: Duration) -> Committed {
+        let event = plan::apply(&mut self.head, write.key, write.op, write.ttl, now);
+        let committed = plan::committed(&self.head, event.as_ref());
+        let Some(event) = event else { return committed };
+        match &event.entry {
+            Some(entry) => builder.push_put(entry, &write.cause),
+            None => builder.push_delete(event.revision, &event.key, &write.cause),
+        }
+        match write.durability {
+            Durability::Durable => self.durable = true,
+            Durability::Relaxed => self.relaxed = true,
+        }
+        self.events.push(event);
+        committed
+    }
+
+    pub fn answer(self) {
+        // A caller that has gone away does not want the answer.
+        self.answers
+            .into_iter()
+            .for_each(|(reply, answer)| drop(reply.send(answer)));
+    }
+
+    /// Takes every write back. Whoever was refused is told the failure as well: the entry that stood
+    /// in the way may have been one of this batch.
+    pub fn fail(self, error: &Error, builder: &mut Builder) {
+        builder.rewind(self.mark);
+        for (reply, _) in self.answers {
+            let _ = reply.send(Err(again(error)));
+        }
+    }
+}
+
+/// The same error for one more caller.
+pub(crate) fn again(error: &Error) -> Error {
+    let copy = |source: &std::io::Error| match source.raw_os_error() {
+        Some(code) => std::io::Error::from_raw_os_error(code),
+        None => std::io::Error::new(source.kind(), source.to_string()),
+    };
+    match error {
+        Error::Full(source) => Error::Full(copy(source)),
+        Error::Io { what, source } => Error::Io {
+            what: what.clone(),
+            source: copy(source),
+        },
+        other => Error::Unavailable(other.to_string()),
+    }
+}

@@ -1,0 +1,130 @@
+//! Taking garbage out of the log: a state file is written beside the running writer and takes the
+//! place of the logs before it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use super::files;
+use super::format::{FileHeader, FileKind};
+use super::log::{Log, Position};
+use super::queue::{Queue, Request};
+use super::state;
+use crate::disk::Disk;
+use crate::entries::Entries;
+use crate::{Result, Revision};
+
+pub(crate) struct Outcome {
+    /// The bytes of the state file.
+    pub result: Result<u64>,
+    /// The bytes that it stands for.
+    pub replaced: u64,
+}
+
+/// A compaction that is being made. Dropping it cancels it and waits for its end.
+pub(crate) struct Running {
+    cancel: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.cancel.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported already, and harms only the file it was writing.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Job {
+    disk: Arc<dyn Disk>,
+    dir: std::path::PathBuf,
+    header: FileHeader,
+    entries: Entries,
+    written: Arc<std::sync::atomic::AtomicU64>,
+    cancel: Arc<AtomicBool>,
+}
+
+/// Starts one. The log must have been written up to its head, which `entries` is.
+pub(crate) fn start(
+    log: &mut Log,
+    entries: Entries,
+    compacted: Revision,
+    queue: Arc<Queue>,
+) -> Result<Running> {
+    let replaced = log.bytes();
+    let Position {
+        sequence,
+        chain,
+        revision,
+        reserved,
+    } = log.rotate()?;
+    let header = FileHeader {
+        kind: FileKind::State,
+        id: log.id,
+        sequence,
+        revision,
+        reserved,
+        compacted,
+        chain,
+    };
+    let cancel = Arc::new(AtomicBool::new(false));
+    let job = Job {
+        disk: log.disk.clone(),
+        dir: log.dir.clone(),
+        header,
+        entries,
+        written: log.written.clone(),
+        cancel: cancel.clone(),
+    };
+    let run = move || {
+        let outcome = Outcome {
+            result: job.run(),
+            replaced,
+        };
+        // A closed queue means that nobody wants to know.
+        let _ = queue.push(Request::Compacted(outcome));
+    };
+    let thread = std::thread::Builder::new()
+        .name("store-compact".to_owned())
+        .spawn(run);
+    let thread = thread.map_err(|error| files::failed("start a thread for", &log.dir, error))?;
+    Ok(Running {
+        cancel,
+        thread: Some(thread),
+    })
+}
+
+impl Job {
+    fn run(&self) -> Result<u64> {
+        let path = files::state_path(&self.dir, self.header.sequence);
+        let entries = self
+            .entries
+            .iter()
+            .map(|entry| match self.cancel.load(Ordering::Relaxed) {
+                true => Err(io::ErrorKind::Interrupted.into()),
+                false => Ok(entry.clone()),
+            });
+        let size = state::write(&*self.disk, &path, self.header, entries, &self.written)
+            .map_err(|error| files::failed("write", &path, error))?;
+        self.remove_replaced()?;
+        Ok(size)
+    }
+
+    /// Only now, that the state file has its name for good, may the files go that it stands for.
+    fn remove_replaced(&self) -> Result<()> {
+        let sequence = self.header.sequence;
+        let listing = files::list(&*self.disk, &self.dir)?;
+        let states = listing.states.iter().filter(|&&state| state < sequence);
+        let logs = listing.logs.iter().filter(|&&log| log <= sequence);
+        let paths = states.map(|&state| files::state_path(&self.dir, state));
+        for path in paths.chain(logs.map(|&log| files::log_path(&self.dir, log))) {
+            self.disk
+                .remove(&path)
+                .map_err(|error| files::failed("remove", &path, error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! What callers hand to the writer. The writer takes all that waits at once: that is the group
+//! commit.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::compaction::Outcome;
+use crate::{Committed, Error, Result, Write};
+
+/// Each waiting request is a caller that waits, so this is reached only by a flood.
+const MAX_WAITING: usize = 100_000;
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
+
+pub(crate) enum Request {
+    Commit {
+        writes: Vec<Write>,
+        reply: Reply<Vec<Committed>>,
+    },
+    Compacted(Outcome),
+    Close(Option<Reply<()>>),
+}
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    requests: VecDeque<Request>,
+    /// Nothing is taken any more.
+    closed: bool,
+    /// Someone wants the writer to look at the clock.
+    nudged: bool,
+}
+
+impl Queue {
+    pub fn push(&self, request: Request) -> Result<()> {
+        let mut waiting = self.hold();
+        if waiting.closed {
+            return Err(Error::Closed);
+        }
+        if waiting.requests.len() >= MAX_WAITING {
+            return Err(Error::Unavailable("too many writes are waiting".to_owned()));
+        }
+        waiting.closed = matches!(request, Request::Close(_));
+        waiting.requests.push_back(request);
+        drop(waiting);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    pub fn nudge(&self) {
+        self.hold().nudged = true;
+        self.wake.notify_one();
+    }
+
+    /// Moves everything that waits into `into`. Sleeps until there is something, somebody nudges or
+    /// the time is over; without a time for as long as it takes.
+    pub fn take(&self, into: &mut VecDeque<Request>, sleep: Option<Duration>) {
+        let idle = |waiting: &mut Waiting| waiting.requests.is_empty() && !waiting.nudged;
+        let waiting = self.hold();
+        let mut waiting = match sleep {
+            None => self
+                .wake
+                .wait_while(waiting, idle)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(time) => {
+                self.wake
+                    .wait_timeout_while(waiting, time, idle)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
+        };
+        waiting.nudged = false;
+        into.append(&mut waiting.requests);
+    }
+
+    /// The writer is gone: whoever waits is told by the dropped reply.
+    pub fn abandon(&self) {
+        let requests = {
+            let mut waiting = self.hold();
+            waiting.closed = true;
+            std::mem::take(&mut waiting.requests)
+        };
+        drop(requests);
+    }
+
+    fn hold(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

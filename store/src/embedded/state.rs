@@ -1,0 +1,192 @@
+//! State files: the entries of one revision, written at one go. Compaction writes one in place of
+//! old logs, a snapshot is one, and a restore starts from one.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::files;
+use super::format::{BatchKind, Builder, FileHeader, FileKind, Record, SECTOR, Seal};
+use super::scan;
+use crate::disk::{Disk, DiskFile, RealDisk};
+use crate::entries::Entries;
+use crate::{Entry, Result, Revision};
+
+const BATCH_BYTES: usize = 1 << 20;
+/// Synced in steps, so that the writer's own small syncs do not wait behind all of it.
+const SYNC_BYTES: u64 = 8 << 20;
+/// How far a restored store starts above its snapshot. Revisions that were handed out after the
+/// snapshot was made must not be handed out again for other writes.
+const RESTORE_GAP: Revision = 1_000_000_000;
+
+/// Writes the entries under a temporary name, then gives the file its own. Returns its size.
+pub(crate) fn write(
+    disk: &dyn Disk,
+    path: &Path,
+    header: FileHeader,
+    entries: impl Iterator<Item = io::Result<Arc<Entry>>>,
+    written: &AtomicU64,
+) -> io::Result<u64> {
+    let temporary = files::temporary(path);
+    let result = write_file(&*disk.create(&temporary)?, header, entries, written);
+    let size = match result {
+        Ok(size) => size,
+        Err(error) => {
+            // The space is needed by others; what cannot be removed now is removed at the next start.
+            let _ = disk.remove(&temporary);
+            return Err(error);
+        }
+    };
+    disk.rename(&temporary, path)?;
+    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+    Ok(size)
+}
+
+fn write_file(
+    file: &dyn DiskFile,
+    header: FileHeader,
+    entries: impl Iterator<Item = io::Result<Arc<Entry>>>,
+    written: &AtomicU64,
+) -> io::Result<u64> {
+    file.write_at(&header.encode(), 0)?;
+    let mut out = Output {
+        file,
+        header,
+        offset: SECTOR as u64,
+        synced: 0,
+        chain: header.chain,
+    };
+    let mut builder = Builder::new();
+    let mut count = 0u64;
+    for entry in entries {
+        builder.push_put(&*entry?, &[]);
+        count += 1;
+        if builder.len() >= BATCH_BYTES {
+            out.write(&mut builder, BatchKind::Entries, None)?;
+        }
+    }
+    out.write(&mut builder, BatchKind::Entries, None)?;
+    out.write(&mut builder, BatchKind::End, Some(count as u32))?;
+    file.sync_data()?;
+    written.fetch_add(out.offset, Ordering::Relaxed);
+    Ok(out.offset)
+}
+
+struct Output<'a> {
+    file: &'a dyn DiskFile,
+    header: FileHeader,
+    offset: u64,
+    synced: u64,
+    chain: u32,
+}
+
+impl Output<'_> {
+    fn write(
+        &mut self,
+        builder: &mut Builder,
+        kind: BatchKind,
+        count: Option<u32>,
+    ) -> io::Result<()> {
+        let FileHeader {
+            id,
+            revision,
+            reserved,
+            ..
+        } = self.header;
+        let seal = Seal {
+            kind,
+            id,
+            chain: self.chain,
+            first: revision,
+            last: revision,
+            reserved,
+        };
+        let count = count.unwrap_or(builder.count());
+        let (bytes, crc) = builder.seal_counted(seal, count);
+        self.file.write_at(bytes, self.offset)?;
+        self.offset += bytes.len() as u64;
+        self.chain = crc;
+        builder.clear();
+        if self.offset - self.synced >= SYNC_BYTES {
+            self.file.sync_data()?;
+            self.synced = self.offset;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a data directory from a snapshot. The directory must not hold a store. Returns the revision
+/// that the store starts with.
+pub fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Revision> {
+    let mut entries = Entries::default();
+    let mut insert =
+        |_, record: Record<'_>| drop(entries.insert(Arc::new(super::load::entry(&record))));
+    let end = scan::scan_state(disk, snapshot, None, &mut insert)?;
+    disk.create_dir(dir)
+        .map_err(|error| files::failed("create", dir, error))?;
+    let _lock = files::lock(disk, dir)?;
+    let listing = files::list(disk, dir)?;
+    if listing.has_version || !listing.logs.is_empty() || !listing.states.is_empty() {
+        return Err(files::failed(
+            "restore into",
+            dir,
+            io::ErrorKind::AlreadyExists.into(),
+        ));
+    }
+    let revision = end.revision.max(end.reserved) + RESTORE_GAP;
+    write_restored(disk, dir, &entries, revision)?;
+    Ok(revision)
+}
+
+/// The version comes last: a restore that was interrupted leaves nothing that would open.
+fn write_restored(
+    disk: &dyn Disk,
+    dir: &Path,
+    entries: &Entries,
+    revision: Revision,
+) -> Result<()> {
+    let id = files::new_identity();
+    let header = FileHeader {
+        kind: FileKind::State,
+        id,
+        sequence: 1,
+        revision,
+        reserved: revision,
+        compacted: revision,
+        chain: 0,
+    };
+    let path = files::state_path(dir, 1);
+    write(
+        disk,
+        &path,
+        header,
+        entries.iter().cloned().map(Ok),
+        &AtomicU64::new(0),
+    )
+    .map_err(|error| files::failed("write", &path, error))?;
+    files::write_version(disk, dir, id)
+}
+
+/// Writes a snapshot. Its path is the caller's and not the store's: it goes to the machine's own
+/// disk, also from a store in memory.
+pub(crate) fn snapshot(path: &Path, entries: &Entries, revision: Revision) -> Result<Revision> {
+    let header = FileHeader {
+        kind: FileKind::State,
+        id: files::new_identity(),
+        sequence: 0,
+        revision,
+        reserved: revision,
+        compacted: revision,
+        chain: 0,
+    };
+    write(
+        &RealDisk,
+        path,
+        header,
+        entries.iter().cloned().map(Ok),
+        &AtomicU64::new(0),
+    )
+    .map_err(|error| files::failed("write", path, error))?;
+    Ok(revision)
+}

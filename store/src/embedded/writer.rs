@@ -1,0 +1,314 @@
+//! The one writer. It takes what waits, judges it, makes it durable in one batch, shows it, answers,
+//! and sleeps until there is more: with nothing to do it neither wakes nor writes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Config;
+use super::batch::{Batch, again};
+use super::compaction::{self, Outcome, Running};
+use super::expiries::Expiries;
+use super::format::{Builder, record_size};
+use super::log::{Failure, Log};
+use super::plan::Head;
+use super::queue::{Queue, Reply, Request};
+use crate::feed::Feed;
+use crate::{Error, Event, Result, Sink};
+
+/// A batch is closed at this size; what waits goes into the next.
+const BATCH_BYTES: usize = 16 << 20;
+/// Relaxed writes that are not on disk yet.
+const RELAXED_BYTES: usize = 4 << 20;
+const EXPIRIES_PER_BATCH: usize = 1000;
+/// Nobody waits for what is tried again then.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub(crate) struct Writer {
+    pub config: Config,
+    pub queue: Arc<Queue>,
+    pub feed: Arc<Feed>,
+    pub sink: Arc<dyn Sink>,
+    pub log: Log,
+    pub head: Head,
+    /// Records that are not on disk. Between two steps they are all relaxed, and have been shown.
+    pub builder: Builder,
+    pub expiries: Expiries,
+    /// Bytes of the records that a state file would have now.
+    pub live_bytes: u64,
+    pub waiting: VecDeque<Request>,
+    /// When relaxed writes have to be on disk.
+    pub flush_at: Option<Instant>,
+    /// The last batch was refused, so that nothing is shown before the disk has it, until when the
+    /// writer does not try by itself.
+    pub refused: Option<Instant>,
+    /// A sync has failed: nothing is written any more.
+    pub broken: Option<Error>,
+    pub compaction: Option<Running>,
+    /// A log below this size is not compacted; grows after an attempt that failed.
+    pub compact_above: u64,
+    /// Held until the last byte is written.
+    pub lock: Box<dyn Send + Sync>,
+}
+
+impl Writer {
+    pub fn run(mut self) {
+        let _guard = Guard {
+            queue: self.queue.clone(),
+            feed: self.feed.clone(),
+            fatal: self.config.fatal.clone(),
+        };
+        loop {
+            let sleep = self.sleep();
+            self.queue.take(&mut self.waiting, sleep);
+            if let Some(reply) = self.step() {
+                return self.close(reply);
+            }
+        }
+    }
+
+    /// Until when there is nothing to do; `None` if only a request can change that.
+    fn sleep(&self) -> Option<Duration> {
+        if !self.waiting.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = Instant::now();
+        let retry = self
+            .refused
+            .map(|until| until.saturating_duration_since(now));
+        let flush = self.flush_at.map(|at| at.saturating_duration_since(now));
+        let expiry = self
+            .expiries
+            .nearest()
+            .and_then(|at| self.config.clock.sleep_until(at));
+        let nearest = [flush, expiry].into_iter().flatten().min()?;
+        Some(nearest.max(retry.unwrap_or_default()))
+    }
+
+    /// One batch. Gives back the closing request, if that was in the queue.
+    fn step(&mut self) -> Option<Option<Reply<()>>> {
+        let mut batch = Batch::new(&self.head, &self.builder);
+        let mut close = None;
+        while close.is_none() && self.builder.len() < BATCH_BYTES {
+            match self.waiting.pop_front() {
+                Some(Request::Commit { writes, reply }) => self.judge(&mut batch, writes, reply),
+                Some(Request::Compacted(outcome)) => self.end_compaction(outcome),
+                Some(Request::Close(reply)) => close = Some(reply),
+                None => break,
+            }
+        }
+        self.expire(&mut batch);
+        self.settle(batch);
+        if close.is_none() {
+            self.compact();
+        }
+        close
+    }
+
+    fn judge(
+        &mut self,
+        batch: &mut Batch,
+        writes: Vec<crate::Write>,
+        reply: Reply<Vec<crate::Committed>>,
+    ) {
+        if let Some(error) = &self.broken {
+            let _ = reply.send(Err(again(error)));
+            return;
+        }
+        let now = self.config.clock.now();
+        batch.add(
+            writes,
+            reply,
+            &mut self.builder,
+            now,
+            self.config.max_value_bytes,
+        );
+    }
+
+    fn expire(&mut self, batch: &mut Batch) {
+        let waits = self.refused.is_some_and(|until| Instant::now() < until);
+        if waits || self.broken.is_some() || self.expiries.nearest().is_none() {
+            return;
+        }
+        let now = self.config.clock.now();
+        for key in self.expiries.due(now, EXPIRIES_PER_BATCH) {
+            // The head may have changed within this batch: then the expiry is not of this entry.
+            let expires = batch
+                .head
+                .entries
+                .get(&key)
+                .is_some_and(|entry| entry.expires <= now.as_secs());
+            if expires
+                && batch
+                    .head
+                    .entries
+                    .get(&key)
+                    .is_some_and(|entry| entry.expires != 0)
+            {
+                batch.expire(key, &mut self.builder, now);
+            }
+        }
+    }
+
+    /// Durable first, then visible, then answered, then awake: whoever holds an answer reads it
+    /// everywhere.
+    fn settle(&mut self, batch: Batch) {
+        if self.needs_disk(&batch)
+            && let Err(error) = self.write(&batch)
+        {
+            return batch.fail(&error, &mut self.builder);
+        }
+        if batch.relaxed && !self.builder.is_empty() {
+            self.flush_at
+                .get_or_insert_with(|| Instant::now() + self.config.relaxed_delay);
+        }
+        if batch.events.is_empty() {
+            return batch.answer();
+        }
+        self.head = batch.head.clone();
+        batch.events.iter().for_each(|event| self.follow(event));
+        self.feed
+            .publish(self.head.entries.clone(), self.head.revision, &batch.events);
+        self.sink.publish(&batch.events);
+        batch.answer();
+        self.feed.wake();
+    }
+
+    fn needs_disk(&self, batch: &Batch) -> bool {
+        if self.builder.is_empty() || self.broken.is_some() {
+            return false;
+        }
+        let shows_unreserved = batch.head.revision > self.log.reserved();
+        let flush = self.flush_at.is_some_and(|at| at <= Instant::now());
+        let full = self.builder.len() > RELAXED_BYTES;
+        batch.durable || shows_unreserved || flush || full || self.refused.is_some()
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<()> {
+        let last = batch.head.revision;
+        // Only what is shown before it is on disk needs a reserve.
+        let reserve = if batch.durable {
+            0
+        } else {
+            self.config.reserve
+        };
+        match self.log.commit(&mut self.builder, last, last + reserve) {
+            Ok(()) => {
+                self.builder.clear();
+                (self.flush_at, self.refused) = (None, None);
+                Ok(())
+            }
+            Err(Failure::Refused(error)) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the store refuses a batch"
+                );
+                self.refused = Some(Instant::now() + RETRY);
+                Err(error)
+            }
+            Err(Failure::Fatal(error)) => Err(self.end(error)),
+        }
+    }
+
+    /// What is on the disk is not known any more: only a start can read it.
+    fn end(&mut self, error: Error) -> Error {
+        (self.config.fatal)(&format!("the store cannot go on: {}", with_source(&error)));
+        self.flush_at = None;
+        self.broken = Some(again(&error));
+        error
+    }
+
+    fn follow(&mut self, event: &Event) {
+        self.expiries.follow(event);
+        self.live_bytes += event.entry.as_ref().map_or(0, |entry| record_size(entry));
+        self.live_bytes -= event
+            .previous
+            .as_ref()
+            .map_or(0, |entry| record_size(entry));
+    }
+
+    /// Starts a compaction once there is more garbage than data.
+    fn compact(&mut self) {
+        let bytes = self.log.bytes();
+        let quiet = self.compaction.is_none() && self.builder.is_empty() && self.broken.is_none();
+        if !quiet || bytes < self.compact_above || bytes < 2 * self.live_bytes {
+            return;
+        }
+        let (entries, compacted) = (self.head.entries.clone(), self.feed.compacted());
+        match compaction::start(&mut self.log, entries, compacted, self.queue.clone()) {
+            Ok(running) => self.compaction = Some(running),
+            Err(error) => self.delay_compaction(&error),
+        }
+    }
+
+    fn end_compaction(&mut self, outcome: Outcome) {
+        self.compaction = None;
+        match outcome.result {
+            Ok(bytes) => {
+                self.log.compacted(outcome.replaced, bytes);
+                self.compact_above = self.config.compact_bytes;
+            }
+            Err(error) => self.delay_compaction(&error),
+        }
+    }
+
+    /// The old files are whole and stay; the next attempt waits until there is more to gain.
+    fn delay_compaction(&mut self, error: &Error) {
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            "the log is not compacted"
+        );
+        self.compact_above = self.log.bytes() + self.config.compact_bytes;
+    }
+
+    fn close(mut self, reply: Option<Reply<()>>) {
+        self.compaction = None;
+        let result = self.flush_and_end();
+        self.feed.close();
+        self.queue.abandon();
+        // Whoever is answered may open the directory again.
+        drop(self.lock);
+        if let Some(reply) = reply {
+            let _ = reply.send(result);
+        }
+    }
+
+    fn flush_and_end(&mut self) -> Result<()> {
+        if let Some(error) = &self.broken {
+            return Err(again(error));
+        }
+        if !self.builder.is_empty() {
+            let batch = Batch::new(&self.head, &self.builder);
+            self.write(&batch)?;
+        }
+        match self.log.close(self.feed.compacted(), self.head.revision) {
+            Ok(()) => Ok(()),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Fatal(error)) => Err(self.end(error)),
+        }
+    }
+}
+
+fn with_source(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// A writer that panics leaves a head nobody knows: the process ends, as after a failed sync.
+struct Guard {
+    queue: Arc<Queue>,
+    feed: Arc<Feed>,
+    fatal: super::Fatal,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.fatal)("the store's writer has panicked");
+            self.queue.abandon();
+            self.feed.close();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The current entry of every key: a persistent ordered set, so that a copy costs nothing and a
+//! reader keeps one revision without a lock.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::Entry;
+
+/// Cheap to clone: copies share everything until one of them is changed.
+#[derive(Clone, Default)]
+pub struct Entries(imbl::OrdSet<ByKey>);
+
+impl Entries {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
+        self.0.get(key).map(|found| &found.0)
+    }
+
+    /// Puts the entry in the place of the one with its key, which is given back.
+    pub fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        self.0.insert(ByKey(entry)).map(|old| old.0)
+    }
+
+    pub fn remove(&mut self, key: &str) -> Option<Arc<Entry>> {
+        self.0.remove(key).map(|old| old.0)
+    }
+
+    /// All entries, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.0.iter().map(|found| &found.0)
+    }
+
+    /// Entries from `start` (inclusive) to `end` (exclusive; empty for no end).
+    pub fn range(&self, start: &str, end: &str) -> impl Iterator<Item = &Arc<Entry>> {
+        let upper = match end {
+            "" => Bound::Unbounded,
+            // A backwards range would panic in the tree: it is empty instead.
+            end => Bound::Excluded(end.max(start)),
+        };
+        let lower = Bound::Included(start);
+        let empty = !end.is_empty() && end <= start;
+        let found = (!empty).then(|| self.0.range::<_, str>((lower, upper)));
+        found.into_iter().flatten().map(|found| &found.0)
+    }
+}
+
+/// Whether a key lies in `[start, end)`; an empty end is no end.
+pub(crate) fn contains(start: &str, end: &str, key: &str) -> bool {
+    start <= key && (end.is_empty() || key < end)
+}
+
+/// An entry that is ordered by its key, which is thus kept once. Copying a node of the tree is then
+/// counting references, with no allocation.
+#[derive(Clone)]
+struct ByKey(Arc<Entry>);
+
+impl Borrow<str> for ByKey {
+    fn borrow(&self) -> &str {
+        &self.0.key
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByKey {}
+
+impl PartialOrd for ByKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.key.cmp(&other.0.key)
+    }
+}

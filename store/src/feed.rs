@@ -1,0 +1,318 @@
+//! What readers see: the entries of one revision, the newest events behind it, and the watchers that
+//! wait for more. Both engines publish here, and only what is safe to show.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::entries::Entries;
+use crate::history::{History, HistoryLimits};
+use crate::{BoxFuture, Entry, Error, Event, Notice, Page, Range, Result, Revision, Watch};
+
+/// At most so many events are given to a watcher at once.
+const EVENTS_PER_NOTICE: usize = 1000;
+
+pub(crate) struct Feed {
+    view: Mutex<View>,
+    /// The newest published revision; closed when the engine stops.
+    newest: watch::Sender<Revision>,
+    progress_interval: Duration,
+}
+
+struct View {
+    entries: Entries,
+    revision: Revision,
+    history: History,
+    /// Up to here history was forgotten by request, and not because a watcher is slow.
+    compacted: Revision,
+    closed: bool,
+}
+
+impl Feed {
+    pub fn new(
+        entries: Entries,
+        revision: Revision,
+        history: History,
+        progress_interval: Duration,
+    ) -> Arc<Self> {
+        let compacted = history.floor();
+        let view = View {
+            entries,
+            revision,
+            history,
+            compacted,
+            closed: false,
+        };
+        let newest = watch::Sender::new(revision);
+        Arc::new(Self {
+            view: Mutex::new(view),
+            newest,
+            progress_interval,
+        })
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.hold().revision
+    }
+
+    pub fn compacted(&self) -> Revision {
+        self.hold().history.floor()
+    }
+
+    pub fn get(&self, key: &str) -> Option<Arc<Entry>> {
+        self.hold().entries.get(key).cloned()
+    }
+
+    pub fn state(&self) -> (Entries, Revision) {
+        let view = self.hold();
+        (view.entries.clone(), view.revision)
+    }
+
+    /// Shows a new state with the events that led to it. Watchers are woken by `wake`, after the
+    /// writers have been answered.
+    pub fn publish(&self, entries: Entries, revision: Revision, events: &[Event]) {
+        // What only the old state held is freed after the lock is given back.
+        let _old = {
+            let mut view = self.hold();
+            events
+                .iter()
+                .for_each(|event| view.history.push(event.clone()));
+            view.revision = view.revision.max(revision);
+            std::mem::replace(&mut view.entries, entries)
+        };
+    }
+
+    pub fn wake(&self) {
+        let revision = self.revision();
+        self.newest.send_replace(revision);
+    }
+
+    /// Starts history anew behind a gap that no event describes.
+    pub fn restart_history(&self, limits: HistoryLimits, floor: Revision) {
+        self.hold().history = History::new(limits, floor);
+    }
+
+    pub fn compact(&self, revision: Revision) -> Result<()> {
+        let mut view = self.hold();
+        if revision > view.revision {
+            return Err(Error::Future {
+                asked: revision,
+                newest: view.revision,
+            });
+        }
+        view.history.compact(revision);
+        view.compacted = view.compacted.max(revision);
+        Ok(())
+    }
+
+    pub fn close(&self) {
+        self.hold().closed = true;
+        self.wake();
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.hold().closed
+    }
+
+    /// Waits until this revision is published.
+    pub async fn reached(&self, revision: Revision) -> Result<()> {
+        let mut newest = self.newest.subscribe();
+        loop {
+            {
+                let view = self.hold();
+                if view.revision >= revision {
+                    return Ok(());
+                }
+                if view.closed {
+                    return Err(Error::Closed);
+                }
+            }
+            newest.changed().await.map_err(|_| Error::Closed)?;
+        }
+    }
+
+    pub fn range(&self, range: &Range) -> Result<Page> {
+        let view = self.hold();
+        let asked = range.revision;
+        if asked > view.revision {
+            return Err(Error::Future {
+                asked,
+                newest: view.revision,
+            });
+        }
+        if asked == 0 || asked == view.revision {
+            let (entries, revision) = (view.entries.clone(), view.revision);
+            drop(view);
+            return Ok(page(
+                entries.range(&range.start, &range.end).cloned(),
+                range.limit,
+                revision,
+            ));
+        }
+        if asked < view.history.floor() {
+            return Err(Error::Compacted {
+                asked,
+                oldest: view.history.floor(),
+            });
+        }
+        let undo = view.history.undo(asked, &range.start, &range.end);
+        let entries = view.entries.clone();
+        drop(view);
+        let unchanged = entries
+            .range(&range.start, &range.end)
+            .filter(|entry| !undo.contains_key(&entry.key));
+        let then = merge(unchanged.cloned(), undo.values().flatten().cloned());
+        Ok(page(then.into_iter(), range.limit, asked))
+    }
+
+    pub fn watch(self: &Arc<Self>, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        let view = self.hold();
+        if view.closed {
+            return Err(Error::Closed);
+        }
+        if after < view.history.floor() {
+            return Err(Error::Compacted {
+                asked: after,
+                oldest: view.history.floor(),
+            });
+        }
+        if after > view.revision {
+            return Err(Error::Future {
+                asked: after,
+                newest: view.revision,
+            });
+        }
+        Ok(Box::new(FeedWatch {
+            feed: self.clone(),
+            newest: self.newest.subscribe(),
+            prefix: prefix.to_owned(),
+            cursor: after,
+            reported: None,
+            due: None,
+        }))
+    }
+
+    /// A panic while the view is held cannot leave it half-changed in a way that matters: the
+    /// publisher that panics ends the process.
+    fn hold(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Two runs in the order of their keys as one; no key is in both.
+fn merge(
+    left: impl Iterator<Item = Arc<Entry>>,
+    right: impl Iterator<Item = Arc<Entry>>,
+) -> Vec<Arc<Entry>> {
+    let mut all: Vec<_> = left.chain(right).collect();
+    all.sort_by(|a, b| a.key.cmp(&b.key));
+    all
+}
+
+fn page(mut entries: impl Iterator<Item = Arc<Entry>>, limit: usize, revision: Revision) -> Page {
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    let taken = entries.by_ref().take(limit).collect();
+    Page {
+        entries: taken,
+        revision,
+        remaining: entries.count() as u64,
+    }
+}
+
+/// A cursor into the shared history: a watcher that sleeps costs nothing.
+struct FeedWatch {
+    feed: Arc<Feed>,
+    newest: watch::Receiver<Revision>,
+    prefix: String,
+    /// Every event up to here has been given to the watcher, or is none of its.
+    cursor: Revision,
+    /// The newest revision that the watcher has been told of; none at the start, so that it learns
+    /// at once when it has caught up.
+    reported: Option<Revision>,
+    /// When a revision without an event for this watcher is to be reported.
+    due: Option<Instant>,
+}
+
+impl Watch for FeedWatch {
+    fn next(&mut self) -> BoxFuture<'_, Result<Notice>> {
+        Box::pin(async move {
+            loop {
+                self.newest.mark_unchanged();
+                let events = self.collect()?;
+                if !events.is_empty() {
+                    self.reported = Some(last_revision(&events));
+                    self.due = None;
+                    return Ok(Notice::Events(events));
+                }
+                if let Some(progress) = self.wait().await? {
+                    return Ok(progress);
+                }
+            }
+        })
+    }
+}
+
+impl FeedWatch {
+    fn collect(&mut self) -> Result<Vec<Event>> {
+        let view = self.feed.hold();
+        let (asked, oldest) = (self.cursor, view.history.floor());
+        if asked < view.compacted {
+            return Err(Error::Compacted { asked, oldest });
+        }
+        if asked < oldest {
+            return Err(Error::Lagging);
+        }
+        let mut events = Vec::new();
+        let mut cursor = view.revision;
+        for event in view
+            .history
+            .after(asked)
+            .filter(|event| event.key.starts_with(&self.prefix))
+        {
+            // The events of one revision stay together: the cursor cannot stand between them.
+            if events.len() >= EVENTS_PER_NOTICE && event.revision > last_revision(&events) {
+                cursor = last_revision(&events);
+                break;
+            }
+            events.push(event.clone());
+        }
+        if events.is_empty() && view.closed {
+            return Err(Error::Closed);
+        }
+        self.cursor = cursor;
+        Ok(events)
+    }
+
+    /// Waits for something new. A revision that brought the watcher no event is reported after a
+    /// while, and at once after the start; with nothing to report no timer runs.
+    async fn wait(&mut self) -> Result<Option<Notice>> {
+        let Some(reported) = self.reported else {
+            return Ok(Some(self.progress()));
+        };
+        if reported >= self.cursor {
+            self.newest.changed().await.map_err(|_| Error::Closed)?;
+            return Ok(None);
+        }
+        let interval = self.feed.progress_interval;
+        let due = *self.due.get_or_insert_with(|| Instant::now() + interval);
+        if due <= Instant::now() {
+            return Ok(Some(self.progress()));
+        }
+        match tokio::time::timeout_at(due, self.newest.changed()).await {
+            Ok(changed) => changed.map(|()| None).map_err(|_| Error::Closed),
+            Err(_elapsed) => Ok(Some(self.progress())),
+        }
+    }
+
+    fn progress(&mut self) -> Notice {
+        self.reported = Some(self.cursor);
+        self.due = None;
+        Notice::Progress(self.cursor)
+    }
+}
+
+fn last_revision(events: &[Event]) -> Revision {
+    events.last().map_or(0, |event| event.revision)
+}
