@@ -5,8 +5,10 @@ pub mod base64;
 pub mod json;
 pub mod quantity;
 pub mod schema;
+pub mod selector;
 pub mod time;
 pub mod tree;
 pub mod typed;
+pub mod validation;
 
 pub use tree::{Map, Str, Tree};
