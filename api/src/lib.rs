@@ -1,6 +1,7 @@
 //! The meaning of the wire: the tree, the schema table, JSON, YAML and protobuf, selectors,
 //! quantities, errors, the four patches and managed fields. No I/O, no defaults of kinds.
 
+pub mod apply;
 pub mod base64;
 pub mod field;
 pub mod json;

@@ -1,0 +1,34 @@
+//! Server-side apply and managed fields: who owns which field of an object.
+//!
+//! The server calls this once for each write, on the object as it was decoded, conformed and
+//! defaulted, *before* mutating admission: what admission adds has no owner.
+//!
+//! 1. create, update, and every patch but apply: decode and patch, [`keep_reset`], conform, default,
+//!    then [`update`];
+//! 2. apply: [`apply`] on the decoded patch, then conform, default; nothing else, as the managed
+//!    fields are already in the object;
+//! 3. then admission, prepare and validation;
+//! 4. last, where there is a live object, [`keep_timestamps`]: a write that changes nothing but the
+//!    times of managed fields keeps the old ones, and so makes no revision.
+
+mod codec;
+mod compare;
+mod managers;
+mod merge;
+mod remove;
+mod set;
+mod shape;
+mod to_set;
+mod updater;
+
+pub use codec::{decode as decode_fields, encode as encode_fields};
+pub use compare::{Comparison, compare};
+pub use managers::{Managed, Manager, Operation};
+pub use merge::merge;
+pub use remove::{extract_items, remove_items};
+pub use set::{Element, Entry, FieldSet, path_text};
+pub use to_set::to_field_set;
+pub use updater::{Request, SameVersion, Versions, keep_reset, keep_timestamps, update};
+
+#[cfg(test)]
+mod tests;
