@@ -431,6 +431,12 @@ impl FieldSelector {
         parts.map(|part| read_term(text, part)).collect::<Result<_, _>>().map(|terms| FieldSelector { terms })
     }
 
+    /// The same selector over fields of other names.
+    pub fn rename(self, name: impl Fn(&str) -> String) -> FieldSelector {
+        let rename = |term: FieldTerm| FieldTerm { field: Str::from(name(&term.field)), ..term };
+        FieldSelector { terms: self.terms.into_iter().map(rename).collect() }
+    }
+
     pub fn terms(&self) -> &[FieldTerm] {
         &self.terms
     }

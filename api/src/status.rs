@@ -12,6 +12,8 @@ pub struct Status {
     pub message: String,
     /// None leaves `details` out.
     pub details: Option<Details>,
+    /// For a page that has expired: where an inconsistent list can go on.
+    pub continue_token: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -47,7 +49,7 @@ fn qualified(group: &str, resource: &str) -> String {
 
 impl Status {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
-        Status { code, reason, message: message.into(), details: None }
+        Status { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Status {
@@ -173,6 +175,9 @@ impl Status {
         };
         if !self.reason.is_empty() {
             tree.set("reason", self.reason);
+        }
+        if let Some(token) = &self.continue_token {
+            tree.child("metadata").set("continue", token);
         }
         if let Some(details) = &self.details {
             tree.set("details", details.to_tree());
