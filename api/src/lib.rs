@@ -4,6 +4,7 @@
 pub mod apply;
 pub mod base64;
 pub mod json;
+pub mod patch;
 pub mod quantity;
 pub mod schema;
 pub mod time;

@@ -26,6 +26,7 @@ pub use compare::{Comparison, compare};
 pub use managers::{Managed, Manager, Operation};
 pub use merge::merge;
 pub use remove::{extract_items, remove_items};
+pub(crate) use set::order_values;
 pub use set::{Element, Entry, FieldSet, path_text};
 pub use to_set::to_field_set;
 pub use updater::{Request, SameVersion, Versions, keep_reset, keep_timestamps, update};
