@@ -5,6 +5,7 @@ pub mod apply;
 pub mod base64;
 pub mod field;
 pub mod json;
+pub mod patch;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

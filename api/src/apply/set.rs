@@ -147,6 +147,12 @@ impl FieldSet {
         set
     }
 
+    pub fn from_path(path: &[Element]) -> FieldSet {
+        let mut set = FieldSet::new();
+        set.insert(path);
+        set
+    }
+
     pub(super) fn with_capacity(capacity: usize) -> FieldSet {
         FieldSet { entries: Vec::with_capacity(capacity) }
     }

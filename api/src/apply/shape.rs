@@ -2,7 +2,7 @@
 
 use super::set::Element;
 use crate::json;
-use crate::schema::{Field, Topology, Ty, Type};
+use crate::schema::{Field, Presence, Topology, Ty, Type};
 use crate::tree::{Str, Tree};
 
 /// A type together with what its field says of it.
@@ -82,9 +82,14 @@ fn set_element(item: &Tree) -> Result<Element, String> {
     }
 }
 
-/// A key that is missing has its schema's default: the protocol of a port is TCP.
+/// A key that is missing has its schema's default: the protocol of a port is TCP. A string that is
+/// always there has the empty one.
 fn key_default(key: &str, typed: Typed) -> Option<Tree> {
     let Ty::Struct(ty) = typed.ty else { return None };
-    let default = ty.field(key)?.default?;
-    json::decode(default.as_bytes()).ok()
+    let field = ty.field(key)?;
+    match field.default {
+        Some(default) => json::decode(default.as_bytes()).ok(),
+        None if field.presence == Presence::Always => Some(crate::typed::zero(field.ty)),
+        None => None,
+    }
 }
