@@ -39,15 +39,21 @@ impl Expected {
     }
 }
 
-/// Reads a body and checks that it is of the expected kind; kind and apiVersion are filled in.
-pub fn decode(media: Media, body: &Bytes, expected: &Expected) -> Result<Decoded, Status> {
+/// Reads a body whose apiVersion may be that of any group, as options may be.
+pub fn decode_any_version(media: Media, body: &Bytes, expected: &Expected) -> Result<Decoded, Status> {
     let mut strict = Strict::default();
-    let mut tree = match media {
+    let tree = match media {
         Media::Json => decode_json(body, expected, &mut strict)?,
         Media::Yaml => api::yaml::decode_as(body, Some(expected.ty), &mut strict)
             .map_err(|error| unrecognized(expected, &error.to_string()))?,
         Media::Protobuf => decode_protobuf(body, expected)?,
     };
+    Ok(Decoded { tree, strict })
+}
+
+/// Reads a body and checks that it is of the expected kind; kind and apiVersion are filled in.
+pub fn decode(media: Media, body: &Bytes, expected: &Expected) -> Result<Decoded, Status> {
+    let Decoded { mut tree, strict } = decode_any_version(media, body, expected)?;
     if tree.is_null() {
         tree = Tree::map_new();
     }
@@ -109,14 +115,28 @@ fn check_kind(tree: &mut Tree, expected: &Expected) -> Result<(), Status> {
 }
 
 fn wrong_kind(given_version: &str, given_kind: &str, expected: &Expected) -> Status {
+    let (_, version) = given_version.rsplit_once('/').unwrap_or(("", given_version));
+    let why = wrong_kind_text(given_version, given_kind, expected);
+    Status::bad_request(format!("{given_kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
+}
+
+/// Whether a tree says that it is of the expected kind; else why it cannot be.
+pub fn same_kind(tree: &Tree, expected: &Expected) -> Result<(), String> {
+    let (version, kind) = (tree.str("apiVersion"), tree.str("kind"));
+    if version == expected.api_version() && kind == expected.kind {
+        return Ok(());
+    }
+    Err(wrong_kind_text(version, kind, expected))
+}
+
+fn wrong_kind_text(given_version: &str, given_kind: &str, expected: &Expected) -> String {
     let (group, version) = given_version.rsplit_once('/').unwrap_or(("", given_version));
-    let why = if type_of(group, version, given_kind).is_some() {
+    if type_of(group, version, given_kind).is_some() {
         let home = |group: &str| if group.is_empty() { "core".to_string() } else { group.split('.').next().unwrap_or(group).to_string() };
         format!("converting ({version}.{given_kind}) to ({}.{}): unknown conversion", home(expected.group), expected.kind)
     } else {
         format!(r#"no kind {given_kind:?} is registered for version {given_version:?} in scheme "pkg/api/legacyscheme/scheme.go:30""#)
-    };
-    Status::bad_request(format!("{given_kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
+    }
 }
 
 /// Gives a decoded tree the shape of its kind; strict problems become an error or warnings.

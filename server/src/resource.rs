@@ -52,6 +52,11 @@ impl Resource {
         format!("{}{}", self.key_prefix, self.key(namespace, name))
     }
 
+    /// What the keys of the store begin with.
+    pub fn store_prefix(&self) -> &str {
+        &self.key_prefix
+    }
+
     pub fn cache(&self) -> Result<&Arc<Cache>, Status> {
         self.cache.as_ref().ok_or_else(Status::method_not_allowed)
     }

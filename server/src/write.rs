@@ -67,14 +67,29 @@ impl<'a> Scope<'a> {
 
     /// Creates an object that has been decoded, shaped and defaulted.
     pub async fn create(&self, mut object: Tree, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
-        let kind = self.resource.kind;
-        if let Some(missing) = kind.refused
-            && self.subresource.is_empty()
-            && hooks::is_refused(kind, &object)
-        {
-            return Err(Status::forbidden(kind.group, kind.plural, object.str("metadata.name"), missing));
-        }
+        self.check_refused(&object)?;
         self.own_fields(None, &mut object, options);
+        self.create_owned(object, warnings).await
+    }
+
+    /// Creates an object whose managed fields are there already: the outcome of an apply.
+    pub async fn create_applied(&self, object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+        self.check_refused(&object)?;
+        self.create_owned(object, warnings).await
+    }
+
+    /// A kind whose engine is missing is refused: nothing is accepted and ignored.
+    fn check_refused(&self, object: &Tree) -> Result<(), Status> {
+        let kind = self.resource.kind;
+        match kind.refused {
+            Some(missing) if hooks::is_refused(kind, object) => {
+                Err(Status::forbidden(kind.group, kind.plural, object.str("metadata.name"), missing))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn create_owned(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
         let generated = begin_create(&mut object, self)?;
         for attempt in 0.. {
             let mut fresh = object.clone();
@@ -100,50 +115,55 @@ impl<'a> Scope<'a> {
         let mut errors = Errors::new();
         kinds::meta::validate_object_meta(kind, &object, &mut errors);
         (kind.validate)(&object, &mut errors);
-        let mut undo = hooks::before_create(self, &mut object, &mut errors).await?;
+        // Addresses and ports are claimed on a judged object only, in the same commit.
         if !errors.is_empty() {
-            undo.run().await;
             return Err(Status::invalid(kind.group, kind.kind, &name, &errors));
         }
         warnings.extend((kind.warnings)(&object, None));
-        if let Err(status) = admission::validate(&attributes, Some(&object), None, warnings).await {
-            undo.run().await;
-            return Err(status);
-        }
-        match self.insert(&name, object).await {
-            Ok(outcome) => {
-                undo.keep();
-                Ok(outcome)
-            }
-            Err(status) => {
-                undo.run().await;
-                Err(status)
-            }
-        }
+        admission::validate(&attributes, Some(&object), None, warnings).await?;
+        self.insert(&name, object).await
     }
 
     async fn insert(&self, name: &str, object: Tree) -> Result<Outcome, Status> {
         let kind = self.resource.kind;
         let exists = || Status::already_exists(kind.group, kind.plural, name);
         let cache = self.resource.cache()?;
-        if self.dry_run {
-            return if cache.get(&self.resource.key(self.namespace, name)).is_some() { Err(exists()) } else { Ok(Outcome::Imagined(object)) };
+        if let Some(item) = cache.get(&self.resource.key(self.namespace, name)) {
+            return Err(hooks::exists(kind, &item.tree(), exists()));
         }
-        let write = self.put(name, &object, Expect::Absent);
-        match self.commit(write).await {
-            Ok(item) => Ok(Outcome::Stored(item)),
-            Err(store::Error::Conflict { .. }) => Err(exists()),
-            Err(error) => Err(store_status(error)),
+        for _ in 0..MAX_TRIES {
+            let mut object = object.clone();
+            let claims = hooks::claim_create(self, name, &mut object)?;
+            if self.dry_run {
+                return Ok(Outcome::Imagined(object));
+            }
+            match self.commit(claims.writes(), self.put(name, &object, Expect::Absent)).await {
+                Ok(item) => return Ok(Outcome::Stored(item)),
+                Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
+                // Somebody else took an address: the next try picks another.
+                Err(store::Error::Conflict { .. }) => {}
+                Err(error) => return Err(store_status(error)),
+            }
         }
+        Err(Status::internal("the object's claims could not be made"))
     }
 
     fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
         let (bytes, hole) = self.resource.encode(object);
         StoreWrite {
-            key: self.resource.store_key(self.namespace, name),
             op: Op::Put(Template { bytes, hole: Some(hole) }),
-            expect,
             durability: hooks::durability(self.resource.kind, object, None),
+            ..self.bare(name, expect)
+        }
+    }
+
+    /// A write to this object's key that says nothing yet.
+    fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
+        StoreWrite {
+            key: self.resource.store_key(self.namespace, name),
+            op: Op::Delete,
+            expect,
+            durability: Durability::Durable,
             ttl: hooks::ttl(self.server, self.resource.kind),
             cause: self.cause(),
         }
@@ -154,23 +174,20 @@ impl<'a> Scope<'a> {
         self.user.name.as_bytes().to_vec()
     }
 
-    async fn commit(&self, write: StoreWrite) -> Result<Arc<Item>, store::Error> {
-        let key = self.resource.cache.as_ref().map(|_| write.key.clone()).unwrap_or_default();
-        let committed = self.server.store.commit(vec![write]).await?;
-        let entry = committed.into_iter().next().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
-        let cached = self.resource.cache.as_ref().and_then(|cache| {
-            let local = key.strip_prefix(self.resource.store_prefix()).unwrap_or(&key);
-            cache.get(local).filter(|item| item.revision == entry.revision)
-        });
+    /// Commits the object's write behind its claims, and gives the object as it is stored.
+    async fn commit(&self, claims: &[StoreWrite], write: StoreWrite) -> Result<Arc<Item>, store::Error> {
+        let mut writes = claims.to_vec();
+        writes.push(write);
+        let committed = self.server.store.commit(writes).await?;
+        let entry = committed.into_iter().next_back().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
+        let key = entry.key.strip_prefix(self.resource.store_prefix()).unwrap_or(&entry.key);
+        let cached = self.resource.cache.as_ref().and_then(|cache| cache.get(key));
         // Somebody may have written again already: then the entry speaks for itself.
-        match cached {
-            Some(item) => Ok(item),
-            None => {
-                let bytes = self.server.adopt(&entry).ok_or(store::Error::Closed)?;
-                let local = entry.key.strip_prefix(self.resource.store_prefix()).unwrap_or(&entry.key);
-                Ok(Arc::new(Item::new(local, entry.revision, bytes)))
-            }
+        if let Some(item) = cached.filter(|item| item.revision == entry.revision) {
+            return Ok(item);
         }
+        let bytes = self.server.adopt(&entry).ok_or(store::Error::Closed)?;
+        Ok(Arc::new(Item::new(key, entry.revision, bytes)))
     }
 
     /// Managed fields after a write that is no apply.
@@ -218,7 +235,7 @@ impl<'a> Scope<'a> {
         Err(Status::conflict(kind.group, kind.plural, name, MODIFIED))
     }
 
-    async fn newest(&self, name: &str) -> Result<Arc<Item>, Status> {
+    pub async fn newest(&self, name: &str) -> Result<Arc<Item>, Status> {
         let found = self.server.read_stored(self.resource, self.namespace, name).await?;
         found.ok_or_else(|| self.resource.not_found(name))
     }
@@ -244,43 +261,27 @@ impl<'a> Scope<'a> {
     }
 
     async fn replace(&self, name: &str, mut object: Tree, old: &Tree, item: &Arc<Item>) -> Result<Replaced, Status> {
-        let mut undo = hooks::before_update(self, &mut object, old).await?;
         if finished(&object) {
-            undo.keep();
             return self.remove(name, object, item).await;
         }
+        let claims = hooks::claim_update(self, name, &mut object, old)?;
         let (bytes, hole) = self.resource.encode(&object);
         if fill_hole(&bytes, hole, item.revision) == item.bytes {
-            undo.keep();
             return Ok(Replaced::Done(Outcome::Stored(item.clone())));
         }
         if self.dry_run {
             object.child("metadata").set("resourceVersion", item.revision.to_string());
-            undo.run().await;
             return Ok(Replaced::Done(Outcome::Imagined(object)));
         }
         let write = StoreWrite {
-            key: self.resource.store_key(self.namespace, name),
             op: Op::Put(Template { bytes, hole: Some(hole) }),
-            expect: Expect::Revision(item.revision),
             durability: hooks::durability(self.resource.kind, &object, Some(old)),
-            ttl: hooks::ttl(self.server, self.resource.kind),
-            cause: self.cause(),
+            ..self.bare(name, Expect::Revision(item.revision))
         };
-        match self.commit(write).await {
-            Ok(stored) => {
-                undo.keep();
-                hooks::after_update(self, &object, old).await;
-                Ok(Replaced::Done(Outcome::Stored(stored)))
-            }
-            Err(store::Error::Conflict { .. }) => {
-                undo.run().await;
-                Ok(Replaced::Lost)
-            }
-            Err(error) => {
-                undo.run().await;
-                Err(store_status(error))
-            }
+        match self.commit(claims.writes(), write).await {
+            Ok(stored) => Ok(Replaced::Done(Outcome::Stored(stored))),
+            Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
+            Err(error) => Err(store_status(error)),
         }
     }
 
@@ -290,28 +291,24 @@ impl<'a> Scope<'a> {
         if self.dry_run {
             return Ok(Replaced::Done(Outcome::Imagined(object)));
         }
-        match self.delete_stored(name, item.revision).await {
-            Ok(_) => {
-                hooks::after_delete(self, &object).await;
-                Ok(Replaced::Done(Outcome::Imagined(object)))
-            }
+        match self.delete_stored(name, &object, item.revision).await {
+            Ok(()) => Ok(Replaced::Done(Outcome::Imagined(object))),
             Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
             Err(error) => Err(store_status(error)),
         }
     }
 
-    /// Deletes what is stored, if it is still of this revision.
-    pub async fn delete_stored(&self, name: &str, revision: u64) -> Result<u64, store::Error> {
-        let write = StoreWrite {
-            key: self.resource.store_key(self.namespace, name),
-            op: Op::Delete,
-            expect: Expect::Revision(revision),
-            durability: Durability::Durable,
-            ttl: None,
-            cause: self.cause(),
-        };
-        let committed = self.server.store.commit(vec![write]).await?;
-        Ok(committed.first().map_or(revision, |committed| committed.revision))
+    /// Writes an object over the one of this revision, as it is.
+    pub async fn put_at(&self, name: &str, object: &Tree, revision: u64) -> Result<Arc<Item>, store::Error> {
+        self.commit(&[], self.put(name, object, Expect::Revision(revision))).await
+    }
+
+    /// Deletes what is stored, if it is still of this revision, and what the object had claimed.
+    pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<(), store::Error> {
+        let mut writes = hooks::release(self, object);
+        writes.push(self.bare(name, Expect::Revision(revision)));
+        self.server.store.commit(writes).await?;
+        Ok(())
     }
 }
 

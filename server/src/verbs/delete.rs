@@ -74,9 +74,8 @@ pub async fn delete_one(scope: &Scope<'_>, name: &str, options: &DeleteOptions, 
                 if scope.dry_run {
                     return Ok(Deleted::Gone(item));
                 }
-                match scope.delete_stored(name, item.revision).await {
-                    Ok(_) => {
-                        hooks::after_delete(scope, &old).await;
+                match scope.delete_stored(name, &old, item.revision).await {
+                    Ok(()) => {
                         warnings.extend(job_warning(scope.resource.kind, options));
                         return Ok(Deleted::Gone(item));
                     }
