@@ -3,6 +3,7 @@
 
 pub mod base64;
 pub mod json;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;
