@@ -11,5 +11,6 @@ pub mod time;
 pub mod tree;
 pub mod typed;
 pub mod validation;
+pub mod yaml;
 
 pub use tree::{Map, Str, Tree};
