@@ -6,6 +6,7 @@ pub mod base64;
 pub mod field;
 pub mod json;
 pub mod patch;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;
@@ -14,5 +15,6 @@ pub mod time;
 pub mod tree;
 pub mod typed;
 pub mod validation;
+pub mod yaml;
 
 pub use tree::{Map, Str, Tree};
