@@ -40,5 +40,4 @@ pub use to_set::to_field_set;
 pub use updater::{Request, SameVersion, Versions, keep_reset, keep_timestamps, update};
 
 #[cfg(test)]
-#[cfg(test)]
 mod tests;
