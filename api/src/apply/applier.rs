@@ -158,7 +158,7 @@ impl Applying<'_> {
     fn finish(&self, managed: &mut Managed, own: &Manager, last: Option<Manager>, changed: bool) {
         if let Some(at) = managed.position(own) {
             let entry = &mut managed.managers[at];
-            entry.fields = entry.fields.difference(&STRIPPED);
+            entry.fields.subtract(&STRIPPED);
             entry.time = match changed {
                 true => Some(self.request.now.clone()),
                 false => last.and_then(|last| last.time),

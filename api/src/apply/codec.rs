@@ -30,30 +30,49 @@ fn element_text(element: &Element) -> Str {
             text
         }
         Element::Key(fields) => key_text(fields),
-        Element::Value(value) => json_text(b"v:", value),
+        Element::Value(value) => value_text(value),
         Element::Index(index) => Str::from(format!("i:{index}")),
     }
 }
 
 fn key_text(fields: &[(Str, Tree)]) -> Str {
-    let mut out = Vec::with_capacity(64);
-    out.extend_from_slice(b"k:{");
+    let mut text = Str::const_new("k:{");
     for (at, (name, value)) in fields.iter().enumerate() {
         if at > 0 {
-            out.push(b',');
+            text.push(',');
         }
-        json::write_string(&mut out, name);
-        out.push(b':');
-        json::encode_into(&mut out, value, None);
+        push_string(&mut text, name);
+        text.push(':');
+        push_value(&mut text, value);
     }
-    out.push(b'}');
-    Str::from_utf8_lossy(&out)
+    text.push('}');
+    text
 }
 
-fn json_text(prefix: &[u8], value: &Tree) -> Str {
-    let mut out = prefix.to_vec();
-    json::encode_into(&mut out, value, None);
-    Str::from_utf8_lossy(&out)
+/// Strings that need no escape, which nearly all keys are, are written as they are.
+fn push_string(text: &mut Str, value: &str) {
+    if value.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+        let mut out = Vec::new();
+        json::write_string(&mut out, value);
+        return text.push_str(&String::from_utf8_lossy(&out));
+    }
+    text.push('"');
+    text.push_str(value);
+    text.push('"');
+}
+
+fn push_value(text: &mut Str, value: &Tree) {
+    match value {
+        Tree::Str(value) => push_string(text, value),
+        Tree::Int(value) => text.push_str(itoa::Buffer::new().format(*value)),
+        other => text.push_str(&String::from_utf8_lossy(&json::encode(other, None))),
+    }
+}
+
+fn value_text(value: &Tree) -> Str {
+    let mut text = Str::const_new("v:");
+    push_value(&mut text, value);
+    text
 }
 
 /// FieldsV1 as a set. Elements of a kind that is not known are dropped, as a later version may have

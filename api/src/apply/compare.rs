@@ -26,12 +26,6 @@ impl Comparison {
         }
     }
 
-    fn sort(&mut self) {
-        self.added.sort();
-        self.modified.sort();
-        self.removed.sort();
-    }
-
     fn push(&mut self, element: Element, own: Option<Change>, below: Comparison) {
         if own.is_none() && below.is_same() {
             return;
@@ -62,8 +56,17 @@ pub fn compare(old: &Tree, new: &Tree, ty: &'static Type) -> Comparison {
 type Node = (Option<Change>, Comparison);
 
 fn node(old: Option<&Tree>, new: Option<&Tree>, typed: Typed, depth: usize) -> Node {
-    if depth > MAX_DEPTH {
-        return (leaf(old, new), Comparison::default());
+    match (old, new) {
+        _ if depth > MAX_DEPTH => return (leaf(old, new), Comparison::default()),
+        (None, Some(new)) => {
+            let added = whole(new, typed, depth);
+            return (Some(Change::Added), Comparison { added, ..Comparison::default() });
+        }
+        (Some(old), None) => {
+            let removed = whole(old, typed, depth);
+            return (Some(Change::Removed), Comparison { removed, ..Comparison::default() });
+        }
+        _ => {}
     }
     match typed.shape() {
         Shape::Leaf => (leaf(old, new), Comparison::default()),
@@ -71,6 +74,41 @@ fn node(old: Option<&Tree>, new: Option<&Tree>, typed: Typed, depth: usize) -> N
         Shape::Map(item) => fields(old, new, depth, |_| Some(item)),
         Shape::List(keys, item) => list(old, new, keys, item, depth),
     }
+}
+
+/// Every path below a value that only one side has. Creates are made of these.
+fn whole(value: &Tree, typed: Typed, depth: usize) -> FieldSet {
+    match (typed.shape(), value) {
+        _ if depth > MAX_DEPTH => FieldSet::new(),
+        (Shape::Struct(ty), Tree::Map(map)) => whole_map(map, depth, |name| ty.field(name).map(Typed::field)),
+        (Shape::Map(item), Tree::Map(map)) => whole_map(map, depth, |_| Some(item)),
+        (Shape::List(keys, item), Tree::List(items)) => whole_list(items, keys, item, depth),
+        _ => FieldSet::new(),
+    }
+}
+
+fn whole_map(map: &Map, depth: usize, typed: impl Fn(&str) -> Option<Typed>) -> FieldSet {
+    let mut out = FieldSet::with_capacity(map.len());
+    for (name, value) in map.iter() {
+        if let Some(typed) = typed(name) {
+            out.push(Element::Field(Str::new(name)), true, whole(value, typed, depth + 1));
+        }
+    }
+    out
+}
+
+fn whole_list(items: &[Tree], keys: &'static [&'static str], item: Typed, depth: usize) -> FieldSet {
+    let mut out = FieldSet::with_capacity(items.len());
+    let mut rest = sorted(items, keys, item).into_iter().peekable();
+    while let Some((element, value)) = rest.next() {
+        let mut repeats = false;
+        while rest.next_if(|(next, _)| next.order(&element).is_eq()).is_some() {
+            repeats = true;
+        }
+        let below = if repeats { FieldSet::new() } else { whole(value, item, depth + 1) };
+        out.push(element, true, below);
+    }
+    out
 }
 
 fn leaf(old: Option<&Tree>, new: Option<&Tree>) -> Option<Change> {
@@ -137,61 +175,57 @@ fn list(old: Option<&Tree>, new: Option<&Tree>, keys: &'static [&'static str], i
     if old_items.is_empty() && new_items.is_empty() {
         return (leaf(old, new), Comparison::default());
     }
+    let (old_sorted, new_sorted) = (sorted(old_items, keys, item), sorted(new_items, keys, item));
     let mut out = Comparison::default();
-    for group in groups(old_items, new_items, keys, item) {
-        let (own, below) = match (group.old.as_slice(), group.new.as_slice()) {
-            (old, new) if old.len() > 1 || new.len() > 1 => (repeated(old, new), Comparison::default()),
-            (old, new) => node(old.first().copied(), new.first().copied(), item, depth + 1),
-        };
-        out.push(group.element, own, below);
+    if old_sorted.is_empty() {
+        out.added = FieldSet::with_capacity(new_sorted.len());
     }
-    out.sort();
+    let (mut old_rest, mut new_rest) = (old_sorted.as_slice(), new_sorted.as_slice());
+    while let Some(element) = first(old_rest, new_rest) {
+        let (old, new) = (run(&mut old_rest, element), run(&mut new_rest, element));
+        let (own, below) = match old.len() > 1 || new.len() > 1 {
+            true => (repeated(old, new), Comparison::default()),
+            false => node(old.first().map(|item| item.1), new.first().map(|item| item.1), item, depth + 1),
+        };
+        if own.is_some() || !below.is_same() {
+            out.push(element.clone(), own, below);
+        }
+    }
     (presence(old, new), out)
 }
 
+type Item<'a> = (Element, &'a Tree);
+
+/// The items by element. An item without an element is nobody's.
+fn sorted<'a>(items: &'a [Tree], keys: &'static [&'static str], item: Typed) -> Vec<Item<'a>> {
+    let mut sorted: Vec<Item<'a>> = Vec::with_capacity(items.len());
+    sorted.extend(items.iter().filter_map(|value| Some((item_element(value, keys, item).ok()?, value))));
+    sorted.sort_by(|a, b| a.0.order(&b.0));
+    sorted
+}
+
+fn first<'a>(old: &'a [Item<'_>], new: &'a [Item<'_>]) -> Option<&'a Element> {
+    match (old.first(), new.first()) {
+        (Some((old, _)), Some((new, _))) => Some(if old.order(new).is_le() { old } else { new }),
+        (Some((element, _)), None) | (None, Some((element, _))) => Some(element),
+        (None, None) => None,
+    }
+}
+
+/// Cuts the items with this element from the front.
+fn run<'a, 'b>(rest: &mut &'b [Item<'a>], element: &Element) -> &'b [Item<'a>] {
+    let length = rest.iter().take_while(|(next, _)| next.order(element).is_eq()).count();
+    let (run, behind) = rest.split_at(length);
+    *rest = behind;
+    run
+}
+
 /// Items that repeat a key are judged together, as one leaf.
-fn repeated(old: &[&Tree], new: &[&Tree]) -> Option<Change> {
+fn repeated(old: &[Item<'_>], new: &[Item<'_>]) -> Option<Change> {
     match (old.is_empty(), new.is_empty()) {
         (true, _) => Some(Change::Added),
         (_, true) => Some(Change::Removed),
-        _ if old == new => None,
+        _ if old.iter().map(|item| item.1).eq(new.iter().map(|item| item.1)) => None,
         _ => Some(Change::Modified),
-    }
-}
-
-struct Group<'a> {
-    element: Element,
-    old: Vec<&'a Tree>,
-    new: Vec<&'a Tree>,
-}
-
-/// The items of both lists by element, sorted. An item without an element is nobody's.
-fn groups<'a>(old: &'a [Tree], new: &'a [Tree], keys: &'static [&'static str], item: Typed) -> Vec<Group<'a>> {
-    let mut all: Vec<(Element, bool, &Tree)> = Vec::with_capacity(old.len() + new.len());
-    for (items, is_new) in [(old, false), (new, true)] {
-        for value in items {
-            if let Ok(element) = item_element(value, keys, item) {
-                all.push((element, is_new, value));
-            }
-        }
-    }
-    all.sort_by(|a, b| a.0.order(&b.0));
-    let mut groups: Vec<Group<'a>> = Vec::with_capacity(all.len());
-    for (element, is_new, value) in all {
-        match groups.last_mut() {
-            Some(last) if last.element.order(&element).is_eq() => last.add(is_new, value),
-            _ => {
-                let mut group = Group { element, old: Vec::new(), new: Vec::new() };
-                group.add(is_new, value);
-                groups.push(group);
-            }
-        }
-    }
-    groups
-}
-
-impl<'a> Group<'a> {
-    fn add(&mut self, is_new: bool, value: &'a Tree) {
-        if is_new { self.new.push(value) } else { self.old.push(value) }
     }
 }

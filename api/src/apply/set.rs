@@ -250,6 +250,28 @@ impl FieldSet {
         })
     }
 
+    /// `difference` in place, for the common case that little or nothing goes.
+    pub fn subtract(&mut self, other: &FieldSet) {
+        let mut others = other.entries.iter().peekable();
+        self.entries.retain_mut(|entry| {
+            while others.next_if(|other| other.element.order(&entry.element).is_lt()).is_some() {}
+            if let Some(other) = others.next_if(|other| other.element.order(&entry.element).is_eq()) {
+                entry.member &= !other.member;
+                entry.children.subtract(&other.children);
+            }
+            entry.member || !entry.children.is_empty()
+        });
+    }
+
+    /// `union` of two sets that are not needed any more.
+    pub fn joined(self, other: FieldSet) -> FieldSet {
+        match (self.is_empty(), other.is_empty()) {
+            (_, true) => self,
+            (true, false) => other,
+            _ => self.union(&other),
+        }
+    }
+
     /// Like `difference`, but a member of the other set takes all below it along.
     pub fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
         self.zip(other, |pick| match pick {

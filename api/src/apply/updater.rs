@@ -129,7 +129,8 @@ pub(super) fn update_managed(
     let changes = Changes::new(live, new, &comparison, request);
     changes.take_from(&mut managed, None);
     managed.drop_empty();
-    let taken = comparison.modified.union(&comparison.added).difference(&STRIPPED);
+    let mut taken = comparison.modified.joined(comparison.added);
+    taken.subtract(&STRIPPED);
     if !taken.is_empty() {
         let manager = Manager { fields: taken, time: Some(request.now.clone()), ..request.manager(Operation::Update) };
         add_manager(&mut managed, manager);
@@ -141,7 +142,7 @@ pub(super) fn update_managed(
 fn add_manager(managed: &mut Managed, mut manager: Manager) {
     if let Some(at) = managed.position(&manager) {
         let previous = managed.managers.swap_remove(at);
-        manager.fields = manager.fields.union(&previous.fields);
+        manager.fields = manager.fields.joined(previous.fields);
     }
     managed.managers.push(manager);
 }
@@ -186,11 +187,9 @@ impl<'a> Changes<'a> {
             }
             if !taken.is_empty() {
                 conflicts.push((Manager { fields: FieldSet::new(), ..manager.clone() }, taken.clone()));
-                manager.fields = manager.fields.difference(&taken);
+                manager.fields.subtract(&taken);
             }
-            if manager.fields.intersects(&comparison.removed) {
-                manager.fields = manager.fields.difference(&comparison.removed);
-            }
+            manager.fields.subtract(&comparison.removed);
             true
         });
         conflicts
