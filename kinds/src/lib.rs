@@ -11,6 +11,7 @@ pub mod autoscaling;
 pub mod batch;
 pub mod cells;
 pub mod certificates;
+pub mod checks;
 pub mod coordination;
 pub mod core;
 pub mod discovery;
@@ -26,6 +27,7 @@ pub mod resource;
 pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
+pub mod strategy;
 
 pub use kind::{Column, Context, Conversion, Kind, ScalePaths, Selectable, StatusRules, Subresource, User, Verb};
 
