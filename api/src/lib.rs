@@ -6,9 +6,11 @@ pub mod field;
 pub mod json;
 pub mod quantity;
 pub mod schema;
+pub mod selector;
 pub mod status;
 pub mod time;
 pub mod tree;
 pub mod typed;
+pub mod validation;
 
 pub use tree::{Map, Str, Tree};
