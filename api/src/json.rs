@@ -71,9 +71,18 @@ pub fn decode(bytes: &[u8]) -> Result<Tree, Error> {
 
 /// JSON of a known type: unknown fields are dropped and reported, duplicates reported.
 pub fn decode_as(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict) -> Result<Tree, Error> {
+    decode_document(bytes, ty, strict, 0)
+}
+
+/// A document that stands `depth` levels deep in another.
+pub(crate) fn decode_at(bytes: &[u8], depth: usize) -> Result<Tree, Error> {
+    decode_document(bytes, None, &mut Strict::default(), depth)
+}
+
+fn decode_document(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict, depth: usize) -> Result<Tree, Error> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
     let mut decoder = Decoder { bytes: text.as_bytes(), text, at: 0, path: Vec::new(), strict };
-    let tree = decoder.value(ty.map(Ty::Struct), 0)?;
+    let tree = decoder.value(ty.map(Ty::Struct), depth)?;
     decoder.skip_space();
     match decoder.bytes.get(decoder.at) {
         None => Ok(tree),

@@ -4,6 +4,7 @@
 pub mod base64;
 pub mod field;
 pub mod json;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

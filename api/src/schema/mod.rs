@@ -88,12 +88,11 @@ pub enum Wire {
     Field {
         number: u32,
         field: &'static Field,
+        /// A list that is a message with `items` of its own.
+        wrapped: bool,
     },
     /// Inlined in JSON, a message of its own here.
-    Inline {
-        number: u32,
-        ty: &'static Type,
-    },
+    Inline { number: u32, ty: &'static Type },
 }
 
 impl Wire {

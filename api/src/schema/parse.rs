@@ -116,7 +116,7 @@ type Names = HashMap<(&'static str, &'static str), &'static Type>;
 
 /// One row: its number and either a field or an inlined type.
 enum Row {
-    Field(u32, &'static Field),
+    Field(u32, &'static Field, bool),
     Inline(u32, &'static Type),
     Union(Union),
 }
@@ -151,8 +151,9 @@ fn read_row(row: &'static str, package: &'static str, names: &Names) -> Row {
         strategy: Strategy::default(),
         default: None,
     };
-    words.for_each(|word| read_flag(word, &mut field));
-    Row::Field(number, Box::leak(Box::new(field)))
+    let wrapped = row.ends_with(" wrapped");
+    words.filter(|word| *word != "wrapped").for_each(|word| read_flag(word, &mut field));
+    Row::Field(number, Box::leak(Box::new(field)), wrapped)
 }
 
 fn read_flag(word: &'static str, field: &mut Field) {
@@ -213,10 +214,10 @@ fn body_of(ty: &Type, rows: &Rows) -> Body {
     let mut body = Body::default();
     for row in &rows[&(ty as *const Type)] {
         match row {
-            Row::Field(0, field) => body.fields.push(field),
-            Row::Field(number, field) => {
+            Row::Field(0, field, _) => body.fields.push(field),
+            Row::Field(number, field, wrapped) => {
                 body.fields.push(field);
-                body.wire.push(Wire::Field { number: *number, field });
+                body.wire.push(Wire::Field { number: *number, field, wrapped: *wrapped });
             }
             Row::Inline(number, inner) => {
                 join_fields(inner, rows, &mut body.fields);
@@ -236,7 +237,7 @@ fn body_of(ty: &Type, rows: &Rows) -> Body {
 fn join_fields(ty: &'static Type, rows: &Rows, fields: &mut Vec<&'static Field>) {
     for row in &rows[&(ty as *const Type)] {
         match row {
-            Row::Field(_, field) => fields.push(field),
+            Row::Field(_, field, _) => fields.push(field),
             Row::Inline(_, inner) => join_fields(inner, rows, fields),
             Row::Union(_) => {}
         }
