@@ -1,7 +1,10 @@
 //! Checks of single values that several kinds share, in upstream's words.
 
 use api::field::{Errors, Path, Value};
+use api::schema::Ty;
 use api::{Tree, validation};
+
+use crate::kind::Kind;
 
 const IMMUTABLE: &str = "field is immutable";
 
@@ -37,6 +40,27 @@ pub fn immutable(
 /// As [`immutable`], for fields whose rule upstream declares on the type: it shows no value there.
 pub fn declared_immutable((new, old): (&Tree, &Tree), key: &str, path: &Path<'_>, errors: &mut Errors) {
     immutable((new, old), key, |_| Value::raw("null"), path, errors);
+}
+
+/// A value as upstream's JSON of its type shows it; `path` is its dotted place in the kind.
+pub fn shown(kind: &Kind, path: &str, value: &Tree) -> Value {
+    Value::raw(shown_text(kind, path, value))
+}
+
+pub fn shown_text(kind: &Kind, path: &str, value: &Tree) -> String {
+    String::from_utf8_lossy(&api::json::encode(value, type_at(kind, path))).into_owned()
+}
+
+fn type_at(kind: &Kind, path: &str) -> Option<&'static api::schema::Type> {
+    let mut here = kind.schema();
+    for step in path.split('.') {
+        here = match here.field(step)?.ty {
+            Ty::Struct(ty) => ty,
+            Ty::List(Ty::Struct(ty)) => *ty,
+            _ => return None,
+        };
+    }
+    Some(here)
 }
 
 /// A number of at least zero, or a percentage.

@@ -21,11 +21,7 @@ pub static KIND: Kind = Kind {
     validate_update,
     warnings,
     reset: &["status"],
-    status: Some(StatusRules {
-        prepare: strategy::status_keeps_spec,
-        validate: validate_status,
-        reset: &["spec"],
-    }),
+    status: Some(StatusRules { prepare: strategy::status_keeps_spec, validate: validate_status, reset: &["spec"] }),
     columns: &[
         column("Name", "string", "name", 0),
         column("Class", "string", "", 0),
@@ -223,9 +219,7 @@ fn validate_status(ingress: &Tree, old: &Tree, errors: &mut Errors) {
 fn warnings(ingress: &Tree, old: Option<&Tree>) -> Vec<String> {
     let has = |ingress: &Tree| ingress.map("metadata.annotations").contains(CLASS_ANNOTATION);
     if old.is_none() && has(ingress) {
-        let text = format!(
-            "annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead"
-        );
+        let text = format!("annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead");
         return vec![text];
     }
     Vec::new()
@@ -294,9 +288,7 @@ mod tests {
         );
         check(
             rule("/", tree! {}),
-            &[
-                "spec.rules[0].http.paths[0].backend: Invalid value: \"\": resource or service backend is required",
-            ],
+            &["spec.rules[0].http.paths[0].backend: Invalid value: \"\": resource or service backend is required"],
         );
     }
 

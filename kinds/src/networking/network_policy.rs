@@ -171,8 +171,12 @@ type Network = (std::net::IpAddr, u8);
 fn is_strict_subset(inner: Network, outer: Network) -> bool {
     outer.1 < inner.1
         && match (inner.0, outer.0) {
-            (std::net::IpAddr::V4(a), std::net::IpAddr::V4(b)) => same_prefix(a.octets().into(), b.octets().into(), outer.1),
-            (std::net::IpAddr::V6(a), std::net::IpAddr::V6(b)) => same_prefix(a.octets().into(), b.octets().into(), outer.1),
+            (std::net::IpAddr::V4(a), std::net::IpAddr::V4(b)) => {
+                same_prefix(a.octets().into(), b.octets().into(), outer.1)
+            }
+            (std::net::IpAddr::V6(a), std::net::IpAddr::V6(b)) => {
+                same_prefix(a.octets().into(), b.octets().into(), outer.1)
+            }
             _ => false,
         }
 }
@@ -228,10 +232,7 @@ mod tests {
                 "spec.ingress[0].from[0].ipBlock.except[0]: Invalid value: \"11.0.0.0/9\": must be a strict subset of `cidr`",
             ],
         );
-        check(
-            tree! { "from" => list![tree! {}] },
-            &["spec.ingress[0].from[0]: Required value: must specify a peer"],
-        );
+        check(tree! { "from" => list![tree! {}] }, &["spec.ingress[0].from[0]: Required value: must specify a peer"]);
         check(
             tree! { "ports" => list![tree! { "port" => 80, "endPort" => 70 }] },
             &["spec.ingress[0].ports[0].endPort: Invalid value: 70: must be greater than or equal to `port`"],

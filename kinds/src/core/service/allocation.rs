@@ -46,10 +46,7 @@ pub fn node_ports(service: &Tree) -> BTreeSet<NodePort> {
         .list("spec.ports")
         .iter()
         .filter(|port| port.int("nodePort").unwrap_or(0) != 0)
-        .map(|port| NodePort {
-            protocol: port.str("protocol").to_string(),
-            number: port.int("nodePort").unwrap_or(0),
-        })
+        .map(|port| NodePort { protocol: port.str("protocol").to_string(), number: port.int("nodePort").unwrap_or(0) })
         .collect();
     if let Some(number) = service.int("spec.healthCheckNodePort").filter(|number| *number != 0) {
         ports.insert(NodePort { protocol: "TCP".to_string(), number });
@@ -113,7 +110,12 @@ fn keep_cluster_ips(service: &mut Tree, old: &Tree) {
 /// By the port's name; a number that another port of the new service names is not given twice.
 fn keep_node_ports(service: &mut Tree, old: &Tree) {
     let numbers = |service: &Tree| -> BTreeSet<i64> {
-        service.list("spec.ports").iter().filter_map(|port| port.int("nodePort")).filter(|number| *number != 0).collect()
+        service
+            .list("spec.ports")
+            .iter()
+            .filter_map(|port| port.int("nodePort"))
+            .filter(|number| *number != 0)
+            .collect()
     };
     let mut used: BTreeSet<i64> = numbers(old).intersection(&numbers(service)).copied().collect();
     for port in service.list_mut("spec.ports") {

@@ -3,7 +3,7 @@
 use api::field::{Errors, Path};
 use api::{Tree, list};
 
-use super::cluster_ips::{validate_cluster_ips, family_of};
+use super::cluster_ips::{family_of, validate_cluster_ips};
 use super::{EXTERNAL_NAME, NONE};
 
 const SPEC: Path<'static> = Path::root("spec");
@@ -93,8 +93,7 @@ fn check_policy(service: &Tree, errors: &mut Errors) {
     }
     for (key, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
         if service.at("spec").list(key).len() == 2 {
-            let text =
-                format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+            let text = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
             errors.invalid(&SPEC.field("ipFamilyPolicy"), SINGLE_STACK, &text);
         }
     }
@@ -154,7 +153,11 @@ mod tests {
     fn check(spec: Tree, old: Tree, cluster: &[&str], want: Result<(&str, &[&str]), &str>) {
         let mut service = tree! { "spec" => spec };
         let mut errors = Errors::new();
-        let old = if old.is_null() { old } else { tree! { "spec" => old } };
+        let old = if old.is_null() {
+            old
+        } else {
+            tree! { "spec" => old }
+        };
         set_families(&mut service, &old, cluster, &mut errors);
         let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         match want {

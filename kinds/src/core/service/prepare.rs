@@ -3,8 +3,8 @@
 use api::{Tree, list};
 
 use super::allocation;
-use super::{externally_accessible, kind_of, needs_cluster_ip, needs_health_check_node_port, needs_node_ports};
 use super::{EXTERNAL_NAME, LOAD_BALANCER};
+use super::{externally_accessible, kind_of, needs_cluster_ip, needs_health_check_node_port, needs_node_ports};
 use crate::kind::{Context, keep_old};
 use crate::strategy::keep_generation;
 
@@ -81,7 +81,12 @@ fn drop_if_same(service: &mut Tree, old: &Tree, keys: &[&str]) {
 
 fn same_node_ports(service: &Tree, old: &Tree) -> bool {
     let numbers = |service: &Tree| -> std::collections::BTreeSet<i64> {
-        service.list("spec.ports").iter().filter_map(|port| port.int("nodePort")).filter(|number| *number != 0).collect()
+        service
+            .list("spec.ports")
+            .iter()
+            .filter_map(|port| port.int("nodePort"))
+            .filter(|number| *number != 0)
+            .collect()
     };
     numbers(service) == numbers(old)
 }

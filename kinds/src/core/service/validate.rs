@@ -217,7 +217,9 @@ fn validate_duplicate_ports(ports: &[Tree], errors: &mut Errors) {
     let path = SPEC.field("ports");
     let repeats = |index: usize, key: &str| {
         let port = &ports[index];
-        ports[..index].iter().any(|other| other.str("protocol") == port.str("protocol") && other.int(key) == port.int(key))
+        ports[..index]
+            .iter()
+            .any(|other| other.str("protocol") == port.str("protocol") && other.int(key) == port.int(key))
     };
     for (index, port) in ports.iter().enumerate() {
         let number = port.int("nodePort").unwrap_or(0);
@@ -446,9 +448,7 @@ mod tests {
     #[test]
     fn the_first_address_stays() {
         let with = |ip: &str| {
-            service(
-                tree! { "ports" => list![tree! { "port" => 80 }], "clusterIP" => ip, "clusterIPs" => list![ip] },
-            )
+            service(tree! { "ports" => list![tree! { "port" => 80 }], "clusterIP" => ip, "clusterIPs" => list![ip] })
         };
         let mut errors = Errors::new();
         validate_update(&with("10.0.0.2"), &with("10.0.0.1"), &mut errors);
