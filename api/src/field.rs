@@ -281,6 +281,11 @@ impl Errors {
         self.add(Reason::Duplicate, path, format!("Duplicate value: {}", value.into().0));
     }
 
+    /// A duplicate by some of its fields only; `detail` says which.
+    pub fn duplicate_with(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
+        self.add(Reason::Duplicate, path, joined(&format!("Duplicate value: {}", value.into().0), detail));
+    }
+
     pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.add(Reason::NotFound, path, format!("Not found: {}", value.into().0));
     }

@@ -5,7 +5,7 @@ use api::field::{Errors, Path};
 use api::validation::{dns1123_label, label_value, qualified_name};
 use api::{Map, Tree};
 
-use crate::gojson::{self, Shown};
+use crate::gojson::{self, EMPTY, Shown, field};
 use crate::{Kind, names};
 
 const MAX_ANNOTATION_BYTES: usize = 256 << 10;
@@ -18,12 +18,12 @@ const FREE_FINALIZERS: &[&str] = &["admissionregistration.k8s.io", "apiextension
 
 /// OwnerReference, as errors show it.
 const OWNER: &[Shown] = &[
-    ("apiVersion", "apiVersion", "\"\""),
-    ("kind", "kind", "\"\""),
-    ("name", "name", "\"\""),
-    ("uid", "uid", "\"\""),
-    ("controller", "controller", ""),
-    ("blockOwnerDeletion", "blockOwnerDeletion", ""),
+    field("apiVersion", "apiVersion", EMPTY),
+    field("kind", "kind", EMPTY),
+    field("name", "name", EMPTY),
+    field("uid", "uid", EMPTY),
+    field("controller", "controller", ""),
+    field("blockOwnerDeletion", "blockOwnerDeletion", ""),
 ];
 
 const METADATA: Path<'static> = Path::root("metadata");

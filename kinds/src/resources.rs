@@ -115,6 +115,19 @@ pub fn validate_positive(value: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// Rounds the quantities of a resource list up to thousandths, the finest that upstream keeps.
+pub fn round_up(parent: &mut Tree, field: &str) {
+    let Some(Tree::Map(list)) = parent.get_mut(field) else { return };
+    for (_, value) in list.iter_mut() {
+        let quantity = read(value);
+        let rounded = Quantity::milli(quantity.milli_value(), quantity.format());
+        // Beyond 64 bits of thousandths there is no fraction to round.
+        if quantity < rounded {
+            *value = Tree::from(rounded.to_string());
+        }
+    }
+}
+
 /// The quantity of a canonical text; zero where it is none, which shaping has excluded.
 pub fn read(value: &Tree) -> Quantity {
     Quantity::parse(value.as_str().unwrap_or("0")).unwrap_or_default()

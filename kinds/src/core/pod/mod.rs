@@ -1,6 +1,10 @@
 //! Pod.
 
+use api::Tree;
+use api::field::{Errors, Path};
+
 use crate::kind::{Kind, Subresource, Verb, column, selectable};
+use crate::podspec;
 
 pub static KIND: Kind = Kind {
     short_names: &["po"],
@@ -47,5 +51,12 @@ pub static KIND: Kind = Kind {
         selectable("status.podIPs"),
         selectable("status.nominatedNodeName"),
     ],
+    set_defaults: podspec::set_pod_defaults,
+    validate,
     ..Kind::namespaced("", "v1", "Pod", "pods", "pod")
 };
+
+fn validate(pod: &Tree, errors: &mut Errors) {
+    let volume_pod = podspec::volume::Pod { is_pod: true, name: pod.str("metadata.name") };
+    podspec::spec::validate(pod.at("spec"), volume_pod, &Path::root("spec"), errors);
+}
