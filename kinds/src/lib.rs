@@ -11,6 +11,7 @@ pub mod autoscaling;
 pub mod batch;
 pub mod cells;
 pub mod certificates;
+pub mod checks;
 pub mod conditions;
 pub mod coordination;
 pub mod core;
@@ -34,6 +35,7 @@ pub mod resources;
 pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
+pub mod strategy;
 
 pub use kind::{Column, Context, Conversion, Kind, ScalePaths, Selectable, StatusRules, Subresource, User, Verb};
 
