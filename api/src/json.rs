@@ -504,6 +504,51 @@ pub fn encode(tree: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
     out
 }
 
+/// JSON for people: two spaces a level, as upstream's pretty printer writes it.
+pub fn encode_pretty(tree: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
+    let compact = encode(tree, ty);
+    let mut out = Vec::with_capacity(compact.len() * 2);
+    let (mut level, mut in_string, mut escaped) = (0, false, false);
+    for (at, byte) in compact.iter().enumerate() {
+        if in_string {
+            out.push(*byte);
+            (in_string, escaped) = (escaped || *byte != b'"', !escaped && *byte == b'\\');
+            continue;
+        }
+        let next = compact.get(at + 1);
+        match byte {
+            b'{' | b'[' if matches!(next, Some(b'}' | b']')) => out.push(*byte),
+            b'{' | b'[' => {
+                level += 1;
+                out.push(*byte);
+                new_line(&mut out, level);
+            }
+            b'}' | b']' if matches!(compact.get(at.wrapping_sub(1)), Some(b'{' | b'[')) => out.push(*byte),
+            b'}' | b']' => {
+                level -= 1;
+                new_line(&mut out, level);
+                out.push(*byte);
+            }
+            b',' => {
+                out.push(b',');
+                new_line(&mut out, level);
+            }
+            b':' => out.extend_from_slice(b": "),
+            byte => {
+                in_string = *byte == b'"';
+                out.push(*byte);
+            }
+        }
+    }
+    out.push(b'\n');
+    out
+}
+
+fn new_line(out: &mut Vec<u8>, level: usize) {
+    out.push(b'\n');
+    out.resize(out.len() + 2 * level, b' ');
+}
+
 /// Like `encode`, with `metadata.resourceVersion` left empty: the offset says where it belongs.
 pub fn encode_with_hole(tree: &Tree, ty: Option<&'static Type>) -> (Vec<u8>, usize) {
     let mut out = Vec::with_capacity(1024);

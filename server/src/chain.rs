@@ -39,7 +39,8 @@ fn refuse_when_closing(server: &Server, call: &mut Call) -> Result<(), Status> {
 
 /// Runs a call through the chain and the handler. Never fails: every error is an answer.
 pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
-    let accepted = negotiate::accept(call.header(header::ACCEPT), true).map(|a| Accepted { shape: negotiate::Shape::Plain, ..a });
+    let accepted =
+        negotiate::accept(call.header(header::ACCEPT), true).map(|a| Accepted { shape: negotiate::Shape::Plain, ..a });
     let accepted = accepted.unwrap_or(Accepted::JSON);
     let _running = server.metrics.begin(&call);
     let result = match run_stages(&server, &mut call) {
@@ -64,12 +65,16 @@ fn run_stages(server: &Server, call: &mut Call) -> Result<(), Status> {
 
 /// One bad request must not take the server with it.
 async fn guarded(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
-    let work = AssertUnwindSafe(router::route(server, call));
-    match CatchUnwind { inner: Box::pin(work.0) }.await {
+    let guarded = CatchUnwind { inner: Box::pin(router::route(server, call)) };
+    match guarded.await {
         Ok(result) => result,
         Err(()) => {
             tracing::error!(path = call.path, "the handler panicked");
-            Err(Status::new(500, "InternalError", "This request caused apiserver to panic. Look in the logs for details."))
+            Err(Status::new(
+                500,
+                "InternalError",
+                "This request caused apiserver to panic. Look in the logs for details.",
+            ))
         }
     }
 }

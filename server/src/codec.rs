@@ -64,7 +64,9 @@ pub fn decode(media: Media, body: &Bytes, expected: &Expected) -> Result<Decoded
 
 fn decode_json(body: &[u8], expected: &Expected, strict: &mut Strict) -> Result<Tree, Status> {
     let shown = || shown_body(body);
-    let parse_error = |what: String| unrecognized(expected, &format!("couldn't get version/kind; json parse error: {what} ({})", shown()));
+    let parse_error = |what: String| {
+        unrecognized(expected, &format!("couldn't get version/kind; json parse error: {what} ({})", shown()))
+    };
     let tree = json::decode_as(body, Some(expected.ty), strict).map_err(|error| parse_error(error.to_string()))?;
     let what = match &tree {
         Tree::Map(_) | Tree::Null => return Ok(tree),
@@ -78,7 +80,7 @@ fn decode_json(body: &[u8], expected: &Expected, strict: &mut Strict) -> Result<
 }
 
 fn decode_protobuf(body: &[u8], expected: &Expected) -> Result<Tree, Status> {
-    api::protobuf::decode_object(body, |_, _, _| Some(expected.ty)).map_err(|error| unrecognized(expected, &error.to_string()))
+    api::protobuf::decode(body, Some(expected.ty)).map_err(|error| unrecognized(expected, &error.to_string()))
 }
 
 fn unrecognized(expected: &Expected, why: &str) -> Status {
@@ -132,18 +134,34 @@ pub fn same_kind(tree: &Tree, expected: &Expected) -> Result<(), String> {
 fn wrong_kind_text(given_version: &str, given_kind: &str, expected: &Expected) -> String {
     let (group, version) = given_version.rsplit_once('/').unwrap_or(("", given_version));
     if type_of(group, version, given_kind).is_some() {
-        let home = |group: &str| if group.is_empty() { "core".to_string() } else { group.split('.').next().unwrap_or(group).to_string() };
-        format!("converting ({version}.{given_kind}) to ({}.{}): unknown conversion", home(expected.group), expected.kind)
+        let home = |group: &str| {
+            if group.is_empty() { "core".to_string() } else { group.split('.').next().unwrap_or(group).to_string() }
+        };
+        format!(
+            "converting ({version}.{given_kind}) to ({}.{}): unknown conversion",
+            home(expected.group),
+            expected.kind
+        )
     } else {
-        format!(r#"no kind {given_kind:?} is registered for version {given_version:?} in scheme "pkg/api/legacyscheme/scheme.go:30""#)
+        format!(
+            r#"no kind {given_kind:?} is registered for version {given_version:?} in scheme "pkg/api/legacyscheme/scheme.go:30""#
+        )
     }
 }
 
 /// Gives a decoded tree the shape of its kind; strict problems become an error or warnings.
-pub fn conform(decoded: Decoded, expected: &Expected, validation: Validation, warnings: &mut Vec<String>) -> Result<Tree, Status> {
+pub fn conform(
+    decoded: Decoded,
+    expected: &Expected,
+    validation: Validation,
+    warnings: &mut Vec<String>,
+) -> Result<Tree, Status> {
     let Decoded { mut tree, mut strict } = decoded;
     let handled = |why: String| {
-        Status::bad_request(format!("{} in version {:?} cannot be handled as a {}: {why}", expected.kind, expected.version, expected.kind))
+        Status::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: {why}",
+            expected.kind, expected.version, expected.kind
+        ))
     };
     typed::conform(&mut tree, expected.ty, &mut strict).map_err(|error| handled(error.to_string()))?;
     match validation {
@@ -171,7 +189,7 @@ pub enum Validation {
 
 pub fn protobuf(tree: &Tree, group: &str, version: &str, kind: &str) -> Vec<u8> {
     match type_of(group, version, kind) {
-        Some(ty) => api::protobuf::encode_object(tree, ty),
+        Some(ty) => api::protobuf::encode(tree, ty),
         None => Vec::new(),
     }
 }

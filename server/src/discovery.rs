@@ -72,7 +72,11 @@ fn versions_of(registry: &Registry, group: &str) -> Vec<&'static str> {
     versions
 }
 
-fn resources_of<'a>(registry: &'a Registry, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
+fn resources_of<'a>(
+    registry: &'a Registry,
+    group: &'a str,
+    version: &'a str,
+) -> impl Iterator<Item = &'a Arc<Resource>> {
     registry.all().iter().filter(move |resource| resource.kind.group == group && resource.kind.version == version)
 }
 
@@ -87,7 +91,9 @@ pub fn route(server: &Server, call: &Call) -> Result<Option<Answer>, Status> {
         ["apis"] => top(server, call, &server.discovery.groups, group_list(server)).map(Some),
         ["api", "v1"] => plain(call, resource_list(server, "", "v1")).map(Some),
         ["api", _] => Err(Status::no_resource()),
-        ["apis", group] if !group.is_empty() && server.registry.has_group(group) => plain_any(call, api_group(server, group)).map(Some),
+        ["apis", group] if !group.is_empty() && server.registry.has_group(group) => {
+            plain_any(call, api_group(server, group)).map(Some)
+        }
         ["apis", group, version] if server.registry.has_version(group, version) => {
             plain(call, resource_list(server, group, version)).map(Some)
         }
@@ -114,7 +120,7 @@ fn plain_any(call: &Call, tree: Tree) -> Result<Answer, Status> {
 fn encoded(tree: &Tree, accepted: Accepted) -> Answer {
     match accepted.media {
         Media::Protobuf => match api::schema::type_named("meta/v1", tree.str("kind")) {
-            Some(ty) => answer(200, accepted.media.name(), api::protobuf::encode_as(tree, "v1", tree.str("kind"), ty)),
+            Some(ty) => answer(200, accepted.media.name(), api::protobuf::encode(tree, ty)),
             None => respond::encoded(200, tree, Accepted::JSON),
         },
         _ => respond::encoded(200, tree, accepted),
@@ -123,13 +129,17 @@ fn encoded(tree: &Tree, accepted: Accepted) -> Answer {
 
 fn top(server: &Server, call: &Call, documents: &Aggregated, plain: Tree) -> Result<Answer, Status> {
     let _ = server;
-    if call.path.starts_with("/api/") && call.method != Method::GET || (call.path == "/api" && call.method != Method::GET) {
+    if call.path.starts_with("/api/") && call.method != Method::GET
+        || (call.path == "/api" && call.method != Method::GET)
+    {
         check_method(call)?;
     }
     match wanted(call.header(header::ACCEPT).unwrap_or("")) {
         Wanted::Aggregated(media) => Ok(aggregated_answer(call, documents, media)),
         Wanted::Plain => plain_any(call, plain),
-        Wanted::Nothing => negotiate::accept(Some("application/json;as=Unknown"), false).map(|_| crate::router::page_not_found()),
+        Wanted::Nothing => {
+            negotiate::accept(Some("application/json;as=Unknown"), false).map(|_| crate::router::page_not_found())
+        }
     }
 }
 
@@ -150,7 +160,9 @@ fn wanted(accept: &str) -> Wanted {
         let served = has("g=apidiscovery.k8s.io") && has("v=v2");
         match name {
             "application/json" if aggregated && served => return Wanted::Aggregated(Media::Json),
-            "application/vnd.kubernetes.protobuf" if aggregated && served => return Wanted::Aggregated(Media::Protobuf),
+            "application/vnd.kubernetes.protobuf" if aggregated && served => {
+                return Wanted::Aggregated(Media::Protobuf);
+            }
             _ if !aggregated => return Wanted::Plain,
             _ => {}
         }
@@ -161,10 +173,14 @@ fn wanted(accept: &str) -> Wanted {
 fn aggregated_answer(call: &Call, documents: &Aggregated, media: Media) -> Answer {
     let same = call.header(header::IF_NONE_MATCH).is_some_and(|given| given.as_bytes() == documents.etag.as_bytes());
     let (content_type, bytes) = match media {
-        Media::Protobuf => ("application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", &documents.protobuf),
+        Media::Protobuf => (
+            "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            &documents.protobuf,
+        ),
         _ => ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", &documents.json),
     };
-    let mut response = if same { answer(304, content_type, Body::empty()) } else { answer(200, content_type, bytes.clone()) };
+    let mut response =
+        if same { answer(304, content_type, Body::empty()) } else { answer(200, content_type, bytes.clone()) };
     if same {
         response.headers_mut().remove(header::CONTENT_TYPE);
     }
@@ -270,11 +286,16 @@ fn aggregated_group(registry: &Registry, group: &str) -> Tree {
     let versions: Vec<Tree> = versions_of(registry, group)
         .into_iter()
         .map(|version| {
-            let resources: Vec<Tree> = resources_of(registry, group, version).map(|resource| aggregated_resource(resource.kind)).collect();
+            let resources: Vec<Tree> =
+                resources_of(registry, group, version).map(|resource| aggregated_resource(resource.kind)).collect();
             tree! { "version" => version, "resources" => resources, "freshness" => "Current" }
         })
         .collect();
-    let metadata = if group.is_empty() { tree! {} } else { tree! { "name" => group } };
+    let metadata = if group.is_empty() {
+        tree! {}
+    } else {
+        tree! { "name" => group }
+    };
     tree! { "metadata" => metadata, "versions" => versions }
 }
 

@@ -62,21 +62,27 @@ fn verbose(probe: &str, ready: bool) -> Answer {
 /// What clients read as the version of Kubernetes that is spoken here.
 fn version(call: &Call) -> Answer {
     if !matches!(call.method, Method::GET | Method::HEAD) {
-        return crate::call::status_answer(&api::status::Status::method_not_allowed(), crate::negotiate::Accepted::JSON);
+        return crate::call::status_answer(
+            &api::status::Status::method_not_allowed(),
+            crate::negotiate::Accepted::JSON,
+        );
     }
-    json_answer(200, &tree! {
-        "major" => "1",
-        "minor" => "37",
-        "emulationMajor" => "1",
-        "emulationMinor" => "37",
-        "minCompatibilityMajor" => "1",
-        "minCompatibilityMinor" => "36",
-        "gitVersion" => concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION")),
-        "gitCommit" => option_env!("TIPHYS_COMMIT").unwrap_or("unknown"),
-        "gitTreeState" => "clean",
-        "buildDate" => "1970-01-01T00:00:00Z",
-        "goVersion" => "none (rust)",
-        "compiler" => "rustc",
-        "platform" => concat!("linux/", "amd64"),
-    })
+    json_answer(
+        200,
+        &tree! {
+            "major" => "1",
+            "minor" => "37",
+            "emulationMajor" => "1",
+            "emulationMinor" => "37",
+            "minCompatibilityMajor" => "1",
+            "minCompatibilityMinor" => "36",
+            "gitVersion" => concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION")),
+            "gitCommit" => option_env!("TIPHYS_COMMIT").unwrap_or("unknown"),
+            "gitTreeState" => "clean",
+            "buildDate" => "1970-01-01T00:00:00Z",
+            "goVersion" => "none (rust)",
+            "compiler" => "rustc",
+            "platform" => concat!("linux/", "amd64"),
+        },
+    )
 }

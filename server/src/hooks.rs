@@ -122,9 +122,23 @@ pub fn ttl(server: &Server, kind: &Kind) -> Option<Duration> {
 pub fn returns_deleted(kind: &Kind) -> bool {
     matches!(
         kind.kind,
-        "Pod" | "PodTemplate" | "Service" | "ServiceAccount" | "PersistentVolume" | "PersistentVolumeClaim"
-            | "ResourceQuota" | "Namespace" | "StorageClass" | "CSIDriver" | "CSINode" | "VolumeAttachment"
-            | "VolumeAttributesClass" | "ResourceClaim" | "ResourceClaimTemplate" | "DeviceClass" | "ResourceSlice"
+        "Pod"
+            | "PodTemplate"
+            | "Service"
+            | "ServiceAccount"
+            | "PersistentVolume"
+            | "PersistentVolumeClaim"
+            | "ResourceQuota"
+            | "Namespace"
+            | "StorageClass"
+            | "CSIDriver"
+            | "CSINode"
+            | "VolumeAttachment"
+            | "VolumeAttributesClass"
+            | "ResourceClaim"
+            | "ResourceClaimTemplate"
+            | "DeviceClass"
+            | "ResourceSlice"
     )
 }
 

@@ -90,7 +90,13 @@ const VERSION_WAIT: Duration = Duration::from_secs(3);
 
 impl Server {
     /// Takes an open store whose sink is `caches`, and fills the caches from it.
-    pub async fn start(config: Config, store: Arc<dyn Store>, caches: Arc<Caches>, auth: auth::Authenticator, shared_store: bool) -> Result<Arc<Server>, store::Error> {
+    pub async fn start(
+        config: Config,
+        store: Arc<dyn Store>,
+        caches: Arc<Caches>,
+        auth: auth::Authenticator,
+        shared_store: bool,
+    ) -> Result<Arc<Server>, store::Error> {
         let (entries, revision) = store.load().await?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);

@@ -1,6 +1,8 @@
 //! Counters and histograms under upstream's names.
 
-use prometheus::{Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
 
 use crate::call::Call;
 
@@ -23,16 +25,24 @@ impl Drop for Running {
     }
 }
 
-const BUCKETS: &[f64] = &[0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
+const BUCKETS: &[f64] = &[
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
 
 impl Metrics {
     pub fn new() -> Metrics {
         let registry = Registry::new();
         let labels = &["verb", "group", "version", "resource", "subresource", "code"];
-        let requests = IntCounterVec::new(Opts::new("apiserver_request_total", "Requests by verb, resource and code."), labels);
-        let options = HistogramOpts::new("apiserver_request_duration_seconds", "How long requests took.").buckets(BUCKETS.to_vec());
+        let requests =
+            IntCounterVec::new(Opts::new("apiserver_request_total", "Requests by verb, resource and code."), labels);
+        let options = HistogramOpts::new("apiserver_request_duration_seconds", "How long requests took.")
+            .buckets(BUCKETS.to_vec());
         let durations = HistogramVec::new(options, &labels[..5]);
-        let inflight = IntGaugeVec::new(Opts::new("apiserver_current_inflight_requests", "Requests under way."), &["request_kind"]);
+        let inflight = IntGaugeVec::new(
+            Opts::new("apiserver_current_inflight_requests", "Requests under way."),
+            &["request_kind"],
+        );
         let watchers = IntGauge::new("apiserver_longrunning_requests", "Watches under way.");
         let metrics = Metrics {
             requests: requests.expect("the names are valid"),

@@ -74,7 +74,10 @@ impl<'a> Clause<'a> {
     fn parse(text: &'a str) -> Clause<'a> {
         let mut parts = text.split(';').map(str::trim);
         let name = parts.next().unwrap_or("");
-        let params: Vec<_> = parts.filter_map(|part| part.split_once('=')).map(|(k, v)| (k.trim(), v.trim().trim_matches('"'))).collect();
+        let params: Vec<_> = parts
+            .filter_map(|part| part.split_once('='))
+            .map(|(k, v)| (k.trim(), v.trim().trim_matches('"')))
+            .collect();
         let quality = params.iter().find(|(key, _)| *key == "q").and_then(|(_, q)| q.parse().ok()).unwrap_or(1.0);
         Clause { name, params, quality }
     }

@@ -119,9 +119,9 @@ fn query_tree(query: &Query) -> Result<Tree, Status> {
     let mut tree = tree! {};
     let grace = query.get("gracePeriodSeconds");
     if !grace.is_empty() {
-        let seconds: i64 = grace.parse().map_err(|_| {
-            Status::bad_request(format!("strconv.ParseInt: parsing {grace:?}: invalid syntax"))
-        })?;
+        let seconds: i64 = grace
+            .parse()
+            .map_err(|_| Status::bad_request(format!("strconv.ParseInt: parsing {grace:?}: invalid syntax")))?;
         tree.set("gracePeriodSeconds", seconds);
     }
     if query.has("propagationPolicy") {

@@ -174,7 +174,10 @@ mod tests {
         for (method, path, want) in cases {
             let method: Method = method.parse().expect("a method");
             let info = RequestInfo::parse(&method, path, &Query::default());
-            let got = format!("{} {} {} {} {} {} {}", info.verb, info.group, info.version, info.namespace, info.resource, info.name, info.subresource);
+            let got = format!(
+                "{} {} {} {} {} {} {}",
+                info.verb, info.group, info.version, info.namespace, info.resource, info.name, info.subresource
+            );
             assert_eq!(got, want, "{path}");
         }
     }

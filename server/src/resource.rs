@@ -29,7 +29,9 @@ impl Resource {
     fn new(kind: &'static Kind, prefix: &str, caches: &Caches) -> Resource {
         let stored = kind
             .conversion
-            .and_then(|to| kinds::ALL.iter().copied().find(|k| k.group == to.group && k.version == to.version && k.kind == to.kind))
+            .and_then(|to| {
+                kinds::ALL.iter().copied().find(|k| k.group == to.group && k.version == to.version && k.kind == to.kind)
+            })
             .unwrap_or(kind);
         Resource {
             kind,
@@ -146,7 +148,7 @@ pub fn adopt_own(entry: &store::Entry) -> Option<Bytes> {
 /// brought into canonical JSON with its revision. What cannot be read is left out and reported.
 pub fn adopt_foreign(entry: &store::Entry) -> Option<Bytes> {
     let tree = if entry.value.starts_with(b"k8s\0") {
-        api::protobuf::decode_object(&entry.value, api::schema::type_of).ok()
+        api::protobuf::decode(&entry.value, None).ok()
     } else {
         json::decode(&entry.value).ok()
     };

@@ -32,7 +32,8 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
         return Ok(page_not_found());
     }
     let info = &call.info;
-    let resource = server.registry.find(&info.group, &info.version, &info.resource).ok_or_else(Status::no_resource)?.clone();
+    let resource =
+        server.registry.find(&info.group, &info.version, &info.resource).ok_or_else(Status::no_resource)?.clone();
     check_place(&resource, call)?;
     if !call.info.subresource.is_empty() {
         return route_subresource(server, &resource, call).await;
@@ -96,7 +97,8 @@ fn allowed_verb(resource: &Resource, call: &Call) -> Result<Verb, Status> {
 
 fn watch_not_supported(resource: &Resource) -> Status {
     let plural = resource.kind.plural;
-    let mut status = Status::new(405, "MethodNotAllowed", format!("watch is not supported on resources of kind {plural:?}"));
+    let mut status =
+        Status::new(405, "MethodNotAllowed", format!("watch is not supported on resources of kind {plural:?}"));
     status.details = Some(api::status::Details { kind: plural.to_string(), ..Default::default() });
     status
 }

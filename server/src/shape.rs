@@ -122,11 +122,14 @@ pub fn row(kind: &Kind, object: Tree, version: &str, shaping: Shaping) -> Tree {
     if let Some(conditions) = conditions(kind, &object) {
         row.set("conditions", conditions);
     }
-    row.set("object", match shaping.include {
-        IncludeObject::None => Tree::Null,
-        IncludeObject::Metadata => partial(object, version, true),
-        IncludeObject::Object => object,
-    });
+    row.set(
+        "object",
+        match shaping.include {
+            IncludeObject::None => Tree::Null,
+            IncludeObject::Metadata => partial(object, version, true),
+            IncludeObject::Object => object,
+        },
+    );
     row
 }
 

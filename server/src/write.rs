@@ -66,7 +66,12 @@ impl<'a> Scope<'a> {
     }
 
     /// Creates an object that has been decoded, shaped and defaulted.
-    pub async fn create(&self, mut object: Tree, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+    pub async fn create(
+        &self,
+        mut object: Tree,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Outcome, Status> {
         self.check_refused(&object)?;
         self.own_fields(None, &mut object, options);
         self.create_owned(object, warnings).await
@@ -98,7 +103,9 @@ impl<'a> Scope<'a> {
             }
             match self.create_named(fresh, warnings).await {
                 Err(status) if generated && status.reason == "AlreadyExists" && attempt < 7 => continue,
-                Err(status) if generated && status.reason == "AlreadyExists" => return Err(name_timeout(self.resource, status)),
+                Err(status) if generated && status.reason == "AlreadyExists" => {
+                    return Err(name_timeout(self.resource, status));
+                }
                 other => return other,
             }
         }
@@ -179,7 +186,8 @@ impl<'a> Scope<'a> {
         let mut writes = claims.to_vec();
         writes.push(write);
         let committed = self.server.store.commit(writes).await?;
-        let entry = committed.into_iter().next_back().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
+        let entry =
+            committed.into_iter().next_back().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
         let key = entry.key.strip_prefix(self.resource.store_prefix()).unwrap_or(&entry.key);
         let cached = self.resource.cache.as_ref().and_then(|cache| cache.get(key));
         // Somebody may have written again already: then the entry speaks for itself.
@@ -241,7 +249,13 @@ impl<'a> Scope<'a> {
     }
 
     /// Admission, prepare and validation of a changed object.
-    async fn judge_update(&self, name: &str, mut object: Tree, old: &Tree, warnings: &mut Vec<String>) -> Result<Tree, Status> {
+    async fn judge_update(
+        &self,
+        name: &str,
+        mut object: Tree,
+        old: &Tree,
+        warnings: &mut Vec<String>,
+    ) -> Result<Tree, Status> {
         let kind = self.resource.kind;
         let attributes = self.attributes(Operation::Update, name);
         admission::mutate(&attributes, &mut object, Some(old), warnings).await?;
@@ -312,7 +326,8 @@ impl<'a> Scope<'a> {
     }
 }
 
-pub const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
+pub const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
 
 enum Replaced {
     Done(Outcome),
@@ -359,7 +374,10 @@ fn name_timeout(resource: &Resource, status: Status) -> Status {
     let kind = resource.kind;
     let name = status.details.as_ref().map_or("", |details| &details.name);
     Status {
-        message: format!("{} {name:?} already exists, the server was not able to generate a unique name for the object", status_resource(kind)),
+        message: format!(
+            "{} {name:?} already exists, the server was not able to generate a unique name for the object",
+            status_resource(kind)
+        ),
         ..status.clone()
     }
 }
@@ -394,10 +412,12 @@ fn keep_system_metadata(object: &mut Tree, old: &Tree) {
 /// Store errors as clients see them.
 pub fn store_status(error: store::Error) -> Status {
     match error {
-        store::Error::TooLarge { size, limit } => {
-            Status::too_large(format!("Request entity too large: the object is {size} bytes, at most {limit} can be stored"))
+        store::Error::TooLarge { size, limit } => Status::too_large(format!(
+            "Request entity too large: the object is {size} bytes, at most {limit} can be stored"
+        )),
+        store::Error::Full(_) => {
+            Status::new(507, "InsufficientStorage", "the store's disk is full; nothing was written")
         }
-        store::Error::Full(_) => Status::new(507, "InsufficientStorage", "the store's disk is full; nothing was written"),
         store::Error::Unavailable(_) | store::Error::Closed => Status::service_unavailable(error.to_string()),
         other => Status::internal(other),
     }

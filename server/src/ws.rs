@@ -6,7 +6,8 @@ use crate::call::{Answer, Call};
 use crate::verbs::watch::Watcher;
 
 pub fn is_upgrade(call: &Call) -> bool {
-    call.upgrade.is_some() && call.header(http::header::UPGRADE).is_some_and(|value| value.eq_ignore_ascii_case("websocket"))
+    call.upgrade.is_some()
+        && call.header(http::header::UPGRADE).is_some_and(|value| value.eq_ignore_ascii_case("websocket"))
 }
 
 pub fn watch(_call: &mut Call, _watcher: Watcher) -> Result<Answer, Status> {

@@ -28,9 +28,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::entries::Entries;
 use crate::feed::Feed;
 use crate::history::HistoryLimits;
-use crate::{
-    BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write,
-};
+use crate::{BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write};
 
 pub use format::Record;
 pub use load::{check_and_copy, history};
@@ -111,8 +109,7 @@ pub struct Embedded {
 impl Embedded {
     fn open(config: Config, disk: Arc<dyn Disk>, sink: Arc<dyn Sink>) -> Result<Self> {
         let dir = &config.dir;
-        disk.create_dir(dir)
-            .map_err(|error| files::failed("create", dir, error))?;
+        disk.create_dir(dir).map_err(|error| files::failed("create", dir, error))?;
         let lock = files::lock(&*disk, dir)?;
         let listing = files::list(&*disk, dir)?;
         let id = files::identity(&*disk, dir, &listing)?;
@@ -129,12 +126,7 @@ impl Embedded {
         lock: Box<dyn Send + Sync>,
         sink: Arc<dyn Sink>,
     ) -> Result<Self> {
-        let load::Loaded {
-            entries,
-            history,
-            revision,
-            ..
-        } = loaded;
+        let load::Loaded { entries, history, revision, .. } = loaded;
         let queue = Arc::new(queue::Queue::default());
         let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
         let written = log.written.clone();
@@ -158,19 +150,9 @@ impl Embedded {
             lock,
             config,
         };
-        let thread = std::thread::Builder::new()
-            .name("store-writer".to_owned())
-            .spawn(move || writer.run());
-        let thread = thread.map_err(|source| Error::Io {
-            what: "cannot start a thread".to_owned(),
-            source,
-        })?;
-        Ok(Self {
-            queue,
-            feed,
-            written,
-            thread: Mutex::new(Some(thread)),
-        })
+        let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run());
+        let thread = thread.map_err(|source| Error::Io { what: "cannot start a thread".to_owned(), source })?;
+        Ok(Self { queue, feed, written, thread: Mutex::new(Some(thread)) })
     }
 
     /// Everything that readers see now, with no copy.
@@ -179,11 +161,7 @@ impl Embedded {
     }
 
     fn open_or_closed<T>(&self, read: impl FnOnce(&Feed) -> Result<T>) -> Result<T> {
-        if self.feed.is_closed() {
-            Err(Error::Closed)
-        } else {
-            read(&self.feed)
-        }
+        if self.feed.is_closed() { Err(Error::Closed) } else { read(&self.feed) }
     }
 }
 
@@ -191,15 +169,9 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         // Closed already is as good.
         let _ = self.queue.push(queue::Request::Close(None));
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The writer itself may drop the last reference, through its sink: it cannot wait for itself.
-        if let Some(thread) =
-            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
-        {
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }
@@ -255,8 +227,7 @@ impl Store for Embedded {
         let path = path.to_owned();
         Box::pin(async move {
             let (entries, revision) = state?;
-            let write =
-                tokio::task::spawn_blocking(move || state::snapshot(&path, &entries, revision));
+            let write = tokio::task::spawn_blocking(move || state::snapshot(&path, &entries, revision));
             write.await.map_err(|_| Error::Closed)?
         })
     }

@@ -8,9 +8,5 @@ use crate::embedded::{self, Config, Embedded};
 use crate::{Result, Sink};
 
 pub fn open(sink: Arc<dyn Sink>) -> Result<Embedded> {
-    embedded::open(
-        Config::new("/memory"),
-        Arc::new(MemoryDisk::default()),
-        sink,
-    )
+    embedded::open(Config::new("/memory"), Arc::new(MemoryDisk::default()), sink)
 }

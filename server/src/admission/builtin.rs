@@ -6,8 +6,16 @@ use api::{Tree, tree};
 use super::{Attributes, Operation};
 
 /// Nothing new goes into a namespace that is missing or being deleted.
-pub fn namespace_lifecycle(attributes: &Attributes<'_>, _: &mut Tree, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
-    if attributes.operation != Operation::Create || !attributes.resource.kind.namespaced || attributes.namespace.is_empty() {
+pub fn namespace_lifecycle(
+    attributes: &Attributes<'_>,
+    _: &mut Tree,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
+    if attributes.operation != Operation::Create
+        || !attributes.resource.kind.namespaced
+        || attributes.namespace.is_empty()
+    {
         return Ok(());
     }
     let Some(namespace) = attributes.server.object("namespaces", attributes.namespace) else {
@@ -21,8 +29,8 @@ pub fn namespace_lifecycle(attributes: &Attributes<'_>, _: &mut Tree, _: Option<
 
 fn terminating(attributes: &Attributes<'_>) -> Status {
     let namespace = attributes.namespace;
-    let mut status =
-        attributes.forbidden(&format!("unable to create new content in namespace {namespace} because it is being terminated"));
+    let mut status = attributes
+        .forbidden(&format!("unable to create new content in namespace {namespace} because it is being terminated"));
     if let Some(details) = &mut status.details {
         details.causes = vec![Cause {
             reason: "NamespaceTerminating".to_string(),
@@ -34,7 +42,12 @@ fn terminating(attributes: &Attributes<'_>) -> Status {
 }
 
 /// The system's namespaces and priority classes stay.
-pub fn immortal_namespaces(attributes: &Attributes<'_>, _: Option<&Tree>, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
+pub fn immortal_namespaces(
+    attributes: &Attributes<'_>,
+    _: Option<&Tree>,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
     let immortal = ["default", "kube-system", "kube-public"].contains(&attributes.name);
     if attributes.is("", "Namespace", Operation::Delete) && immortal {
         return Err(attributes.forbidden("this namespace may not be deleted"));
@@ -46,12 +59,18 @@ pub fn immortal_namespaces(attributes: &Attributes<'_>, _: Option<&Tree>, _: Opt
     Ok(())
 }
 
-pub fn taint_new_nodes(attributes: &Attributes<'_>, object: &mut Tree, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
+pub fn taint_new_nodes(
+    attributes: &Attributes<'_>,
+    object: &mut Tree,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
     if !attributes.is("", "Node", Operation::Create) {
         return Ok(());
     }
     let taints = object.child("spec").list_entry("taints");
-    let is_there = |taint: &Tree| taint.str("key") == "node.kubernetes.io/not-ready" && taint.str("effect") == "NoSchedule";
+    let is_there =
+        |taint: &Tree| taint.str("key") == "node.kubernetes.io/not-ready" && taint.str("effect") == "NoSchedule";
     if !taints.iter().any(is_there) {
         taints.push(tree! { "key" => "node.kubernetes.io/not-ready", "effect" => "NoSchedule" });
     }
@@ -59,7 +78,12 @@ pub fn taint_new_nodes(attributes: &Attributes<'_>, object: &mut Tree, _: Option
 }
 
 /// A pod leaves a node that is lost after five minutes, unless it says otherwise.
-pub fn default_toleration_seconds(attributes: &Attributes<'_>, object: &mut Tree, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
+pub fn default_toleration_seconds(
+    attributes: &Attributes<'_>,
+    object: &mut Tree,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
     let pod = attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update);
     if !pod {
         return Ok(());
@@ -80,7 +104,12 @@ fn tolerates(toleration: &Tree, key: &str) -> bool {
 }
 
 /// A volume or claim that is in use is not deleted: its controller removes the finalizer.
-pub fn storage_protection(attributes: &Attributes<'_>, object: &mut Tree, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
+pub fn storage_protection(
+    attributes: &Attributes<'_>,
+    object: &mut Tree,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
     if attributes.operation != Operation::Create || !attributes.subresource.is_empty() {
         return Ok(());
     }

@@ -56,14 +56,23 @@ pub struct Plugin {
 /// In upstream's order. What is missing of it comes with the rest of the gate.
 static PLUGINS: &[Plugin] = &[
     // First: nothing else is worth looking at in a namespace that is missing or going.
-    Plugin { name: "NamespaceLifecycle", mutate: Some(builtin::namespace_lifecycle), validate: Some(builtin::immortal_namespaces) },
+    Plugin {
+        name: "NamespaceLifecycle",
+        mutate: Some(builtin::namespace_lifecycle),
+        validate: Some(builtin::immortal_namespaces),
+    },
     // A new node is not ready until its kubelet says so.
     Plugin { name: "TaintNodesByCondition", mutate: Some(builtin::taint_new_nodes), validate: None },
     Plugin { name: "DefaultTolerationSeconds", mutate: Some(builtin::default_toleration_seconds), validate: None },
     Plugin { name: "StorageObjectInUseProtection", mutate: Some(builtin::storage_protection), validate: None },
 ];
 
-pub async fn mutate(attributes: &Attributes<'_>, object: &mut Tree, old: Option<&Tree>, warnings: &mut Vec<String>) -> Result<(), Status> {
+pub async fn mutate(
+    attributes: &Attributes<'_>,
+    object: &mut Tree,
+    old: Option<&Tree>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
     for plugin in PLUGINS {
         if let Some(mutate) = plugin.mutate {
             mutate(attributes, object, old, warnings)?;
@@ -72,7 +81,12 @@ pub async fn mutate(attributes: &Attributes<'_>, object: &mut Tree, old: Option<
     Ok(())
 }
 
-pub async fn validate(attributes: &Attributes<'_>, object: Option<&Tree>, old: Option<&Tree>, warnings: &mut Vec<String>) -> Result<(), Status> {
+pub async fn validate(
+    attributes: &Attributes<'_>,
+    object: Option<&Tree>,
+    old: Option<&Tree>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
     for plugin in PLUGINS {
         if let Some(validate) = plugin.validate {
             validate(attributes, object, old, warnings)?;

@@ -19,7 +19,10 @@ pub struct Authenticator {
 
 impl Authenticator {
     /// Certificates signed by these authorities are identities; none, and there are no identities.
-    pub fn new(authorities: &[CertificateDer<'static>], provider: Arc<CryptoProvider>) -> Result<Authenticator, rustls::Error> {
+    pub fn new(
+        authorities: &[CertificateDer<'static>],
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Authenticator, rustls::Error> {
         if authorities.is_empty() {
             return Ok(Authenticator { verifier: None });
         }
@@ -41,7 +44,8 @@ impl Authenticator {
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let subject = certificate.subject();
         let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
-        let mut groups: Vec<String> = subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_string).collect();
+        let mut groups: Vec<String> =
+            subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_string).collect();
         groups.push("system:authenticated".to_string());
         Some(User { name, uid: String::new(), groups, extra: Map::new() })
     }

@@ -161,6 +161,8 @@ pub struct Caches {
     prefix: String,
     by_path: HashMap<String, Arc<Cache>>,
     global: Arc<AtomicU64>,
+    /// Told after every publication, for those who wait for a revision.
+    moved: Notify,
     /// Brings a value that another server wrote (etcd) into the form that is served.
     adopt: fn(&store::Entry) -> Option<bytes::Bytes>,
 }
@@ -170,10 +172,14 @@ pub const HISTORY_BYTES: usize = 16 << 20;
 
 impl Caches {
     /// `prefix` is the store's, such as `/registry`; `adopt` reads values of a store that others write.
-    pub fn new(prefix: &str, paths: impl Iterator<Item = String>, adopt: fn(&store::Entry) -> Option<bytes::Bytes>) -> Caches {
+    pub fn new(
+        prefix: &str,
+        paths: impl Iterator<Item = String>,
+        adopt: fn(&store::Entry) -> Option<bytes::Bytes>,
+    ) -> Caches {
         let global = Arc::new(AtomicU64::new(0));
         let by_path = paths.map(|path| (path, Arc::new(Cache::new(global.clone(), 0, HISTORY_BYTES)))).collect();
-        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, adopt }
+        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, moved: Notify::new(), adopt }
     }
 
     pub fn get(&self, path: &str) -> Option<Arc<Cache>> {
@@ -186,6 +192,12 @@ impl Caches {
 
     pub fn revision(&self) -> u64 {
         self.global.load(Ordering::Acquire)
+    }
+
+    /// Waits for the next publication; false once the deadline has passed.
+    pub async fn changed_by(&self, deadline: tokio::time::Instant) -> bool {
+        let moved = self.moved.notified();
+        tokio::time::timeout_at(deadline, moved).await.is_ok()
     }
 
     /// Splits a store key into its cache and the key inside it.
@@ -256,10 +268,12 @@ impl store::Sink for Caches {
         }
         if let Some(last) = events.last() {
             self.global.fetch_max(last.revision, Ordering::AcqRel);
+            self.moved.notify_waiters();
         }
     }
 
     fn progress(&self, revision: u64) {
         self.global.fetch_max(revision, Ordering::AcqRel);
+        self.moved.notify_waiters();
     }
 }

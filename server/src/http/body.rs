@@ -139,8 +139,21 @@ pub trait Source: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
 }
 
-type Step = Pin<Box<dyn Future<Output = Option<(Bytes, StreamState)>> + Send>>;
-type StreamState = Box<dyn FnOnce() -> Step + Send>;
+type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Box<dyn Steps>)>> + Send>>;
+
+/// A source behind a pointer: each step gives it back.
+trait Steps: Send {
+    fn step(self: Box<Self>) -> Step;
+}
+
+impl<S: Source> Steps for S {
+    fn step(mut self: Box<Self>) -> Step {
+        Box::pin(async move {
+            let bytes = self.next().await?;
+            Some((bytes, self as Box<dyn Steps>))
+        })
+    }
+}
 
 /// A stream that is polled only while the client takes its bytes: there is no queue.
 pub struct StreamBody {
@@ -149,7 +162,7 @@ pub struct StreamBody {
 
 impl StreamBody {
     pub fn new<S: Source>(source: S) -> StreamBody {
-        StreamBody { step: Some(step(source)) }
+        StreamBody { step: Some(Box::new(source).step()) }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
@@ -161,19 +174,11 @@ impl StreamBody {
                 Poll::Ready(None)
             }
             Poll::Ready(Some((bytes, next))) => {
-                self.step = Some(next());
+                self.step = Some(next.step());
                 Poll::Ready(Some(bytes))
             }
         }
     }
-}
-
-fn step<S: Source>(mut source: S) -> Step {
-    Box::pin(async move {
-        let bytes = source.next().await?;
-        let next: StreamState = Box::new(move || step(source));
-        Some((bytes, next))
-    })
 }
 
 #[cfg(test)]
@@ -182,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_list_is_as_long_as_it_says() {
-        let item = |n: u64| Arc::new(Item::new("a", n, Bytes::from(format!("{{\"kind\":\"A\",\"metadata\":{{\"n\":{n}}}}}"))));
+        let item =
+            |n: u64| Arc::new(Item::new("a", n, Bytes::from(format!("{{\"kind\":\"A\",\"metadata\":{{\"n\":{n}}}}}"))));
         let body = ListBody::new(b"{\"items\":[".to_vec(), vec![item(1), item(2)]);
         let left = body.left;
         let all = body.collect();

@@ -16,7 +16,10 @@ const MIN_BYTES: usize = 128 << 10;
 /// Compresses an answer that is whole. The loopback is faster than any compressor.
 pub fn maybe(answer: &mut Answer, call: &Call) {
     let asked = call.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
-    if !asked || call.peer.address.ip().to_canonical().is_loopback() || answer.headers().contains_key(header::CONTENT_ENCODING) {
+    if !asked
+        || call.peer.address.ip().to_canonical().is_loopback()
+        || answer.headers().contains_key(header::CONTENT_ENCODING)
+    {
         return;
     }
     let body = std::mem::replace(answer.body_mut(), Body::empty());

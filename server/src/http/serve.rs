@@ -32,7 +32,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerCo
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = closing.wait_for(|closing| *closing) => break,
+            () = closed(&mut closing) => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -51,6 +51,12 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerCo
     let _ = tokio::time::timeout(DRAIN, connections.closed()).await;
 }
 
+/// Waits until the server drains.
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone, which is the same.
+    let _ = closing.wait_for(|closing| *closing).await;
+}
+
 async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStream, guard: watch::Receiver<()>) {
     let _guard = guard;
     let Ok(address) = stream.peer_addr() else { return };
@@ -67,7 +73,7 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
     let result = tokio::select! {
         biased;
         result = connection.as_mut() => result,
-        _ = closing.wait_for(|closing| *closing) => {
+        () = closed(&mut closing) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -22,6 +22,11 @@ pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     }
 }
 
+/// Kinds that are answered and never stored: reviews and bindings.
+pub async fn answer_only(_server: &Server, _resource: &Arc<Resource>, _call: &mut Call) -> Result<Answer, Status> {
+    Err(Status::method_not_allowed())
+}
+
 /// Prepares an object that is written through one of the subresources of its own kind.
 pub fn prepare(_name: &str, _scope: &Scope<'_>, _object: &mut Tree, _old: &Tree) -> Result<(), Status> {
     Err(Status::no_resource())

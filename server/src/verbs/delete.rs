@@ -31,7 +31,8 @@ pub async fn delete(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
             let object = resource.read(&item);
             let kind = resource.kind;
             let tree = deleted(kind.group, kind.plural, &name, object.str("metadata.uid"));
-            let accepted = crate::negotiate::Accepted { shape: crate::negotiate::Shape::Plain, ..respond::accepted(call)? };
+            let accepted =
+                crate::negotiate::Accepted { shape: crate::negotiate::Shape::Plain, ..respond::accepted(call)? };
             Ok(respond::encoded(200, &tree, accepted))
         }
         Deleted::Gone(item) => respond::outcome(call, resource, 200, &Outcome::Stored(item)),
@@ -46,7 +47,14 @@ async fn read_options(call: &mut Call) -> Result<DeleteOptions, Status> {
         return DeleteOptions::parse(&call.query, None);
     }
     let expected = Expected::named("", "v1", "DeleteOptions")
-        .or_else(|| Some(Expected { group: "", version: "v1", kind: "DeleteOptions", ty: api::schema::type_named("meta/v1", "DeleteOptions")? }))
+        .or_else(|| {
+            Some(Expected {
+                group: "",
+                version: "v1",
+                kind: "DeleteOptions",
+                ty: api::schema::type_named("meta/v1", "DeleteOptions")?,
+            })
+        })
         .ok_or_else(|| Status::internal("DeleteOptions is not in the schema table"))?;
     let mut decoded = codec::decode_any_version(media?, &body, &expected)?;
     decoded.tree.set("apiVersion", "v1");
@@ -62,7 +70,12 @@ pub enum Deleted {
 }
 
 /// Deletes one object; tried again while others write to it.
-pub async fn delete_one(scope: &Scope<'_>, name: &str, options: &DeleteOptions, warnings: &mut Vec<String>) -> Result<Deleted, Status> {
+pub async fn delete_one(
+    scope: &Scope<'_>,
+    name: &str,
+    options: &DeleteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Deleted, Status> {
     let mut item = scope.current(name).await?;
     loop {
         let old = scope.resource.read(&item);
@@ -115,7 +128,9 @@ fn check_preconditions(resource: &Resource, old: &Tree, name: &str, options: &De
             "the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been deleted and then recreated"
         );
         let why = if what == "ResourceVersion" {
-            format!("the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been modified")
+            format!(
+                "the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been modified"
+            )
         } else {
             why
         };
@@ -203,7 +218,8 @@ fn grace_period(kind: &Kind, old: &Tree, options: &DeleteOptions) -> i64 {
 
 /// Adds or removes the garbage collector's finalizers; true if that changed something.
 fn set_finalizers(kind: &Kind, object: &mut Tree, options: &DeleteOptions) -> bool {
-    let before: Vec<String> = object.list("metadata.finalizers").iter().filter_map(Tree::as_str).map(str::to_string).collect();
+    let before: Vec<String> =
+        object.list("metadata.finalizers").iter().filter_map(Tree::as_str).map(str::to_string).collect();
     let had = |name: &str| before.iter().any(|finalizer| finalizer == name);
     let orphan = match options.propagation {
         Some(policy) => policy == Propagation::Orphan,
@@ -213,7 +229,8 @@ fn set_finalizers(kind: &Kind, object: &mut Tree, options: &DeleteOptions) -> bo
         Some(policy) => policy == Propagation::Foreground,
         None => had("foregroundDeletion"),
     };
-    let mut after: Vec<String> = before.iter().filter(|name| *name != "orphan" && *name != "foregroundDeletion").cloned().collect();
+    let mut after: Vec<String> =
+        before.iter().filter(|name| *name != "orphan" && *name != "foregroundDeletion").cloned().collect();
     if orphan && hooks::has_dependents(kind) {
         after.push("orphan".to_string());
     }

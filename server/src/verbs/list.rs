@@ -66,7 +66,11 @@ fn integer(query: &Query, key: &str) -> Result<Option<i64>, Status> {
     match query.get(key) {
         "" => Ok(None),
         text => text.parse().map(Some).map_err(|_| {
-            let why = if text.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit()) { "value out of range" } else { "invalid syntax" };
+            let why = if text.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit()) {
+                "value out of range"
+            } else {
+                "invalid syntax"
+            };
             Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
         }),
     }
@@ -92,8 +96,12 @@ fn check_watch(version_match: &str, initial: Option<bool>, continued: bool, path
     }
     match (initial, version_match) {
         (None, "") | (Some(_), "NotOlderThan") => {}
-        (None, _) => errors.forbidden(path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
-        (Some(_), "") => errors.forbidden(path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        (None, _) => {
+            errors.forbidden(path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        }
+        (Some(_), "") => {
+            errors.forbidden(path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        }
         (Some(_), other) => {
             errors.forbidden(path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
             errors.not_supported(path, other, &["NotOlderThan"]);
@@ -101,7 +109,14 @@ fn check_watch(version_match: &str, initial: Option<bool>, continued: bool, path
     }
 }
 
-fn check_list(query: &Query, version_match: &str, initial: Option<bool>, continued: bool, path: &Path<'_>, errors: &mut Errors) {
+fn check_list(
+    query: &Query,
+    version_match: &str,
+    initial: Option<bool>,
+    continued: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if initial.is_some() {
         errors.forbidden(&Path::root("sendInitialEvents"), "sendInitialEvents is forbidden for list");
     }
@@ -116,7 +131,9 @@ fn check_list(query: &Query, version_match: &str, initial: Option<bool>, continu
         errors.forbidden(path, "resourceVersionMatch is forbidden when continue is provided");
     }
     match version_match {
-        "Exact" if version == "0" => errors.forbidden(path, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
+        "Exact" if version == "0" => {
+            errors.forbidden(path, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+        }
         "Exact" | "NotOlderThan" => {}
         other => errors.not_supported(path, other, &["Exact", "NotOlderThan", ""]),
     }
@@ -196,7 +213,8 @@ fn encode_token(start: &str, revision: Option<u64>) -> String {
 fn decode_token(text: &str) -> Result<Token, Status> {
     let bad = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let padded = format!("{}{}", text.replace('-', "+").replace('_', "/"), "=".repeat((4 - text.len() % 4) % 4));
-    let bytes = base64::decode(&padded).map_err(|_| bad(&format!("illegal base64 data at input byte {}", text.len() / 4 * 4)))?;
+    let bytes = base64::decode(&padded)
+        .map_err(|_| bad(&format!("illegal base64 data at input byte {}", text.len() / 4 * 4)))?;
     let tree = json::decode(&bytes).map_err(|error| bad(&error.to_string()))?;
     match (tree.str("v"), tree.int("rv").unwrap_or(0), tree.str("start")) {
         ("meta.k8s.io/v1", 0, _) => Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")),
@@ -256,7 +274,13 @@ fn head(resource: &Resource, listed: &Listed) -> Vec<u8> {
 }
 
 /// Reads a page. `name` narrows it to one object, as a watch or deletecollection on a name asks.
-pub async fn read(server: &Server, resource: &Resource, namespace: &str, name: &str, options: &ListOptions) -> Result<Listed, Status> {
+pub async fn read(
+    server: &Server,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    options: &ListOptions,
+) -> Result<Listed, Status> {
     let cache = resource.cache()?;
     // From version 0 anything cached will do, and the whole of it.
     let any = options.resource_version == "0";
@@ -277,7 +301,9 @@ pub async fn read(server: &Server, resource: &Resource, namespace: &str, name: &
         || (options.version_match == Match::Unset && options.limit > 0 && !options.resource_version.is_empty() && !any);
     let snapshot = if exact {
         let revision = options.resource_version.parse().unwrap_or(0);
-        cache.snapshot_at(revision).ok_or_else(|| Status::gone("The resourceVersion for the provided list is too old."))?
+        cache
+            .snapshot_at(revision)
+            .ok_or_else(|| Status::gone("The resourceVersion for the provided list is too old."))?
     } else if options.resource_version.is_empty() {
         newest(server, cache).await?
     } else {
@@ -311,7 +337,8 @@ fn page(
     limit: usize,
     start: Option<&str>,
 ) -> Listed {
-    let prefix = if resource.kind.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() };
+    let prefix =
+        if resource.kind.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() };
     let from: Arc<str> = Arc::from(format!("{prefix}{}", start.unwrap_or("")));
     let mut items = Vec::new();
     let mut continue_token = None;

@@ -19,7 +19,12 @@ use crate::resource::Resource;
 use crate::write::Scope;
 
 /// The scope of a write by this call.
-pub fn scope<'a>(server: &'a Server, resource: &'a Resource, call: &'a Call, dry_run: bool) -> Result<Scope<'a>, Status> {
+pub fn scope<'a>(
+    server: &'a Server,
+    resource: &'a Resource,
+    call: &'a Call,
+    dry_run: bool,
+) -> Result<Scope<'a>, Status> {
     let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
     Ok(Scope {
         server,
@@ -52,7 +57,9 @@ pub async fn read_expected(call: &mut Call, expected: &Expected, options: &Write
 pub fn check_namespace(object: &mut Tree, resource: &Resource, namespace: &str) -> Result<(), Status> {
     let given = object.str("metadata.namespace");
     if resource.kind.namespaced && !given.is_empty() && given != namespace {
-        return Err(Status::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok(())
 }

@@ -93,7 +93,8 @@ impl Patch {
 }
 
 fn read_apply(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Status> {
-    api::yaml::decode_as(bytes, None, strict).map_err(|error| Status::bad_request(format!("error encoding patch: {error}")))
+    api::yaml::decode_as(bytes, None, strict)
+        .map_err(|error| Status::bad_request(format!("error encoding patch: {error}")))
 }
 
 fn patch_status(error: patch::Error) -> Status {
@@ -103,7 +104,8 @@ fn patch_status(error: patch::Error) -> Status {
         patch::Error::Internal(text) => Status::new(500, "", text),
         patch::Error::Unprocessable(text) => {
             tracing::debug!(%text, "a patch could not be applied");
-            let mut status = Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
+            let mut status =
+                Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
             status.details = Some(Details::default());
             status
         }
@@ -126,7 +128,13 @@ pub async fn patch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -
     respond::outcome(call, resource, code, &outcome)
 }
 
-async fn run_patch(scope: &Scope<'_>, call: &Call, patch: &Patch, options: &WriteOptions, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+async fn run_patch(
+    scope: &Scope<'_>,
+    call: &Call,
+    patch: &Patch,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Outcome, Status> {
     let name = &call.info.name;
     let mut problems = Vec::new();
     let outcome = scope
@@ -159,17 +167,27 @@ fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &st
 fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
     let given = object.str("metadata.name");
     if given != name {
-        return Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")));
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
     }
     let (given, there) = (object.str("metadata.namespace"), old.str("metadata.namespace"));
     if scope.resource.kind.namespaced && given != there {
-        return Err(Status::bad_request(format!("the namespace of the object ({given}) does not match the namespace on the URL ({there})")));
+        return Err(Status::bad_request(format!(
+            "the namespace of the object ({given}) does not match the namespace on the URL ({there})"
+        )));
     }
     Ok(())
 }
 
 /// Shapes what a patch made; problems become errors or warnings.
-fn shape_patched(resource: &Resource, mut patched: Tree, patch: &Patch, options: &WriteOptions, problems: &mut Vec<String>) -> Result<Tree, Status> {
+fn shape_patched(
+    resource: &Resource,
+    mut patched: Tree,
+    patch: &Patch,
+    options: &WriteOptions,
+    problems: &mut Vec<String>,
+) -> Result<Tree, Status> {
     let expected = Expected::of(resource.kind);
     let mut strict = Strict { problems: patch.problems.clone() };
     let shown = || String::from_utf8_lossy(&json::encode(&patched, Some(expected.ty))).into_owned();
@@ -219,10 +237,13 @@ async fn run_apply(
         })
         .await;
     match updated {
-        Err(status) if status.code == 404 && is_own_not_found(&status, scope.resource) && scope.subresource.is_empty() => {
+        Err(status)
+            if status.code == 404 && is_own_not_found(&status, scope.resource) && scope.subresource.is_empty() =>
+        {
             let uid = applied.str("metadata.uid");
             if !uid.is_empty() {
-                let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
                 return Err(Status::conflict(scope.resource.kind.group, scope.resource.kind.plural, name, &why));
             }
             let object = applied_object(scope, None, &applied, options)?;
@@ -243,7 +264,9 @@ fn check_applied(applied: &mut Tree, scope: &Scope<'_>, name: &str) -> Result<()
     }
     let given = applied.str("metadata.name");
     if !given.is_empty() && given != name {
-        return Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")));
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
     }
     check_namespace(applied, scope.resource, scope.namespace)?;
     if !applied.str("apiVersion").is_empty() {
@@ -256,7 +279,12 @@ fn check_applied(applied: &mut Tree, scope: &Scope<'_>, name: &str) -> Result<()
     Ok(())
 }
 
-fn applied_object(scope: &Scope<'_>, live: Option<&Tree>, applied: &Tree, options: &WriteOptions) -> Result<Tree, Status> {
+fn applied_object(
+    scope: &Scope<'_>,
+    live: Option<&Tree>,
+    applied: &Tree,
+    options: &WriteOptions,
+) -> Result<Tree, Status> {
     let reset = if scope.subresource == "status" { &scope.resource.status_reset } else { &scope.resource.reset };
     let versions = crate::versions::Versions { resource: scope.resource };
     let request = apply::Request {
@@ -269,7 +297,8 @@ fn applied_object(scope: &Scope<'_>, live: Option<&Tree>, applied: &Tree, option
     };
     let mut object = apply::apply(live, applied, options.force, &request).map_err(apply_status)?;
     let mut strict = Strict::default();
-    typed::conform(&mut object, scope.resource.ty(), &mut strict).map_err(|error| Status::bad_request(error.to_string()))?;
+    typed::conform(&mut object, scope.resource.ty(), &mut strict)
+        .map_err(|error| Status::bad_request(error.to_string()))?;
     (scope.resource.kind.set_defaults)(&mut object);
     Ok(object)
 }

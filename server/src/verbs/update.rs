@@ -28,10 +28,12 @@ pub async fn update(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
 
 fn check_name(object: &Tree, name: &str) -> Result<(), Status> {
     match object.str("metadata.name") {
-        "" => Err(Status::bad_request(format!("the name of the object ({name} based on URL) was undeterminable: name must be provided"))),
-        given if given != name => {
-            Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")))
-        }
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        given if given != name => Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        ))),
         _ => Ok(()),
     }
 }
@@ -70,10 +72,8 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
     let kind = resource.kind;
     let uid = object.str("metadata.uid");
     if !uid.is_empty() && uid != old.str("metadata.uid") {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            old.str("metadata.uid")
-        );
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.str("metadata.uid"));
         return Err(Status::conflict(kind.group, kind.plural, name, &why));
     }
     let version = object.str("metadata.resourceVersion");
@@ -92,13 +92,21 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
 fn version_required(resource: &Resource, object: &Tree, name: &str) -> Status {
     let mut errors = Errors::new();
     let path = Path::root("metadata");
-    errors.invalid(&path.field("resourceVersion"), object.str("metadata.resourceVersion"), "must be specified for an update");
+    errors.invalid(
+        &path.field("resourceVersion"),
+        object.str("metadata.resourceVersion"),
+        "must be specified for an update",
+    );
     Status::invalid(resource.kind.group, resource.kind.kind, name, &errors)
 }
 
 fn invalid_version(resource: &Resource, version: &str, name: &str) -> Status {
     let mut errors = Errors::new();
     let path = Path::root("metadata");
-    errors.invalid(&path.field("resourceVersion"), version, &format!("strconv.ParseUint: parsing {version:?}: invalid syntax"));
+    errors.invalid(
+        &path.field("resourceVersion"),
+        version,
+        &format!("strconv.ParseUint: parsing {version:?}: invalid syntax"),
+    );
     Status::invalid(resource.kind.group, resource.kind.kind, name, &errors)
 }

@@ -83,15 +83,23 @@ async fn start(
 }
 
 fn deadline(options: &ListOptions) -> Instant {
-    let seconds = options.timeout_seconds.unwrap_or_else(|| MIN_TIMEOUT_SECONDS + crate::ids::below(MIN_TIMEOUT_SECONDS));
+    let seconds =
+        options.timeout_seconds.unwrap_or_else(|| MIN_TIMEOUT_SECONDS + crate::ids::below(MIN_TIMEOUT_SECONDS));
     Instant::now() + Duration::from_secs(seconds)
 }
 
 /// How far a watch has come.
 enum Stage {
     /// Objects that were there at the start, from this place on; then the ring.
-    Initial { snapshot: Snapshot, next: Option<Arc<str>>, cursor: u64, end_bookmark: bool },
-    Following { cursor: u64 },
+    Initial {
+        snapshot: Snapshot,
+        next: Option<Arc<str>>,
+        cursor: u64,
+        end_bookmark: bool,
+    },
+    Following {
+        cursor: u64,
+    },
     /// One last event, then the end.
     Failed(Box<Status>),
     Ended,
@@ -138,8 +146,8 @@ impl Watcher {
     }
 
     fn covers(&self, key: &str) -> bool {
-        let in_namespace = self.namespace.is_empty()
-            || key.strip_prefix(&*self.namespace).is_some_and(|rest| rest.starts_with('/'));
+        let in_namespace =
+            self.namespace.is_empty() || key.strip_prefix(&*self.namespace).is_some_and(|rest| rest.starts_with('/'));
         in_namespace && (self.name.is_empty() || key.rsplit('/').next() == Some(&self.name))
     }
 
@@ -149,11 +157,14 @@ impl Watcher {
 
     /// The next piece of what was there at the start.
     fn initial_chunk(&mut self) -> Bytes {
-        let Stage::Initial { snapshot, next, cursor, end_bookmark } = std::mem::replace(&mut self.stage, Stage::Ended) else {
+        let Stage::Initial { snapshot, next, cursor, end_bookmark } = std::mem::replace(&mut self.stage, Stage::Ended)
+        else {
             return Bytes::new();
         };
         let mut chunk = BytesMut::new();
-        let start = next.unwrap_or_else(|| Arc::from(if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) }));
+        let start = next.unwrap_or_else(|| {
+            Arc::from(if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) })
+        });
         let mut rest = None;
         for (key, item) in snapshot.map.range(start..) {
             if !self.namespace.is_empty() && !self.covers_namespace(key) {
@@ -262,7 +273,9 @@ impl Watcher {
         let (group, version) = crate::resource::split_api_version(object.str("apiVersion"));
         let ty = api::schema::type_of(&group, &version, object.str("kind"));
         match (self.accepted.media, ty) {
-            (Media::Protobuf, Some(ty)) => Bytes::from(api::protobuf::encode_watch_event(event, object, ty)),
+            (Media::Protobuf, Some(ty)) => {
+                Bytes::from(api::protobuf::watch_frame(event, &api::protobuf::encode(object, ty)))
+            }
             _ => json_frame(event, &json::encode(object, ty)),
         }
     }
@@ -273,7 +286,8 @@ impl Watcher {
             metadata.set("annotations", tree! { "k8s.io/initial-events-end" => "true" });
         }
         let kind = self.resource.kind;
-        let mut object = tree! { "kind" => kind.kind, "apiVersion" => self.resource.api_version, "metadata" => metadata };
+        let mut object =
+            tree! { "kind" => kind.kind, "apiVersion" => self.resource.api_version, "metadata" => metadata };
         if let Shape::Table(version) = self.accepted.shape {
             let metadata = tree! { "resourceVersion" => revision.to_string() };
             let row = shape::row(kind, object, version, self.shaping);
@@ -351,7 +365,9 @@ fn parse_version(version: &str) -> Result<u64, Status> {
         return Ok(0);
     }
     version.parse().map_err(|_| {
-        let why = format!("resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax");
+        let why = format!(
+            "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
+        );
         Status::new(500, "", why)
     })
 }
