@@ -2,6 +2,10 @@
 //! quantities, errors, the four patches and managed fields. No I/O, no defaults of kinds.
 
 pub mod base64;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
+#[cfg(any(test, feature = "testing"))]
+pub mod generate;
 pub mod json;
 pub mod protobuf;
 pub mod quantity;
