@@ -4,6 +4,8 @@
 pub mod apply;
 pub mod base64;
 pub mod field;
+pub mod fuzz;
+pub mod generate;
 pub mod json;
 pub mod patch;
 pub mod protobuf;
@@ -16,5 +18,7 @@ pub mod tree;
 pub mod typed;
 pub mod validation;
 pub mod yaml;
+#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "testing"))]
 
 pub use tree::{Map, Str, Tree};

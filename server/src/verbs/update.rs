@@ -78,7 +78,7 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
     }
     let version = object.str("metadata.resourceVersion");
     if version.is_empty() || version == "0" {
-        return if kind.unconditional_update { Ok(()) } else { Err(version_required(resource, object, name)) };
+        return if kind.unconditional_update { Ok(()) } else { Err(version_required(resource, name)) };
     }
     if version != old.str("metadata.resourceVersion") {
         if version.parse::<u64>().is_err() {
@@ -89,7 +89,7 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
     Ok(())
 }
 
-fn version_required(resource: &Resource, object: &Tree, name: &str) -> Status {
+fn version_required(resource: &Resource, name: &str) -> Status {
     let mut errors = Errors::new();
     let path = Path::root("metadata");
     errors.invalid(
