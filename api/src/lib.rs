@@ -4,7 +4,9 @@
 pub mod apply;
 pub mod base64;
 pub mod field;
+#[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
+#[cfg(any(test, feature = "testing"))]
 pub mod generate;
 pub mod json;
 pub mod patch;
@@ -18,7 +20,5 @@ pub mod tree;
 pub mod typed;
 pub mod validation;
 pub mod yaml;
-#[cfg(any(test, feature = "testing"))]
-#[cfg(any(test, feature = "testing"))]
 
 pub use tree::{Map, Str, Tree};

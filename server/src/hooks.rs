@@ -58,9 +58,9 @@ pub fn is_refused(kind: &Kind, object: &Tree) -> bool {
     kind.kind != "APIService" || object.at("spec").has("service")
 }
 
-/// A namespace that is going says so.
-pub fn exists(kind: &Kind, there: &Tree, mut status: Status) -> Status {
-    if kind.kind == "Namespace" && there.at("metadata").has("deletionTimestamp") {
+/// An object that is going says so.
+pub fn exists(there: &Tree, mut status: Status) -> Status {
+    if there.at("metadata").has("deletionTimestamp") {
         status.message = format!("object is being deleted: {}", status.message);
     }
     status
