@@ -10,7 +10,7 @@ pub enum Error {
     UnexpectedEnd,
     /// The offending character and where it stood: `looking for beginning of value`.
     Invalid(char, &'static str),
-    /// A character that does not go on with `true`, `false` or `null`: it, the word, what was expected.
+    /// Inside `true`, `false` or `null`: what stood there, the word, and the letter that it needs.
     Literal(char, &'static str, char),
     TooDeep,
     NotUtf8,
@@ -23,12 +23,7 @@ impl std::fmt::Display for Error {
             Error::UnexpectedEnd => f.write_str("unexpected end of JSON input"),
             Error::Invalid(c, place) => write!(f, "invalid character {} {place}", quoted_char(*c)),
             Error::Literal(c, word, expected) => {
-                write!(
-                    f,
-                    "invalid character {} in literal {word} (expecting {})",
-                    quoted_char(*c),
-                    quoted_char(*expected)
-                )
+                write!(f, "invalid character {} in literal {word} (expecting '{expected}')", quoted_char(*c))
             }
             Error::TooDeep => f.write_str("exceeded max depth"),
             Error::NotUtf8 => f.write_str("invalid UTF-8 in string"),
@@ -158,8 +153,8 @@ impl Decoder<'_> {
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {
                 return Err(match self.invalid("") {
-                    Error::Invalid(c, _) => Error::Literal(c, word, expected as char),
-                    other => other,
+                    Error::Invalid(c, _) => Error::Literal(c, word, char::from(expected)),
+                    error => error,
                 });
             }
             self.at += 1;
