@@ -149,11 +149,13 @@ fn validate_claim_statuses(pod: &Tree, path: &Path<'_>, errors: &mut Errors) {
 
 /// At most one address of each family.
 fn validate_addresses(addresses: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    let before = errors.len();
     for (index, address) in addresses.iter().enumerate() {
         let ip = address.str("ip");
         errors.invalid_all(&path.index(index), ip, validation::ip_legacy(ip, false));
     }
-    if addresses.len() < 2 {
+    // What is no address has no family.
+    if addresses.len() < 2 || errors.len() > before {
         return;
     }
     let parsed: Vec<_> = addresses.iter().filter_map(|address| validation::parse_ip(address.str("ip"))).collect();
