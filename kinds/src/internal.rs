@@ -54,15 +54,29 @@ pub fn shown(tree: &Tree, type_name: &str) -> Value {
     }
 }
 
+/// A list of such values.
+pub fn shown_list(trees: &[Tree], type_name: &str) -> Value {
+    let Some(ty) = schema::type_named("core/v1", type_name) else { return Value::raw("[]") };
+    let mut out = String::new();
+    Node::List(trees.iter().map(|tree| node(tree, ty)).collect()).write_compact(&mut out);
+    Value::raw(out)
+}
+
 /// The lines in which two values of a core type differ, each group with its place, as errors show them.
 pub fn difference(old: &Tree, new: &Tree, type_name: &str) -> String {
     let Some(ty) = schema::type_named("core/v1", type_name) else { return String::new() };
+    // Nobody reads a longer one, and finding it would take long.
+    const MAX_LINES: usize = 5000;
     let lines = |tree: &Tree| -> Vec<String> {
         let mut out = String::new();
         node(tree, ty).write_pretty(0, &mut out);
         out.lines().map(str::to_string).collect()
     };
-    crate::diff::unified(&lines(old), &lines(new))
+    let (old, new) = (lines(old), lines(new));
+    if old.len().max(new.len()) > MAX_LINES {
+        return String::new();
+    }
+    crate::diff::unified(&old, &new)
 }
 
 /// JSON with its order already decided.
