@@ -2,7 +2,7 @@
 //! metrics, their status, the conditions and the behavior travel in annotations, whose JSON has the
 //! field names and the order that other clients and versions expect.
 
-use api::{Map, Tree, json, list, tree};
+use api::{Map, Tree, json, tree};
 
 use super::horizontal_pod_autoscaler::{KIND, default_metrics};
 use crate::checks::shown_text;
@@ -348,6 +348,8 @@ fn with_lower_keys(tree: Tree) -> Tree {
 
 #[cfg(test)]
 mod tests {
+    use api::list;
+
     use super::*;
 
     fn rich() -> Tree {
