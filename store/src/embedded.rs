@@ -34,6 +34,7 @@ use crate::{
 
 pub use format::Record;
 pub use load::{check_and_copy, history};
+pub(crate) use plan::{holds, refuse_duplicates};
 
 /// Ends the process, with the reason. Tests put something else in its place.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
