@@ -1,4 +1,5 @@
 //! What every engine must do, run on each of them.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
