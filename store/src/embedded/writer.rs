@@ -77,12 +77,18 @@ impl Writer {
             .refused
             .map(|until| until.saturating_duration_since(now));
         let flush = self.flush_at.map(|at| at.saturating_duration_since(now));
-        let expiry = self
-            .expiries
-            .nearest()
-            .and_then(|at| self.config.clock.sleep_until(at));
+        let expiry = self.expiries.nearest().and_then(|at| self.until(at));
         let nearest = [flush, expiry].into_iter().flatten().min()?;
         Some(nearest.max(retry.unwrap_or_default()))
+    }
+
+    /// A clock that is turned by hand says when it is, and not how long that takes.
+    fn until(&self, at: Duration) -> Option<Duration> {
+        if at <= self.config.clock.now() {
+            Some(Duration::ZERO)
+        } else {
+            self.config.clock.sleep_until(at)
+        }
     }
 
     /// One batch. Gives back the closing request, if that was in the queue.
