@@ -228,9 +228,7 @@ async fn a_snapshot_is_restored_above_every_revision() {
         .revision;
     let start = embedded::restore(&snapshot, &restored).unwrap();
     assert!(start > later);
-    let again = embedded::restore(&snapshot, &restored)
-        .err()
-        .expect("there is a store");
+    let again = embedded::restore(&snapshot, &restored).expect_err("there is a store");
     assert!(
         again.to_string().starts_with("cannot restore into"),
         "{again}"
@@ -355,6 +353,36 @@ async fn relaxed_writes_cost_the_disk_little() {
         before,
         "a relaxed write waits for the next batch"
     );
+}
+
+/// An hour of a store in memory takes no time, and runs on the test's own thread alone.
+#[tokio::test(start_paused = true)]
+async fn a_store_in_memory_follows_simulated_time() {
+    let sink = Recorder::new();
+    let store = store::memory::open(sink.clone()).unwrap();
+    let start = tokio::time::Instant::now();
+    for (key, seconds) in [("/long", 3600), ("/short", 60)] {
+        let write = Write {
+            ttl: Some(Duration::from_secs(seconds)),
+            ..put(key, "1", Expect::Absent)
+        };
+        store.commit(vec![write]).await.unwrap();
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO, "a write waits for nothing");
+    let mut watch = store.watch("/", store.revision().await.unwrap()).unwrap();
+    for (key, seconds) in [("/short", 60), ("/long", 3600)] {
+        let event = loop {
+            if let Notice::Events(mut events) = watch.next().await.unwrap() {
+                break events.remove(0);
+            }
+        };
+        assert_eq!((&*event.key, event.entry.is_none()), (key, true));
+        let elapsed = start.elapsed().as_secs();
+        assert!(
+            (seconds..=seconds + 1).contains(&elapsed),
+            "{key} expired after {elapsed} s"
+        );
+    }
 }
 
 /// Kills a real process again and again and reads what it said it had written. The process is this

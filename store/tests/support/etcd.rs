@@ -74,6 +74,15 @@ impl Server {
         format!("{}://127.0.0.1:{}", self.scheme, self.client_port)
     }
 
+    /// Where nobody looks for it. Returns the port it had.
+    pub fn move_to_another_port(&mut self) -> u16 {
+        std::mem::replace(&mut self.client_port, free_ports().0)
+    }
+
+    pub fn move_to_port(&mut self, port: u16) {
+        self.client_port = port;
+    }
+
     /// As if the power went, for etcd.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
