@@ -19,10 +19,7 @@ impl Sink for Nothing {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn put(key: String, size: usize) -> Write {
-    let template = Template {
-        bytes: vec![b'x'; size],
-        hole: Some(10),
-    };
+    let template = Template { bytes: vec![b'x'; size], hole: Some(10) };
     Write {
         key,
         op: Op::Put(template),
@@ -33,12 +30,7 @@ fn put(key: String, size: usize) -> Write {
     }
 }
 
-async fn write(
-    store: Arc<Embedded>,
-    writers: usize,
-    each: usize,
-    size: usize,
-) -> Result<(), Failure> {
+async fn write(store: Arc<Embedded>, writers: usize, each: usize, size: usize) -> Result<(), Failure> {
     let start = Instant::now();
     let before = store.bytes_written();
     let tasks: Vec<_> = (0..writers)
@@ -46,9 +38,7 @@ async fn write(
             let store = store.clone();
             tokio::spawn(async move {
                 for number in 0..each {
-                    store
-                        .commit(vec![put(format!("/bench/{writer}/{number}"), size)])
-                        .await?;
+                    store.commit(vec![put(format!("/bench/{writer}/{number}"), size)]).await?;
                 }
                 Ok::<_, store::Error>(())
             })
@@ -88,9 +78,7 @@ fn load(dir: &Path) -> Result<(), Failure> {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
-    let root = std::env::args()
-        .nth(1)
-        .map_or_else(std::env::temp_dir, PathBuf::from);
+    let root = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = root.join(format!("commit-bench-{}", std::process::id()));
     let result = run(&dir).await;
     std::fs::remove_dir_all(&dir)?;

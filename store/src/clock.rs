@@ -18,9 +18,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
     fn sleep_until(&self, at: Duration) -> Option<Duration> {
@@ -44,10 +42,7 @@ impl Default for RuntimeClock {
 impl RuntimeClock {
     /// Shows this time now.
     pub fn starting_at(epoch: Duration) -> Self {
-        Self {
-            start: tokio::time::Instant::now(),
-            epoch,
-        }
+        Self { start: tokio::time::Instant::now(), epoch }
     }
 }
 
@@ -75,12 +70,7 @@ struct ManualState {
 
 impl ManualClock {
     pub fn at(now: Duration) -> Arc<Self> {
-        Arc::new(Self {
-            state: std::sync::Mutex::new(ManualState {
-                now,
-                wakers: Vec::new(),
-            }),
-        })
+        Arc::new(Self { state: std::sync::Mutex::new(ManualState { now, wakers: Vec::new() }) })
     }
 
     pub fn advance(&self, by: Duration) {
@@ -93,9 +83,7 @@ impl ManualClock {
     }
 
     fn hold(&self) -> std::sync::MutexGuard<'_, ManualState> {
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

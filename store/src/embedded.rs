@@ -29,9 +29,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::entries::Entries;
 use crate::feed::Feed;
 use crate::history::HistoryLimits;
-use crate::{
-    BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write,
-};
+use crate::{BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write};
 
 pub use format::Record;
 pub use load::{check_and_copy, history};
@@ -127,8 +125,7 @@ pub struct Embedded {
 impl Embedded {
     fn open(config: Config, disk: Arc<dyn Disk>, sink: Arc<dyn Sink>) -> Result<Self> {
         let dir = &config.dir;
-        disk.create_dir(dir)
-            .map_err(|error| files::failed("create", dir, error))?;
+        disk.create_dir(dir).map_err(|error| files::failed("create", dir, error))?;
         let lock = files::lock(&*disk, dir)?;
         let listing = files::list(&*disk, dir)?;
         let id = files::identity(&*disk, dir, &listing)?;
@@ -145,12 +142,7 @@ impl Embedded {
         lock: Box<dyn Send + Sync>,
         sink: Arc<dyn Sink>,
     ) -> Result<Self> {
-        let load::Loaded {
-            entries,
-            history,
-            revision,
-            ..
-        } = loaded;
+        let load::Loaded { entries, history, revision, .. } = loaded;
         let queue = Arc::new(queue::Queue::default());
         let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
         let written = log.written.clone();
@@ -174,13 +166,7 @@ impl Embedded {
             lock,
             config,
         };
-        let mut store = Self {
-            queue,
-            feed,
-            written,
-            thread: Mutex::default(),
-            inline: None,
-        };
+        let mut store = Self { queue, feed, written, thread: Mutex::default(), inline: None };
         match drive {
             Drive::Inline => store.inline = Some(inline::Inline::start(writer, &clock)),
             Drive::Thread => store.thread = Mutex::new(Some(spawn(writer, &clock)?)),
@@ -202,11 +188,7 @@ impl Embedded {
     }
 
     fn open_or_closed<T>(&self, read: impl FnOnce(&Feed) -> Result<T>) -> Result<T> {
-        if self.feed.is_closed() {
-            Err(Error::Closed)
-        } else {
-            read(&self.feed)
-        }
+        if self.feed.is_closed() { Err(Error::Closed) } else { read(&self.feed) }
     }
 }
 
@@ -215,25 +197,16 @@ fn spawn(writer: writer::Writer, clock: &Arc<dyn Clock>) -> Result<JoinHandle<()
     clock.on_turn(Arc::new(move || queue.nudge()));
     let thread = std::thread::Builder::new().name("store-writer".to_owned());
     let thread = thread.spawn(move || writer.run());
-    thread.map_err(|source| Error::Io {
-        what: "cannot start a thread".to_owned(),
-        source,
-    })
+    thread.map_err(|source| Error::Io { what: "cannot start a thread".to_owned(), source })
 }
 
 impl Drop for Embedded {
     fn drop(&mut self) {
         // Closed already is as good.
         let _ = self.push(queue::Request::Close(None));
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The writer itself may drop the last reference, through its sink: it cannot wait for itself.
-        if let Some(thread) =
-            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
-        {
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }
@@ -289,8 +262,7 @@ impl Store for Embedded {
         let path = path.to_owned();
         Box::pin(async move {
             let (entries, revision) = state?;
-            let write =
-                tokio::task::spawn_blocking(move || state::snapshot(&path, &entries, revision));
+            let write = tokio::task::spawn_blocking(move || state::snapshot(&path, &entries, revision));
             write.await.map_err(|_| Error::Closed)?
         })
     }

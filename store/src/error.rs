@@ -8,10 +8,7 @@ use crate::{Entry, Revision};
 pub enum Error {
     /// An expectation does not hold; `write` is its place in the transaction.
     #[error("the entry has changed")]
-    Conflict {
-        write: usize,
-        current: Option<Arc<Entry>>,
-    },
+    Conflict { write: usize, current: Option<Arc<Entry>> },
     /// The revision asked for is older than the history that is kept.
     #[error("revision {asked} has been compacted; the oldest is {oldest}")]
     Compacted { asked: Revision, oldest: Revision },
@@ -28,11 +25,7 @@ pub enum Error {
     Full(#[source] std::io::Error),
     /// A file is damaged. The store does not open.
     #[error("{file} is damaged at offset {offset}: {what}")]
-    Damaged {
-        file: String,
-        offset: u64,
-        what: String,
-    },
+    Damaged { file: String, offset: u64, what: String },
     #[error("{what}")]
     Io {
         what: String,

@@ -18,9 +18,7 @@ use tonic::{Code, Status};
 
 use crate::feed::Feed;
 use crate::history::{History, HistoryLimits};
-use crate::{
-    BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write,
-};
+use crate::{BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write};
 use client::{Client, failed, is_compacted};
 use keys::{END, Keys};
 use leases::Leases;
@@ -66,9 +64,7 @@ impl Config {
 /// Reads everything under the prefix and follows it from there. Its tasks run on the current runtime.
 pub async fn connect(config: Config, sink: Arc<dyn Sink>) -> Result<Etcd> {
     let client = Client::new(&config)?;
-    let keys = Arc::new(Keys {
-        prefix: config.prefix.clone(),
-    });
+    let keys = Arc::new(Keys { prefix: config.prefix.clone() });
     let leases = Arc::new(Leases::default());
     let (entries, revision) = pump::list(&client, &keys, &leases).await?;
     let history = History::new(config.history, revision);
@@ -86,21 +82,10 @@ pub async fn connect(config: Config, sink: Arc<dyn Sink>) -> Result<Etcd> {
     };
     tokio::spawn(pump.run(closed.subscribe()));
     if let Some(interval) = config.compact_interval {
-        let compactor = compactor::Compactor {
-            client: client.clone(),
-            feed: feed.clone(),
-            interval,
-        };
+        let compactor = compactor::Compactor { client: client.clone(), feed: feed.clone(), interval };
         tokio::spawn(compactor.run(closed.subscribe()));
     }
-    Ok(Etcd {
-        client,
-        keys,
-        leases,
-        feed,
-        closed,
-        timeout: config.timeout,
-    })
+    Ok(Etcd { client, keys, leases, feed, closed, timeout: config.timeout })
 }
 
 /// A store on etcd. Dropping it ends its tasks.
@@ -122,35 +107,21 @@ impl Drop for Etcd {
 
 impl Etcd {
     fn check_open(&self) -> Result<()> {
-        if self.feed.is_closed() {
-            Err(Error::Closed)
-        } else {
-            Ok(())
-        }
+        if self.feed.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Until the sink has seen this revision.
     async fn published(&self, revision: Revision) -> Result<()> {
         match tokio::time::timeout(self.timeout, self.feed.reached(revision)).await {
             Ok(reached) => reached,
-            Err(_elapsed) => Err(Error::Unavailable(format!(
-                "etcd's watch has not shown revision {revision}"
-            ))),
+            Err(_elapsed) => Err(Error::Unavailable(format!("etcd's watch has not shown revision {revision}"))),
         }
     }
 
     /// The newest revision by a linearizable read of a key that need not exist.
     async fn newest(&self) -> Result<Revision> {
-        let request = proto::RangeRequest {
-            key: self.keys.full("\0"),
-            keys_only: true,
-            ..Default::default()
-        };
-        let response = self
-            .client
-            .range(request)
-            .await
-            .map_err(|status| failed(&status))?;
+        let request = proto::RangeRequest { key: self.keys.full("\0"), keys_only: true, ..Default::default() };
+        let response = self.client.range(request).await.map_err(|status| failed(&status))?;
         Ok(response.header.map_or(0, |header| header.revision) as u64)
     }
 
@@ -163,47 +134,24 @@ impl Etcd {
 
     async fn read(&self, key: &str) -> Result<Option<Arc<Entry>>> {
         self.check_open()?;
-        let request = proto::RangeRequest {
-            key: self.keys.full(key),
-            ..Default::default()
-        };
-        let response = self
-            .client
-            .range(request)
-            .await
-            .map_err(|status| failed(&status))?;
-        Ok(response
-            .kvs
-            .into_iter()
-            .next()
-            .and_then(|kv| self.keys.entry(kv, &self.leases)))
+        let request = proto::RangeRequest { key: self.keys.full(key), ..Default::default() };
+        let response = self.client.range(request).await.map_err(|status| failed(&status))?;
+        Ok(response.kvs.into_iter().next().and_then(|kv| self.keys.entry(kv, &self.leases)))
     }
 
     async fn read_range(&self, range: Range) -> Result<Page> {
         self.check_open()?;
-        let mut page = Page {
-            entries: Vec::new(),
-            revision: range.revision,
-            remaining: 0,
-        };
+        let mut page = Page { entries: Vec::new(), revision: range.revision, remaining: 0 };
         let (mut start, end) = (self.keys.full(&range.start), self.keys.end(&range.end));
         if start.is_empty() {
             start = END.to_vec();
         }
         if end != END && end <= start {
-            page.revision = if range.revision == 0 {
-                self.newest().await?
-            } else {
-                range.revision
-            };
+            page.revision = if range.revision == 0 { self.newest().await? } else { range.revision };
             return Ok(page);
         }
         loop {
-            let wanted = if range.limit == 0 {
-                PAGE
-            } else {
-                (range.limit - page.entries.len()).min(PAGE)
-            };
+            let wanted = if range.limit == 0 { PAGE } else { (range.limit - page.entries.len()).min(PAGE) };
             let request = proto::RangeRequest {
                 key: start,
                 range_end: end.clone(),
@@ -211,29 +159,12 @@ impl Etcd {
                 revision: page.revision as i64,
                 keys_only: false,
             };
-            let response = self
-                .client
-                .range(request)
-                .await
-                .map_err(|status| self.refused(&status, &page))?;
+            let response = self.client.range(request).await.map_err(|status| self.refused(&status, &page))?;
             let header = response.header.map_or(0, |header| header.revision) as u64;
-            page.revision = if page.revision == 0 {
-                header
-            } else {
-                page.revision
-            };
+            page.revision = if page.revision == 0 { header } else { page.revision };
             page.remaining = (response.count as u64).saturating_sub(response.kvs.len() as u64);
-            start = response
-                .kvs
-                .last()
-                .map(|last| [&last.key[..], END].concat())
-                .unwrap_or_default();
-            page.entries.extend(
-                response
-                    .kvs
-                    .into_iter()
-                    .filter_map(|kv| self.keys.entry(kv, &self.leases)),
-            );
+            start = response.kvs.last().map(|last| [&last.key[..], END].concat()).unwrap_or_default();
+            page.entries.extend(response.kvs.into_iter().filter_map(|kv| self.keys.entry(kv, &self.leases)));
             let enough = range.limit != 0 && page.entries.len() >= range.limit;
             if enough || !response.more || start.is_empty() {
                 return Ok(page);
@@ -244,14 +175,8 @@ impl Etcd {
     fn refused(&self, status: &Status, page: &Page) -> Error {
         let asked = page.revision;
         match status.code() {
-            Code::OutOfRange if is_compacted(status) => Error::Compacted {
-                asked,
-                oldest: self.feed.compacted(),
-            },
-            Code::OutOfRange => Error::Future {
-                asked,
-                newest: self.feed.revision(),
-            },
+            Code::OutOfRange if is_compacted(status) => Error::Compacted { asked, oldest: self.feed.compacted() },
+            Code::OutOfRange => Error::Future { asked, newest: self.feed.revision() },
             _ => failed(status),
         }
     }
@@ -268,24 +193,13 @@ impl Etcd {
         }
         let request = txn::request(&self.keys, &writes, &leases);
         let size = prost::Message::encoded_len(&request);
-        let response = self
-            .client
-            .txn(request)
-            .await
-            .map_err(|status| too_large(&status, size))?;
+        let response = self.client.txn(request).await.map_err(|status| too_large(&status, size))?;
         let revision = response.header.as_ref().map_or(0, |header| header.revision) as u64;
         self.published(revision).await?;
         if !response.succeeded {
             return Err(txn::conflict(&self.keys, &writes, &self.leases, response)?);
         }
-        Ok(txn::committed(
-            &self.keys,
-            writes,
-            &leases,
-            &self.leases,
-            response,
-            revision,
-        ))
+        Ok(txn::committed(&self.keys, writes, &leases, &self.leases, response, revision))
     }
 
     async fn forget(&self, revision: Revision) -> Result<()> {
@@ -294,10 +208,7 @@ impl Etcd {
             Ok(_) => {}
             Err(status) if is_compacted(&status) => {}
             Err(status) if status.code() == Code::OutOfRange => {
-                return Err(Error::Future {
-                    asked: revision,
-                    newest: self.feed.revision(),
-                });
+                return Err(Error::Future { asked: revision, newest: self.feed.revision() });
             }
             Err(status) => return Err(failed(&status)),
         }
@@ -309,15 +220,8 @@ impl Etcd {
     async fn save(&self, path: &Path) -> Result<Revision> {
         self.check_open()?;
         let revision = self.newest().await?;
-        let io = |source| Error::Io {
-            what: format!("cannot write {}", path.display()),
-            source,
-        };
-        let mut stream = self
-            .client
-            .snapshot()
-            .await
-            .map_err(|status| failed(&status))?;
+        let io = |source| Error::Io { what: format!("cannot write {}", path.display()), source };
+        let mut stream = self.client.snapshot().await.map_err(|status| failed(&status))?;
         let file = std::fs::File::create(path).map_err(io)?;
         while let Some(part) = stream.message().await.map_err(|status| failed(&status))? {
             std::io::Write::write_all(&mut &file, &part.blob).map_err(io)?;
@@ -328,24 +232,15 @@ impl Etcd {
 
     /// The version of the etcd that answers.
     pub async fn version(&self) -> Result<String> {
-        Ok(self
-            .client
-            .status()
-            .await
-            .map_err(|status| failed(&status))?
-            .version)
+        Ok(self.client.status().await.map_err(|status| failed(&status))?.version)
     }
 }
 
 /// etcd refuses a large request in its own words, or gRPC does before it.
 fn too_large(status: &Status, size: usize) -> Error {
-    let says_so =
-        status.message().contains("too large") || status.message().contains("larger than max");
+    let says_so = status.message().contains("too large") || status.message().contains("larger than max");
     match status.code() {
-        Code::InvalidArgument | Code::ResourceExhausted if says_so => Error::TooLarge {
-            size,
-            limit: MAX_REQUEST,
-        },
+        Code::InvalidArgument | Code::ResourceExhausted if says_so => Error::TooLarge { size, limit: MAX_REQUEST },
         _ => failed(status),
     }
 }

@@ -31,26 +31,11 @@ struct View {
 }
 
 impl Feed {
-    pub fn new(
-        entries: Entries,
-        revision: Revision,
-        history: History,
-        progress_interval: Duration,
-    ) -> Arc<Self> {
+    pub fn new(entries: Entries, revision: Revision, history: History, progress_interval: Duration) -> Arc<Self> {
         let compacted = history.floor();
-        let view = View {
-            entries,
-            revision,
-            history,
-            compacted,
-            closed: false,
-        };
+        let view = View { entries, revision, history, compacted, closed: false };
         let newest = watch::Sender::new(revision);
-        Arc::new(Self {
-            view: Mutex::new(view),
-            newest,
-            progress_interval,
-        })
+        Arc::new(Self { view: Mutex::new(view), newest, progress_interval })
     }
 
     pub fn revision(&self) -> Revision {
@@ -76,9 +61,7 @@ impl Feed {
         // What only the old state held is freed after the lock is given back.
         let _old = {
             let mut view = self.hold();
-            events
-                .iter()
-                .for_each(|event| view.history.push(event.clone()));
+            events.iter().for_each(|event| view.history.push(event.clone()));
             view.revision = view.revision.max(revision);
             std::mem::replace(&mut view.entries, entries)
         };
@@ -97,10 +80,7 @@ impl Feed {
     pub fn compact(&self, revision: Revision) -> Result<()> {
         let mut view = self.hold();
         if revision > view.revision {
-            return Err(Error::Future {
-                asked: revision,
-                newest: view.revision,
-            });
+            return Err(Error::Future { asked: revision, newest: view.revision });
         }
         view.history.compact(revision);
         view.compacted = view.compacted.max(revision);
@@ -137,32 +117,20 @@ impl Feed {
         let view = self.hold();
         let asked = range.revision;
         if asked > view.revision {
-            return Err(Error::Future {
-                asked,
-                newest: view.revision,
-            });
+            return Err(Error::Future { asked, newest: view.revision });
         }
         if asked == 0 || asked == view.revision {
             let (entries, revision) = (view.entries.clone(), view.revision);
             drop(view);
-            return Ok(page(
-                entries.range(&range.start, &range.end).cloned(),
-                range.limit,
-                revision,
-            ));
+            return Ok(page(entries.range(&range.start, &range.end).cloned(), range.limit, revision));
         }
         if asked < view.history.floor() {
-            return Err(Error::Compacted {
-                asked,
-                oldest: view.history.floor(),
-            });
+            return Err(Error::Compacted { asked, oldest: view.history.floor() });
         }
         let undo = view.history.undo(asked, &range.start, &range.end);
         let entries = view.entries.clone();
         drop(view);
-        let unchanged = entries
-            .range(&range.start, &range.end)
-            .filter(|entry| !undo.contains_key(&entry.key));
+        let unchanged = entries.range(&range.start, &range.end).filter(|entry| !undo.contains_key(&entry.key));
         let then = merge(unchanged.cloned(), undo.values().flatten().cloned());
         Ok(page(then.into_iter(), range.limit, asked))
     }
@@ -173,16 +141,10 @@ impl Feed {
             return Err(Error::Closed);
         }
         if after < view.history.floor() {
-            return Err(Error::Compacted {
-                asked: after,
-                oldest: view.history.floor(),
-            });
+            return Err(Error::Compacted { asked: after, oldest: view.history.floor() });
         }
         if after > view.revision {
-            return Err(Error::Future {
-                asked: after,
-                newest: view.revision,
-            });
+            return Err(Error::Future { asked: after, newest: view.revision });
         }
         Ok(Box::new(FeedWatch {
             feed: self.clone(),
@@ -202,10 +164,7 @@ impl Feed {
 }
 
 /// Two runs in the order of their keys as one; no key is in both.
-fn merge(
-    left: impl Iterator<Item = Arc<Entry>>,
-    right: impl Iterator<Item = Arc<Entry>>,
-) -> Vec<Arc<Entry>> {
+fn merge(left: impl Iterator<Item = Arc<Entry>>, right: impl Iterator<Item = Arc<Entry>>) -> Vec<Arc<Entry>> {
     let mut all: Vec<_> = left.chain(right).collect();
     all.sort_by(|a, b| a.key.cmp(&b.key));
     all
@@ -214,11 +173,7 @@ fn merge(
 fn page(mut entries: impl Iterator<Item = Arc<Entry>>, limit: usize, revision: Revision) -> Page {
     let limit = if limit == 0 { usize::MAX } else { limit };
     let taken = entries.by_ref().take(limit).collect();
-    Page {
-        entries: taken,
-        revision,
-        remaining: entries.count() as u64,
-    }
+    Page { entries: taken, revision, remaining: entries.count() as u64 }
 }
 
 /// A cursor into the shared history: a watcher that sleeps costs nothing.
@@ -266,11 +221,7 @@ impl FeedWatch {
         }
         let mut events = Vec::new();
         let mut cursor = view.revision;
-        for event in view
-            .history
-            .after(asked)
-            .filter(|event| event.key.starts_with(&self.prefix))
-        {
+        for event in view.history.after(asked).filter(|event| event.key.starts_with(&self.prefix)) {
             // The events of one revision stay together: the cursor cannot stand between them.
             if events.len() >= EVENTS_PER_NOTICE && event.revision > last_revision(&events) {
                 cursor = last_revision(&events);

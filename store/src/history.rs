@@ -18,10 +18,7 @@ pub struct HistoryLimits {
 
 impl Default for HistoryLimits {
     fn default() -> Self {
-        Self {
-            events: 20_000,
-            bytes: 8 << 20,
-        }
+        Self { events: 20_000, bytes: 8 << 20 }
     }
 }
 
@@ -35,12 +32,7 @@ pub(crate) struct History {
 
 impl History {
     pub fn new(limits: HistoryLimits, floor: Revision) -> Self {
-        Self {
-            limits,
-            events: VecDeque::new(),
-            bytes: 0,
-            floor,
-        }
+        Self { limits, events: VecDeque::new(), bytes: 0, floor }
     }
 
     /// The oldest revision that can be read or watched from.
@@ -58,11 +50,7 @@ impl History {
 
     /// Forgets everything up to and including this revision.
     pub fn compact(&mut self, revision: Revision) {
-        while self
-            .events
-            .front()
-            .is_some_and(|event| event.revision <= revision)
-        {
+        while self.events.front().is_some_and(|event| event.revision <= revision) {
             self.forget_oldest();
         }
         self.floor = self.floor.max(revision);
@@ -70,26 +58,13 @@ impl History {
 
     /// Events above a revision, oldest first.
     pub fn after(&self, revision: Revision) -> impl DoubleEndedIterator<Item = &Event> {
-        self.events.range(
-            self.events
-                .partition_point(|event| event.revision <= revision)..,
-        )
+        self.events.range(self.events.partition_point(|event| event.revision <= revision)..)
     }
 
     /// What the keys of a range that have changed since were at a revision.
-    pub fn undo(
-        &self,
-        revision: Revision,
-        start: &str,
-        end: &str,
-    ) -> BTreeMap<Box<str>, Option<Arc<Entry>>> {
-        let changed = self
-            .after(revision)
-            .filter(|event| contains(start, end, &event.key));
-        changed
-            .rev()
-            .map(|event| (event.key.clone(), event.previous.clone()))
-            .collect()
+    pub fn undo(&self, revision: Revision, start: &str, end: &str) -> BTreeMap<Box<str>, Option<Arc<Entry>>> {
+        let changed = self.after(revision).filter(|event| contains(start, end, &event.key));
+        changed.rev().map(|event| (event.key.clone(), event.previous.clone())).collect()
     }
 
     /// A revision is forgotten whole: half of one would be a history with a gap.
@@ -97,11 +72,7 @@ impl History {
         let Some(oldest) = self.events.front().map(|event| event.revision) else {
             return;
         };
-        while self
-            .events
-            .front()
-            .is_some_and(|event| event.revision == oldest)
-        {
+        while self.events.front().is_some_and(|event| event.revision == oldest) {
             self.bytes -= self.events.pop_front().as_ref().map_or(0, cost);
         }
         self.floor = oldest;
@@ -118,54 +89,25 @@ mod tests {
     use super::*;
 
     fn event(revision: Revision, previous_bytes: usize) -> Event {
-        let entry = Entry {
-            key: "k".into(),
-            value: vec![0; previous_bytes].into(),
-            revision: 1,
-            expires: 0,
-        };
-        Event {
-            revision,
-            key: "k".into(),
-            entry: None,
-            previous: Some(Arc::new(entry)),
-        }
+        let entry = Entry { key: "k".into(), value: vec![0; previous_bytes].into(), revision: 1, expires: 0 };
+        Event { revision, key: "k".into(), entry: None, previous: Some(Arc::new(entry)) }
     }
 
     #[track_caller]
     fn check(limits: HistoryLimits, revisions: &[Revision], floor: Revision, kept: &[Revision]) {
         let mut history = History::new(limits, 0);
-        revisions
-            .iter()
-            .for_each(|&revision| history.push(event(revision, 1000)));
+        revisions.iter().for_each(|&revision| history.push(event(revision, 1000)));
         assert_eq!(history.floor(), floor);
-        assert_eq!(
-            history
-                .after(0)
-                .map(|event| event.revision)
-                .collect::<Vec<_>>(),
-            kept
-        );
+        assert_eq!(history.after(0).map(|event| event.revision).collect::<Vec<_>>(), kept);
     }
 
     #[test]
     fn is_bounded_and_never_keeps_half_a_revision() {
-        let many = HistoryLimits {
-            events: 3,
-            bytes: 1 << 20,
-        };
+        let many = HistoryLimits { events: 3, bytes: 1 << 20 };
         check(many, &[1, 2], 0, &[1, 2]);
         check(many, &[1, 2, 3, 4], 1, &[2, 3, 4]);
         check(many, &[1, 2, 2, 2, 3], 2, &[3]);
-        check(
-            HistoryLimits {
-                events: 100,
-                bytes: 2500,
-            },
-            &[1, 2, 3],
-            1,
-            &[2, 3],
-        );
+        check(HistoryLimits { events: 100, bytes: 2500 }, &[1, 2, 3], 1, &[2, 3]);
     }
 
     #[test]

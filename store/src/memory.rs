@@ -18,12 +18,7 @@ pub fn open(sink: Arc<dyn Sink>) -> Result<Embedded> {
 
 pub fn open_at(clock: Arc<dyn Clock>, sink: Arc<dyn Sink>) -> Result<Embedded> {
     // There are no files to take garbage out of.
-    let config = Config {
-        clock,
-        drive: Drive::Inline,
-        compact_bytes: u64::MAX,
-        ..Config::new("/memory")
-    };
+    let config = Config { clock, drive: Drive::Inline, compact_bytes: u64::MAX, ..Config::new("/memory") };
     embedded::open(config, Arc::new(Nowhere), sink)
 }
 

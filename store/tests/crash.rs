@@ -54,10 +54,7 @@ fn config() -> Config {
 fn run_seed(seed: u64, syncs: bool) -> Result<(), String> {
     let disk = SimDisk::new(seed);
     let disk = if syncs { disk } else { disk.without_sync() };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let mut random = Random::new(seed ^ 0xabcd);
     let model = Arc::new(Mutex::new(Model::default()));
     for life in 0..LIVES {
@@ -71,11 +68,8 @@ fn run_seed(seed: u64, syncs: bool) -> Result<(), String> {
         }
         disk.reboot();
         let store = embedded::open(config(), Arc::new(disk.clone()), Recorder::new());
-        let store =
-            store.map_err(|error| format!("life {life}: the store does not open: {error}"))?;
-        runtime
-            .block_on(check(&store, &mut model.lock().unwrap()))
-            .map_err(|what| format!("life {life}: {what}"))?;
+        let store = store.map_err(|error| format!("life {life}: the store does not open: {error}"))?;
+        runtime.block_on(check(&store, &mut model.lock().unwrap())).map_err(|what| format!("life {life}: {what}"))?;
         drop(store);
     }
     Ok(())
@@ -106,25 +100,13 @@ fn choose(writer: u64, value: &str, random: &mut Random) -> Vec<Write> {
     let filler = "x".repeat(random.below(900) as usize);
     let value = format!("{value}.{filler}");
     let key = format!("/single/{writer}/{}", random.below(3));
-    let durability = if random.below(4) == 0 {
-        Durability::Relaxed
-    } else {
-        Durability::Durable
-    };
+    let durability = if random.below(4) == 0 { Durability::Relaxed } else { Durability::Durable };
     let writes = match random.below(6) {
         0 => vec![delete(&key, Expect::Anything)],
-        1 | 2 => ["a", "b"]
-            .map(|half| put(&format!("/pair/{writer}/{half}"), &value, Expect::Anything))
-            .into(),
+        1 | 2 => ["a", "b"].map(|half| put(&format!("/pair/{writer}/{half}"), &value, Expect::Anything)).into(),
         _ => vec![put(&key, &value, Expect::Anything)],
     };
-    writes
-        .into_iter()
-        .map(|write| Write {
-            durability,
-            ..write
-        })
-        .collect()
+    writes.into_iter().map(|write| Write { durability, ..write }).collect()
 }
 
 async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> bool {
@@ -136,24 +118,11 @@ async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> b
                 Op::Delete => None,
             };
             let durable = write.durability == Durability::Durable;
-            (
-                write.key.clone(),
-                Step {
-                    value,
-                    revision: None,
-                    durable,
-                },
-            )
+            (write.key.clone(), Step { value, revision: None, durable })
         })
         .collect();
     for (key, step) in &steps {
-        model
-            .lock()
-            .unwrap()
-            .keys
-            .entry(key.clone())
-            .or_default()
-            .push(step.clone());
+        model.lock().unwrap().keys.entry(key.clone()).or_default().push(step.clone());
     }
     let Ok(committed) = store.commit(writes).await else {
         return false;
@@ -162,13 +131,7 @@ async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> b
     for ((key, _), committed) in steps.iter().zip(committed) {
         model.newest = model.newest.max(committed.revision);
         model.acknowledged |= committed.entry.is_some() || committed.previous.is_some();
-        model
-            .keys
-            .get_mut(key)
-            .unwrap()
-            .last_mut()
-            .unwrap()
-            .revision = Some(committed.revision);
+        model.keys.get_mut(key).unwrap().last_mut().unwrap().revision = Some(committed.revision);
     }
     true
 }
@@ -178,17 +141,11 @@ async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> b
 async fn check(store: &Embedded, model: &mut Model) -> Result<(), String> {
     let revision = store.revision().await.map_err(|error| error.to_string())?;
     if revision < model.newest {
-        return Err(format!(
-            "the revision went back from {} to {revision}",
-            model.newest
-        ));
+        return Err(format!("the revision went back from {} to {revision}", model.newest));
     }
     // A life in which nobody was told anything may end as the one before did: closed.
     if model.acknowledged && store.compacted() != revision {
-        return Err(format!(
-            "history from {} on is offered after a crash",
-            store.compacted()
-        ));
+        return Err(format!("history from {} on is offered after a crash", store.compacted()));
     }
     let mut seen = BTreeMap::new();
     for (key, steps) in &mut model.keys {
@@ -196,43 +153,22 @@ async fn check(store: &Embedded, model: &mut Model) -> Result<(), String> {
         if let Some(entry) = &entry
             && let Some(other) = seen.insert(entry.revision, key.clone())
         {
-            return Err(format!(
-                "{key} and {other} have the revision {}",
-                entry.revision
-            ));
+            return Err(format!("{key} and {other} have the revision {}", entry.revision));
         }
         let value = entry.as_ref().map(|entry| emptied(&entry.value));
-        check_key(
-            key,
-            steps,
-            value.as_deref(),
-            entry.map(|entry| entry.revision),
-        )?;
-        *steps = vec![Step {
-            value,
-            revision: Some(revision),
-            durable: true,
-        }];
+        check_key(key, steps, value.as_deref(), entry.map(|entry| entry.revision))?;
+        *steps = vec![Step { value, revision: Some(revision), durable: true }];
     }
     for writer in 0..WRITERS {
         let half = |half: &str| format!("/pair/{writer}/{half}");
-        let values = [half("a"), half("b")]
-            .map(|key| model.keys.get(&key).map(|steps| steps[0].value.clone()));
+        let values = [half("a"), half("b")].map(|key| model.keys.get(&key).map(|steps| steps[0].value.clone()));
         if values[0] != values[1] {
-            return Err(format!(
-                "half of a transaction of writer {writer} is there: {values:?}"
-            ));
+            return Err(format!("half of a transaction of writer {writer} is there: {values:?}"));
         }
     }
-    let committed = store
-        .commit(vec![put("/next", "", Expect::Anything)])
-        .await
-        .map_err(|error| error.to_string())?;
+    let committed = store.commit(vec![put("/next", "", Expect::Anything)]).await.map_err(|error| error.to_string())?;
     if committed[0].revision <= model.newest || committed[0].revision <= revision {
-        return Err(format!(
-            "the revision {} comes twice",
-            committed[0].revision
-        ));
+        return Err(format!("the revision {} comes twice", committed[0].revision));
     }
     model.newest = committed[0].revision;
     model.acknowledged = false;
@@ -246,15 +182,8 @@ fn emptied(value: &[u8]) -> String {
     format!(r#"{{"rv":"{}"#, &rest[rest.find('"').unwrap()..])
 }
 
-fn check_key(
-    key: &str,
-    steps: &[Step],
-    value: Option<&str>,
-    revision: Option<Revision>,
-) -> Result<(), String> {
-    let kept = steps
-        .iter()
-        .rposition(|step| step.durable && step.revision.is_some());
+fn check_key(key: &str, steps: &[Step], value: Option<&str>, revision: Option<Revision>) -> Result<(), String> {
+    let kept = steps.iter().rposition(|step| step.durable && step.revision.is_some());
     let possible = &steps[kept.unwrap_or(0)..];
     let mut fits = kept.is_none() && value.is_none();
     for step in possible {
@@ -263,15 +192,7 @@ fn check_key(
     if !fits {
         let steps: Vec<_> = possible
             .iter()
-            .map(|step| {
-                (
-                    step.value
-                        .as_ref()
-                        .map(|value| &value[..24.min(value.len())]),
-                    step.revision,
-                    step.durable,
-                )
-            })
+            .map(|step| (step.value.as_ref().map(|value| &value[..24.min(value.len())]), step.revision, step.durable))
             .collect();
         return Err(format!(
             "{key} is {:?} at {revision:?}, but was {steps:?}",
@@ -282,10 +203,7 @@ fn check_key(
 }
 
 fn seeds(usual: u64) -> u64 {
-    std::env::var("TIPHYS_SEEDS")
-        .ok()
-        .and_then(|seeds| seeds.parse().ok())
-        .unwrap_or(usual)
+    std::env::var("TIPHYS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
 
 /// Runs seeds on all cores and gives back the first that failed.
@@ -320,8 +238,5 @@ fn what_was_acknowledged_survives() {
 /// The checker is worth something: without syncs it finds losses soon.
 #[test]
 fn without_syncs_the_checker_finds_a_loss() {
-    assert!(
-        first_failure(200, false).is_some(),
-        "syncs were taken out and nobody noticed"
-    );
+    assert!(first_failure(200, false).is_some(), "syncs were taken out and nobody noticed");
 }

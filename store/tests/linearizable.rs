@@ -41,15 +41,10 @@ async fn embedded_on_a_failing_disk() {
 async fn etcd_that_is_killed() {
     let mut server = etcd::Server::start();
     let sink = Recorder::new();
-    let config = store::etcd::Config {
-        timeout: Duration::from_secs(10),
-        ..server.config("/registry")
-    };
+    let config = store::etcd::Config { timeout: Duration::from_secs(10), ..server.config("/registry") };
     let store = Arc::new(server.connect(config, sink.clone()).await);
     // Another server of the same etcd, and someone who writes beside the prefix.
-    let other = server
-        .connect(server.config("/other"), Recorder::new())
-        .await;
+    let other = server.connect(server.config("/other"), Recorder::new()).await;
     let faults = async {
         for number in 0..3 {
             let aside = support::put(&format!("/{number}"), "1", store::Expect::Anything);

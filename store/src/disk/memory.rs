@@ -29,9 +29,7 @@ impl Disk for MemoryDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let files = hold(&self.files);
         let here = files.keys().filter(|path| path.parent() == Some(dir));
-        Ok(here
-            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-            .collect())
+        Ok(here.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
@@ -41,10 +39,7 @@ impl Disk for MemoryDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let content = hold(&self.files)
-            .get(path)
-            .cloned()
-            .ok_or(io::ErrorKind::NotFound)?;
+        let content = hold(&self.files).get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
         Ok(Box::new(MemoryFile(content)))
     }
 
@@ -56,9 +51,7 @@ impl Disk for MemoryDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        hold(&self.files)
-            .remove(path)
-            .ok_or(io::ErrorKind::NotFound)?;
+        hold(&self.files).remove(path).ok_or(io::ErrorKind::NotFound)?;
         Ok(())
     }
 
@@ -70,10 +63,7 @@ impl Disk for MemoryDisk {
         if !hold(&self.locks).insert(path.to_owned()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Box::new(MemoryLock {
-            locks: self.locks.clone(),
-            path: path.to_owned(),
-        }))
+        Ok(Box::new(MemoryLock { locks: self.locks.clone(), path: path.to_owned() }))
     }
 }
 

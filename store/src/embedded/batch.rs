@@ -25,14 +25,7 @@ pub(crate) struct Batch {
 impl Batch {
     pub fn new(head: &Head, builder: &Builder) -> Self {
         let (head, mark) = (head.clone(), builder.mark());
-        Self {
-            head,
-            events: Vec::new(),
-            durable: false,
-            relaxed: false,
-            mark,
-            answers: Vec::new(),
-        }
+        Self { head, events: Vec::new(), durable: false, relaxed: false, mark, answers: Vec::new() }
     }
 
     pub fn add(
@@ -44,12 +37,7 @@ impl Batch {
         max_value_bytes: usize,
     ) {
         let checked = plan::check(&self.head, &writes, max_value_bytes);
-        let answer = checked.map(|()| {
-            writes
-                .into_iter()
-                .map(|write| self.write(write, builder, now))
-                .collect()
-        });
+        let answer = checked.map(|()| writes.into_iter().map(|write| self.write(write, builder, now)).collect());
         self.answers.push((reply, answer));
     }
 
@@ -80,9 +68,7 @@ impl Batch {
 
     pub fn answer(self) {
         // A caller that has gone away does not want the answer.
-        self.answers
-            .into_iter()
-            .for_each(|(reply, answer)| drop(reply.send(answer)));
+        self.answers.into_iter().for_each(|(reply, answer)| drop(reply.send(answer)));
     }
 
     /// Takes every write back. Whoever was refused is told the failure as well: the entry that stood
@@ -103,10 +89,7 @@ pub(crate) fn again(error: &Error) -> Error {
     };
     match error {
         Error::Full(source) => Error::Full(copy(source)),
-        Error::Io { what, source } => Error::Io {
-            what: what.clone(),
-            source: copy(source),
-        },
+        Error::Io { what, source } => Error::Io { what: what.clone(), source: copy(source) },
         other => Error::Unavailable(other.to_string()),
     }
 }

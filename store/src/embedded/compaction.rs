@@ -48,28 +48,10 @@ struct Job {
 }
 
 /// Starts one. The log must have been written up to its head, which `entries` is.
-pub(crate) fn start(
-    log: &mut Log,
-    entries: Entries,
-    compacted: Revision,
-    queue: Arc<Queue>,
-) -> Result<Running> {
+pub(crate) fn start(log: &mut Log, entries: Entries, compacted: Revision, queue: Arc<Queue>) -> Result<Running> {
     let replaced = log.bytes();
-    let Position {
-        sequence,
-        chain,
-        revision,
-        reserved,
-    } = log.rotate()?;
-    let header = FileHeader {
-        kind: FileKind::State,
-        id: log.id,
-        sequence,
-        revision,
-        reserved,
-        compacted,
-        chain,
-    };
+    let Position { sequence, chain, revision, reserved } = log.rotate()?;
+    let header = FileHeader { kind: FileKind::State, id: log.id, sequence, revision, reserved, compacted, chain };
     let cancel = Arc::new(AtomicBool::new(false));
     let job = Job {
         disk: log.disk.clone(),
@@ -80,33 +62,22 @@ pub(crate) fn start(
         cancel: cancel.clone(),
     };
     let run = move || {
-        let outcome = Outcome {
-            result: job.run(),
-            replaced,
-        };
+        let outcome = Outcome { result: job.run(), replaced };
         // A closed queue means that nobody wants to know.
         let _ = queue.push(Request::Compacted(outcome));
     };
-    let thread = std::thread::Builder::new()
-        .name("store-compact".to_owned())
-        .spawn(run);
+    let thread = std::thread::Builder::new().name("store-compact".to_owned()).spawn(run);
     let thread = thread.map_err(|error| files::failed("start a thread for", &log.dir, error))?;
-    Ok(Running {
-        cancel,
-        thread: Some(thread),
-    })
+    Ok(Running { cancel, thread: Some(thread) })
 }
 
 impl Job {
     fn run(&self) -> Result<u64> {
         let path = files::state_path(&self.dir, self.header.sequence);
-        let entries = self
-            .entries
-            .iter()
-            .map(|entry| match self.cancel.load(Ordering::Relaxed) {
-                true => Err(io::ErrorKind::Interrupted.into()),
-                false => Ok(entry.clone()),
-            });
+        let entries = self.entries.iter().map(|entry| match self.cancel.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => Ok(entry.clone()),
+        });
         let size = state::write(&*self.disk, &path, self.header, entries, &self.written)
             .map_err(|error| files::failed("write", &path, error))?;
         self.remove_replaced()?;
@@ -121,9 +92,7 @@ impl Job {
         let logs = listing.logs.iter().filter(|&&log| log <= sequence);
         let paths = states.map(|&state| files::state_path(&self.dir, state));
         for path in paths.chain(logs.map(|&log| files::log_path(&self.dir, log))) {
-            self.disk
-                .remove(&path)
-                .map_err(|error| files::failed("remove", &path, error))?;
+            self.disk.remove(&path).map_err(|error| files::failed("remove", &path, error))?;
         }
         Ok(())
     }

@@ -27,9 +27,7 @@ impl Expiries {
     }
 
     pub fn nearest(&self) -> Option<Duration> {
-        self.0
-            .first_key_value()
-            .map(|(&(expires, _), _)| Duration::from_secs(expires))
+        self.0.first_key_value().map(|(&(expires, _), _)| Duration::from_secs(expires))
     }
 
     /// The keys whose time has come, at most `limit`.
@@ -40,8 +38,7 @@ impl Expiries {
 
     fn add(&mut self, entry: &Entry) {
         if entry.expires != 0 {
-            self.0
-                .insert((entry.expires, entry.revision), entry.key.clone());
+            self.0.insert((entry.expires, entry.revision), entry.key.clone());
         }
     }
 }
@@ -53,12 +50,7 @@ mod tests {
     use super::*;
 
     fn entry(key: &str, revision: Revision, expires: u64) -> Arc<Entry> {
-        Arc::new(Entry {
-            key: key.into(),
-            value: Default::default(),
-            revision,
-            expires,
-        })
+        Arc::new(Entry { key: key.into(), value: Default::default(), revision, expires })
     }
 
     #[test]
@@ -75,17 +67,9 @@ mod tests {
         expiries.follow(&put(&second, Some(first)));
         expiries.follow(&put(&entry("b", 3, 0), None));
         assert_eq!(expiries.nearest(), Some(Duration::from_secs(20)));
-        assert_eq!(
-            expiries.due(Duration::from_millis(19_999), 9),
-            Vec::<String>::new()
-        );
+        assert_eq!(expiries.due(Duration::from_millis(19_999), 9), Vec::<String>::new());
         assert_eq!(expiries.due(Duration::from_secs(20), 9), ["a"]);
-        expiries.follow(&Event {
-            revision: 4,
-            key: "a".into(),
-            entry: None,
-            previous: Some(second),
-        });
+        expiries.follow(&Event { revision: 4, key: "a".into(), entry: None, previous: Some(second) });
         assert_eq!(expiries.nearest(), None);
     }
 }

@@ -56,22 +56,18 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
 }
 
 fn sequence(name: &str, prefix: &str) -> Option<u64> {
-    let digits = name
-        .strip_prefix(prefix)
-        .filter(|digits| digits.len() == 16)?;
+    let digits = name.strip_prefix(prefix).filter(|digits| digits.len() == 16)?;
     u64::from_str_radix(digits, 16).ok()
 }
 
 /// Two processes on one directory would overwrite each other's log.
 pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync>> {
-    disk.lock(&dir.join(LOCK_FILE))
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Error::Io {
-                what: format!("{} is in use by another process", dir.display()),
-                source: error,
-            },
-            _ => failed("lock", dir, error),
-        })
+    disk.lock(&dir.join(LOCK_FILE)).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            Error::Io { what: format!("{} is in use by another process", dir.display()), source: error }
+        }
+        _ => failed("lock", dir, error),
+    })
 }
 
 /// The identity of the store in this directory; a directory without one gets it.
@@ -82,11 +78,7 @@ pub(crate) fn identity(disk: &dyn Disk, dir: &Path, listing: &Listing) -> Result
         return read_version(&path, &String::from_utf8_lossy(&bytes));
     }
     if !listing.logs.is_empty() || !listing.states.is_empty() {
-        return Err(damaged(
-            &path,
-            0,
-            "the file is missing, although there are data",
-        ));
+        return Err(damaged(&path, 0, "the file is missing, although there are data"));
     }
     let id = new_identity();
     write_version(disk, dir, id)?;
@@ -113,30 +105,17 @@ pub(crate) fn write_version(disk: &dyn Disk, dir: &Path, id: u64) -> Result<()> 
 
 fn read_version(path: &Path, text: &str) -> Result<u64> {
     let mut lines = text.lines();
-    let version = lines
-        .next()
-        .and_then(|line| line.strip_prefix("tiphys-store "));
+    let version = lines.next().and_then(|line| line.strip_prefix("tiphys-store "));
     let version: u32 = match version.map(str::parse) {
         Some(Ok(version)) => version,
         _ => return Err(damaged(path, 0, "this is no version of a store")),
     };
     if version != format::VERSION {
-        let what = format!(
-            "{} has data of version {version}; this program reads {}",
-            path.display(),
-            format::VERSION
-        );
-        return Err(Error::Io {
-            what,
-            source: io::ErrorKind::Unsupported.into(),
-        });
+        let what = format!("{} has data of version {version}; this program reads {}", path.display(), format::VERSION);
+        return Err(Error::Io { what, source: io::ErrorKind::Unsupported.into() });
     }
-    let id = lines
-        .next()
-        .and_then(|line| line.strip_prefix("id "))
-        .map(|id| u64::from_str_radix(id, 16));
-    id.and_then(std::result::Result::ok)
-        .ok_or_else(|| damaged(path, 0, "the identity cannot be read"))
+    let id = lines.next().and_then(|line| line.strip_prefix("id ")).map(|id| u64::from_str_radix(id, 16));
+    id.and_then(std::result::Result::ok).ok_or_else(|| damaged(path, 0, "the identity cannot be read"))
 }
 
 pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Box<dyn DiskFile>> {
@@ -144,21 +123,14 @@ pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Box<dyn DiskFile>> {
 }
 
 pub(crate) fn damaged(path: &Path, offset: u64, what: &str) -> Error {
-    Error::Damaged {
-        file: path.display().to_string(),
-        offset,
-        what: what.to_owned(),
-    }
+    Error::Damaged { file: path.display().to_string(), offset, what: what.to_owned() }
 }
 
 /// An error of the disk, with what was attempted; a lack of space is its own kind.
 pub(crate) fn failed(what: &str, path: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(error),
-        _ => Error::Io {
-            what: format!("cannot {what} {}", path.display()),
-            source: error,
-        },
+        _ => Error::Io { what: format!("cannot {what} {}", path.display()), source: error },
     }
 }
 
@@ -175,18 +147,9 @@ mod tests {
     #[test]
     fn the_version_is_read_or_refused_by_name() {
         check("tiphys-store 1\nid 00000000000000ff\n", Ok(255));
-        check(
-            "tiphys-store 2\nid 1\n",
-            Err("/d/VERSION has data of version 2; this program reads 1"),
-        );
-        check(
-            "hello",
-            Err("/d/VERSION is damaged at offset 0: this is no version of a store"),
-        );
-        check(
-            "tiphys-store 1\n",
-            Err("/d/VERSION is damaged at offset 0: the identity cannot be read"),
-        );
+        check("tiphys-store 2\nid 1\n", Err("/d/VERSION has data of version 2; this program reads 1"));
+        check("hello", Err("/d/VERSION is damaged at offset 0: this is no version of a store"));
+        check("tiphys-store 1\n", Err("/d/VERSION is damaged at offset 0: the identity cannot be read"));
     }
 
     #[test]

@@ -47,13 +47,7 @@ impl FileHeader {
         put_u32(&mut out, 0);
         put_u32(&mut out, VERSION);
         put_u32(&mut out, self.kind as u32);
-        for number in [
-            self.id,
-            self.sequence,
-            self.revision,
-            self.reserved,
-            self.compacted,
-        ] {
+        for number in [self.id, self.sequence, self.revision, self.reserved, self.compacted] {
             put_u64(&mut out, number);
         }
         put_u32(&mut out, self.chain);
@@ -84,15 +78,7 @@ impl FileHeader {
         };
         let (id, sequence, revision) = (fields.u64(), fields.u64(), fields.u64());
         let (reserved, compacted, chain) = (fields.u64(), fields.u64(), fields.u32());
-        Ok(Self {
-            kind,
-            id,
-            sequence,
-            revision,
-            reserved,
-            compacted,
-            chain,
-        })
+        Ok(Self { kind, id, sequence, revision, reserved, compacted, chain })
     }
 }
 
@@ -126,12 +112,7 @@ pub(crate) struct BatchHeader {
 impl BatchHeader {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes.get(..BATCH_HEADER)?);
-        let (magic, crc, payload, kind) = (
-            fields.u32(),
-            fields.u32(),
-            fields.u32() as usize,
-            fields.u32(),
-        );
+        let (magic, crc, payload, kind) = (fields.u32(), fields.u32(), fields.u32() as usize, fields.u32());
         let (count, chain) = (fields.u32(), fields.u32());
         let (first, last, reserved) = (fields.u64(), fields.u64(), fields.u64());
         let kind = match kind {
@@ -160,9 +141,7 @@ impl BatchHeader {
 
     /// Whether the checksum is that of the batch, which starts with its header.
     pub fn matches(&self, batch: &[u8], id: u64) -> bool {
-        batch
-            .get(8..BATCH_HEADER + self.payload)
-            .is_some_and(|bytes| checksum(bytes, id) == self.crc)
+        batch.get(8..BATCH_HEADER + self.payload).is_some_and(|bytes| checksum(bytes, id) == self.crc)
     }
 }
 
@@ -195,18 +174,11 @@ pub(crate) struct Seal {
 
 impl Builder {
     pub fn new() -> Self {
-        Self {
-            bytes: vec![0; BATCH_HEADER],
-            end: BATCH_HEADER,
-            count: 0,
-        }
+        Self { bytes: vec![0; BATCH_HEADER], end: BATCH_HEADER, count: 0 }
     }
 
     pub fn mark(&self) -> Mark {
-        Mark {
-            end: self.end,
-            count: self.count,
-        }
+        Mark { end: self.end, count: self.count }
     }
 
     pub fn rewind(&mut self, mark: Mark) {
@@ -216,10 +188,7 @@ impl Builder {
     }
 
     pub fn clear(&mut self) {
-        self.rewind(Mark {
-            end: BATCH_HEADER,
-            count: 0,
-        });
+        self.rewind(Mark { end: BATCH_HEADER, count: 0 });
     }
 
     pub fn is_empty(&self) -> bool {
@@ -236,14 +205,7 @@ impl Builder {
     }
 
     pub fn push_put(&mut self, entry: &Entry, cause: &[u8]) {
-        self.push(
-            Tag::Put,
-            entry.revision,
-            entry.expires,
-            &entry.key,
-            &entry.value,
-            cause,
-        );
+        self.push(Tag::Put, entry.revision, entry.expires, &entry.key, &entry.value, cause);
     }
 
     pub fn push_delete(&mut self, revision: Revision, key: &str, cause: &[u8]) {
@@ -256,15 +218,7 @@ impl Builder {
         self.end = self.bytes.len();
     }
 
-    fn push(
-        &mut self,
-        tag: Tag,
-        revision: Revision,
-        expires: u64,
-        key: &str,
-        value: &[u8],
-        cause: &[u8],
-    ) {
+    fn push(&mut self, tag: Tag, revision: Revision, expires: u64, key: &str, value: &[u8], cause: &[u8]) {
         self.bytes.truncate(self.end);
         let out = &mut self.bytes;
         out.push(tag as u8);
@@ -293,12 +247,7 @@ impl Builder {
         let mut header = Vec::with_capacity(BATCH_HEADER);
         put_u32(&mut header, BATCH_MAGIC);
         put_u32(&mut header, 0);
-        for number in [
-            (length - BATCH_HEADER) as u32,
-            seal.kind as u32,
-            count,
-            seal.chain,
-        ] {
+        for number in [(length - BATCH_HEADER) as u32, seal.kind as u32, count, seal.chain] {
             put_u32(&mut header, number);
         }
         for number in [seal.first, seal.last, seal.reserved] {
@@ -356,11 +305,7 @@ impl<'a> Records<'a> {
         let tag = head[0];
         let mut fields = Fields(&head[1..]);
         let (revision, expires) = (fields.u64(), fields.u64());
-        let (key, value, cause) = (
-            fields.u32() as usize,
-            fields.u32() as usize,
-            fields.u32() as usize,
-        );
+        let (key, value, cause) = (fields.u32() as usize, fields.u32() as usize, fields.u32() as usize);
         let (key, rest) = rest.split_at_checked(key)?;
         let (value, rest) = rest.split_at_checked(value)?;
         let (cause, rest) = rest.split_at_checked(cause)?;
@@ -370,13 +315,7 @@ impl<'a> Records<'a> {
             2 => None,
             _ => return None,
         };
-        Some(Record {
-            revision,
-            key: std::str::from_utf8(key).ok()?,
-            value,
-            expires,
-            cause,
-        })
+        Some(Record { revision, key: std::str::from_utf8(key).ok()?, value, expires, cause })
     }
 }
 
@@ -402,17 +341,11 @@ struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
     fn u32(&mut self) -> u32 {
-        self.0
-            .split_off(..4)
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(0, u32::from_le_bytes)
+        self.0.split_off(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
     }
 
     fn u64(&mut self) -> u64 {
-        self.0
-            .split_off(..8)
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(0, u64::from_le_bytes)
+        self.0.split_off(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
     }
 }
 
@@ -421,24 +354,12 @@ mod tests {
     use super::*;
 
     fn seal() -> Seal {
-        Seal {
-            kind: BatchKind::Writes,
-            id: 7,
-            chain: 3,
-            first: 10,
-            last: 11,
-            reserved: 20,
-        }
+        Seal { kind: BatchKind::Writes, id: 7, chain: 3, first: 10, last: 11, reserved: 20 }
     }
 
     fn sample() -> Builder {
         let mut builder = Builder::new();
-        let entry = Entry {
-            key: "a/b".into(),
-            value: vec![1, 2, 3].into(),
-            revision: 10,
-            expires: 99,
-        };
+        let entry = Entry { key: "a/b".into(), value: vec![1, 2, 3].into(), revision: 10, expires: 99 };
         builder.push_put(&entry, b"why");
         builder.push_delete(11, "c", b"");
         builder
@@ -450,29 +371,13 @@ mod tests {
         let (bytes, crc) = builder.seal(seal());
         let header = BatchHeader::decode(bytes).expect("a header");
         assert!(header.matches(bytes, 7));
-        assert!(
-            !header.matches(bytes, 8),
-            "another store's id must not match"
-        );
+        assert!(!header.matches(bytes, 8), "another store's id must not match");
         assert_eq!((header.crc, header.count, header.chain), (crc, 2, 3));
         assert_eq!((header.first, header.last, header.reserved), (10, 11, 20));
         assert_eq!(header.size(), SECTOR);
-        let records: Option<Vec<_>> =
-            Records(&bytes[BATCH_HEADER..BATCH_HEADER + header.payload]).collect();
-        let put = Record {
-            revision: 10,
-            key: "a/b",
-            value: Some(&[1, 2, 3]),
-            expires: 99,
-            cause: b"why",
-        };
-        let delete = Record {
-            revision: 11,
-            key: "c",
-            value: None,
-            expires: 0,
-            cause: b"",
-        };
+        let records: Option<Vec<_>> = Records(&bytes[BATCH_HEADER..BATCH_HEADER + header.payload]).collect();
+        let put = Record { revision: 10, key: "a/b", value: Some(&[1, 2, 3]), expires: 99, cause: b"why" };
+        let delete = Record { revision: 11, key: "c", value: None, expires: 0, cause: b"" };
         assert_eq!(records, Some(vec![put, delete]));
     }
 
@@ -484,23 +389,15 @@ mod tests {
         for bit in 0..length * 8 {
             let mut damaged = bytes.to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let fine =
-                BatchHeader::decode(&damaged).is_some_and(|header| header.matches(&damaged, 7));
+            let fine = BatchHeader::decode(&damaged).is_some_and(|header| header.matches(&damaged, 7));
             assert!(!fine, "bit {bit} was flipped and nobody noticed");
         }
     }
 
     #[test]
     fn a_file_header_reads_back_and_refuses_damage() {
-        let header = FileHeader {
-            kind: FileKind::State,
-            id: 1,
-            sequence: 2,
-            revision: 3,
-            reserved: 4,
-            compacted: 5,
-            chain: 6,
-        };
+        let header =
+            FileHeader { kind: FileKind::State, id: 1, sequence: 2, revision: 3, reserved: 4, compacted: 5, chain: 6 };
         let bytes = header.encode();
         assert_eq!(FileHeader::decode(&bytes), Ok(header));
         for byte in 0..FILE_HEADER {
@@ -516,10 +413,7 @@ mod tests {
         let whole = &builder.bytes[BATCH_HEADER..];
         for length in 1..whole.len() {
             let last = Records(&whole[..length]).last().expect("something");
-            assert!(
-                last.is_none() || length == RECORD_HEADER + 9,
-                "cut at {length}"
-            );
+            assert!(last.is_none() || length == RECORD_HEADER + 9, "cut at {length}");
         }
     }
 }

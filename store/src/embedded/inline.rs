@@ -21,11 +21,7 @@ pub(crate) struct Inline {
 impl Inline {
     pub fn start(writer: Writer, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let queue = writer.queue.clone();
-        let inline = Arc::new(Self {
-            queue,
-            writer: Mutex::new(Some(writer)),
-            expiry: Notify::new(),
-        });
+        let inline = Arc::new(Self { queue, writer: Mutex::new(Some(writer)), expiry: Notify::new() });
         let weak = Arc::downgrade(&inline);
         clock.on_turn(Arc::new(move || nudge(&weak)));
         // Without a runtime entries expire when the clock is turned, or with the next write.

@@ -21,13 +21,7 @@ pub(crate) struct Loaded {
     pub end: End,
 }
 
-pub(crate) fn load(
-    disk: &dyn Disk,
-    dir: &Path,
-    id: u64,
-    listing: &Listing,
-    limits: HistoryLimits,
-) -> Result<Loaded> {
+pub(crate) fn load(disk: &dyn Disk, dir: &Path, id: u64, listing: &Listing, limits: HistoryLimits) -> Result<Loaded> {
     let mut entries = Entries::default();
     let mut history = History::new(limits, 0);
     let mut end = scan::scan(disk, dir, listing, id, &mut |kind, record| {
@@ -44,12 +38,7 @@ pub(crate) fn load(
     } else {
         history = History::new(limits, revision);
     }
-    Ok(Loaded {
-        entries,
-        history,
-        revision,
-        end,
-    })
+    Ok(Loaded { entries, history, revision, end })
 }
 
 /// A relaxed write that was shown and lost had a revision of the reserved block: a store that was
@@ -67,54 +56,30 @@ fn apply(entries: &mut Entries, record: &Record<'_>) -> Event {
         Some(_) => {
             let entry = Arc::new(entry(record));
             let previous = entries.insert(entry.clone());
-            Event {
-                revision,
-                key,
-                entry: Some(entry),
-                previous,
-            }
+            Event { revision, key, entry: Some(entry), previous }
         }
-        None => Event {
-            revision,
-            key,
-            entry: None,
-            previous: entries.remove(record.key),
-        },
+        None => Event { revision, key, entry: None, previous: entries.remove(record.key) },
     }
 }
 
 /// The value is copied into memory of exactly its size: the buffer it is read from is reused.
 pub(crate) fn entry(record: &Record<'_>) -> Entry {
     let value = Bytes::copy_from_slice(record.value.unwrap_or_default());
-    Entry {
-        key: record.key.into(),
-        value,
-        revision: record.revision,
-        expires: record.expires,
-    }
+    Entry { key: record.key.into(), value, revision: record.revision, expires: record.expires }
 }
 
 /// Removes what a crash left: a torn end, files that a state file stands for, half-written ones.
 pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &End) -> Result<()> {
-    if let Some(Tail {
-        sequence,
-        end,
-        size,
-    }) = end.tail
+    if let Some(Tail { sequence, end, size }) = end.tail
         && end < size
     {
         let path = files::log_path(dir, sequence);
-        let cut = disk
-            .open(&path)
-            .and_then(|file| file.truncate(end).and_then(|()| file.sync_data()));
+        let cut = disk.open(&path).and_then(|file| file.truncate(end).and_then(|()| file.sync_data()));
         cut.map_err(|error| files::failed("truncate", &path, error))?;
     }
     let newest = listing.states.last().copied().unwrap_or(0);
     let states = listing.states.iter().filter(|&&sequence| sequence < newest);
-    let logs = listing
-        .logs
-        .iter()
-        .filter(|&&sequence| sequence <= newest || sequence > end.sequence);
+    let logs = listing.logs.iter().filter(|&&sequence| sequence <= newest || sequence > end.sequence);
     let paths = states.map(|&sequence| files::state_path(dir, sequence));
     let paths = paths.chain(logs.map(|&sequence| files::log_path(dir, sequence)));
     let mut paths = paths.chain(listing.temporary.iter().map(|name| dir.join(name)));
@@ -124,9 +89,7 @@ pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &End) ->
 /// What is gone already, as a temporary file that was used again, is as good as removed.
 fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.remove(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(files::failed("remove", path, error))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(files::failed("remove", path, error)),
         _ => Ok(()),
     }
 }
@@ -135,13 +98,8 @@ fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
 /// faster than. Returns the number of records and the bytes of their values.
 pub fn check_and_copy(dir: &Path) -> Result<(u64, u64)> {
     let mut copies: Vec<Box<[u8]>> = Vec::new();
-    history(dir, &mut |record| {
-        copies.push(record.value.unwrap_or_default().into())
-    })?;
-    Ok((
-        copies.len() as u64,
-        copies.iter().map(|copy| copy.len() as u64).sum(),
-    ))
+    history(dir, &mut |record| copies.push(record.value.unwrap_or_default().into()))?;
+    Ok((copies.len() as u64, copies.iter().map(|copy| copy.len() as u64).sum()))
 }
 
 /// Shows every record that is on disk, oldest first: the entries of the state file, then the writes
@@ -149,11 +107,7 @@ pub fn check_and_copy(dir: &Path) -> Result<(u64, u64)> {
 pub fn history(dir: &Path, visit: &mut dyn FnMut(Record<'_>)) -> Result<()> {
     let listing = files::list(&RealDisk, dir)?;
     if !listing.has_version {
-        return Err(files::damaged(
-            &dir.join(files::VERSION_FILE),
-            0,
-            "there is no store here",
-        ));
+        return Err(files::damaged(&dir.join(files::VERSION_FILE), 0, "there is no store here"));
     }
     let id = files::identity(&RealDisk, dir, &listing)?;
     scan::scan(&RealDisk, dir, &listing, id, &mut |_, record| visit(record))?;

@@ -60,13 +60,7 @@ pub(crate) struct Position {
 }
 
 impl Log {
-    pub fn new(
-        disk: Arc<dyn Disk>,
-        dir: PathBuf,
-        id: u64,
-        end: &End,
-        config: &super::Config,
-    ) -> Self {
+    pub fn new(disk: Arc<dyn Disk>, dir: PathBuf, id: u64, end: &End, config: &super::Config) -> Self {
         Self {
             disk,
             dir,
@@ -93,12 +87,7 @@ impl Log {
     }
 
     /// Makes the batch durable. Its revisions end at `last`, and up to `reserved` may be shown then.
-    pub fn commit(
-        &mut self,
-        builder: &mut Builder,
-        last: Revision,
-        reserved: Revision,
-    ) -> Result<(), Failure> {
+    pub fn commit(&mut self, builder: &mut Builder, last: Revision, reserved: Revision) -> Result<(), Failure> {
         let first = last + 1 - Revision::from(builder.count());
         self.append(builder, BatchKind::Writes, first, last, reserved)
     }
@@ -124,14 +113,7 @@ impl Log {
         reserved: Revision,
     ) -> Result<(), Failure> {
         let reserved = reserved.max(self.reserved).max(last);
-        let (bytes, crc) = builder.seal(Seal {
-            kind,
-            id: self.id,
-            chain: self.chain,
-            first,
-            last,
-            reserved,
-        });
+        let (bytes, crc) = builder.seal(Seal { kind, id: self.id, chain: self.chain, first, last, reserved });
         let size = bytes.len() as u64;
         self.make_room(size).map_err(Failure::Refused)?;
         self.write(bytes)?;
@@ -144,11 +126,7 @@ impl Log {
 
     /// Opens the next file where there is none or the current one is full.
     fn make_room(&mut self, size: u64) -> Result<()> {
-        if self
-            .current
-            .as_ref()
-            .is_some_and(|current| current.end + size > self.segment_bytes)
-        {
+        if self.current.as_ref().is_some_and(|current| current.end + size > self.segment_bytes) {
             self.cut()?;
             self.current = None;
         }
@@ -161,10 +139,7 @@ impl Log {
         let end = current.end + size;
         if end > current.allocated {
             let allocate = end.next_multiple_of(self.allocate_bytes);
-            current
-                .file
-                .allocate(allocate)
-                .map_err(|error| files::failed("extend", &current.path, error))?;
+            current.file.allocate(allocate).map_err(|error| files::failed("extend", &current.path, error))?;
             current.allocated = allocate;
         }
         Ok(())
@@ -194,13 +169,7 @@ impl Log {
         self.written.fetch_add(SECTOR as u64, Ordering::Relaxed);
         self.sequence = sequence;
         self.bytes += SECTOR as u64;
-        self.current = Some(Segment {
-            file,
-            path,
-            end: SECTOR as u64,
-            allocated: self.allocate_bytes,
-            fresh: true,
-        });
+        self.current = Some(Segment { file, path, end: SECTOR as u64, allocated: self.allocate_bytes, fresh: true });
         Ok(())
     }
 
@@ -227,10 +196,7 @@ impl Log {
         let Some(current) = &mut self.current else {
             return Ok(());
         };
-        let cut = current
-            .file
-            .truncate(current.end)
-            .and_then(|()| current.file.sync_data());
+        let cut = current.file.truncate(current.end).and_then(|()| current.file.sync_data());
         current.allocated = current.end;
         cut.map_err(|error| files::failed("truncate", &current.path, error))
     }
@@ -239,12 +205,7 @@ impl Log {
     pub fn rotate(&mut self) -> Result<Position> {
         self.cut()?;
         self.current = None;
-        Ok(Position {
-            sequence: self.sequence,
-            chain: self.chain,
-            revision: self.revision,
-            reserved: self.reserved,
-        })
+        Ok(Position { sequence: self.sequence, chain: self.chain, revision: self.revision, reserved: self.reserved })
     }
 
     /// The state file has taken the place of older files.

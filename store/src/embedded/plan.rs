@@ -24,20 +24,14 @@ pub(crate) fn check(head: &Head, writes: &[Write], max_value_bytes: usize) -> Re
     for (place, write) in writes.iter().enumerate() {
         let current = head.entries.get(&write.key);
         if !holds(write.expect, current.map(|entry| entry.revision)) {
-            return Err(Error::Conflict {
-                write: place,
-                current: current.cloned(),
-            });
+            return Err(Error::Conflict { write: place, current: current.cloned() });
         }
         let size = match &write.op {
             Op::Put(template) => template.bytes.len(),
             Op::Delete => 0,
         };
         if size > max_value_bytes {
-            return Err(Error::TooLarge {
-                size,
-                limit: max_value_bytes,
-            });
+            return Err(Error::TooLarge { size, limit: max_value_bytes });
         }
     }
     Ok(())
@@ -65,40 +59,19 @@ pub(crate) fn holds(expect: Expect, current: Option<Revision>) -> bool {
 }
 
 /// Makes one write that `check` has accepted. No event if there is nothing to delete.
-pub(crate) fn apply(
-    head: &mut Head,
-    key: String,
-    op: Op,
-    ttl: Option<Duration>,
-    now: Duration,
-) -> Option<Event> {
+pub(crate) fn apply(head: &mut Head, key: String, op: Op, ttl: Option<Duration>, now: Duration) -> Option<Event> {
     let revision = head.revision + 1;
     let event = match op {
         Op::Put(template) => {
             let expires = ttl.map_or(0, |ttl| expiry(now + ttl));
             let value = fill(&template, revision);
-            let entry = Arc::new(Entry {
-                key: key.as_str().into(),
-                value,
-                revision,
-                expires,
-            });
+            let entry = Arc::new(Entry { key: key.as_str().into(), value, revision, expires });
             let previous = head.entries.insert(entry.clone());
-            Event {
-                revision,
-                key: key.into(),
-                entry: Some(entry),
-                previous,
-            }
+            Event { revision, key: key.into(), entry: Some(entry), previous }
         }
         Op::Delete => {
             let previous = Some(head.entries.remove(&key)?);
-            Event {
-                revision,
-                key: key.into(),
-                entry: None,
-                previous,
-            }
+            Event { revision, key: key.into(), entry: None, previous }
         }
     };
     head.revision = revision;
@@ -113,16 +86,10 @@ fn expiry(at: Duration) -> u64 {
 /// What the writer is told of the write.
 pub(crate) fn committed(head: &Head, event: Option<&Event>) -> Committed {
     match event {
-        Some(event) => Committed {
-            revision: event.revision,
-            entry: event.entry.clone(),
-            previous: event.previous.clone(),
-        },
-        None => Committed {
-            revision: head.revision,
-            entry: None,
-            previous: None,
-        },
+        Some(event) => {
+            Committed { revision: event.revision, entry: event.entry.clone(), previous: event.previous.clone() }
+        }
+        None => Committed { revision: head.revision, entry: None, previous: None },
     }
 }
 
@@ -150,13 +117,7 @@ mod tests {
 
     #[track_caller]
     fn check_fill(bytes: &str, hole: Option<usize>, revision: Revision, expected: &str) {
-        let value = fill(
-            &Template {
-                bytes: bytes.into(),
-                hole,
-            },
-            revision,
-        );
+        let value = fill(&Template { bytes: bytes.into(), hole }, revision);
         assert_eq!(std::str::from_utf8(&value), Ok(expected));
     }
 
@@ -180,11 +141,7 @@ mod tests {
             (Expect::Revision(1), Some(2), false),
             (Expect::Revision(1), None, false),
         ] {
-            assert_eq!(
-                holds(expect, current),
-                expected,
-                "{expect:?} of {current:?}"
-            );
+            assert_eq!(holds(expect, current), expected, "{expect:?} of {current:?}");
         }
     }
 

@@ -16,10 +16,7 @@ const MAX_WAITING: usize = 100_000;
 pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 
 pub(crate) enum Request {
-    Commit {
-        writes: Vec<Write>,
-        reply: Reply<Vec<Committed>>,
-    },
+    Commit { writes: Vec<Write>, reply: Reply<Vec<Committed>> },
     Compacted(Outcome),
     Close(Option<Reply<()>>),
 }
@@ -66,16 +63,8 @@ impl Queue {
         let idle = |waiting: &mut Waiting| waiting.requests.is_empty() && !waiting.nudged;
         let waiting = self.hold();
         let mut waiting = match sleep {
-            None => self
-                .wake
-                .wait_while(waiting, idle)
-                .unwrap_or_else(PoisonError::into_inner),
-            Some(time) => {
-                self.wake
-                    .wait_timeout_while(waiting, time, idle)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0
-            }
+            None => self.wake.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => self.wake.wait_timeout_while(waiting, time, idle).unwrap_or_else(PoisonError::into_inner).0,
         };
         waiting.nudged = false;
         into.append(&mut waiting.requests);

@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::files::{self, Listing};
-use super::format::{
-    BATCH_HEADER, BatchHeader, BatchKind, FileHeader, FileKind, Record, Records, SECTOR,
-};
+use super::format::{BATCH_HEADER, BatchHeader, BatchKind, FileHeader, FileKind, Record, Records, SECTOR};
 use crate::disk::{self, Disk, DiskFile};
 use crate::{Result, Revision};
 
@@ -47,27 +45,12 @@ pub(crate) struct Tail {
 pub(crate) type Visit<'a> = dyn FnMut(FileKind, Record<'_>) + 'a;
 
 /// Reads everything that stands in a directory and shows each record, in order. Changes nothing.
-pub(crate) fn scan(
-    disk: &dyn Disk,
-    dir: &Path,
-    listing: &Listing,
-    id: u64,
-    visit: &mut Visit<'_>,
-) -> Result<End> {
-    let mut end = End {
-        revision: FIRST_REVISION,
-        base: FIRST_REVISION,
-        ..End::default()
-    };
+pub(crate) fn scan(disk: &dyn Disk, dir: &Path, listing: &Listing, id: u64, visit: &mut Visit<'_>) -> Result<End> {
+    let mut end = End { revision: FIRST_REVISION, base: FIRST_REVISION, ..End::default() };
     if let Some(&sequence) = listing.states.last() {
         end = scan_state(disk, &files::state_path(dir, sequence), Some(id), visit)?;
     }
-    let logs: Vec<u64> = listing
-        .logs
-        .iter()
-        .copied()
-        .filter(|&sequence| sequence > end.sequence)
-        .collect();
+    let logs: Vec<u64> = listing.logs.iter().copied().filter(|&sequence| sequence > end.sequence).collect();
     let used = used_logs(disk, dir, &logs, id)?;
     for (place, &sequence) in used.iter().enumerate() {
         let path = files::log_path(dir, sequence);
@@ -95,12 +78,7 @@ fn used_logs<'a>(disk: &dyn Disk, dir: &Path, logs: &'a [u64], id: u64) -> Resul
 }
 
 /// Reads a state file, or a snapshot, whose identity is its own.
-pub(crate) fn scan_state(
-    disk: &dyn Disk,
-    path: &Path,
-    id: Option<u64>,
-    visit: &mut Visit<'_>,
-) -> Result<End> {
+pub(crate) fn scan_state(disk: &dyn Disk, path: &Path, id: Option<u64>, visit: &mut Visit<'_>) -> Result<End> {
     let mut reader = Reader::open(disk, path.to_owned())?;
     let header = reader.expect_header(FileKind::State, id)?;
     let (mut chain, mut count) = (header.chain, 0u64);
@@ -129,14 +107,7 @@ pub(crate) fn scan_state(
     })
 }
 
-fn scan_log(
-    disk: &dyn Disk,
-    path: PathBuf,
-    id: u64,
-    last: bool,
-    end: &mut End,
-    visit: &mut Visit<'_>,
-) -> Result<()> {
+fn scan_log(disk: &dyn Disk, path: PathBuf, id: u64, last: bool, end: &mut End, visit: &mut Visit<'_>) -> Result<()> {
     let mut reader = Reader::open(disk, path)?;
     let header = reader.expect_header(FileKind::Log, Some(id))?;
     if header.chain != end.chain || header.revision < end.revision {
@@ -151,48 +122,29 @@ fn scan_log(
         follow(&mut reader, &batch, end, visit)?;
     }
     end.bytes += reader.offset;
-    end.tail = Some(Tail {
-        sequence: end.sequence,
-        end: reader.offset,
-        size: reader.size,
-    });
+    end.tail = Some(Tail { sequence: end.sequence, end: reader.offset, size: reader.size });
     reader.check_rest(id, last)
 }
 
-fn follow(
-    reader: &mut Reader,
-    batch: &BatchHeader,
-    end: &mut End,
-    visit: &mut Visit<'_>,
-) -> Result<()> {
+fn follow(reader: &mut Reader, batch: &BatchHeader, end: &mut End, visit: &mut Visit<'_>) -> Result<()> {
     match batch.kind {
         BatchKind::Writes => {
             let count = reader.visit(batch, visit)?;
             let contiguous = count == 0 || batch.last.wrapping_sub(batch.first) == count - 1;
-            if !contiguous
-                || batch.last < end.revision
-                || (count > 0 && batch.first <= end.revision)
-            {
+            if !contiguous || batch.last < end.revision || (count > 0 && batch.first <= end.revision) {
                 return Err(reader.damaged("revisions do not follow each other"));
             }
             end.revision = batch.last;
         }
         BatchKind::Close => {
-            end.compacted = reader
-                .payload(batch)
-                .try_into()
-                .map_or(0, u64::from_le_bytes);
+            end.compacted = reader.payload(batch).try_into().map_or(0, u64::from_le_bytes);
         }
         _ => return Err(reader.damaged("a batch of this kind has no place in a log")),
     }
     end.chain = batch.crc;
     end.clean = batch.kind == BatchKind::Close;
     // What was reserved and not used when the store was closed was shown to nobody.
-    end.reserved = if end.clean {
-        batch.reserved
-    } else {
-        end.reserved.max(batch.reserved)
-    };
+    end.reserved = if end.clean { batch.reserved } else { end.reserved.max(batch.reserved) };
     Ok(())
 }
 
@@ -218,17 +170,8 @@ struct Reader {
 impl Reader {
     fn open(disk: &dyn Disk, path: PathBuf) -> Result<Self> {
         let file = files::open(disk, &path)?;
-        let size = file
-            .size()
-            .map_err(|error| files::failed("read", &path, error))?;
-        Ok(Self {
-            file,
-            path,
-            size,
-            offset: 0,
-            buffer: Vec::new(),
-            start: 0,
-        })
+        let size = file.size().map_err(|error| files::failed("read", &path, error))?;
+        Ok(Self { file, path, size, offset: 0, buffer: Vec::new(), start: 0 })
     }
 
     fn header(&mut self) -> Result<FileHeader, &'static str> {
@@ -267,19 +210,13 @@ impl Reader {
         if offset + length as u64 > self.size {
             return Ok(None);
         }
-        Ok(header
-            .matches(self.fill(offset, length)?, id)
-            .then_some(header))
+        Ok(header.matches(self.fill(offset, length)?, id).then_some(header))
     }
 
     /// The records of the batch that was read last.
     fn visit(&mut self, batch: &BatchHeader, visit: &mut Visit<'_>) -> Result<u64> {
         let start = self.offset - batch.size() as u64;
-        let kind = if batch.kind == BatchKind::Writes {
-            FileKind::Log
-        } else {
-            FileKind::State
-        };
+        let kind = if batch.kind == BatchKind::Writes { FileKind::Log } else { FileKind::State };
         let mut revision = batch.first;
         for record in Records(self.payload(batch)) {
             let record = record.ok_or_else(|| self.damaged_at(start, "a record cannot be read"))?;
@@ -298,19 +235,13 @@ impl Reader {
     /// The reader stands behind the batch, whose bytes are still in the buffer.
     fn payload(&self, batch: &BatchHeader) -> &[u8] {
         let start = (self.offset - batch.size() as u64 - self.start) as usize + BATCH_HEADER;
-        self.buffer
-            .get(start..start + batch.payload)
-            .unwrap_or_default()
+        self.buffer.get(start..start + batch.payload).unwrap_or_default()
     }
 
     /// Judges what is behind the last whole batch. A batch that was being written when the machine
     /// stopped was the last one ever written: if another stands behind it, it is damage.
     fn check_rest(&mut self, id: u64, last: bool) -> Result<()> {
-        let wrong = if last {
-            self.finds_batch(self.offset, id)?
-        } else {
-            !self.rest_is_zero()?
-        };
+        let wrong = if last { self.finds_batch(self.offset, id)? } else { !self.rest_is_zero()? };
         if wrong {
             return Err(self.damaged("the checksum of a batch does not match"));
         }
@@ -343,8 +274,7 @@ impl Reader {
     /// The bytes at an offset, fewer at the end of the file. The buffer moves only forwards, except
     /// to search a torn end.
     fn fill(&mut self, offset: u64, length: usize) -> Result<&[u8]> {
-        let held =
-            offset >= self.start && offset + length as u64 <= self.start + self.buffer.len() as u64;
+        let held = offset >= self.start && offset + length as u64 <= self.start + self.buffer.len() as u64;
         if !held {
             let rest = self.size.saturating_sub(offset) as usize;
             self.buffer.resize(length.max(CHUNK).min(rest), 0);

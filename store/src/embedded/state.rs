@@ -50,13 +50,7 @@ fn write_file(
     written: &AtomicU64,
 ) -> io::Result<u64> {
     file.write_at(&header.encode(), 0)?;
-    let mut out = Output {
-        file,
-        header,
-        offset: SECTOR as u64,
-        synced: 0,
-        chain: header.chain,
-    };
+    let mut out = Output { file, header, offset: SECTOR as u64, synced: 0, chain: header.chain };
     let mut builder = Builder::new();
     let mut count = 0u64;
     for entry in entries {
@@ -82,26 +76,9 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
-    fn write(
-        &mut self,
-        builder: &mut Builder,
-        kind: BatchKind,
-        count: Option<u32>,
-    ) -> io::Result<()> {
-        let FileHeader {
-            id,
-            revision,
-            reserved,
-            ..
-        } = self.header;
-        let seal = Seal {
-            kind,
-            id,
-            chain: self.chain,
-            first: revision,
-            last: revision,
-            reserved,
-        };
+    fn write(&mut self, builder: &mut Builder, kind: BatchKind, count: Option<u32>) -> io::Result<()> {
+        let FileHeader { id, revision, reserved, .. } = self.header;
+        let seal = Seal { kind, id, chain: self.chain, first: revision, last: revision, reserved };
         let count = count.unwrap_or(builder.count());
         let (bytes, crc) = builder.seal_counted(seal, count);
         self.file.write_at(bytes, self.offset)?;
@@ -120,19 +97,13 @@ impl Output<'_> {
 /// that the store starts with.
 pub fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Revision> {
     let mut entries = Entries::default();
-    let mut insert =
-        |_, record: Record<'_>| drop(entries.insert(Arc::new(super::load::entry(&record))));
+    let mut insert = |_, record: Record<'_>| drop(entries.insert(Arc::new(super::load::entry(&record))));
     let end = scan::scan_state(disk, snapshot, None, &mut insert)?;
-    disk.create_dir(dir)
-        .map_err(|error| files::failed("create", dir, error))?;
+    disk.create_dir(dir).map_err(|error| files::failed("create", dir, error))?;
     let _lock = files::lock(disk, dir)?;
     let listing = files::list(disk, dir)?;
     if listing.has_version || !listing.logs.is_empty() || !listing.states.is_empty() {
-        return Err(files::failed(
-            "restore into",
-            dir,
-            io::ErrorKind::AlreadyExists.into(),
-        ));
+        return Err(files::failed("restore into", dir, io::ErrorKind::AlreadyExists.into()));
     }
     let revision = end.revision.max(end.reserved) + RESTORE_GAP;
     write_restored(disk, dir, &entries, revision)?;
@@ -140,12 +111,7 @@ pub fn restore(snapshot: &Path, dir: &Path, disk: &dyn Disk) -> Result<Revision>
 }
 
 /// The version comes last: a restore that was interrupted leaves nothing that would open.
-fn write_restored(
-    disk: &dyn Disk,
-    dir: &Path,
-    entries: &Entries,
-    revision: Revision,
-) -> Result<()> {
+fn write_restored(disk: &dyn Disk, dir: &Path, entries: &Entries, revision: Revision) -> Result<()> {
     let id = files::new_identity();
     let header = FileHeader {
         kind: FileKind::State,
@@ -157,14 +123,8 @@ fn write_restored(
         chain: 0,
     };
     let path = files::state_path(dir, 1);
-    write(
-        disk,
-        &path,
-        header,
-        entries.iter().cloned().map(Ok),
-        &AtomicU64::new(0),
-    )
-    .map_err(|error| files::failed("write", &path, error))?;
+    write(disk, &path, header, entries.iter().cloned().map(Ok), &AtomicU64::new(0))
+        .map_err(|error| files::failed("write", &path, error))?;
     files::write_version(disk, dir, id)
 }
 
@@ -180,13 +140,7 @@ pub(crate) fn snapshot(path: &Path, entries: &Entries, revision: Revision) -> Re
         compacted: revision,
         chain: 0,
     };
-    write(
-        &RealDisk,
-        path,
-        header,
-        entries.iter().cloned().map(Ok),
-        &AtomicU64::new(0),
-    )
-    .map_err(|error| files::failed("write", path, error))?;
+    write(&RealDisk, path, header, entries.iter().cloned().map(Ok), &AtomicU64::new(0))
+        .map_err(|error| files::failed("write", path, error))?;
     Ok(revision)
 }

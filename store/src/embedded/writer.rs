@@ -53,11 +53,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub fn run(mut self) {
-        let _guard = Guard {
-            queue: self.queue.clone(),
-            feed: self.feed.clone(),
-            fatal: self.config.fatal.clone(),
-        };
+        let _guard = Guard { queue: self.queue.clone(), feed: self.feed.clone(), fatal: self.config.fatal.clone() };
         loop {
             let sleep = self.sleep();
             self.queue.take(&mut self.waiting, sleep);
@@ -91,9 +87,7 @@ impl Writer {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
-        let retry = self
-            .refused
-            .map(|until| until.saturating_duration_since(now));
+        let retry = self.refused.map(|until| until.saturating_duration_since(now));
         let flush = self.flush_at.map(|at| at.saturating_duration_since(now));
         let expiry = self.next_expiry();
         let nearest = [flush, expiry].into_iter().flatten().min()?;
@@ -102,11 +96,7 @@ impl Writer {
 
     /// A clock that is turned by hand says when it is, and not how long that takes.
     fn until(&self, at: Duration) -> Option<Duration> {
-        if at <= self.config.clock.now() {
-            Some(Duration::ZERO)
-        } else {
-            self.config.clock.sleep_until(at)
-        }
+        if at <= self.config.clock.now() { Some(Duration::ZERO) } else { self.config.clock.sleep_until(at) }
     }
 
     /// One batch. Gives back the closing request, if that was in the queue.
@@ -129,24 +119,13 @@ impl Writer {
         close
     }
 
-    fn judge(
-        &mut self,
-        batch: &mut Batch,
-        writes: Vec<crate::Write>,
-        reply: Reply<Vec<crate::Committed>>,
-    ) {
+    fn judge(&mut self, batch: &mut Batch, writes: Vec<crate::Write>, reply: Reply<Vec<crate::Committed>>) {
         if let Some(error) = &self.broken {
             let _ = reply.send(Err(again(error)));
             return;
         }
         let now = self.config.clock.now();
-        batch.add(
-            writes,
-            reply,
-            &mut self.builder,
-            now,
-            self.config.max_value_bytes,
-        );
+        batch.add(writes, reply, &mut self.builder, now, self.config.max_value_bytes);
     }
 
     fn expire(&mut self, batch: &mut Batch) {
@@ -157,18 +136,8 @@ impl Writer {
         let now = self.config.clock.now();
         for key in self.expiries.due(now, EXPIRIES_PER_BATCH) {
             // The head may have changed within this batch: then the expiry is not of this entry.
-            let expires = batch
-                .head
-                .entries
-                .get(&key)
-                .is_some_and(|entry| entry.expires <= now.as_secs());
-            if expires
-                && batch
-                    .head
-                    .entries
-                    .get(&key)
-                    .is_some_and(|entry| entry.expires != 0)
-            {
+            let expires = batch.head.entries.get(&key).is_some_and(|entry| entry.expires <= now.as_secs());
+            if expires && batch.head.entries.get(&key).is_some_and(|entry| entry.expires != 0) {
                 batch.expire(key, &mut self.builder, now);
             }
         }
@@ -183,16 +152,14 @@ impl Writer {
             return batch.fail(&error, &mut self.builder);
         }
         if batch.relaxed && !self.builder.is_empty() {
-            self.flush_at
-                .get_or_insert_with(|| Instant::now() + self.config.relaxed_delay);
+            self.flush_at.get_or_insert_with(|| Instant::now() + self.config.relaxed_delay);
         }
         if batch.events.is_empty() {
             return batch.answer();
         }
         self.head = batch.head.clone();
         batch.events.iter().for_each(|event| self.follow(event));
-        self.feed
-            .publish(self.head.entries.clone(), self.head.revision, &batch.events);
+        self.feed.publish(self.head.entries.clone(), self.head.revision, &batch.events);
         self.sink.publish(&batch.events);
         batch.answer();
         self.feed.wake();
@@ -211,11 +178,7 @@ impl Writer {
     fn write(&mut self, batch: &Batch) -> Result<()> {
         let last = batch.head.revision;
         // Only what is shown before it is on disk needs a reserve.
-        let reserve = if batch.durable {
-            0
-        } else {
-            self.config.reserve
-        };
+        let reserve = if batch.durable { 0 } else { self.config.reserve };
         match self.log.commit(&mut self.builder, last, last + reserve) {
             Ok(()) => {
                 self.builder.clear();
@@ -223,10 +186,7 @@ impl Writer {
                 Ok(())
             }
             Err(Failure::Refused(error)) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "the store refuses a batch"
-                );
+                tracing::error!(error = &error as &dyn std::error::Error, "the store refuses a batch");
                 self.refused = Some(Instant::now() + RETRY);
                 Err(error)
             }
@@ -245,10 +205,7 @@ impl Writer {
     fn follow(&mut self, event: &Event) {
         self.expiries.follow(event);
         self.live_bytes += event.entry.as_ref().map_or(0, |entry| record_size(entry));
-        self.live_bytes -= event
-            .previous
-            .as_ref()
-            .map_or(0, |entry| record_size(entry));
+        self.live_bytes -= event.previous.as_ref().map_or(0, |entry| record_size(entry));
     }
 
     /// Starts a compaction once there is more garbage than data.
@@ -278,10 +235,7 @@ impl Writer {
 
     /// The old files are whole and stay; the next attempt waits until there is more to gain.
     fn delay_compaction(&mut self, error: &Error) {
-        tracing::warn!(
-            error = error as &dyn std::error::Error,
-            "the log is not compacted"
-        );
+        tracing::warn!(error = error as &dyn std::error::Error, "the log is not compacted");
         self.compact_above = self.log.bytes() + self.config.compact_bytes;
     }
 

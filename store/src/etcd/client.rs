@@ -29,21 +29,15 @@ pub(crate) struct Client {
 impl Client {
     pub fn new(config: &Config) -> Result<Self> {
         let tls = tls(config)?;
-        let endpoints: Result<Vec<Endpoint>> = config
-            .endpoints
-            .iter()
-            .map(|address| endpoint(address, tls.as_ref()))
-            .collect();
+        let endpoints: Result<Vec<Endpoint>> =
+            config.endpoints.iter().map(|address| endpoint(address, tls.as_ref())).collect();
         let mut endpoints = endpoints?;
         let channel = match endpoints.len() {
             0 => return Err(Error::Unavailable("no address of etcd is given".to_owned())),
             1 => endpoints.remove(0).connect_lazy(),
             _ => Channel::balance_list(endpoints.into_iter()),
         };
-        Ok(Self {
-            channel,
-            timeout: config.timeout,
-        })
+        Ok(Self { channel, timeout: config.timeout })
     }
 
     /// Sent once: after an error it may have been carried out or not.
@@ -52,41 +46,28 @@ impl Client {
     }
 
     /// A linearizable read.
-    pub async fn range(
-        &self,
-        request: proto::RangeRequest,
-    ) -> Result<proto::RangeResponse, Status> {
+    pub async fn range(&self, request: proto::RangeRequest) -> Result<proto::RangeResponse, Status> {
         self.retried("/etcdserverpb.KV/Range", request).await
     }
 
     pub async fn compact(&self, revision: Revision) -> Result<proto::CompactionResponse, Status> {
-        let request = proto::CompactionRequest {
-            revision: revision as i64,
-        };
+        let request = proto::CompactionRequest { revision: revision as i64 };
         self.retried("/etcdserverpb.KV/Compact", request).await
     }
 
     pub async fn grant(&self, ttl_seconds: i64) -> Result<proto::LeaseGrantResponse, Status> {
-        self.retried(
-            "/etcdserverpb.Lease/LeaseGrant",
-            proto::LeaseGrantRequest { ttl: ttl_seconds },
-        )
-        .await
+        self.retried("/etcdserverpb.Lease/LeaseGrant", proto::LeaseGrantRequest { ttl: ttl_seconds }).await
     }
 
     pub async fn status(&self) -> Result<proto::StatusResponse, Status> {
-        self.retried("/etcdserverpb.Maintenance/Status", proto::StatusRequest {})
-            .await
+        self.retried("/etcdserverpb.Maintenance/Status", proto::StatusRequest {}).await
     }
 
     pub async fn snapshot(&self) -> Result<Streaming<proto::SnapshotResponse>, Status> {
         let mut grpc = self.grpc().await?;
         let path = PathAndQuery::from_static("/etcdserverpb.Maintenance/Snapshot");
         let request = tonic::Request::new(proto::SnapshotRequest {});
-        Ok(grpc
-            .server_streaming(request, path, ProstCodec::default())
-            .await?
-            .into_inner())
+        Ok(grpc.server_streaming(request, path, ProstCodec::default()).await?.into_inner())
     }
 
     /// The request's stream stays open as long as the sender lives: etcd ends the watch with it.
@@ -97,20 +78,13 @@ impl Client {
         let mut grpc = self.grpc().await?;
         let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
         let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
-        Ok(grpc
-            .streaming(tonic::Request::new(requests), path, ProstCodec::default())
-            .await?
-            .into_inner())
+        Ok(grpc.streaming(tonic::Request::new(requests), path, ProstCodec::default()).await?.into_inner())
     }
 
     async fn grpc(&self) -> Result<Grpc<Channel>, Status> {
         let grpc = Grpc::new(self.channel.clone());
-        let mut grpc = grpc
-            .max_decoding_message_size(MAX_MESSAGE)
-            .max_encoding_message_size(MAX_MESSAGE);
-        grpc.ready()
-            .await
-            .map_err(|error| Status::unavailable(cause(&error)))?;
+        let mut grpc = grpc.max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
+        grpc.ready().await.map_err(|error| Status::unavailable(cause(&error)))?;
         Ok(grpc)
     }
 
@@ -122,8 +96,7 @@ impl Client {
         let call = async {
             let mut grpc = self.grpc().await?;
             let path = PathAndQuery::from_static(path);
-            grpc.unary(tonic::Request::new(request), path, ProstCodec::default())
-                .await
+            grpc.unary(tonic::Request::new(request), path, ProstCodec::default()).await
         };
         match tokio::time::timeout(self.timeout, call).await {
             Ok(answer) => Ok(answer?.into_inner()),
@@ -140,9 +113,7 @@ impl Client {
         let deadline = tokio::time::Instant::now() + self.timeout;
         loop {
             match self.unary(path, request.clone()).await {
-                Err(status)
-                    if is_lost(&status) && tokio::time::Instant::now() + RETRY < deadline =>
-                {
+                Err(status) if is_lost(&status) && tokio::time::Instant::now() + RETRY < deadline => {
                     tokio::time::sleep(RETRY).await;
                 }
                 result => return result,
@@ -152,8 +123,7 @@ impl Client {
 }
 
 fn endpoint(address: &str, tls: Option<&ClientTlsConfig>) -> Result<Endpoint> {
-    let endpoint =
-        Endpoint::from_shared(address.to_owned()).map_err(|error| unusable(address, &error))?;
+    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|error| unusable(address, &error))?;
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEPALIVE)
@@ -163,9 +133,7 @@ fn endpoint(address: &str, tls: Option<&ClientTlsConfig>) -> Result<Endpoint> {
         .initial_connection_window_size(Some(16 << 20))
         .tcp_nodelay(true);
     match tls.filter(|_| address.starts_with("https:")) {
-        Some(tls) => endpoint
-            .tls_config(tls.clone())
-            .map_err(|error| unusable(address, &error)),
+        Some(tls) => endpoint.tls_config(tls.clone()).map_err(|error| unusable(address, &error)),
         None => Ok(endpoint),
     }
 }
@@ -185,10 +153,7 @@ fn tls(config: &Config) -> Result<Option<ClientTlsConfig>> {
 }
 
 fn read(path: &std::path::Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::Io {
-        what: format!("cannot read {}", path.display()),
-        source,
-    })
+    std::fs::read(path).map_err(|source| Error::Io { what: format!("cannot read {}", path.display()), source })
 }
 
 fn unusable(address: &str, error: &dyn std::error::Error) -> Error {
@@ -206,10 +171,8 @@ fn cause(error: &dyn std::error::Error) -> String {
 
 /// The call did not get through, or a member without a leader answered.
 fn is_lost(status: &Status) -> bool {
-    matches!(
-        status.code(),
-        Code::Unavailable | Code::Unknown | Code::Cancelled
-    ) && !status.message().contains("too many requests")
+    matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
+        && !status.message().contains("too many requests")
 }
 
 pub(crate) fn is_compacted(status: &Status) -> bool {
@@ -223,9 +186,7 @@ pub(crate) fn failed(status: &Status) -> Error {
         None => status.message().to_owned(),
     };
     match status.code() {
-        Code::ResourceExhausted if text.contains("space exceeded") => {
-            Error::Full(std::io::Error::other(text))
-        }
+        Code::ResourceExhausted if text.contains("space exceeded") => Error::Full(std::io::Error::other(text)),
         _ => Error::Unavailable(text),
     }
 }
@@ -236,8 +197,7 @@ mod tests {
 
     #[test]
     fn etcds_errors_are_told_apart() {
-        let compacted =
-            Status::out_of_range("etcdserver: mvcc: required revision has been compacted");
+        let compacted = Status::out_of_range("etcdserver: mvcc: required revision has been compacted");
         assert!(is_compacted(&compacted) && !is_lost(&compacted));
         let full = Status::resource_exhausted("etcdserver: mvcc: database space exceeded");
         assert!(matches!(failed(&full), Error::Full(_)));

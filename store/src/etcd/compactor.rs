@@ -8,9 +8,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::client::{Client, is_compacted};
-use super::proto::{
-    self, Compare, PutRequest, RangeRequest, Request, RequestOp, Response, Target, TxnRequest,
-};
+use super::proto::{self, Compare, PutRequest, RangeRequest, Request, RequestOp, Response, Target, TxnRequest};
 use crate::Revision;
 use crate::feed::Feed;
 
@@ -68,15 +66,8 @@ fn request(seen: Seen) -> TxnRequest {
         target_union: Some(Target::Version(seen.version)),
     };
     let value = seen.revision.to_string().into_bytes();
-    let put = Request::Put(PutRequest {
-        key: KEY.to_vec(),
-        value,
-        ..Default::default()
-    });
-    let get = Request::Range(RangeRequest {
-        key: KEY.to_vec(),
-        ..Default::default()
-    });
+    let put = Request::Put(PutRequest { key: KEY.to_vec(), value, ..Default::default() });
+    let get = Request::Range(RangeRequest { key: KEY.to_vec(), ..Default::default() });
     TxnRequest {
         compare: vec![compare],
         success: vec![RequestOp { request: Some(put) }],
@@ -89,19 +80,9 @@ fn decide(seen: Seen, response: &proto::TxnResponse) -> (Seen, Option<Revision>)
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
     if response.succeeded {
         let compact = (seen.revision > 0).then_some(seen.revision as u64);
-        return (
-            Seen {
-                version: seen.version + 1,
-                revision,
-            },
-            compact,
-        );
+        return (Seen { version: seen.version + 1, revision }, compact);
     }
-    let version = match response
-        .responses
-        .first()
-        .and_then(|answer| answer.response.as_ref())
-    {
+    let version = match response.responses.first().and_then(|answer| answer.response.as_ref()) {
         Some(Response::Range(range)) => range.kvs.first().map_or(0, |kv| kv.version),
         _ => 0,
     };
@@ -114,60 +95,20 @@ mod tests {
     use proto::{KeyValue, RangeResponse, ResponseHeader, ResponseOp, TxnResponse};
 
     fn answer(succeeded: bool, revision: i64, version: i64) -> TxnResponse {
-        let kvs = vec![KeyValue {
-            version,
-            ..Default::default()
-        }];
-        let range = Response::Range(RangeResponse {
-            kvs,
-            ..Default::default()
-        });
-        let responses = vec![ResponseOp {
-            response: Some(range),
-        }];
-        TxnResponse {
-            header: Some(ResponseHeader { revision }),
-            succeeded,
-            responses,
-        }
+        let kvs = vec![KeyValue { version, ..Default::default() }];
+        let range = Response::Range(RangeResponse { kvs, ..Default::default() });
+        let responses = vec![ResponseOp { response: Some(range) }];
+        TxnResponse { header: Some(ResponseHeader { revision }), succeeded, responses }
     }
 
     #[test]
     fn one_server_compacts_to_what_it_saw_before() {
         let start = Seen::default();
         let (first, compact) = decide(start, &answer(true, 100, 0));
-        assert_eq!(
-            (first, compact),
-            (
-                Seen {
-                    version: 1,
-                    revision: 100
-                },
-                None
-            )
-        );
+        assert_eq!((first, compact), (Seen { version: 1, revision: 100 }, None));
         let (second, compact) = decide(first, &answer(true, 200, 0));
-        assert_eq!(
-            (second, compact),
-            (
-                Seen {
-                    version: 2,
-                    revision: 200
-                },
-                Some(100)
-            )
-        );
+        assert_eq!((second, compact), (Seen { version: 2, revision: 200 }, Some(100)));
         let (third, compact) = decide(second, &answer(false, 300, 7));
-        assert_eq!(
-            (third, compact),
-            (
-                Seen {
-                    version: 7,
-                    revision: 300
-                },
-                None
-            ),
-            "another was first"
-        );
+        assert_eq!((third, compact), (Seen { version: 7, revision: 300 }, None), "another was first");
     }
 }

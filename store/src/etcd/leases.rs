@@ -42,35 +42,17 @@ impl Leases {
             return Ok(id);
         }
         let shared = (seconds / 20).min(MAX_SHARED_SECONDS);
-        let granted = client
-            .grant((seconds + shared) as i64)
-            .await
-            .map_err(|status| failed(&status))?;
+        let granted = client.grant((seconds + shared) as i64).await.map_err(|status| failed(&status))?;
         let mut state = self.hold();
-        state
-            .expires
-            .retain(|_, &mut expires| expires + MAX_SHARED_SECONDS > now);
-        state
-            .expires
-            .insert(granted.id, now + granted.ttl.max(0) as u64);
-        state.current.insert(
-            seconds,
-            Lease {
-                id: granted.id,
-                until: now + shared,
-                keys: 1,
-            },
-        );
+        state.expires.retain(|_, &mut expires| expires + MAX_SHARED_SECONDS > now);
+        state.expires.insert(granted.id, now + granted.ttl.max(0) as u64);
+        state.current.insert(seconds, Lease { id: granted.id, until: now + shared, keys: 1 });
         Ok(granted.id)
     }
 
     /// When a key with this lease expires; 0 for never, or for a time that only another server knows.
     pub fn expires(&self, lease: i64) -> u64 {
-        if lease == 0 {
-            0
-        } else {
-            self.hold().expires.get(&lease).copied().unwrap_or(0)
-        }
+        if lease == 0 { 0 } else { self.hold().expires.get(&lease).copied().unwrap_or(0) }
     }
 
     fn hold(&self) -> MutexGuard<'_, State> {
@@ -90,10 +72,7 @@ impl State {
 }
 
 fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]
@@ -103,14 +82,7 @@ mod tests {
     #[test]
     fn a_lease_is_shared_for_a_while_and_not_by_too_many() {
         let mut state = State::default();
-        state.current.insert(
-            3600,
-            Lease {
-                id: 7,
-                until: 100,
-                keys: MAX_KEYS - 2,
-            },
-        );
+        state.current.insert(3600, Lease { id: 7, until: 100, keys: MAX_KEYS - 2 });
         assert_eq!(state.reuse(60, 50), None, "another lifetime");
         assert_eq!(state.reuse(3600, 100), None, "too old");
         assert_eq!(state.reuse(3600, 99), Some(7));

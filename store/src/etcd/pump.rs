@@ -94,15 +94,7 @@ impl Pump {
         }
     }
 
-    async fn open(
-        &self,
-    ) -> Result<
-        (
-            mpsc::Sender<proto::WatchRequest>,
-            Streaming<proto::WatchResponse>,
-        ),
-        Status,
-    > {
+    async fn open(&self) -> Result<(mpsc::Sender<proto::WatchRequest>, Streaming<proto::WatchResponse>), Status> {
         let create = proto::WatchCreateRequest {
             key: END.to_vec(),
             range_end: END.to_vec(),
@@ -111,25 +103,17 @@ impl Pump {
             fragment: true,
         };
         let (sender, receiver) = mpsc::channel(1);
-        let request = proto::WatchRequest {
-            create_request: Some(create),
-        };
+        let request = proto::WatchRequest { create_request: Some(create) };
         // Room for one is there: the channel is new.
         let _ = sender.try_send(request);
         Ok((sender, self.client.watch(receiver).await?))
     }
 
     fn publish(&mut self, changes: Vec<proto::Event>) {
-        let newest = changes
-            .iter()
-            .filter_map(|change| change.kv.as_ref())
-            .map(|kv| kv.mod_revision)
-            .max();
+        let newest = changes.iter().filter_map(|change| change.kv.as_ref()).map(|kv| kv.mod_revision).max();
         self.revision = self.revision.max(newest.unwrap_or(0) as u64);
-        let events: Vec<Event> = changes
-            .into_iter()
-            .filter_map(|change| self.keys.event(change, &self.leases))
-            .collect();
+        let events: Vec<Event> =
+            changes.into_iter().filter_map(|change| self.keys.event(change, &self.leases)).collect();
         for event in &events {
             match &event.entry {
                 Some(entry) => drop(self.entries.insert(entry.clone())),
@@ -140,8 +124,7 @@ impl Pump {
     }
 
     fn show(&self, history: &[Event], events: &[Event]) {
-        self.feed
-            .publish(self.entries.clone(), self.revision, history);
+        self.feed.publish(self.entries.clone(), self.revision, history);
         match events {
             [] => self.sink.progress(self.revision),
             events => self.sink.publish(events),
@@ -163,11 +146,7 @@ impl Pump {
 }
 
 fn lost(status: &Status) -> End {
-    if is_compacted(status) {
-        End::Compacted
-    } else {
-        End::Lost(failed(status).to_string())
-    }
+    if is_compacted(status) { End::Compacted } else { End::Lost(failed(status).to_string()) }
 }
 
 /// The puts have the revisions they were made with; when a key was deleted nobody knows any more, so
@@ -175,9 +154,7 @@ fn lost(status: &Status) -> End {
 fn difference(before: &Entries, after: &Entries, revision: Revision) -> Vec<Event> {
     let put = after.iter().filter_map(|entry| {
         let previous = before.get(&entry.key).cloned();
-        let same = previous
-            .as_ref()
-            .is_some_and(|previous| previous.revision == entry.revision);
+        let same = previous.as_ref().is_some_and(|previous| previous.revision == entry.revision);
         (!same).then(|| Event {
             revision: entry.revision,
             key: entry.key.clone(),
@@ -185,26 +162,16 @@ fn difference(before: &Entries, after: &Entries, revision: Revision) -> Vec<Even
             previous,
         })
     });
-    let deleted = before
-        .iter()
-        .filter(|entry| after.get(&entry.key).is_none());
-    let deleted = deleted.map(|entry| Event {
-        revision,
-        key: entry.key.clone(),
-        entry: None,
-        previous: Some(entry.clone()),
-    });
+    let deleted = before.iter().filter(|entry| after.get(&entry.key).is_none());
+    let deleted =
+        deleted.map(|entry| Event { revision, key: entry.key.clone(), entry: None, previous: Some(entry.clone()) });
     let mut events: Vec<_> = put.chain(deleted).collect();
     events.sort_by_key(|event| event.revision);
     events
 }
 
 /// Every entry under the prefix, of one revision.
-pub(crate) async fn list(
-    client: &Client,
-    keys: &Keys,
-    leases: &Leases,
-) -> Result<(Entries, Revision)> {
+pub(crate) async fn list(client: &Client, keys: &Keys, leases: &Leases) -> Result<(Entries, Revision)> {
     let mut entries = Entries::default();
     let mut revision = 0;
     let mut start = keys.full("");
@@ -213,17 +180,9 @@ pub(crate) async fn list(
         start = END.to_vec();
     }
     loop {
-        let request = proto::RangeRequest {
-            key: start,
-            range_end: keys.end(""),
-            limit: PAGE,
-            revision,
-            keys_only: false,
-        };
-        let response = client
-            .range(request)
-            .await
-            .map_err(|status| failed(&status))?;
+        let request =
+            proto::RangeRequest { key: start, range_end: keys.end(""), limit: PAGE, revision, keys_only: false };
+        let response = client.range(request).await.map_err(|status| failed(&status))?;
         if revision == 0 {
             revision = response.header.map_or(0, |header| header.revision);
         }
@@ -231,11 +190,7 @@ pub(crate) async fn list(
             Some(last) => [&last.key[..], END].concat(),
             None => break,
         };
-        for entry in response
-            .kvs
-            .into_iter()
-            .filter_map(|kv| keys.entry(kv, leases))
-        {
+        for entry in response.kvs.into_iter().filter_map(|kv| keys.entry(kv, leases)) {
             entries.insert(entry);
         }
         if !response.more {
@@ -253,12 +208,7 @@ mod tests {
     fn entries(all: &[(&str, Revision)]) -> Entries {
         let mut entries = Entries::default();
         for &(key, revision) in all {
-            let entry = Entry {
-                key: key.into(),
-                value: Default::default(),
-                revision,
-                expires: 0,
-            };
+            let entry = Entry { key: key.into(), value: Default::default(), revision, expires: 0 };
             entries.insert(Arc::new(entry));
         }
         entries
@@ -269,22 +219,9 @@ mod tests {
         let before = entries(&[("changed", 2), ("deleted", 3), ("same", 1)]);
         let after = entries(&[("changed", 9), ("new", 7), ("same", 1)]);
         let events = difference(&before, &after, 10);
-        let seen = events.iter().map(|event| {
-            (
-                event.revision,
-                &*event.key,
-                event.entry.is_some(),
-                event.previous.is_some(),
-            )
-        });
+        let seen =
+            events.iter().map(|event| (event.revision, &*event.key, event.entry.is_some(), event.previous.is_some()));
         let seen: Vec<_> = seen.collect();
-        assert_eq!(
-            seen,
-            [
-                (7, "new", true, false),
-                (9, "changed", true, true),
-                (10, "deleted", false, true)
-            ]
-        );
+        assert_eq!(seen, [(7, "new", true, false), (9, "changed", true, true), (10, "deleted", false, true)]);
     }
 }

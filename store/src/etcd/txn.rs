@@ -12,15 +12,8 @@ use crate::{Committed, Entry, Error, Expect, Op, Result, Revision, Write};
 /// read in the same moment, so that the answer can say which and what is there.
 pub(crate) fn request(keys: &Keys, writes: &[Write], leases: &[i64]) -> TxnRequest {
     TxnRequest {
-        compare: writes
-            .iter()
-            .filter_map(|write| compare(keys, write))
-            .collect(),
-        success: writes
-            .iter()
-            .zip(leases)
-            .map(|(write, &lease)| operation(keys, write, lease))
-            .collect(),
+        compare: writes.iter().filter_map(|write| compare(keys, write)).collect(),
+        success: writes.iter().zip(leases).map(|(write, &lease)| operation(keys, write, lease)).collect(),
         failure: writes.iter().map(|write| read(keys, &write.key)).collect(),
     }
 }
@@ -45,27 +38,17 @@ fn operation(keys: &Keys, write: &Write, lease: i64) -> RequestOp {
     let key = keys.full(&write.key);
     let request = match &write.op {
         // The hole stays empty, as upstream leaves it: the revision is etcd's to say.
-        Op::Put(template) => Request::Put(proto::PutRequest {
-            key,
-            value: template.bytes.clone(),
-            lease,
-            prev_kv: true,
-        }),
+        Op::Put(template) => {
+            Request::Put(proto::PutRequest { key, value: template.bytes.clone(), lease, prev_kv: true })
+        }
         Op::Delete => Request::DeleteRange(proto::DeleteRangeRequest { key, prev_kv: true }),
     };
-    RequestOp {
-        request: Some(request),
-    }
+    RequestOp { request: Some(request) }
 }
 
 fn read(keys: &Keys, key: &str) -> RequestOp {
-    let range = proto::RangeRequest {
-        key: keys.full(key),
-        ..Default::default()
-    };
-    RequestOp {
-        request: Some(Request::Range(range)),
-    }
+    let range = proto::RangeRequest { key: keys.full(key), ..Default::default() };
+    RequestOp { request: Some(Request::Range(range)) }
 }
 
 /// What each write did.
@@ -88,48 +71,25 @@ pub(crate) fn committed(
         let entry = match write.op {
             Op::Put(template) => {
                 let (key, value) = (write.key.into(), template.bytes.into());
-                Some(Arc::new(Entry {
-                    key,
-                    value,
-                    revision,
-                    expires,
-                }))
+                Some(Arc::new(Entry { key, value, revision, expires }))
             }
             Op::Delete => None,
         };
-        Committed {
-            revision,
-            entry,
-            previous: previous.and_then(|kv| keys.entry(kv, leases)),
-        }
+        Committed { revision, entry, previous: previous.and_then(|kv| keys.entry(kv, leases)) }
     };
     answers.map(outcome).collect()
 }
 
 /// The first expectation that does not hold.
-pub(crate) fn conflict(
-    keys: &Keys,
-    writes: &[Write],
-    leases: &Leases,
-    response: TxnResponse,
-) -> Result<Error> {
+pub(crate) fn conflict(keys: &Keys, writes: &[Write], leases: &Leases, response: TxnResponse) -> Result<Error> {
     for (place, (write, answer)) in writes.iter().zip(response.responses).enumerate() {
         let Some(Response::Range(range)) = answer.response else {
             break;
         };
-        let current = range
-            .kvs
-            .into_iter()
-            .next()
-            .and_then(|kv| keys.entry(kv, leases));
+        let current = range.kvs.into_iter().next().and_then(|kv| keys.entry(kv, leases));
         if !holds(write.expect, current.as_ref().map(|entry| entry.revision)) {
-            return Ok(Error::Conflict {
-                write: place,
-                current,
-            });
+            return Ok(Error::Conflict { write: place, current });
         }
     }
-    Err(Error::Unavailable(
-        "etcd refused a transaction and did not say why".to_owned(),
-    ))
+    Err(Error::Unavailable("etcd refused a transaction and did not say why".to_owned()))
 }

@@ -29,14 +29,7 @@ impl Server {
         let dir = tempfile::tempdir().unwrap();
         let arguments = arguments(dir.path());
         let (client_port, peer_port) = free_ports();
-        let mut server = Self {
-            dir,
-            child: None,
-            client_port,
-            peer_port,
-            arguments,
-            scheme,
-        };
+        let mut server = Self { dir, child: None, client_port, peer_port, arguments, scheme };
         server.run();
         server
     }
@@ -49,18 +42,8 @@ impl Server {
         let child = Command::new(binary())
             .arg("--data-dir")
             .arg(self.dir.path().join("data"))
-            .args([
-                "--listen-client-urls",
-                &client,
-                "--advertise-client-urls",
-                &client,
-            ])
-            .args([
-                "--listen-peer-urls",
-                &peer,
-                "--initial-advertise-peer-urls",
-                &peer,
-            ])
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &format!("default={peer}")])
             .args(&self.arguments)
             .stdout(Stdio::null())
@@ -114,18 +97,9 @@ impl Server {
     /// Runs etcdctl, the client of etcd's own makers.
     pub fn etcdctl(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("etcdctl");
-        command
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &self.endpoint()])
-            .args(arguments);
-        let output = command
-            .output()
-            .expect("etcdctl, from Debian's package etcd-client, runs");
-        assert!(
-            output.status.success(),
-            "etcdctl {arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint()]).args(arguments);
+        let output = command.output().expect("etcdctl, from Debian's package etcd-client, runs");
+        assert!(output.status.success(), "etcdctl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
@@ -154,16 +128,6 @@ fn free_ports() -> (u16, u16) {
 pub async fn fixture() -> Fixture {
     let server = Server::start();
     let sink = Recorder::new();
-    let store = Arc::new(
-        server
-            .connect(server.config("/registry"), sink.clone())
-            .await,
-    );
-    Fixture {
-        store,
-        sink,
-        fills: false,
-        splits: false,
-        _keep: Box::new(server),
-    }
+    let store = Arc::new(server.connect(server.config("/registry"), sink.clone()).await);
+    Fixture { store, sink, fills: false, splits: false, _keep: Box::new(server) }
 }

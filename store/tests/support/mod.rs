@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use store::disk::{MemoryDisk, RealDisk};
 use store::embedded::{self, Config, Embedded};
-use store::{
-    Durability, Event, Expect, Notice, Op, Range, Revision, Sink, Store, Template, Watch, Write,
-};
+use store::{Durability, Event, Expect, Notice, Op, Range, Revision, Sink, Store, Template, Watch, Write};
 use tokio::sync::watch;
 
 /// Nothing here takes long; a test that waits this long has failed.
@@ -26,10 +24,7 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self {
-            events: Mutex::default(),
-            newest: watch::Sender::new(0),
-        })
+        Arc::new(Self { events: Mutex::default(), newest: watch::Sender::new(0) })
     }
 
     pub fn events(&self) -> Vec<Event> {
@@ -59,8 +54,7 @@ impl Recorder {
 impl Sink for Recorder {
     fn publish(&self, events: &[Event]) {
         self.events.lock().unwrap().extend_from_slice(events);
-        self.newest
-            .send_replace(events.last().map_or(0, |event| event.revision));
+        self.newest.send_replace(events.last().map_or(0, |event| event.revision));
     }
 
     fn progress(&self, _revision: Revision) {}
@@ -77,20 +71,14 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !holds() {
-        assert!(
-            start.elapsed() < DEADLINE,
-            "{what} did not happen within {DEADLINE:?}"
-        );
+        assert!(start.elapsed() < DEADLINE, "{what} did not happen within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 /// A value with a hole in it: `{"rv":"","value":...}`.
 pub fn template(value: &str) -> Template {
-    Template {
-        bytes: format!(r#"{{"rv":"","value":"{value}"}}"#).into_bytes(),
-        hole: Some(7),
-    }
+    Template { bytes: format!(r#"{{"rv":"","value":"{value}"}}"#).into_bytes(), hole: Some(7) }
 }
 
 pub fn put(key: &str, value: &str, expect: Expect) -> Write {
@@ -102,21 +90,11 @@ pub fn delete(key: &str, expect: Expect) -> Write {
 }
 
 fn write(key: &str, op: Op, expect: Expect) -> Write {
-    Write {
-        key: key.to_owned(),
-        op,
-        expect,
-        durability: Durability::Durable,
-        ttl: None,
-        cause: b"test".to_vec(),
-    }
+    Write { key: key.to_owned(), op, expect, durability: Durability::Durable, ttl: None, cause: b"test".to_vec() }
 }
 
 pub fn relaxed(write: Write) -> Write {
-    Write {
-        durability: Durability::Relaxed,
-        ..write
-    }
+    Write { durability: Durability::Relaxed, ..write }
 }
 
 pub fn everything() -> Range {
@@ -126,20 +104,13 @@ pub fn everything() -> Range {
 pub fn prefix_range(prefix: &str) -> Range {
     let mut end = prefix.as_bytes().to_vec();
     *end.last_mut().unwrap() += 1;
-    Range {
-        start: prefix.to_owned(),
-        end: String::from_utf8(end).unwrap(),
-        ..Range::default()
-    }
+    Range { start: prefix.to_owned(), end: String::from_utf8(end).unwrap(), ..Range::default() }
 }
 
 /// The next events of a watch; reports of progress are passed over.
 pub async fn next_events(watch: &mut Box<dyn Watch>) -> Vec<Event> {
     loop {
-        if let Notice::Events(events) = within("an event", watch.next())
-            .await
-            .expect("the watch goes on")
-        {
+        if let Notice::Events(events) = within("an event", watch.next()).await.expect("the watch goes on") {
             return events;
         }
     }
@@ -172,64 +143,37 @@ pub struct Fixture {
 impl Fixture {
     /// What a value put with `template` reads back as.
     pub fn value(&self, value: &str, revision: Revision) -> String {
-        let rv = if self.fills {
-            revision.to_string()
-        } else {
-            String::new()
-        };
+        let rv = if self.fills { revision.to_string() } else { String::new() };
         format!(r#"{{"rv":"{rv}","value":"{value}"}}"#)
     }
 
     pub async fn put(&self, key: &str, value: &str) -> Revision {
-        let committed = self
-            .store
-            .commit(vec![put(key, value, Expect::Anything)])
-            .await
-            .expect("a put");
+        let committed = self.store.commit(vec![put(key, value, Expect::Anything)]).await.expect("a put");
         committed[0].revision
     }
 
     pub async fn delete(&self, key: &str) -> Revision {
-        let committed = self
-            .store
-            .commit(vec![delete(key, Expect::Anything)])
-            .await
-            .expect("a delete");
+        let committed = self.store.commit(vec![delete(key, Expect::Anything)]).await.expect("a delete");
         committed[0].revision
     }
 
     pub async fn keys(&self, range: Range) -> Vec<String> {
         let page = self.store.range(range).await.expect("a range");
-        page.entries
-            .iter()
-            .map(|entry| entry.key.to_string())
-            .collect()
+        page.entries.iter().map(|entry| entry.key.to_string()).collect()
     }
 }
 
 pub async fn memory() -> Fixture {
     let sink = Recorder::new();
     let store = Arc::new(store::memory::open(sink.clone()).expect("a store"));
-    Fixture {
-        store,
-        sink,
-        fills: true,
-        splits: true,
-        _keep: Box::new(()),
-    }
+    Fixture { store, sink, fills: true, splits: true, _keep: Box::new(()) }
 }
 
 pub async fn disk() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let sink = Recorder::new();
     let store = Arc::new(open_real(dir.path(), sink.clone()));
-    Fixture {
-        store,
-        sink,
-        fills: true,
-        splits: true,
-        _keep: Box::new(dir),
-    }
+    Fixture { store, sink, fills: true, splits: true, _keep: Box::new(dir) }
 }
 
 pub fn open_real(dir: &std::path::Path, sink: Arc<Recorder>) -> Embedded {

@@ -165,17 +165,9 @@ impl World {
     fn lose(&mut self) {
         let World { random, inodes, .. } = self;
         inodes.iter_mut().for_each(|inode| inode.lose(random));
-        let paths: BTreeSet<PathBuf> = self
-            .names
-            .keys()
-            .chain(self.durable_names.keys())
-            .cloned()
-            .collect();
+        let paths: BTreeSet<PathBuf> = self.names.keys().chain(self.durable_names.keys()).cloned().collect();
         for path in paths {
-            let (new, old) = (
-                self.names.get(&path).copied(),
-                self.durable_names.get(&path).copied(),
-            );
+            let (new, old) = (self.names.get(&path).copied(), self.durable_names.get(&path).copied());
             match if self.random.below(2) == 0 { old } else { new } {
                 Some(inode) => drop(self.names.insert(path, inode)),
                 None => drop(self.names.remove(&path)),
@@ -189,11 +181,7 @@ impl World {
 impl Inode {
     fn lose(&mut self, random: &mut Random) {
         let new = std::mem::take(&mut self.content);
-        let length = if random.below(2) == 0 {
-            self.durable.len()
-        } else {
-            new.len()
-        };
+        let length = if random.below(2) == 0 { self.durable.len() } else { new.len() };
         self.durable.resize(length, 0);
         for sector in std::mem::take(&mut self.dirty) {
             let start = sector * SECTOR;
@@ -227,9 +215,7 @@ impl Disk for SimDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let world = self.hold();
         let here = world.names.keys().filter(|path| path.parent() == Some(dir));
-        Ok(here
-            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-            .collect())
+        Ok(here.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
@@ -239,21 +225,13 @@ impl Disk for SimDisk {
         world.inodes.push(Inode::default());
         let inode = world.inodes.len() - 1;
         world.names.insert(path.to_owned(), inode);
-        Ok(Box::new(SimFile {
-            disk: self.clone(),
-            inode,
-            life,
-        }))
+        Ok(Box::new(SimFile { disk: self.clone(), inode, life }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let world = self.hold();
         let inode = *world.names.get(path).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(SimFile {
-            disk: self.clone(),
-            inode,
-            life: world.life,
-        }))
+        Ok(Box::new(SimFile { disk: self.clone(), inode, life: world.life }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -290,11 +268,7 @@ impl Disk for SimDisk {
         if !world.locks.insert(path.to_owned()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Box::new(SimLock {
-            disk: self.clone(),
-            path: path.to_owned(),
-            life: world.life,
-        }))
+        Ok(Box::new(SimLock { disk: self.clone(), path: path.to_owned(), life: world.life }))
     }
 }
 
@@ -320,10 +294,7 @@ struct SimFile {
 }
 
 impl SimFile {
-    fn change<T>(
-        &self,
-        change: impl FnOnce(&mut World, &mut Inode) -> io::Result<T>,
-    ) -> io::Result<T> {
+    fn change<T>(&self, change: impl FnOnce(&mut World, &mut Inode) -> io::Result<T>) -> io::Result<T> {
         let mut world = self.disk.hold();
         world.operate(self.life)?;
         let mut inode = std::mem::take(&mut world.inodes[self.inode]);
@@ -350,10 +321,7 @@ impl DiskFile for SimFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let world = self.disk.hold();
-        let rest = world.inodes[self.inode]
-            .content
-            .get(offset as usize..)
-            .unwrap_or_default();
+        let rest = world.inodes[self.inode].content.get(offset as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
         Ok(count)
@@ -365,11 +333,7 @@ impl DiskFile for SimFile {
             grow(world, inode, end)?;
             let failed = world.fault(Fault::Write);
             // A write that fails has written something all the same.
-            let end = if failed.is_err() {
-                start + bytes.len() / 2
-            } else {
-                end
-            };
+            let end = if failed.is_err() { start + bytes.len() / 2 } else { end };
             inode.content[start..end].copy_from_slice(&bytes[..end - start]);
             inode.dirty.extend(start / SECTOR..end.div_ceil(SECTOR));
             failed
@@ -382,9 +346,7 @@ impl DiskFile for SimFile {
 
     fn truncate(&self, size: u64) -> io::Result<()> {
         self.change(|world, inode| {
-            world.free = world
-                .free
-                .saturating_add((inode.content.len() as u64).saturating_sub(size));
+            world.free = world.free.saturating_add((inode.content.len() as u64).saturating_sub(size));
             inode.content.resize(size as usize, 0);
             Ok(())
         })
