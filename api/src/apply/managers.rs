@@ -1,0 +1,230 @@
+//! `metadata.managedFields`: who owns which fields, by which operation, since when.
+
+use super::codec;
+use super::set::FieldSet;
+use crate::tree::{Map, Str, Tree};
+
+/// Entries of updates beyond this many are joined, oldest first.
+const MAX_UPDATE_MANAGERS: usize = 10;
+/// Who owns what joined entries owned.
+const ANCIENT: &str = "ancient-changes";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    fn text(self) -> &'static str {
+        match self {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Manager {
+    pub name: Str,
+    pub operation: Operation,
+    /// The version in which `fields` are named.
+    pub api_version: Str,
+    pub subresource: Str,
+    pub time: Option<Str>,
+    pub fields: FieldSet,
+}
+
+impl Manager {
+    /// An applier is the same in every version; an updater is one a version.
+    pub fn is_same(&self, other: &Manager) -> bool {
+        self.operation == other.operation
+            && self.name == other.name
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// The manager in messages: `"kubectl" using apps/v1`.
+    pub fn text(&self) -> String {
+        let subresource = if self.subresource.is_empty() {
+            String::new()
+        } else {
+            format!(" with subresource {:?}", self.subresource)
+        };
+        match self.operation {
+            Operation::Apply => format!("{:?}{subresource}", self.name),
+            Operation::Update => {
+                format!("{:?}{subresource} using {}", self.name, self.api_version)
+            }
+        }
+    }
+
+    fn encode(self) -> Tree {
+        let mut map = Map::new();
+        map.insert(Str::const_new("apiVersion"), self.api_version);
+        map.insert(Str::const_new("fieldsType"), Str::const_new("FieldsV1"));
+        map.insert(Str::const_new("fieldsV1"), codec::encode(&self.fields));
+        if !self.name.is_empty() {
+            map.insert(Str::const_new("manager"), self.name);
+        }
+        map.insert(Str::const_new("operation"), Str::const_new(self.operation.text()));
+        if !self.subresource.is_empty() {
+            map.insert(Str::const_new("subresource"), self.subresource);
+        }
+        if let Some(time) = self.time {
+            map.insert(Str::const_new("time"), time);
+        }
+        Tree::Map(map)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Managed {
+    pub managers: Vec<Manager>,
+}
+
+impl Managed {
+    /// Reads the entries; the first that cannot be read is the error.
+    pub fn decode(entries: &[Tree]) -> Result<Managed, String> {
+        let mut managed = Managed::default();
+        for (index, entry) in entries.iter().enumerate() {
+            let manager = decode_entry(entry, index)?;
+            managed.managers.retain(|earlier| !earlier.is_same(&manager));
+            managed.managers.push(manager);
+        }
+        Ok(managed)
+    }
+
+    /// The entries in their order: appliers first, then by time, name, version and subresource. Null
+    /// if there are none.
+    pub fn encode(mut self) -> Tree {
+        if self.managers.is_empty() {
+            return Tree::Null;
+        }
+        self.managers.sort_by(|a, b| {
+            (a.operation.text().cmp(b.operation.text()))
+                .then_with(|| a.time.cmp(&b.time))
+                .then_with(|| a.name.cmp(&b.name))
+                .then_with(|| a.api_version.cmp(&b.api_version))
+                .then_with(|| a.subresource.cmp(&b.subresource))
+        });
+        Tree::List(self.managers.into_iter().map(Manager::encode).collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.managers.is_empty()
+    }
+
+    pub(super) fn drop_empty(&mut self) {
+        self.managers.retain(|manager| !manager.fields.is_empty());
+    }
+
+    pub(super) fn position(&self, like: &Manager) -> Option<usize> {
+        self.managers.iter().position(|manager| manager.is_same(like))
+    }
+
+    /// Joins the oldest updaters of a version until no more than ten are left.
+    pub(super) fn cap(&mut self) {
+        let count = self.managers.iter().filter(|manager| manager.operation == Operation::Update).count();
+        if count <= MAX_UPDATE_MANAGERS {
+            return;
+        }
+        let mut oldest = std::mem::take(&mut self.managers);
+        oldest.sort_by(|a, b| {
+            (a.operation.cmp(&b.operation))
+                .then_with(|| a.time.cmp(&b.time))
+                .then_with(|| identity(a).cmp(&identity(b)))
+        });
+        let mut over = count - MAX_UPDATE_MANAGERS;
+        for manager in oldest {
+            over -= usize::from(self.join(manager, over));
+        }
+    }
+
+    /// Puts an entry to those kept; true if it was joined with an older one of its version.
+    fn join(&mut self, manager: Manager, over: usize) -> bool {
+        let older = self.managers.iter_mut().find(|kept| {
+            over > 0
+                && manager.operation == Operation::Update
+                && kept.operation == Operation::Update
+                && kept.api_version == manager.api_version
+        });
+        match older {
+            None => {
+                self.managers.push(manager);
+                false
+            }
+            Some(kept) => {
+                kept.name = Str::const_new(ANCIENT);
+                kept.subresource = Str::default();
+                kept.time = manager.time;
+                kept.fields = kept.fields.union(&manager.fields);
+                true
+            }
+        }
+    }
+}
+
+/// The key by which upstream tells entries apart, and sorts them in messages.
+pub(super) fn identity(manager: &Manager) -> String {
+    let version = if manager.operation == Operation::Apply { "" } else { manager.api_version.as_str() };
+    format!("{:?}\u{0}{}\u{0}{version}\u{0}{}", manager.name, manager.operation.text(), manager.subresource)
+}
+
+fn decode_entry(entry: &Tree, index: usize) -> Result<Manager, String> {
+    let operation = match entry.str("operation") {
+        "Apply" => Operation::Apply,
+        "Update" => Operation::Update,
+        _ => return Err("operation must be `Apply` or `Update`".to_string()),
+    };
+    let api_version = entry.str("apiVersion");
+    if api_version.is_empty() {
+        return Err("apiVersion must not be empty".to_string());
+    }
+    match entry.str("fieldsType") {
+        "FieldsV1" => {}
+        "" => return Err(format!("missing fieldsType in managed fields entry {index}")),
+        other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {index}")),
+    }
+    let fields = codec::decode(entry.at("fieldsV1"))
+        .map_err(|error| format!("error decoding versioned set from entry {index}: error decoding set: {error}"))?;
+    Ok(Manager {
+        name: Str::new(entry.str("manager")),
+        operation,
+        api_version: Str::new(api_version),
+        subresource: Str::new(entry.str("subresource")),
+        time: entry.at("time").as_str().map(Str::new),
+        fields,
+    })
+}
+
+/// True if the entries say that the caller wants managed fields gone: an empty list, or one entry
+/// with nothing in it.
+pub(super) fn is_reset(entries: &Tree) -> bool {
+    match entries.as_list() {
+        Some([]) => true,
+        Some([only]) => match only {
+            Tree::Map(map) => map.iter().all(|(_, value)| value.is_null() || value.as_str() == Some("")),
+            _ => only.is_null(),
+        },
+        _ => false,
+    }
+}
+
+/// The fields of `metadata` and the type that no manager owns.
+pub(super) static STRIPPED: std::sync::LazyLock<FieldSet> = std::sync::LazyLock::new(|| {
+    FieldSet::of(&[
+        "apiVersion",
+        "kind",
+        "metadata",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.creationTimestamp",
+        "metadata.selfLink",
+        "metadata.uid",
+        "metadata.clusterName",
+        "metadata.generation",
+        "metadata.managedFields",
+        "metadata.resourceVersion",
+    ])
+});

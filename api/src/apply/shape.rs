@@ -1,0 +1,95 @@
+//! How apply sees a value of a type: as one leaf, as fields, or as items told apart by keys or value.
+
+use super::set::Element;
+use crate::json;
+use crate::schema::{Field, Presence, Topology, Ty, Type};
+use crate::tree::{Str, Tree};
+
+/// A type together with what its field says of it.
+#[derive(Clone, Copy)]
+pub(super) struct Typed {
+    pub ty: Ty,
+    pub topology: Topology,
+}
+
+pub(super) enum Shape {
+    /// A scalar, or a list or map that has one owner as a whole.
+    Leaf,
+    Struct(&'static Type),
+    Map(Typed),
+    /// A list whose items are told apart by key fields; none for a set of scalars.
+    List(&'static [&'static str], Typed),
+}
+
+impl Typed {
+    pub fn root(ty: &'static Type) -> Typed {
+        Typed { ty: Ty::Struct(ty), topology: Topology::Unset }
+    }
+
+    pub fn field(field: &Field) -> Typed {
+        Typed { ty: field.ty, topology: field.topology }
+    }
+
+    fn item(ty: &Ty) -> Typed {
+        Typed { ty: *ty, topology: Topology::Unset }
+    }
+
+    pub fn shape(self) -> Shape {
+        match (self.ty, self.topology) {
+            (_, Topology::Atomic) => Shape::Leaf,
+            (Ty::Struct(ty), topology) => match (topology, ty.topology) {
+                (Topology::Unset, Topology::Atomic) => Shape::Leaf,
+                _ => Shape::Struct(ty),
+            },
+            (Ty::Map(item), _) => Shape::Map(Typed::item(item)),
+            (Ty::List(item), Topology::Set) => Shape::List(&[], Typed::item(item)),
+            (Ty::List(item), Topology::Map(keys)) => Shape::List(keys, Typed::item(item)),
+            _ => Shape::Leaf,
+        }
+    }
+}
+
+/// A list item's path element, or why it has none.
+pub(super) fn item_element(item: &Tree, keys: &'static [&'static str], typed: Typed) -> Result<Element, String> {
+    if keys.is_empty() {
+        return set_element(item);
+    }
+    match item {
+        Tree::Map(_) => {}
+        Tree::Null => return Err("associative list with keys may not have a null element".to_string()),
+        _ => return Err("associative list with keys may not have non-map elements".to_string()),
+    }
+    let mut fields = Vec::with_capacity(keys.len());
+    for key in keys {
+        let value = match item.get(key) {
+            Some(value) => value.clone(),
+            None => key_default(key, typed).ok_or_else(|| {
+                format!("associative list with keys has an element that omits key field {key:?} (and doesn't have default value)")
+            })?,
+        };
+        fields.push((Str::const_new(key), value));
+    }
+    fields.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(Element::Key(fields.into_boxed_slice()))
+}
+
+fn set_element(item: &Tree) -> Result<Element, String> {
+    match item {
+        Tree::Map(_) => Err("associative list without keys has an element that's a map type".to_string()),
+        Tree::List(_) => Err("not supported: associative list with lists as elements".to_string()),
+        Tree::Null => Err("associative list without keys has an element that's an explicit null".to_string()),
+        scalar => Ok(Element::Value(Box::new(scalar.clone()))),
+    }
+}
+
+/// A key that is missing has its schema's default: the protocol of a port is TCP. A string that is
+/// always there has the empty one.
+fn key_default(key: &str, typed: Typed) -> Option<Tree> {
+    let Ty::Struct(ty) = typed.ty else { return None };
+    let field = ty.field(key)?;
+    match field.default {
+        Some(default) => json::decode(default.as_bytes()).ok(),
+        None if field.presence == Presence::Always => Some(crate::typed::zero(field.ty)),
+        None => None,
+    }
+}

@@ -1,0 +1,100 @@
+//! The paths that an applied object claims.
+
+use super::set::{Element, FieldSet};
+use super::shape::{Shape, Typed, item_element};
+use crate::schema::Type;
+use crate::tree::{MAX_DEPTH, Map, Str, Tree};
+
+/// Every leaf of an object: scalars, atomic values, items, entries of maps, nulls and empty maps. A
+/// struct with fields is no leaf, an empty list claims nothing.
+pub fn to_field_set(tree: &Tree, ty: &'static Type) -> FieldSet {
+    node(tree, Typed::root(ty), 0).1
+}
+
+/// Whether the value's own path is claimed, and the paths below it.
+fn node(value: &Tree, typed: Typed, depth: usize) -> (bool, FieldSet) {
+    if depth > MAX_DEPTH {
+        return (true, FieldSet::new());
+    }
+    match (typed.shape(), value) {
+        (Shape::Leaf, _) => (true, FieldSet::new()),
+        (Shape::Struct(ty), Tree::Map(map)) => (false, fields(map, depth, |name| ty.field(name).map(Typed::field))),
+        (Shape::Map(item), Tree::Map(map)) => (false, entries(map, item, depth)),
+        (Shape::List(keys, item), Tree::List(items)) => (false, list(items, keys, item, depth)),
+        _ => (false, FieldSet::new()),
+    }
+}
+
+fn fields(map: &Map, depth: usize, typed: impl Fn(&str) -> Option<Typed>) -> FieldSet {
+    let mut out = FieldSet::with_capacity(map.len());
+    for (name, value) in map.iter() {
+        let Some(typed) = typed(name) else { continue };
+        let (own, below) = node(value, typed, depth + 1);
+        out.push(Element::Field(Str::new(name)), own || is_nothing(value), below);
+    }
+    out
+}
+
+fn entries(map: &Map, item: Typed, depth: usize) -> FieldSet {
+    let mut out = FieldSet::with_capacity(map.len());
+    for (name, value) in map.iter() {
+        out.push(Element::Field(Str::new(name)), true, node(value, item, depth + 1).1);
+    }
+    out
+}
+
+fn is_nothing(value: &Tree) -> bool {
+    value.is_null() || value.as_map().is_some_and(Map::is_empty)
+}
+
+fn list(items: &[Tree], keys: &'static [&'static str], item: Typed, depth: usize) -> FieldSet {
+    let mut elements: Vec<(Element, &Tree)> = Vec::with_capacity(items.len());
+    for value in items {
+        if let Ok(element) = item_element(value, keys, item) {
+            elements.push((element, value));
+        }
+    }
+    elements.sort_by(|a, b| a.0.order(&b.0));
+    let mut out = FieldSet::with_capacity(elements.len());
+    let mut rest = elements.into_iter().peekable();
+    while let Some((element, value)) = rest.next() {
+        let mut repeats = false;
+        while rest.next_if(|(next, _)| next.order(&element).is_eq()).is_some() {
+            repeats = true;
+        }
+        let below = if repeats { FieldSet::new() } else { node(value, item, depth + 1).1 };
+        out.push(element, true, below);
+    }
+    out
+}
+
+/// Adds the named fields on the way to a member as members, so that removing the last of what is
+/// below a struct field can remove the field itself.
+pub(super) fn with_named_fields(set: &FieldSet, ty: &'static Type) -> FieldSet {
+    named(set, Some(Typed::root(ty)), 0)
+}
+
+fn named(set: &FieldSet, typed: Option<Typed>, depth: usize) -> FieldSet {
+    if depth > MAX_DEPTH {
+        return set.clone();
+    }
+    let mut out = FieldSet::with_capacity(set.entries().len());
+    for entry in set.entries() {
+        let (is_named, below) = step(&entry.element, typed);
+        let member = entry.member || is_named && !entry.children.is_empty();
+        out.push(entry.element.clone(), member, named(&entry.children, below, depth + 1));
+    }
+    out
+}
+
+fn step(element: &Element, typed: Option<Typed>) -> (bool, Option<Typed>) {
+    match (element, typed.map(Typed::shape)) {
+        (Element::Field(name), Some(Shape::Struct(ty))) => match ty.field(name) {
+            Some(field) => (true, Some(Typed::field(field))),
+            None => (false, None),
+        },
+        (Element::Field(_), Some(Shape::Map(item))) => (false, Some(item)),
+        (Element::Key(_), Some(Shape::List(_, item))) => (false, Some(item)),
+        _ => (false, None),
+    }
+}

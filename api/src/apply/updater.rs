@@ -1,0 +1,245 @@
+//! Ownership after a write that is no apply: what it changed now belongs to its manager.
+
+use super::compare::{Comparison, compare};
+use super::managers::{Managed, Manager, Operation, STRIPPED, is_reset};
+use super::set::FieldSet;
+use crate::schema::{Ty, Type};
+use crate::tree::{Str, Tree};
+use crate::typed;
+
+/// The versions in which a kind is served. Managers name their fields in the version they wrote.
+pub trait Versions {
+    /// The kind's type in a version; none where the version is not served, whose managers are dropped.
+    fn ty(&self, api_version: &str) -> Option<&'static Type>;
+
+    /// The object in another version.
+    fn convert(&self, tree: &Tree, from: &str, to: &str) -> Option<Tree>;
+}
+
+/// A kind that has one version.
+pub struct SameVersion {
+    pub api_version: &'static str,
+    pub ty: &'static Type,
+}
+
+impl Versions for SameVersion {
+    fn ty(&self, api_version: &str) -> Option<&'static Type> {
+        (api_version == self.api_version).then_some(self.ty)
+    }
+
+    fn convert(&self, tree: &Tree, from: &str, to: &str) -> Option<Tree> {
+        (from == to).then(|| tree.clone())
+    }
+}
+
+/// Who writes, and how.
+pub struct Request<'a> {
+    /// `fieldManager`, or the first word of the user agent.
+    pub manager: &'a str,
+    /// The version of the request's object: `apps/v1`.
+    pub api_version: &'a str,
+    /// `status`, `scale`, or "" for the object itself.
+    pub subresource: &'a str,
+    pub now: Str,
+    /// What this endpoint does not write: `status` on the object itself, `spec` on its status.
+    pub reset: Option<&'a FieldSet>,
+    pub versions: &'a dyn Versions,
+}
+
+impl Request<'_> {
+    pub(super) fn manager(&self, operation: Operation) -> Manager {
+        Manager {
+            name: Str::new(if self.manager.is_empty() { "unknown" } else { self.manager }),
+            operation,
+            api_version: Str::new(self.api_version),
+            subresource: Str::new(self.subresource),
+            time: None,
+            fields: FieldSet::new(),
+        }
+    }
+
+    pub(super) fn ty(&self) -> Option<&'static Type> {
+        self.versions.ty(self.api_version)
+    }
+}
+
+/// Writes `metadata.managedFields` of a new object. `live` is none for a create. An empty list of
+/// managed fields in `new`, or one empty entry, drops them all; no list, or one that cannot be read,
+/// stands for the live ones.
+pub fn update(live: Option<&Tree>, new: &mut Tree, request: &Request<'_>) {
+    let managed = managed_of(live, new, request);
+    take_managed(new);
+    // An object whose managed fields were dropped is not tracked until it is applied again.
+    if managed.is_empty() && live.is_some() {
+        return;
+    }
+    let Some(ty) = request.ty() else { return };
+    let managed = match live {
+        Some(live) => update_managed(live, new, managed, ty, request),
+        None => update_managed(&typed::zero(Ty::Struct(ty)), new, managed, ty, request),
+    };
+    put_managed(new, managed);
+}
+
+/// Keeps an empty list of managed fields, which means a reset, from being lost when the object is
+/// conformed: call it on the decoded or patched object before that.
+pub fn keep_reset(tree: &mut Tree) {
+    if let Some(Tree::List(entries)) = tree.at_mut("metadata.managedFields")
+        && entries.is_empty()
+    {
+        entries.push(Tree::map_new());
+    }
+}
+
+fn managed_of(live: Option<&Tree>, new: &Tree, request: &Request<'_>) -> Managed {
+    let given = new.at("metadata.managedFields");
+    if request.subresource.is_empty() {
+        if is_reset(given) {
+            return Managed::default();
+        }
+        match Managed::decode(given.as_list().unwrap_or(&[])) {
+            Ok(managed) if !managed.is_empty() => return managed,
+            _ => {}
+        }
+    }
+    let live = live.map(|live| live.list("metadata.managedFields")).unwrap_or(&[]);
+    Managed::decode(live).unwrap_or_default()
+}
+
+pub(super) fn take_managed(tree: &mut Tree) {
+    tree.remove_at("metadata.managedFields");
+}
+
+pub(super) fn put_managed(tree: &mut Tree, managed: Managed) {
+    match managed.encode() {
+        Tree::Null => {}
+        entries => tree.child("metadata").set("managedFields", entries),
+    }
+}
+
+/// The managers after an update; the manager's time moves only if the update took fields.
+pub(super) fn update_managed(
+    live: &Tree,
+    new: &Tree,
+    mut managed: Managed,
+    ty: &'static Type,
+    request: &Request<'_>,
+) -> Managed {
+    let comparison = compared(live, new, ty, request);
+    let changes = Changes::new(live, new, &comparison, request);
+    changes.take_from(&mut managed, None);
+    managed.drop_empty();
+    let mut taken = comparison.modified.joined(comparison.added);
+    taken.subtract(&STRIPPED);
+    if !taken.is_empty() {
+        let manager = Manager { fields: taken, time: Some(request.now.clone()), ..request.manager(Operation::Update) };
+        add_manager(&mut managed, manager);
+    }
+    managed.cap();
+    managed
+}
+
+fn add_manager(managed: &mut Managed, mut manager: Manager) {
+    if let Some(at) = managed.position(&manager) {
+        let previous = managed.managers.swap_remove(at);
+        manager.fields = manager.fields.joined(previous.fields);
+    }
+    managed.managers.push(manager);
+}
+
+pub(super) fn compared(live: &Tree, new: &Tree, ty: &'static Type, request: &Request<'_>) -> Comparison {
+    let comparison = compare(live, new, ty);
+    match request.reset {
+        Some(reset) => comparison.exclude(reset),
+        None => comparison,
+    }
+}
+
+/// What a write changed, as the managers of each version see it.
+pub(super) struct Changes<'a> {
+    live: &'a Tree,
+    new: &'a Tree,
+    comparison: &'a Comparison,
+    request: &'a Request<'a>,
+}
+
+impl<'a> Changes<'a> {
+    pub fn new(live: &'a Tree, new: &'a Tree, comparison: &'a Comparison, request: &'a Request<'a>) -> Changes<'a> {
+        Changes { live, new, comparison, request }
+    }
+
+    /// Takes changed and removed fields from all managers but one; those of versions that are no
+    /// longer served are dropped. Returns what was taken by change, which is what an apply conflicts
+    /// with.
+    pub fn take_from(&self, managed: &mut Managed, but: Option<&Manager>) -> Vec<(Manager, FieldSet)> {
+        let mut conflicts = Vec::new();
+        let mut other_versions: Vec<(Str, Comparison)> = Vec::new();
+        managed.managers.retain_mut(|manager| {
+            if but.is_some_and(|but| but.is_same(manager)) {
+                return true;
+            }
+            let Some(comparison) = self.seen_by(&manager.api_version, &mut other_versions) else { return false };
+            let mut taken = FieldSet::new();
+            for changed in [&comparison.modified, &comparison.added] {
+                if manager.fields.intersects(changed) {
+                    taken = taken.union(&manager.fields.intersection(changed));
+                }
+            }
+            if !taken.is_empty() {
+                conflicts.push((Manager { fields: FieldSet::new(), ..manager.clone() }, taken.clone()));
+                manager.fields.subtract(&taken);
+            }
+            manager.fields.subtract(&comparison.removed);
+            true
+        });
+        conflicts
+    }
+
+    fn seen_by<'b>(&'b self, api_version: &str, others: &'b mut Vec<(Str, Comparison)>) -> Option<&'b Comparison> {
+        if api_version == self.request.api_version {
+            return Some(self.comparison);
+        }
+        let at = match others.iter().position(|(version, _)| version == api_version) {
+            Some(at) => at,
+            None => {
+                others.push((Str::new(api_version), self.compared_in(api_version)?));
+                others.len() - 1
+            }
+        };
+        Some(&others[at].1)
+    }
+
+    fn compared_in(&self, api_version: &str) -> Option<Comparison> {
+        let Request { versions, api_version: own, .. } = self.request;
+        let ty = versions.ty(api_version)?;
+        let live = versions.convert(self.live, own, api_version)?;
+        let new = versions.convert(self.new, own, api_version)?;
+        Some(compared(&live, &new, ty, self.request))
+    }
+}
+
+/// Where the objects differ in nothing but the times of managed fields, the new one gets the old.
+pub fn keep_timestamps(live: &Tree, new: &mut Tree) {
+    let old_entries = live.list("metadata.managedFields");
+    let new_entries = new.list("metadata.managedFields");
+    let same = old_entries.len() == new_entries.len()
+        && old_entries.iter().zip(new_entries).all(|(old, new)| equal_but(old, new, "time"));
+    if same && !old_entries.is_empty() && equal_objects(live, new) {
+        let entries = Tree::List(old_entries.to_vec());
+        new.child("metadata").set("managedFields", entries);
+    }
+}
+
+fn equal_objects(old: &Tree, new: &Tree) -> bool {
+    equal_but(old, new, "metadata") && equal_but(old.at("metadata"), new.at("metadata"), "managedFields")
+}
+
+fn equal_but(old: &Tree, new: &Tree, name: &str) -> bool {
+    match (old, new) {
+        (Tree::Map(old), Tree::Map(new)) => {
+            let others = |(key, _): &(&str, &Tree)| *key != name;
+            old.iter().filter(others).eq(new.iter().filter(others))
+        }
+        _ => old == new,
+    }
+}

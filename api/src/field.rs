@@ -1,0 +1,338 @@
+//! Field errors: what is wrong with an object, each with the path of its field, in upstream's wording.
+//! Paths live on the stack and become text only when something is wrong.
+
+use std::fmt::Write;
+
+use crate::json;
+use crate::schema::Type;
+use crate::tree::Tree;
+
+/// A path to a field: `Path::root("spec").field("containers").index(0)` is `spec.containers[0]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step<'a> {
+    /// The object itself; prints as nothing.
+    Nil,
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    /// The empty path.
+    pub const fn nil() -> Path<'a> {
+        Path { parent: None, step: Step::Nil }
+    }
+
+    pub const fn root(name: &'a str) -> Path<'a> {
+        Path { parent: None, step: Step::Field(name) }
+    }
+
+    /// A child field; `name` may hold dots.
+    pub const fn field<'b>(&'b self, name: &'b str) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        Path { parent: Some(self), step: Step::Field(name) }
+    }
+
+    pub const fn index<'b>(&'b self, index: usize) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        Path { parent: Some(self), step: Step::Index(index) }
+    }
+
+    /// An entry of a map: `labels[app]`.
+    pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b>
+    where
+        'a: 'b,
+    {
+        Path { parent: Some(self), step: Step::Key(key) }
+    }
+
+    fn write(&self, out: &mut String) {
+        if let Some(parent) = self.parent {
+            parent.write(out);
+        }
+        // Writing to a String cannot fail.
+        let _ = match self.step {
+            Step::Nil => Ok(()),
+            Step::Field(name) if out.is_empty() => write!(out, "{name}"),
+            Step::Field(name) => write!(out, ".{name}"),
+            Step::Index(index) => write!(out, "[{index}]"),
+            Step::Key(key) => write!(out, "[{key}]"),
+        };
+    }
+}
+
+impl std::fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = String::new();
+        self.write(&mut out);
+        f.write_str(if out.is_empty() { "<nil>" } else { &out })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    TypeInvalid,
+    Internal,
+}
+
+impl Reason {
+    /// The reason of a Status cause.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::NotFound => "FieldValueNotFound",
+            Reason::Required => "FieldValueRequired",
+            Reason::Duplicate => "FieldValueDuplicate",
+            Reason::Invalid => "FieldValueInvalid",
+            Reason::NotSupported => "FieldValueNotSupported",
+            Reason::Forbidden => "FieldValueForbidden",
+            Reason::TooLong => "FieldValueTooLong",
+            Reason::TooMany => "FieldValueTooMany",
+            Reason::TypeInvalid => "FieldValueTypeInvalid",
+            Reason::Internal => "InternalError",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    pub reason: Reason,
+    pub field: String,
+    /// Without the field: `Invalid value: "x": must be positive`.
+    pub message: String,
+}
+
+impl std::fmt::Display for FieldError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// The value that an error shows: strings quoted as Go's %q does, the rest as JSON.
+pub struct Value(String);
+
+impl Value {
+    /// A tree in the order of its type, as upstream's encoding of the struct shows it.
+    pub fn typed(tree: &Tree, ty: &'static Type) -> Value {
+        Value(String::from_utf8_lossy(&json::encode(tree, Some(ty))).into_owned())
+    }
+
+    /// Text that is shown as it is.
+    pub fn raw(text: impl Into<String>) -> Value {
+        Value(text.into())
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value(go_quote(text))
+    }
+}
+
+impl From<&String> for Value {
+    fn from(text: &String) -> Value {
+        Value(go_quote(text))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value(go_quote(&text))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Value {
+        Value(number.to_string())
+    }
+}
+
+impl From<i32> for Value {
+    fn from(number: i32) -> Value {
+        Value(number.to_string())
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Value {
+        Value(number.to_string())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Value {
+        Value(value.to_string())
+    }
+}
+
+impl From<&Tree> for Value {
+    fn from(tree: &Tree) -> Value {
+        match tree {
+            Tree::Str(text) => Value(go_quote(text)),
+            _ => Value(String::from_utf8_lossy(&json::encode(tree, None)).into_owned()),
+        }
+    }
+}
+
+/// Go's %q.
+pub fn go_quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// All errors of an object, collected in the order in which they were found.
+#[derive(Debug, Default, Clone)]
+pub struct Errors {
+    list: Vec<FieldError>,
+}
+
+impl Errors {
+    pub fn new() -> Errors {
+        Errors::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
+        self.list.iter()
+    }
+
+    pub fn extend(&mut self, other: Errors) {
+        self.list.extend(other.list);
+    }
+
+    pub fn push(&mut self, error: FieldError) {
+        self.list.push(error);
+    }
+
+    pub fn required(&mut self, path: &Path<'_>, detail: &str) {
+        self.add(Reason::Required, path, joined("Required value", detail));
+    }
+
+    pub fn invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
+        self.add(Reason::Invalid, path, joined(&format!("Invalid value: {}", value.into().0), detail));
+    }
+
+    /// One Invalid error for each message of a validation function.
+    pub fn invalid_all(&mut self, path: &Path<'_>, value: &str, messages: Vec<String>) {
+        for message in messages {
+            self.invalid(path, value, &message);
+        }
+    }
+
+    pub fn type_invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
+        self.add(Reason::TypeInvalid, path, joined(&format!("Invalid value: {}", value.into().0), detail));
+    }
+
+    /// `supported` is shown in the order given; upstream sorts it at most places.
+    pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, supported: &[&str]) {
+        let quoted: Vec<String> = supported.iter().map(|text| go_quote(text)).collect();
+        let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
+        self.add(Reason::NotSupported, path, joined(&format!("Unsupported value: {}", value.into().0), &detail));
+    }
+
+    pub fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
+        self.add(Reason::Forbidden, path, joined("Forbidden", detail));
+    }
+
+    pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
+        self.add(Reason::Duplicate, path, format!("Duplicate value: {}", value.into().0));
+    }
+
+    /// A duplicate by some of its fields only; `detail` says which.
+    pub fn duplicate_with(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
+        self.add(Reason::Duplicate, path, joined(&format!("Duplicate value: {}", value.into().0), detail));
+    }
+
+    pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>) {
+        self.add(Reason::NotFound, path, format!("Not found: {}", value.into().0));
+    }
+
+    pub fn too_long(&mut self, path: &Path<'_>, max_bytes: usize) {
+        self.add(Reason::TooLong, path, format!("Too long: may not be more than {max_bytes} bytes"));
+    }
+
+    pub fn too_many(&mut self, path: &Path<'_>, actual: usize, max: usize) {
+        self.add(Reason::TooMany, path, format!("Too many: {actual}: must have at most {max} items"));
+    }
+
+    pub fn internal(&mut self, path: &Path<'_>, detail: &str) {
+        self.add(Reason::Internal, path, joined("Internal error", detail));
+    }
+
+    fn add(&mut self, reason: Reason, path: &Path<'_>, message: String) {
+        self.list.push(FieldError { reason, field: path.to_string(), message });
+    }
+}
+
+fn joined(head: &str, detail: &str) -> String {
+    if detail.is_empty() { head.to_string() } else { format!("{head}: {detail}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_read_as_upstream_writes_them() {
+        let mut errors = Errors::new();
+        let spec = Path::root("spec");
+        let containers = spec.field("containers");
+        errors.required(&containers.index(0).field("name"), "");
+        errors.invalid(&spec.field("replicas"), -1, "must be greater than or equal to 0");
+        errors.not_supported(&Path::root("metadata").field("labels").key("a"), "x", &["b", "c"]);
+        errors.forbidden(&Path::nil(), "no");
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "spec.containers[0].name: Required value",
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                "metadata.labels[a]: Unsupported value: \"x\": supported values: \"b\", \"c\"",
+                "<nil>: Forbidden: no",
+            ]
+        );
+    }
+}

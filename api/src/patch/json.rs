@@ -1,0 +1,228 @@
+//! JSON patch, RFC 6902, with the liberties of upstream's implementation: `replace` of a missing key
+//! adds it, what stands before the first slash of a path is not looked at.
+
+use super::{Error, go, too_deep};
+use crate::json::{self, Strict};
+use crate::tree::{Map, Str, Tree};
+
+/// How many operations one patch may have.
+const MAX_OPERATIONS: usize = 10_000;
+/// How many bytes all copies of one patch may make.
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    pub op: Str,
+    pub path: Option<Str>,
+    pub from: Option<Str>,
+    pub value: Tree,
+}
+
+/// Reads a patch. Duplicate and unknown fields of an operation are reported, not refused.
+pub fn decode(bytes: &[u8], strict: &mut Strict) -> Result<Vec<Operation>, Error> {
+    let mut found = Strict::default();
+    let tree = json::decode_as(bytes, None, &mut found).map_err(|error| bad(&error.to_string()))?;
+    let items = match tree {
+        Tree::List(items) => items,
+        Tree::Null => Vec::new(),
+        other => {
+            let kind = go::json_kind(&other);
+            return Err(bad(&format!("json: cannot unmarshal {kind} into Go value of type []handlers.jsonPatchOp")));
+        }
+    };
+    if items.len() > MAX_OPERATIONS {
+        let got = items.len();
+        let text = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {got}");
+        return Err(Error::TooLarge(format!("Request entity too large: {text}")));
+    }
+    let operations = items.into_iter().enumerate().map(|(at, item)| decode_operation(item, at, &mut found)).collect();
+    found.problems.into_iter().for_each(|problem| strict.push(format!("json patch {problem}")));
+    operations
+}
+
+fn bad(text: &str) -> Error {
+    Error::BadRequest(format!("error decoding patch: {text}"))
+}
+
+fn decode_operation(item: Tree, at: usize, strict: &mut Strict) -> Result<Operation, Error> {
+    let map = match item {
+        Tree::Map(map) => map,
+        Tree::Null => Map::new(),
+        other => {
+            let kind = go::json_kind(&other);
+            return Err(bad(&format!("json: cannot unmarshal {kind} into Go value of type handlers.jsonPatchOp")));
+        }
+    };
+    let mut operation = Operation { op: Str::const_new("unknown"), path: None, from: None, value: Tree::Null };
+    for (key, value) in map.into_entries() {
+        match key.as_str() {
+            "op" => operation.op = text_of(value, "op")?.unwrap_or(Str::const_new("unknown")),
+            "path" => operation.path = text_of(value, "path")?,
+            "from" => operation.from = text_of(value, "from")?,
+            "value" => operation.value = value,
+            _ => strict.unknown(&format!("[{at}].{key}")),
+        }
+    }
+    Ok(operation)
+}
+
+fn text_of(value: Tree, name: &str) -> Result<Option<Str>, Error> {
+    match value {
+        Tree::Null => Ok(None),
+        Tree::Str(text) => Ok(Some(text)),
+        other => {
+            let kind = go::json_kind(&other);
+            Err(bad(&format!("json: cannot unmarshal {kind} into Go struct field jsonPatchOp.{name} of type string")))
+        }
+    }
+}
+
+/// The object after all operations; none are kept if one fails.
+pub fn apply(mut object: Tree, operations: &[Operation]) -> Result<Tree, Error> {
+    let mut copied = 0;
+    for operation in operations {
+        apply_one(&mut object, operation, &mut copied).map_err(Error::Unprocessable)?;
+    }
+    Ok(object)
+}
+
+fn apply_one(object: &mut Tree, operation: &Operation, copied: &mut usize) -> Result<(), String> {
+    let op = operation.op.as_str();
+    let path = || operation.path.as_deref().ok_or_else(|| format!("{op} operation failed to decode path"));
+    let from = || operation.from.as_deref().ok_or_else(|| format!("{op} operation failed to decode from"));
+    match op {
+        "add" => add(object, path()?, operation.value.clone()),
+        "remove" => remove(object, path()?).map(drop),
+        "replace" => replace(object, path()?, operation.value.clone()),
+        "test" => test(object, path()?, &operation.value),
+        "move" => {
+            let value = remove(object, from()?)?;
+            add(object, path()?, value)
+        }
+        "copy" => {
+            let value = get(object, from()?)?.cloned().unwrap_or_default();
+            *copied += json::encode(&value, None).len();
+            if *copied > MAX_COPIED_BYTES {
+                return Err(format!(
+                    "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED_BYTES}"
+                ));
+            }
+            add(object, path()?, value)
+        }
+        other => Err(format!("Unexpected kind: {other}")),
+    }
+}
+
+fn unescape(part: &str) -> String {
+    if part.contains('~') { part.replace("~1", "/").replace("~0", "~") } else { part.to_string() }
+}
+
+/// The parts of a path below the root, and the last of them.
+fn parts(path: &str) -> Result<(Vec<String>, String), String> {
+    let mut parts: Vec<String> = path.split('/').skip(1).map(unescape).collect();
+    let last = parts.pop().ok_or_else(|| missing(path))?;
+    Ok((parts, last))
+}
+
+fn missing(path: &str) -> String {
+    format!("operation does not apply: doc is missing path: {path:?}")
+}
+
+fn child<'a>(tree: &'a Tree, part: &str) -> Option<&'a Tree> {
+    match tree {
+        Tree::Map(map) => map.get(part),
+        Tree::List(items) => items.get(part.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
+
+fn child_mut<'a>(tree: &'a mut Tree, part: &str) -> Option<&'a mut Tree> {
+    match tree {
+        Tree::Map(map) => map.get_mut(part),
+        Tree::List(items) => items.get_mut(part.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
+
+/// The map or list in which the last part of a path is looked up.
+fn container<'a>(object: &'a mut Tree, path: &str) -> Result<(&'a mut Tree, String, usize), String> {
+    let (above, last) = parts(path)?;
+    let mut here = object;
+    for part in &above {
+        here = child_mut(here, part).ok_or_else(|| missing(path))?;
+    }
+    match here {
+        Tree::Map(_) | Tree::List(_) => Ok((here, last, above.len() + 1)),
+        _ => Err(missing(path)),
+    }
+}
+
+/// The value at a path; none where a map has no such key.
+fn get<'a>(object: &'a Tree, path: &str) -> Result<Option<&'a Tree>, String> {
+    let (above, last) = parts(path)?;
+    let mut here = object;
+    for part in &above {
+        here = child(here, part).ok_or_else(|| missing(path))?;
+    }
+    match here {
+        Tree::Map(map) => Ok(map.get(&last)),
+        Tree::List(_) => child(here, &last).map(Some).ok_or_else(|| missing(path)),
+        _ => Err(missing(path)),
+    }
+}
+
+/// An index of a list; one below zero counts from the end.
+fn index(text: &str, length: usize) -> Result<usize, String> {
+    let invalid = || format!("Unable to access invalid index: {text}");
+    let index: i64 = text.parse().map_err(|_| format!("value was not a proper array index: '{text}'"))?;
+    let length = i64::try_from(length).map_err(|_| invalid())?;
+    let index = if index < 0 { index + length } else { index };
+    usize::try_from(index).ok().filter(|index| (*index as i64) < length).ok_or_else(invalid)
+}
+
+fn add(object: &mut Tree, path: &str, value: Tree) -> Result<(), String> {
+    let (container, key, depth) = container(object, path)?;
+    if too_deep(&value, depth) {
+        return Err(format!("exceeded max depth at {path:?}"));
+    }
+    match container {
+        Tree::List(items) if key == "-" => items.push(value),
+        Tree::List(items) => items.insert(index(&key, items.len() + 1)?, value),
+        Tree::Map(map) => drop(map.insert(key, value)),
+        _ => return Err(missing(path)),
+    }
+    Ok(())
+}
+
+fn replace(object: &mut Tree, path: &str, value: Tree) -> Result<(), String> {
+    let (container, key, depth) = container(object, path)?;
+    if too_deep(&value, depth) {
+        return Err(format!("exceeded max depth at {path:?}"));
+    }
+    match container {
+        Tree::List(items) => {
+            let at = index(&key, items.len())?;
+            items[at] = value;
+        }
+        Tree::Map(map) => drop(map.insert(key, value)),
+        _ => return Err(missing(path)),
+    }
+    Ok(())
+}
+
+fn remove(object: &mut Tree, path: &str) -> Result<Tree, String> {
+    let (container, key, _) = container(object, path)?;
+    match container {
+        Tree::List(items) => Ok(items.remove(index(&key, items.len())?)),
+        Tree::Map(map) => map.remove(&key).ok_or_else(|| format!("Unable to remove nonexistent key: {key}")),
+        _ => Err(missing(path)),
+    }
+}
+
+/// A key that is missing equals null.
+fn test(object: &Tree, path: &str, value: &Tree) -> Result<(), String> {
+    match get(object, path)?.unwrap_or(&Tree::Null) == value {
+        true => Ok(()),
+        false => Err(format!("testing value {path} failed")),
+    }
+}

@@ -1,0 +1,96 @@
+//! The three patches that are no apply: JSON patch, merge patch and strategic merge patch. All work
+//! on trees; the result may hold fields that the type does not know, which `typed::conform` judges.
+
+mod go;
+pub mod json;
+mod merge;
+mod order;
+mod strategic;
+
+use crate::json::Strict;
+use crate::tree::{MAX_DEPTH, Map, Tree};
+
+pub use merge::merge;
+pub use strategic::strategic;
+
+/// Why a patch could not be applied, by the answer it gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// 400 with this message.
+    BadRequest(String),
+    /// 413 with this message.
+    TooLarge(String),
+    /// 422; upstream shows a general message, the text is for the log.
+    Unprocessable(String),
+    /// 500 with this message: upstream's answer to a patch that does not fit the object.
+    Internal(String),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::BadRequest(text) | Error::TooLarge(text) | Error::Unprocessable(text) | Error::Internal(text) => {
+                f.write_str(text)
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Reads the body of a merge patch or of a strategic merge patch, which must be an object.
+pub fn decode_object(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Error> {
+    let tree =
+        crate::json::decode_as(bytes, None, strict).map_err(|_| Error::BadRequest("invalid JSON patch".to_string()))?;
+    match tree {
+        Tree::Map(_) => Ok(tree),
+        other => Err(Error::BadRequest(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go::json_kind(&other)
+        ))),
+    }
+}
+
+/// Whether a value under a path of this length would make a tree too deep.
+fn too_deep(value: &Tree, above: usize) -> bool {
+    if above > MAX_DEPTH {
+        return true;
+    }
+    match value {
+        Tree::List(items) => items.iter().any(|item| too_deep(item, above + 1)),
+        Tree::Map(map) => map.iter().any(|(_, item)| too_deep(item, above + 1)),
+        _ => false,
+    }
+}
+
+/// Entry point of the robustness tests: the first byte picks the patch, the rest is split by a zero
+/// byte into object and patch. Nothing may panic, and no result may be too deep.
+pub fn fuzz_patch(data: &[u8]) {
+    let Some((pick, rest)) = data.split_first() else { return };
+    let Some(at) = rest.iter().position(|byte| *byte == 0) else { return };
+    let (object, patch) = (&rest[..at], &rest[at + 1..]);
+    let Ok(object @ Tree::Map(_)) = crate::json::decode(object) else { return };
+    let mut strict = Strict::default();
+    let patched = match pick % 3 {
+        0 => json::decode(patch, &mut strict).and_then(|operations| json::apply(object, &operations)),
+        1 => decode_object(patch, &mut strict).map(|patch| merge(object, &patch)),
+        _ => {
+            let Some(ty) = crate::schema::type_of("", "v1", "Pod") else { return };
+            decode_object(patch, &mut strict).and_then(|patch| strategic(object, &patch, ty))
+        }
+    };
+    if let Ok(tree) = patched {
+        assert!(!too_deep(&tree, 0), "a patch made a tree too deep");
+    }
+}
+
+/// The map of an object, or an empty one.
+fn into_map(tree: Tree) -> Map {
+    match tree {
+        Tree::Map(map) => map,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

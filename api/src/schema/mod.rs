@@ -1,0 +1,228 @@
+//! The one schema table: every field of every API type, with its JSON name, protobuf number, type,
+//! presence, list type and keys, patch strategy and default. The rows stand in `tables/`, a file a
+//! package; nothing else in the project knows a merge key or a field number.
+
+mod parse;
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, OnceLock};
+
+/// What a value is.
+#[derive(Debug, Clone, Copy)]
+pub enum Ty {
+    String,
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    /// base64 in JSON.
+    Bytes,
+    Time,
+    MicroTime,
+    Quantity,
+    IntOrString,
+    /// An embedded object of any kind (RawExtension).
+    Raw,
+    /// FieldsV1: managed fields' own notation.
+    Fields,
+    /// Any JSON value.
+    Json,
+    SchemaOrArray,
+    SchemaOrBool,
+    SchemaOrStrings,
+    Struct(&'static Type),
+    List(&'static Ty),
+    Map(&'static Ty),
+}
+
+/// When a field appears in JSON: the rule of upstream's Go type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Left out when it has its zero value.
+    OmitEmpty,
+    /// Left out when it is not set; a zero that was set stays.
+    Pointer,
+    /// Always there, with its zero value (null for lists, maps, times and raw values) if not set.
+    Always,
+    /// Always there, null if not set.
+    Nullable,
+}
+
+/// How apply (server-side) treats a list or a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// Not said: lists are atomic, maps and structs granular.
+    Unset,
+    Atomic,
+    Granular,
+    Set,
+    /// A list whose items are told apart by these fields.
+    Map(&'static [&'static str]),
+}
+
+/// How strategic merge patch treats a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Strategy {
+    pub merge: bool,
+    pub retain_keys: bool,
+    pub replace: bool,
+    pub merge_key: Option<&'static str>,
+}
+
+#[derive(Debug)]
+pub struct Field {
+    pub name: &'static str,
+    pub ty: Ty,
+    pub presence: Presence,
+    /// Required by OpenAPI.
+    pub required: bool,
+    pub topology: Topology,
+    pub strategy: Strategy,
+    /// OpenAPI's default, as JSON text.
+    pub default: Option<&'static str>,
+}
+
+/// One field on the protobuf wire.
+#[derive(Debug)]
+pub enum Wire {
+    Field {
+        number: u32,
+        field: &'static Field,
+        /// A list that is a message with `items` of its own.
+        wrapped: bool,
+    },
+    /// Inlined in JSON, a message of its own here.
+    Inline { number: u32, ty: &'static Type },
+}
+
+impl Wire {
+    pub fn number(&self) -> u32 {
+        match self {
+            Wire::Field { number, .. } | Wire::Inline { number, .. } => *number,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Gvk {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+}
+
+#[derive(Debug)]
+pub struct Union {
+    pub discriminator: Option<&'static str>,
+    /// Field name and the discriminator's value for it.
+    pub fields: Vec<(&'static str, &'static str)>,
+}
+
+#[derive(Debug)]
+pub struct Type {
+    /// `Pod`
+    pub name: &'static str,
+    /// `core/v1`
+    pub package: &'static str,
+    /// `io.k8s.api.core.v1`, as OpenAPI names the package.
+    pub openapi_package: &'static str,
+    pub gvk: Option<Gvk>,
+    pub topology: Topology,
+    /// Exists on the protobuf wire alone.
+    pub inline: bool,
+    body: OnceLock<Body>,
+}
+
+#[derive(Debug, Default)]
+struct Body {
+    fields: Vec<&'static Field>,
+    /// Places in `fields`, sorted by name.
+    by_name: Vec<u16>,
+    wire: Vec<Wire>,
+    unions: Vec<Union>,
+}
+
+static EMPTY_BODY: Body = Body { fields: Vec::new(), by_name: Vec::new(), wire: Vec::new(), unions: Vec::new() };
+
+impl Type {
+    fn body(&self) -> &Body {
+        self.body.get().unwrap_or(&EMPTY_BODY)
+    }
+
+    /// JSON fields in canonical order, those of inlined types included.
+    pub fn fields(&self) -> &[&'static Field] {
+        &self.body().fields
+    }
+
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        self.field_index(name).map(|at| self.body().fields[at])
+    }
+
+    /// The field's place in `fields`.
+    pub fn field_index(&self, name: &str) -> Option<usize> {
+        let body = self.body();
+        let found = body.by_name.binary_search_by(|at| body.fields[usize::from(*at)].name.cmp(name));
+        found.ok().map(|place| usize::from(body.by_name[place]))
+    }
+
+    /// Fields on the protobuf wire, by ascending number.
+    pub fn wire(&self) -> &[Wire] {
+        &self.body().wire
+    }
+
+    pub fn unions(&self) -> &[Union] {
+        &self.body().unions
+    }
+
+    /// `io.k8s.api.core.v1.Pod`
+    pub fn openapi_name(&self) -> String {
+        format!("{}.{}", self.openapi_package, self.name)
+    }
+}
+
+pub struct Schema {
+    types: Vec<&'static Type>,
+    by_name: HashMap<(&'static str, &'static str), &'static Type>,
+    by_gvk: HashMap<(&'static str, &'static str, &'static str), &'static Type>,
+}
+
+impl Schema {
+    pub fn types(&self) -> &[&'static Type] {
+        &self.types
+    }
+}
+
+static SCHEMA: LazyLock<Schema> = LazyLock::new(parse::builtin);
+
+/// The table, read from its rows at the first call.
+pub fn schema() -> &'static Schema {
+    &SCHEMA
+}
+
+/// A type by package and name: `type_named("core/v1", "PodSpec")`.
+pub fn type_named(package: &str, name: &str) -> Option<&'static Type> {
+    SCHEMA.by_name.get(&(package, name) as &(&str, &str)).copied()
+}
+
+/// A kind's type: `type_of("apps", "v1", "Deployment")`.
+pub fn type_of(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
+    SCHEMA.by_gvk.get(&(group, version, kind) as &(&str, &str, &str)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_reads_and_resolves() {
+        let pod = type_of("", "v1", "Pod").expect("Pod is in the table");
+        assert_eq!(pod.openapi_name(), "io.k8s.api.core.v1.Pod");
+        let Some(Field { ty: Ty::Struct(spec), .. }) = pod.field("spec") else { panic!("spec is a struct") };
+        let containers = spec.field("containers").expect("containers");
+        assert_eq!(containers.strategy.merge_key, Some("name"));
+        assert_eq!(containers.topology, Topology::Map(&["name"]));
+        let Ty::List(Ty::Struct(volume)) = spec.field("volumes").expect("volumes").ty else { panic!("a list") };
+        assert!(volume.field("hostPath").is_some(), "inlined fields are found");
+        assert!(type_of("", "v1", "Nothing").is_none());
+        assert!(schema().types().len() > 800);
+    }
+}

@@ -1,0 +1,257 @@
+//! The Status object: every error that a client sees, with upstream's code, reason and texts.
+
+use crate::field::Errors;
+use crate::tree;
+use crate::tree::Tree;
+
+/// An answer that is not a success.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    pub code: u16,
+    pub reason: &'static str,
+    pub message: String,
+    /// None leaves `details` out.
+    pub details: Option<Details>,
+    /// For a page that has expired: where an inconsistent list can go on.
+    pub continue_token: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Details {
+    pub name: String,
+    pub group: String,
+    /// The kind for Invalid, the resource elsewhere.
+    pub kind: String,
+    pub uid: String,
+    pub causes: Vec<Cause>,
+    pub retry_after_seconds: u32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cause {
+    pub reason: String,
+    pub message: String,
+    pub field: String,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// `deployments.apps`, or `pods` for the core group.
+fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_string() } else { format!("{resource}.{group}") }
+}
+
+impl Status {
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
+        Status { code, reason, message: message.into(), details: None, continue_token: None }
+    }
+
+    fn about(mut self, group: &str, kind: &str, name: &str) -> Status {
+        self.details = Some(Details {
+            name: name.to_string(),
+            group: group.to_string(),
+            kind: kind.to_string(),
+            ..Details::default()
+        });
+        self
+    }
+
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Status {
+        let message = format!("{} {name:?} not found", qualified(group, resource));
+        Status::new(404, "NotFound", message).about(group, resource, name)
+    }
+
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Status {
+        let message = format!("{} {name:?} already exists", qualified(group, resource));
+        Status::new(409, "AlreadyExists", message).about(group, resource, name)
+    }
+
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Status {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(group, resource));
+        Status::new(409, "Conflict", message).about(group, resource, name)
+    }
+
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Status {
+        let message = if resource.is_empty() {
+            format!("forbidden: {why}")
+        } else if name.is_empty() {
+            format!("{} is forbidden: {why}", qualified(group, resource))
+        } else {
+            format!("{} {name:?} is forbidden: {why}", qualified(group, resource))
+        };
+        Status::new(403, "Forbidden", message).about(group, resource, name)
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Status {
+        Status::new(400, "BadRequest", message)
+    }
+
+    pub fn unauthorized() -> Status {
+        Status::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    pub fn method_not_allowed() -> Status {
+        let mut status =
+            Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+        status.details = Some(Details::default());
+        status
+    }
+
+    /// No such path at all.
+    pub fn no_resource() -> Status {
+        let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
+        status.details = Some(Details::default());
+        status
+    }
+
+    pub fn gone(message: impl Into<String>) -> Status {
+        Status::new(410, "Expired", message)
+    }
+
+    pub fn internal(message: impl std::fmt::Display) -> Status {
+        let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {message}"));
+        let cause = Cause { reason: String::new(), message: message.to_string(), field: String::new() };
+        status.details = Some(Details { causes: vec![cause], ..Details::default() });
+        status
+    }
+
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Status {
+        let mut status = Status::new(429, "TooManyRequests", message);
+        status.details = Some(Details { retry_after_seconds, ..Details::default() });
+        status
+    }
+
+    pub fn timeout(message: impl Into<String>, retry_after_seconds: u32) -> Status {
+        let mut status = Status::new(504, "Timeout", format!("Timeout: {}", message.into()));
+        status.details = Some(Details { retry_after_seconds, ..Details::default() });
+        status
+    }
+
+    pub fn service_unavailable(message: impl Into<String>) -> Status {
+        Status::new(503, "ServiceUnavailable", message)
+    }
+
+    pub fn unsupported_media_type(message: impl Into<String>) -> Status {
+        Status::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub fn not_acceptable(message: impl Into<String>) -> Status {
+        Status::new(406, "NotAcceptable", message)
+    }
+
+    pub fn too_large(message: impl Into<String>) -> Status {
+        Status::new(413, "RequestEntityTooLarge", message)
+    }
+
+    /// An object that is wrong in itself, with a cause for each field error.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &Errors) -> Status {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let all = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let message = format!("{} {name:?} is invalid: {all}", qualified(group, kind));
+        let mut status = Status::new(422, "Invalid", message).about(group, kind, name);
+        if let Some(details) = &mut status.details {
+            details.causes = errors.iter().map(Cause::from).collect();
+        }
+        status
+    }
+
+    pub fn to_tree(&self) -> Tree {
+        let mut tree = tree! {
+            "kind" => "Status",
+            "apiVersion" => "v1",
+            "metadata" => tree! {},
+            "status" => "Failure",
+            "message" => &self.message,
+            "code" => i64::from(self.code),
+        };
+        if !self.reason.is_empty() {
+            tree.set("reason", self.reason);
+        }
+        if let Some(token) = &self.continue_token {
+            tree.child("metadata").set("continue", token);
+        }
+        if let Some(details) = &self.details {
+            tree.set("details", details.to_tree());
+        }
+        tree
+    }
+}
+
+impl Details {
+    fn to_tree(&self) -> Tree {
+        let mut tree = tree! {};
+        for (key, value) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+            if !value.is_empty() {
+                tree.set(key, value);
+            }
+        }
+        if !self.causes.is_empty() {
+            tree.set("causes", self.causes.iter().map(Cause::to_tree).collect::<Vec<_>>());
+        }
+        if self.retry_after_seconds > 0 {
+            tree.set("retryAfterSeconds", i64::from(self.retry_after_seconds));
+        }
+        tree
+    }
+}
+
+impl Cause {
+    fn to_tree(&self) -> Tree {
+        let mut tree = tree! {};
+        for (key, value) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
+            if !value.is_empty() {
+                tree.set(key, value);
+            }
+        }
+        tree
+    }
+}
+
+impl From<&crate::field::FieldError> for Cause {
+    fn from(error: &crate::field::FieldError) -> Cause {
+        Cause { reason: error.reason.name().to_string(), message: error.message.clone(), field: error.field.clone() }
+    }
+}
+
+/// The Status of a deletion that is done.
+pub fn deleted(group: &str, resource: &str, name: &str, uid: &str) -> Tree {
+    let details = Details {
+        name: name.into(),
+        group: group.into(),
+        kind: resource.into(),
+        uid: uid.into(),
+        ..Details::default()
+    };
+    tree! {
+        "kind" => "Status", "apiVersion" => "v1", "metadata" => tree! {}, "status" => "Success",
+        "details" => details.to_tree(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Path;
+
+    #[test]
+    fn an_invalid_object_lists_all_causes() {
+        let mut errors = Errors::new();
+        errors.required(&Path::root("spec"), "");
+        errors.required(&Path::root("data"), "x");
+        let status = Status::invalid("apps", "Deployment", "web", &errors);
+        assert_eq!(
+            status.message,
+            "Deployment.apps \"web\" is invalid: [spec: Required value, data: Required value: x]"
+        );
+        assert_eq!(status.to_tree().list("details.causes").len(), 2);
+    }
+}

@@ -1,0 +1,408 @@
+//! The value that travels the request path: a JSON-like tree with small strings and sorted maps.
+//! Defaults, prepare, patch and apply write it; no cache keeps one.
+
+use compact_str::CompactString;
+
+/// Up to 24 bytes are held inline, which covers most keys and values of Kubernetes objects.
+pub type Str = CompactString;
+
+/// How deep a tree may be. Every decoder refuses deeper input, so that recursive walks and drops
+/// cannot overflow the stack.
+pub const MAX_DEPTH: usize = 256;
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Tree {
+    #[default]
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(Str),
+    List(Vec<Tree>),
+    Map(Map),
+}
+
+/// Entries sorted by key, without duplicates. Schema order is the encoder's business.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Map {
+    entries: Vec<(Str, Tree)>,
+}
+
+static NULL: Tree = Tree::Null;
+static EMPTY_MAP: Map = Map { entries: Vec::new() };
+
+impl Map {
+    pub const fn new() -> Map {
+        Map { entries: Vec::new() }
+    }
+
+    /// Takes entries in any order; of equal keys the last wins, and `duplicate` hears of each.
+    pub fn from_entries(mut entries: Vec<(Str, Tree)>, mut duplicate: impl FnMut(&str)) -> Map {
+        if entries.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+            return Map { entries };
+        }
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.dedup_by(|later, earlier| {
+            let same = later.0 == earlier.0;
+            if same {
+                duplicate(&later.0);
+                std::mem::swap(later, earlier);
+            }
+            same
+        });
+        Map { entries }
+    }
+
+    fn find(&self, key: &str) -> Result<usize, usize> {
+        self.entries.binary_search_by(|(k, _)| k.as_str().cmp(key))
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Tree> {
+        self.find(key).ok().map(|at| &self.entries[at].1)
+    }
+
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Tree> {
+        self.find(key).ok().map(|at| &mut self.entries[at].1)
+    }
+
+    pub fn contains(&self, key: &str) -> bool {
+        self.find(key).is_ok()
+    }
+
+    pub fn insert(&mut self, key: impl Into<Str>, value: impl Into<Tree>) -> Option<Tree> {
+        let key = key.into();
+        match self.find(&key) {
+            Ok(at) => Some(std::mem::replace(&mut self.entries[at].1, value.into())),
+            Err(at) => {
+                self.entries.insert(at, (key, value.into()));
+                None
+            }
+        }
+    }
+
+    pub fn remove(&mut self, key: &str) -> Option<Tree> {
+        self.find(key).ok().map(|at| self.entries.remove(at).1)
+    }
+
+    /// The value under `key`, put there by `make` if it is missing.
+    pub fn get_or_insert(&mut self, key: &str, make: impl FnOnce() -> Tree) -> &mut Tree {
+        let at = match self.find(key) {
+            Ok(at) => at,
+            Err(at) => {
+                self.entries.insert(at, (Str::new(key), make()));
+                at
+            }
+        };
+        &mut self.entries[at].1
+    }
+
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &mut Tree) -> bool) {
+        self.entries.retain_mut(|(key, value)| keep(key, value));
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &Tree)> + ExactSizeIterator {
+        self.entries.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (&str, &mut Tree)> {
+        self.entries.iter_mut().map(|(key, value)| (key.as_str(), value))
+    }
+
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.entries.iter().map(|(key, _)| key.as_str())
+    }
+
+    /// The entry at a place in key order.
+    pub fn entry_at(&self, at: usize) -> (&str, &Tree) {
+        let (key, value) = &self.entries[at];
+        (key, value)
+    }
+
+    /// The entries themselves, for walks that move them.
+    pub fn into_entries(self) -> Vec<(Str, Tree)> {
+        self.entries
+    }
+
+    /// A string value, or "" where it is missing or of another type.
+    pub fn str(&self, key: &str) -> &str {
+        self.get(key).and_then(Tree::as_str).unwrap_or("")
+    }
+}
+
+/// Reading. A missing step gives the null tree, so that reads can be chained.
+impl Tree {
+    pub fn map_new() -> Tree {
+        Tree::Map(Map::new())
+    }
+
+    pub fn is_null(&self) -> bool {
+        matches!(self, Tree::Null)
+    }
+
+    pub fn as_bool(&self) -> Option<bool> {
+        if let Tree::Bool(value) = self { Some(*value) } else { None }
+    }
+
+    pub fn as_int(&self) -> Option<i64> {
+        if let Tree::Int(value) = self { Some(*value) } else { None }
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        if let Tree::Str(value) = self { Some(value) } else { None }
+    }
+
+    pub fn as_list(&self) -> Option<&[Tree]> {
+        if let Tree::List(items) = self { Some(items) } else { None }
+    }
+
+    pub fn as_list_mut(&mut self) -> Option<&mut Vec<Tree>> {
+        if let Tree::List(items) = self { Some(items) } else { None }
+    }
+
+    pub fn as_map(&self) -> Option<&Map> {
+        if let Tree::Map(map) = self { Some(map) } else { None }
+    }
+
+    pub fn as_map_mut(&mut self) -> Option<&mut Map> {
+        if let Tree::Map(map) = self { Some(map) } else { None }
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Tree> {
+        self.as_map().and_then(|map| map.get(key))
+    }
+
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Tree> {
+        self.as_map_mut().and_then(|map| map.get_mut(key))
+    }
+
+    /// Present and not null.
+    pub fn has(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| !value.is_null())
+    }
+
+    /// Follows a dotted path of field names: `pod.at("spec.securityContext")`.
+    pub fn at(&self, path: &str) -> &Tree {
+        let mut here = self;
+        for step in path.split('.') {
+            match here.get(step) {
+                Some(next) => here = next,
+                None => return &NULL,
+            }
+        }
+        here
+    }
+
+    pub fn at_mut(&mut self, path: &str) -> Option<&mut Tree> {
+        let mut here = self;
+        for step in path.split('.') {
+            here = here.get_mut(step)?;
+        }
+        Some(here)
+    }
+
+    /// The string at a dotted path, or "".
+    pub fn str(&self, path: &str) -> &str {
+        self.at(path).as_str().unwrap_or("")
+    }
+
+    /// The integer at a dotted path.
+    pub fn int(&self, path: &str) -> Option<i64> {
+        self.at(path).as_int()
+    }
+
+    /// The boolean at a dotted path, or false.
+    pub fn bool(&self, path: &str) -> bool {
+        self.at(path).as_bool().unwrap_or(false)
+    }
+
+    /// The list at a dotted path, or an empty one.
+    pub fn list(&self, path: &str) -> &[Tree] {
+        self.at(path).as_list().unwrap_or(&[])
+    }
+
+    /// The map at a dotted path, or an empty one.
+    pub fn map(&self, path: &str) -> &Map {
+        self.at(path).as_map().unwrap_or(&EMPTY_MAP)
+    }
+}
+
+/// Writing.
+impl Tree {
+    /// Sets a field; a tree that is no map becomes one.
+    pub fn set(&mut self, key: &str, value: impl Into<Tree>) {
+        self.make_map().insert(key, value);
+    }
+
+    /// Sets a field where it is missing or null.
+    pub fn set_default(&mut self, key: &str, value: impl Into<Tree>) {
+        if !self.has(key) {
+            self.set(key, value);
+        }
+    }
+
+    pub fn remove(&mut self, key: &str) -> Option<Tree> {
+        self.as_map_mut().and_then(|map| map.remove(key))
+    }
+
+    /// Removes what a dotted path names; false where it is not there.
+    pub fn remove_at(&mut self, path: &str) -> bool {
+        match path.rsplit_once('.') {
+            Some((parent, key)) => self.at_mut(parent).and_then(|tree| tree.remove(key)).is_some(),
+            None => self.remove(path).is_some(),
+        }
+    }
+
+    /// The field as a map, made where it is missing or null; follows a dotted path.
+    pub fn child(&mut self, path: &str) -> &mut Tree {
+        let mut here = self;
+        for step in path.split('.') {
+            here = here.make_map().get_or_insert(step, Tree::map_new);
+            if here.is_null() {
+                *here = Tree::map_new();
+            }
+        }
+        here
+    }
+
+    /// The items at a dotted path, for writing; empty where there is no list.
+    pub fn list_mut(&mut self, path: &str) -> &mut [Tree] {
+        match self.at_mut(path) {
+            Some(Tree::List(items)) => items,
+            _ => &mut [],
+        }
+    }
+
+    /// The list under a field, made where it is missing or null.
+    pub fn list_entry(&mut self, key: &str) -> &mut Vec<Tree> {
+        let slot = self.make_map().get_or_insert(key, || Tree::List(Vec::new()));
+        if !matches!(slot, Tree::List(_)) {
+            *slot = Tree::List(Vec::new());
+        }
+        match slot {
+            Tree::List(items) => items,
+            _ => unreachable!("the slot was made a list above"),
+        }
+    }
+
+    /// Takes the value, leaving null.
+    pub fn take(&mut self) -> Tree {
+        std::mem::take(self)
+    }
+
+    fn make_map(&mut self) -> &mut Map {
+        if !matches!(self, Tree::Map(_)) {
+            *self = Tree::map_new();
+        }
+        match self {
+            Tree::Map(map) => map,
+            _ => unreachable!("the tree was made a map above"),
+        }
+    }
+}
+
+impl From<&str> for Tree {
+    fn from(value: &str) -> Tree {
+        Tree::Str(Str::new(value))
+    }
+}
+
+impl From<String> for Tree {
+    fn from(value: String) -> Tree {
+        Tree::Str(Str::from(value))
+    }
+}
+
+impl From<&String> for Tree {
+    fn from(value: &String) -> Tree {
+        Tree::Str(Str::new(value))
+    }
+}
+
+impl From<Str> for Tree {
+    fn from(value: Str) -> Tree {
+        Tree::Str(value)
+    }
+}
+
+impl From<bool> for Tree {
+    fn from(value: bool) -> Tree {
+        Tree::Bool(value)
+    }
+}
+
+impl From<i64> for Tree {
+    fn from(value: i64) -> Tree {
+        Tree::Int(value)
+    }
+}
+
+impl From<i32> for Tree {
+    fn from(value: i32) -> Tree {
+        Tree::Int(value.into())
+    }
+}
+
+impl From<Vec<Tree>> for Tree {
+    fn from(value: Vec<Tree>) -> Tree {
+        Tree::List(value)
+    }
+}
+
+impl From<Map> for Tree {
+    fn from(value: Map) -> Tree {
+        Tree::Map(value)
+    }
+}
+
+/// Builds a map tree: `tree! { "key" => "Exists", "seconds" => 300 }`.
+#[macro_export]
+macro_rules! tree {
+    ($($key:expr => $value:expr),* $(,)?) => {{
+        #[allow(unused_mut)]
+        let mut map = $crate::tree::Map::new();
+        $(map.insert($key, $value);)*
+        $crate::tree::Tree::Map(map)
+    }};
+}
+
+/// Builds a list tree: `list![tree! { "name" => "a" }, "b", 3]`.
+#[macro_export]
+macro_rules! list {
+    ($($item:expr),* $(,)?) => {
+        $crate::tree::Tree::List(vec![$($crate::tree::Tree::from($item)),*])
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_stay_sorted_and_the_last_duplicate_wins() {
+        let mut seen = Vec::new();
+        let entries = vec![("b".into(), Tree::Int(1)), ("a".into(), Tree::Int(2)), ("b".into(), Tree::Int(3))];
+        let map = Map::from_entries(entries, |key| seen.push(key.to_string()));
+        assert_eq!(map.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(map.get("b"), Some(&Tree::Int(3)));
+        assert_eq!(seen, ["b"]);
+    }
+
+    #[test]
+    fn paths_are_followed_and_made() {
+        let mut tree = tree! { "spec" => tree! { "replicas" => 3 } };
+        assert_eq!(tree.int("spec.replicas"), Some(3));
+        assert!(tree.at("spec.missing.deeper").is_null());
+        tree.child("spec.template.metadata").set("name", "x");
+        assert_eq!(tree.str("spec.template.metadata.name"), "x");
+        assert!(tree.remove_at("spec.replicas"));
+        assert_eq!(tree.int("spec.replicas"), None);
+    }
+}

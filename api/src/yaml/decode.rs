@@ -1,0 +1,232 @@
+//! The parser's events to a tree. What an alias stands for is copied, within a budget.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+
+use super::Error;
+use super::resolve;
+use crate::base64;
+use crate::tree::{MAX_DEPTH, Map, Str, Tree};
+
+/// How much aliases and anchors may copy, in nodes; a long string counts as several.
+const COPY_BUDGET: usize = 1 << 18;
+const MAX_DUPLICATES: usize = 100;
+
+/// The first document and the duplicate keys in it.
+pub fn document(text: &str) -> Result<(Tree, Vec<String>), Error> {
+    let options = granit_parser::options! {
+        flow_nesting_limit: MAX_DEPTH,
+        block_nesting_limit: MAX_DEPTH,
+    };
+    let mut decoder = Decoder {
+        parser: Parser::new_from_str_with_options(text, options),
+        text,
+        anchors: HashMap::new(),
+        budget: COPY_BUDGET,
+        duplicates: Vec::new(),
+    };
+    let tree = decoder.first()?;
+    Ok((tree, decoder.duplicates))
+}
+
+struct Decoder<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    text: &'a str,
+    /// What each anchor stands for, once its node is complete.
+    anchors: HashMap<usize, Tree>,
+    budget: usize,
+    duplicates: Vec<String>,
+}
+
+impl<'a> Decoder<'a> {
+    fn first(&mut self) -> Result<Tree, Error> {
+        loop {
+            match self.next()?.0 {
+                Event::StreamStart | Event::DocumentStart(..) => {}
+                Event::StreamEnd | Event::DocumentEnd => return Ok(Tree::Null),
+                event => return self.node(event, 0),
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<(Event<'a>, Span), Error> {
+        match self.parser.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(self.syntax(&error)),
+            None => Ok((Event::StreamEnd, Span::default())),
+        }
+    }
+
+    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Tree, Error> {
+        if depth > MAX_DEPTH {
+            return Err(Error::TooDeep);
+        }
+        let anchor = event.anchor_id();
+        let tree = match event {
+            Event::Scalar(text, style, _, tag) => scalar(&text, style, tag.as_deref())?,
+            Event::SequenceStart(..) => self.list(depth)?,
+            Event::MappingStart(..) => self.map(depth)?,
+            Event::Alias(id) => return self.alias(id),
+            _ => Tree::Null,
+        };
+        if let Some(id) = anchor.filter(|id| *id != 0) {
+            self.spend(&tree)?;
+            self.anchors.insert(id, tree.clone());
+        }
+        Ok(tree)
+    }
+
+    fn alias(&mut self, id: usize) -> Result<Tree, Error> {
+        let tree = self.anchors.remove(&id).ok_or(Error::Recursive)?;
+        self.spend(&tree)?;
+        self.anchors.insert(id, tree.clone());
+        Ok(tree)
+    }
+
+    fn spend(&mut self, tree: &Tree) -> Result<(), Error> {
+        self.budget = self.budget.checked_sub(weight(tree)).ok_or(Error::TooManyAliases)?;
+        Ok(())
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Tree, Error> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()?.0 {
+                Event::SequenceEnd => return Ok(Tree::List(items)),
+                event => items.push(self.node(event, depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Tree, Error> {
+        let mut entries = Vec::new();
+        let mut seen = BTreeSet::new();
+        loop {
+            let (event, span) = self.next()?;
+            if event == Event::MappingEnd {
+                return Ok(Tree::Map(Map::from_entries(entries, |_| {})));
+            }
+            let merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
+            let key = self.node(event, depth + 1)?;
+            let (value, _) = self.next()?;
+            let value = self.node(value, depth + 1)?;
+            if merge {
+                merge_into(&mut entries, value);
+                continue;
+            }
+            let shown = show(&key);
+            let key = key_text(key)?;
+            if !seen.insert(key.clone()) && self.duplicates.len() < MAX_DUPLICATES {
+                self.duplicates.push(format!("line {}: key {shown} already set in map", span.start.line()));
+            }
+            entries.push((key, value));
+        }
+    }
+
+    /// Scanner's errors name the line on which they are; upstream leaves the first line unnamed.
+    fn syntax(&self, error: &ScanError) -> Error {
+        if *error.kind() == ErrorKind::RecursionLimitExceeded {
+            return Error::TooDeep;
+        }
+        let line = error.marker().line();
+        Error::Syntax { line: (line > 1).then_some(line), problem: self.problem(error) }
+    }
+
+    fn problem(&self, error: &ScanError) -> String {
+        match error.kind() {
+            ErrorKind::MappingValueNotAllowed | ErrorKind::InvalidColonPlacement => {
+                "mapping values are not allowed in this context".to_string()
+            }
+            ErrorKind::MappingKeyNotAllowed => "mapping keys are not allowed in this context".to_string(),
+            ErrorKind::BlockSequenceEntryNotAllowed => {
+                "block sequence entries are not allowed in this context".to_string()
+            }
+            ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => "could not find expected ':'".to_string(),
+            ErrorKind::ExpectedBlockMappingKey => "did not find expected key".to_string(),
+            ErrorKind::ExpectedBlockSequenceEntry => "did not find expected '-' indicator".to_string(),
+            ErrorKind::ExpectedNodeContent => "did not find expected node content".to_string(),
+            ErrorKind::ExpectedFlowSequenceSeparator
+            | ErrorKind::UnexpectedEofFlowSequence
+            | ErrorKind::UnclosedFlowCollection { open: '[' } => "did not find expected ',' or ']'".to_string(),
+            ErrorKind::ExpectedFlowMappingSeparator
+            | ErrorKind::UnexpectedEofFlowMapping
+            | ErrorKind::UnclosedFlowCollection { .. } => "did not find expected ',' or '}'".to_string(),
+            ErrorKind::UnclosedQuotedScalar => "found unexpected end of stream".to_string(),
+            ErrorKind::UnexpectedCharacter { .. } => "found character that cannot start any token".to_string(),
+            ErrorKind::TabInIndentation | ErrorKind::TabInBlockIndentation => {
+                "found a tab character that violates indentation".to_string()
+            }
+            ErrorKind::UnknownAnchor => format!("unknown anchor '{}' referenced", self.alias_name(error)),
+            _ => error.info(),
+        }
+    }
+
+    fn alias_name(&self, error: &ScanError) -> &'a str {
+        let rest = error.marker().byte_offset().and_then(|at| self.text.get(at..)).unwrap_or("");
+        let rest = rest.strip_prefix('*').unwrap_or(rest);
+        rest.split(|c: char| c.is_whitespace() || ",[]{}:".contains(c)).next().unwrap_or("")
+    }
+}
+
+fn merge_into(entries: &mut Vec<(Str, Tree)>, value: Tree) {
+    match value {
+        Tree::Map(map) => entries.extend(map.into_entries()),
+        // Of several maps the first has the last word.
+        Tree::List(maps) => maps.into_iter().rev().for_each(|map| merge_into(entries, map)),
+        _ => {}
+    }
+}
+
+fn weight(tree: &Tree) -> usize {
+    match tree {
+        Tree::Str(text) => 1 + text.len() / 64,
+        Tree::List(items) => 1 + items.iter().map(weight).sum::<usize>(),
+        Tree::Map(map) => 1 + map.iter().map(|(key, value)| 1 + key.len() / 64 + weight(value)).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Tree, Error> {
+    let tree = match tag.map(|tag| tag.core_suffix()) {
+        None if style == ScalarStyle::Plain => resolve::as_tree(resolve::plain(text), text),
+        Some(Some("int" | "float" | "bool" | "null")) => resolve::as_tree(resolve::plain(text), text),
+        Some(Some("binary")) => binary(text)?,
+        _ => Tree::Str(Str::new(text)),
+    };
+    match tree {
+        Tree::Float(value) if value.is_nan() => Err(Error::NotFinite("NaN")),
+        Tree::Float(value) if value.is_infinite() => Err(Error::NotFinite(if value > 0.0 { "+Inf" } else { "-Inf" })),
+        tree => Ok(tree),
+    }
+}
+
+fn binary(text: &str) -> Result<Tree, Error> {
+    let bytes = base64::decode(text.trim()).map_err(|_| Error::BadBinary)?;
+    String::from_utf8(bytes).map(Tree::from).map_err(|_| Error::BadBinary)
+}
+
+/// JSON's keys are strings; numbers and booleans become them.
+fn key_text(key: Tree) -> Result<Str, Error> {
+    Ok(match key {
+        Tree::Str(text) => text,
+        Tree::Int(value) => Str::new(itoa::Buffer::new().format(value)),
+        Tree::Float(value) => Str::from(value.to_string()),
+        Tree::Bool(value) => Str::new(if value { "true" } else { "false" }),
+        Tree::Null => return Err(Error::BadKey("null".to_string())),
+        Tree::List(_) | Tree::Map(_) => return Err(Error::BadKey("a list or a map".to_string())),
+    })
+}
+
+/// A key as Go's `%#v` shows it.
+fn show(key: &Tree) -> Cow<'static, str> {
+    match key {
+        Tree::Str(text) => Cow::Owned(format!("{text:?}")),
+        Tree::Int(value) => Cow::Owned(value.to_string()),
+        Tree::Float(value) => Cow::Owned(value.to_string()),
+        Tree::Bool(true) => Cow::Borrowed("true"),
+        Tree::Bool(false) => Cow::Borrowed("false"),
+        _ => Cow::Borrowed("interface {}(nil)"),
+    }
+}

@@ -1,0 +1,132 @@
+//! Certificates of the cluster: made at the first start, kept with safe permissions, read again later.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+
+/// A certificate and its key, in PEM.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// The folder `pki` of a data directory, with the names that kubeadm uses.
+pub struct Pki {
+    dir: PathBuf,
+}
+
+/// Who a certificate is for.
+pub struct Subject<'a> {
+    /// The files are NAME.crt and NAME.key.
+    pub file: &'a str,
+    pub common_name: &'a str,
+    pub organization: &'a str,
+    /// Empty for a client.
+    pub names: &'a [String],
+    pub addresses: &'a [IpAddr],
+}
+
+impl Pki {
+    pub fn open(dir: PathBuf) -> io::Result<Pki> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        Ok(Pki { dir })
+    }
+
+    fn read(&self, file: &str) -> io::Result<Option<Pair>> {
+        let read = |end: &str| fs::read_to_string(self.dir.join(format!("{file}.{end}")));
+        match (read("crt"), read("key")) {
+            (Ok(certificate), Ok(key)) => Ok(Some(Pair { certificate, key })),
+            (Err(error), Err(_)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            (Err(error), _) | (_, Err(error)) => Err(io::Error::new(error.kind(), format!("{file}: {error}"))),
+        }
+    }
+
+    fn write(&self, file: &str, pair: &Pair) -> io::Result<()> {
+        write_private(&self.dir.join(format!("{file}.key")), &pair.key)?;
+        write_private(&self.dir.join(format!("{file}.crt")), &pair.certificate)
+    }
+
+    /// The authority of a name, made where it is missing.
+    pub fn authority(&self, file: &str, common_name: &str) -> io::Result<Pair> {
+        if let Some(pair) = self.read(file)? {
+            return Ok(pair);
+        }
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let mut params = params(common_name, "")?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key).map_err(io::Error::other)?;
+        let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem() };
+        self.write(file, &pair)?;
+        Ok(pair)
+    }
+
+    /// A certificate signed by the authority, made where it is missing or where its names have changed.
+    pub fn issue(&self, authority: &Pair, subject: &Subject<'_>) -> io::Result<Pair> {
+        let stamp = stamp(subject);
+        let stamp_path = self.dir.join(format!("{}.names", subject.file));
+        if let Some(pair) = self.read(subject.file)?
+            && fs::read_to_string(&stamp_path).is_ok_and(|old| old == stamp)
+        {
+            return Ok(pair);
+        }
+        let pair = sign(authority, subject)?;
+        self.write(subject.file, &pair)?;
+        write_private(&stamp_path, &stamp)?;
+        Ok(pair)
+    }
+}
+
+/// What a certificate was made for, to see when that changes.
+fn stamp(subject: &Subject<'_>) -> String {
+    format!("{}\n{}\n{:?}\n{:?}\n", subject.common_name, subject.organization, subject.names, subject.addresses)
+}
+
+fn params(common_name: &str, organization: &str) -> io::Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new()).map_err(io::Error::other)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    if !organization.is_empty() {
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    }
+    let now = std::time::SystemTime::now();
+    // An hour back, for clocks that differ; ten years on: renewal while running comes with the gate.
+    params.not_before = (now - std::time::Duration::from_secs(3600)).into();
+    params.not_after = (now + std::time::Duration::from_secs(3650 * 86_400)).into();
+    Ok(params)
+}
+
+fn sign(authority: &Pair, subject: &Subject<'_>) -> io::Result<Pair> {
+    let authority_key = KeyPair::from_pem(&authority.key).map_err(io::Error::other)?;
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, authority_key).map_err(io::Error::other)?;
+    let key = KeyPair::generate().map_err(io::Error::other)?;
+    let mut params = params(subject.common_name, subject.organization)?;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    let server = !(subject.names.is_empty() && subject.addresses.is_empty());
+    params.extended_key_usages =
+        vec![if server { ExtendedKeyUsagePurpose::ServerAuth } else { ExtendedKeyUsagePurpose::ClientAuth }];
+    for name in subject.names {
+        params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into().map_err(io::Error::other)?));
+    }
+    params.subject_alt_names.extend(subject.addresses.iter().map(|address| SanType::IpAddress(*address)));
+    let certificate = params.signed_by(&key, &issuer).map_err(io::Error::other)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// Writes a file that only its owner can read, whole or not at all.
+pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)
+}

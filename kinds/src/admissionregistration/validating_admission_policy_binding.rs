@@ -1,0 +1,20 @@
+//! ValidatingAdmissionPolicyBinding.
+
+use crate::kind::{Kind, column};
+
+pub static KIND: Kind = Kind {
+    categories: &["api-extensions"],
+    columns: &[
+        column("Name", "string", "name", 0),
+        column("PolicyName", "string", "", 0),
+        column("ParamRef", "string", "", 0),
+        column("Age", "string", "", 0),
+    ],
+    ..Kind::cluster(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        "validatingadmissionpolicybinding",
+    )
+};

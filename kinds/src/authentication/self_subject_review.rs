@@ -1,0 +1,9 @@
+//! SelfSubjectReview.
+
+use crate::kind::{Kind, Verb};
+
+pub static KIND: Kind = Kind {
+    verbs: &[Verb::Create],
+    storage: "",
+    ..Kind::cluster("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview")
+};

@@ -1,0 +1,9 @@
+//! TokenReview.
+
+use crate::kind::{Kind, Verb};
+
+pub static KIND: Kind = Kind {
+    verbs: &[Verb::Create],
+    storage: "",
+    ..Kind::cluster("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "tokenreview")
+};

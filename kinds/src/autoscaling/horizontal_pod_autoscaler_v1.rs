@@ -1,0 +1,50 @@
+//! HorizontalPodAutoscaler as autoscaling/v1 shows it. The rules are v2's, on the converted object.
+
+use api::Tree;
+use api::field::Errors;
+
+use super::conversion::{from_v2, to_v2};
+use super::horizontal_pod_autoscaler as v2;
+use crate::kind::{Conversion, Kind, StatusRules, Subresource, Verb, column};
+use crate::strategy;
+
+pub static KIND: Kind = Kind {
+    short_names: &["hpa"],
+    categories: &["all"],
+    subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
+    conversion: Some(Conversion {
+        group: "autoscaling",
+        version: "v2",
+        kind: "HorizontalPodAutoscaler",
+        to_storage: to_v2,
+        from_storage: from_v2,
+    }),
+    set_defaults: |autoscaler| autoscaler.child("spec").set_default("minReplicas", 1),
+    prepare_create: strategy::new_with_generation,
+    prepare_update: strategy::update_with_generation,
+    validate: |autoscaler, errors| v2::validate(&to_v2(autoscaler.clone()), errors),
+    validate_update,
+    reset: &["status"],
+    status: Some(StatusRules { prepare: strategy::status_keeps_spec, validate: v2::validate_status, reset: &["spec"] }),
+    columns: &[
+        column("Name", "string", "name", 0),
+        column("Reference", "string", "", 0),
+        column("Targets", "string", "", 0),
+        column("MinPods", "string", "", 0),
+        column("MaxPods", "string", "", 0),
+        column("Replicas", "string", "", 0),
+        column("Age", "string", "", 0),
+    ],
+    cells: |autoscaler, now| v2::cells(&to_v2(autoscaler.clone()), now),
+    ..Kind::namespaced(
+        "autoscaling",
+        "v1",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        "horizontalpodautoscaler",
+    )
+};
+
+fn validate_update(autoscaler: &Tree, old: &Tree, errors: &mut Errors) {
+    v2::validate_update(&to_v2(autoscaler.clone()), &to_v2(old.clone()), errors);
+}

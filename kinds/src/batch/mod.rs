@@ -1,0 +1,4 @@
+//! The kinds of the `batch` group, a file a kind.
+
+pub mod cron_job;
+pub mod job;

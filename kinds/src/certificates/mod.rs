@@ -1,0 +1,5 @@
+//! The kinds of the `certificates` group, a file a kind.
+
+pub mod certificate_signing_request;
+pub mod cluster_trust_bundle;
+pub mod pod_certificate_request;

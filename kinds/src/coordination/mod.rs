@@ -1,0 +1,3 @@
+//! The kinds of the `coordination` group, a file a kind.
+
+pub mod lease;

@@ -1,0 +1,159 @@
+//! Event.
+
+use api::field::{Errors, Path};
+use api::validation::{dns1123_subdomain, qualified_name};
+use api::{Str, Tree};
+
+use crate::kind::{Kind, Selectable, column, scalar_at, selectable};
+use crate::{cells, names};
+
+pub static KIND: Kind = Kind {
+    short_names: &["ev"],
+    columns: &[
+        column("Last Seen", "string", "", 0),
+        column("Type", "string", "", 0),
+        column("Reason", "string", "", 0),
+        column("Object", "string", "", 0),
+        column("Subobject", "string", "", 1),
+        column("Source", "string", "", 1),
+        column("Message", "string", "", 0),
+        column("First Seen", "string", "", 1),
+        column("Count", "string", "", 1),
+        column("Name", "string", "name", 1),
+    ],
+    selectable: &[
+        selectable("involvedObject.kind"),
+        selectable("involvedObject.namespace"),
+        selectable("involvedObject.name"),
+        selectable("involvedObject.uid"),
+        selectable("involvedObject.apiVersion"),
+        selectable("involvedObject.resourceVersion"),
+        selectable("involvedObject.fieldPath"),
+        selectable("reason"),
+        selectable("reportingComponent"),
+        Selectable { name: "source", get: source },
+        selectable("type"),
+    ],
+    // Upstream judges the names of old events no further.
+    validate_name: names::path_segment,
+    validate,
+    validate_update: |object, _, errors| validate(object, errors),
+    create_on_update: true,
+    cells,
+    ..Kind::namespaced("", "v1", "Event", "events", "event")
+};
+
+/// The component that an event comes from, by its new name where it has no old one.
+fn source(object: &Tree, _: &'static str) -> Str {
+    match object.str("source.component") {
+        "" => scalar_at(object, "reportingComponent"),
+        component => Str::new(component),
+    }
+}
+
+/// An event without eventTime is of the old kind, and only its namespace is judged.
+pub(crate) fn validate(object: &Tree, errors: &mut Errors) {
+    let namespace = object.str("metadata.namespace");
+    let path = Path::root("involvedObject.namespace");
+    let involved = object.str("involvedObject.namespace");
+    let agrees = match (object.has("eventTime"), involved) {
+        (false, "") => matches!(namespace, "" | "default"),
+        (false, involved) => namespace == involved,
+        (true, involved) => !involved.is_empty() || matches!(namespace, "default" | "kube-system"),
+    };
+    if !agrees {
+        errors.invalid(&path, involved, "does not match event.namespace");
+    }
+    if object.has("eventTime") {
+        validate_reporter(object, errors);
+    }
+    errors.invalid_all(&Path::root("namespace"), namespace, dns1123_subdomain(namespace));
+}
+
+fn validate_reporter(object: &Tree, errors: &mut Errors) {
+    let controller = object.str("reportingComponent");
+    let path = Path::root("reportingController");
+    if controller.is_empty() {
+        errors.required(&path, "");
+    }
+    errors.invalid_all(&path, controller, qualified_name(controller));
+    for field in ["reportingInstance", "action", "reason"] {
+        let text = object.str(field);
+        if text.is_empty() {
+            errors.required(&Path::root(field), "");
+        }
+        validate_length(text, 128, &Path::root(field), errors);
+    }
+    validate_length(object.str("message"), 1024, &Path::root("message"), errors);
+}
+
+fn validate_length(text: &str, max: usize, path: &Path<'_>, errors: &mut Errors) {
+    if text.len() > max {
+        errors.invalid(path, "", &format!("can have at most {max} characters"));
+    }
+}
+
+pub(crate) fn cells(object: &Tree, now: i64) -> Vec<Tree> {
+    let time = |path: &str, other: Tree| match object.str(path) {
+        "" => other,
+        text => cells::since(text, now),
+    };
+    let first = time("firstTimestamp", cells::since(object.str("eventTime"), now));
+    let mut last = time("lastTimestamp", first.clone());
+    // The event before a series began is not in the count of the series.
+    let mut count = object.int("count").filter(|count| *count != 0).unwrap_or(1);
+    if object.has("series") {
+        last = cells::since(object.str("series.lastObservedTime"), now);
+        count = object.int("series.count").unwrap_or(0) + 1;
+    }
+    vec![
+        last,
+        Tree::from(object.str("type")),
+        Tree::from(object.str("reason")),
+        Tree::from(target(object)),
+        Tree::from(object.str("involvedObject.fieldPath")),
+        Tree::from(source_text(object)),
+        Tree::from(object.str("message").trim()),
+        first,
+        Tree::Int(count),
+        cells::name(object),
+    ]
+}
+
+fn target(object: &Tree) -> String {
+    let kind = object.str("involvedObject.kind").to_lowercase();
+    match object.str("involvedObject.name") {
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    }
+}
+
+fn source_text(object: &Tree) -> String {
+    let pick = |old: &str, new: &str| match object.str(old) {
+        "" => object.str(new).to_string(),
+        text => text.to_string(),
+    };
+    let (component, instance) =
+        (pick("source.component", "reportingComponent"), pick("source.host", "reportingInstance"));
+    if instance.is_empty() { component } else { format!("{component}, {instance}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::tree;
+
+    #[test]
+    fn an_event_stands_in_the_namespace_of_its_object() {
+        let check = |namespace: &str, involved: &str, want: usize| {
+            let mut errors = Errors::new();
+            let object = tree! { "metadata" => tree! { "namespace" => namespace }, "involvedObject" => tree! { "namespace" => involved } };
+            validate(&object, &mut errors);
+            assert_eq!(errors.len(), want, "{namespace} {involved}");
+        };
+        check("a", "a", 0);
+        check("a", "b", 1);
+        check("default", "", 0);
+        check("a", "", 1);
+    }
+}

@@ -1,0 +1,152 @@
+//! Secret.
+
+use api::field::{Errors, Path};
+use api::{Map, Tree, base64, json};
+
+use super::config_map::{MAX_BYTES, decoded_bytes, validate_frozen, validate_keys};
+use crate::cells;
+use crate::kind::{Context, Kind, column, selectable};
+use crate::meta::validate_immutable;
+
+pub static KIND: Kind = Kind {
+    columns: &[
+        column("Name", "string", "name", 0),
+        column("Type", "string", "", 0),
+        column("Data", "string", "", 0),
+        column("Age", "string", "", 0),
+    ],
+    selectable: &[selectable("type")],
+    set_defaults,
+    prepare_update,
+    validate,
+    validate_update,
+    cells,
+    ..Kind::namespaced("", "v1", "Secret", "secrets", "secret")
+};
+
+const DATA: Path<'static> = Path::root("data");
+const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+
+/// `stringData` is a way to write `data` without base64; it is never stored nor read back.
+fn set_defaults(object: &mut Tree) {
+    if let Some(Tree::Map(texts)) = object.remove("stringData") {
+        for (key, text) in texts.iter() {
+            object.child("data").set(key, base64::encode(text.as_str().unwrap_or("").as_bytes()));
+        }
+    }
+    object.set_default("type", "Opaque");
+}
+
+fn prepare_update(object: &mut Tree, old: &Tree, _: &Context<'_>) {
+    if object.str("type").is_empty() {
+        object.set("type", old.str("type"));
+    }
+}
+
+fn validate(object: &Tree, errors: &mut Errors) {
+    let data = object.map("data");
+    validate_keys(data, &DATA, errors);
+    if decoded_bytes(data) > MAX_BYTES {
+        errors.too_long(&DATA, MAX_BYTES);
+    }
+    validate_type(object, data, errors);
+}
+
+fn validate_type(object: &Tree, data: &Map, errors: &mut Errors) {
+    match object.str("type") {
+        "kubernetes.io/service-account-token" => validate_token(object, errors),
+        "kubernetes.io/dockercfg" => validate_json(data, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => validate_json(data, ".dockerconfigjson", errors),
+        // One of the two is enough, and it may be empty.
+        "kubernetes.io/basic-auth" if !data.contains("username") && !data.contains("password") => {
+            errors.required(&DATA.key("username"), "");
+            errors.required(&DATA.key("password"), "");
+        }
+        "kubernetes.io/ssh-auth" if data.str("ssh-privatekey").is_empty() => {
+            errors.required(&DATA.key("ssh-privatekey"), "");
+        }
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"].into_iter().filter(|key| !data.contains(key)) {
+                errors.required(&DATA.key(key), "");
+            }
+        }
+        _ => {}
+    }
+}
+
+fn validate_token(object: &Tree, errors: &mut Errors) {
+    if object.map("metadata.annotations").str(ACCOUNT_NAME).is_empty() {
+        errors.required(&Path::root("metadata").field("annotations").key(ACCOUNT_NAME), "");
+    }
+}
+
+/// The value never stands in the error: it is a secret.
+fn validate_json(data: &Map, key: &str, errors: &mut Errors) {
+    if !data.contains(key) {
+        return errors.required(&DATA.key(key), "");
+    }
+    let bytes = base64::decode(data.str(key)).unwrap_or_default();
+    let problem = match json::decode(&bytes) {
+        Err(error) => error.to_string(),
+        Ok(Tree::Map(_) | Tree::Null) => return,
+        Ok(other) => format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", noun(&other)),
+    };
+    errors.invalid(&DATA.key(key), "<secret contents redacted>", &problem);
+}
+
+fn noun(value: &Tree) -> &'static str {
+    match value {
+        Tree::Null => "null",
+        Tree::Bool(_) => "bool",
+        Tree::Int(_) | Tree::Float(_) => "number",
+        Tree::Str(_) => "string",
+        Tree::List(_) => "array",
+        Tree::Map(_) => "object",
+    }
+}
+
+fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
+    validate_immutable(object.at("type"), old.at("type"), &Path::root("type"), errors);
+    if old.bool("immutable") {
+        validate_frozen(object, old, &["data"], errors);
+    }
+    validate(object, errors);
+}
+
+fn cells(object: &Tree, now: i64) -> Vec<Tree> {
+    let count = object.map("data").len() as i64;
+    vec![cells::name(object), Tree::from(object.str("type")), Tree::Int(count), cells::age(object, now)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::tree;
+
+    #[test]
+    fn string_data_becomes_data() {
+        let mut secret = tree! { "stringData" => tree! { "a" => "b" }, "data" => tree! { "c" => "ZA==" } };
+        set_defaults(&mut secret);
+        assert_eq!(secret, tree! { "data" => tree! { "a" => "Yg==", "c" => "ZA==" }, "type" => "Opaque" });
+    }
+
+    #[test]
+    fn types_ask_for_their_keys() {
+        let check = |ty: &str, data: Tree, want: &[&str]| {
+            let mut errors = Errors::new();
+            validate(&tree! { "type" => ty, "data" => data }, &mut errors);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want, "{ty}");
+        };
+        check("kubernetes.io/tls", tree! { "tls.crt" => "" }, &["data[tls.key]: Required value"]);
+        check("kubernetes.io/basic-auth", tree! { "password" => "" }, &[]);
+        check("kubernetes.io/ssh-auth", tree! {}, &["data[ssh-privatekey]: Required value"]);
+        let bad = base64::encode(b"[1]");
+        check(
+            "kubernetes.io/dockercfg",
+            tree! { ".dockercfg" => bad },
+            &[
+                "data[.dockercfg]: Invalid value: \"<secret contents redacted>\": json: cannot unmarshal array into Go value of type map[string]interface {}",
+            ],
+        );
+    }
+}

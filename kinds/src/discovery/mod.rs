@@ -1,0 +1,3 @@
+//! The kinds of the `discovery` group, a file a kind.
+
+pub mod endpoint_slice;

@@ -1,0 +1,143 @@
+//! Values as upstream's errors show them: Go structs in JSON, in the order of the struct and, for
+//! upstream's internal types, under Go's names of the fields.
+
+use api::Tree;
+use api::field::Value;
+use api::json;
+
+/// A field of a struct.
+pub struct Shown {
+    /// Its name in the object.
+    key: &'static str,
+    /// The name shown.
+    name: &'static str,
+    /// The text shown where it is missing; "" leaves it out.
+    missing: &'static str,
+    /// The fields of a struct inside; none for a plain value.
+    inner: &'static [Shown],
+}
+
+pub const EMPTY: &str = "\"\"";
+pub const NULL: &str = "null";
+
+pub const fn field(key: &'static str, name: &'static str, missing: &'static str) -> Shown {
+    Shown { key, name, missing, inner: &[] }
+}
+
+/// A pointer to a struct.
+pub const fn nested(key: &'static str, name: &'static str, inner: &'static [Shown]) -> Shown {
+    Shown { key, name, missing: NULL, inner }
+}
+
+/// One struct.
+pub fn value(object: &Tree, fields: &[Shown]) -> Value {
+    Value::raw(text(object, fields))
+}
+
+/// A list of structs.
+pub fn list(objects: &[Tree], fields: &[Shown]) -> Value {
+    let texts: Vec<String> = objects.iter().map(|object| text(object, fields)).collect();
+    Value::raw(format!("[{}]", texts.join(",")))
+}
+
+/// Where upstream shows no value at all.
+pub fn null() -> Value {
+    Value::raw(NULL)
+}
+
+pub fn text(object: &Tree, fields: &[Shown]) -> String {
+    let mut parts = Vec::with_capacity(fields.len());
+    for field in fields {
+        match object.get(field.key).filter(|value| !value.is_null()) {
+            Some(value) if !field.inner.is_empty() => {
+                parts.push(format!("\"{}\":{}", field.name, text(value, field.inner)));
+            }
+            Some(value) => parts.push(format!("\"{}\":{}", field.name, plain(value))),
+            None if field.missing.is_empty() => {}
+            None => parts.push(format!("\"{}\":{}", field.name, field.missing)),
+        }
+    }
+    format!("{{{}}}", parts.join(","))
+}
+
+fn plain(value: &Tree) -> String {
+    String::from_utf8_lossy(&json::encode(value, None)).into_owned()
+}
+
+/// The struct over many lines, one space a level, as upstream's diffs compare it.
+pub fn lines(object: &Tree, fields: &[Shown]) -> Vec<String> {
+    let mut out = Vec::new();
+    write_struct(object, fields, "", 0, &mut out);
+    out
+}
+
+fn write_struct(object: &Tree, fields: &[Shown], head: &str, depth: usize, out: &mut Vec<String>) {
+    out.push(format!("{}{head}{{", " ".repeat(depth)));
+    let shown = |field: &&Shown| !field.missing.is_empty() || object.has(field.key);
+    for field in fields.iter().filter(shown) {
+        let head = format!("\"{}\": ", field.name);
+        match object.get(field.key).filter(|value| !value.is_null()) {
+            Some(value) if !field.inner.is_empty() => write_struct(value, field.inner, &head, depth + 1, out),
+            Some(value) => write_plain(value, &head, depth + 1, out),
+            None => out.push(format!("{}{head}{}", " ".repeat(depth + 1), field.missing)),
+        }
+        push_comma(out);
+    }
+    close(out, depth, "}");
+}
+
+fn write_plain(value: &Tree, head: &str, depth: usize, out: &mut Vec<String>) {
+    let indent = " ".repeat(depth);
+    match value {
+        Tree::List(items) if !items.is_empty() => {
+            out.push(format!("{indent}{head}["));
+            for item in items {
+                write_plain(item, "", depth + 1, out);
+                push_comma(out);
+            }
+            close(out, depth, "]");
+        }
+        Tree::Map(map) if !map.is_empty() => {
+            out.push(format!("{indent}{head}{{"));
+            for (key, value) in map.iter() {
+                write_plain(value, &format!("\"{key}\": "), depth + 1, out);
+                push_comma(out);
+            }
+            close(out, depth, "}");
+        }
+        value => out.push(format!("{indent}{head}{}", plain(value))),
+    }
+}
+
+fn push_comma(out: &mut [String]) {
+    if let Some(last) = out.last_mut() {
+        last.push(',');
+    }
+}
+
+/// Ends a list or a struct, whose last item has no comma.
+fn close(out: &mut Vec<String>, depth: usize, end: &str) {
+    if let Some(last) = out.last_mut()
+        && last.ends_with(',')
+    {
+        last.pop();
+    }
+    out.push(format!("{}{end}", " ".repeat(depth)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{list, tree};
+
+    #[test]
+    fn structs_keep_their_order() {
+        const INNER: &[Shown] = &[field("z", "Zed", NULL), field("a", "Alpha", EMPTY)];
+        const OUTER: &[Shown] = &[field("modes", "Modes", NULL), nested("in", "In", INNER), field("x", "x", "")];
+        let object = tree! { "modes" => list!["m"], "in" => tree! { "a" => "b" } };
+        assert_eq!(text(&object, OUTER), r#"{"Modes":["m"],"In":{"Zed":null,"Alpha":"b"}}"#);
+        let want =
+            ["{", " \"Modes\": [", "  \"m\"", " ],", " \"In\": {", "  \"Zed\": null,", "  \"Alpha\": \"b\"", " }", "}"];
+        assert_eq!(lines(&object, OUTER), want);
+    }
+}

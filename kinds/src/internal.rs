@@ -1,0 +1,224 @@
+//! The form in which upstream shows objects inside some errors: its internal types as JSON, with Go's
+//! field names in Go's order, and nothing left out. Used for texts alone, never stored nor sent as data.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use api::Tree;
+use api::field::Value;
+use api::json;
+use api::schema::{self, Field, Presence, Ty, Type};
+
+/// `Type: field field=GoName field?` where `?` marks a pointer that the wire does not tell apart.
+static ROWS: &str = include_str!("internal_types.txt");
+
+static TYPES: LazyLock<HashMap<&'static str, Vec<Row>>> = LazyLock::new(|| {
+    ROWS.lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, fields)| (name, fields.split(' ').map(Row::parse).collect()))
+        .collect()
+});
+
+struct Row {
+    json: &'static str,
+    go: String,
+    pointer: bool,
+}
+
+impl Row {
+    fn parse(text: &'static str) -> Row {
+        let pointer = text.ends_with('?');
+        let text = text.trim_end_matches('?');
+        let (json, go) = match text.split_once('=') {
+            Some((json, go)) => (json, go.to_string()),
+            None => (text, capitalized(text)),
+        };
+        Row { json, go, pointer }
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
+}
+
+/// A value of a core type as errors show it, on one line.
+pub fn shown(tree: &Tree, type_name: &str) -> Value {
+    match schema::type_named("core/v1", type_name) {
+        Some(ty) => {
+            let mut out = String::new();
+            node(tree, ty).write_compact(&mut out);
+            Value::raw(out)
+        }
+        None => Value::from(tree),
+    }
+}
+
+/// The lines in which two values of a core type differ, each group with its place, as errors show them.
+pub fn difference(old: &Tree, new: &Tree, type_name: &str) -> String {
+    let Some(ty) = schema::type_named("core/v1", type_name) else { return String::new() };
+    let lines = |tree: &Tree| -> Vec<String> {
+        let mut out = String::new();
+        node(tree, ty).write_pretty(0, &mut out);
+        out.lines().map(str::to_string).collect()
+    };
+    crate::diff::unified(&lines(old), &lines(new))
+}
+
+/// JSON with its order already decided.
+enum Node {
+    Scalar(String),
+    List(Vec<Node>),
+    Object(Vec<(String, Node)>),
+}
+
+fn node(tree: &Tree, ty: &'static Type) -> Node {
+    match TYPES.get(ty.name).filter(|_| ty.package == "core/v1") {
+        Some(rows) => {
+            let fields = rows.iter().filter_map(|row| ty.field(row.json).map(|field| (row, field)));
+            Node::Object(fields.map(|(row, field)| (row.go.clone(), field_node(tree, row, field))).collect())
+        }
+        // Types of meta have names of their own on the inside too.
+        None => {
+            let fields = ty.fields().iter().filter_map(|field| tree.get(field.name).map(|value| (field, value)));
+            Node::Object(fields.map(|(field, value)| (field.name.to_string(), value_node(value, field.ty))).collect())
+        }
+    }
+}
+
+fn field_node(tree: &Tree, row: &Row, field: &Field) -> Node {
+    match tree.get(row.json) {
+        Some(value) if !value.is_null() => value_node(value, field.ty),
+        _ if row.pointer || matches!(field.presence, Presence::Pointer | Presence::Nullable) => null(),
+        _ => zero(field.ty),
+    }
+}
+
+fn null() -> Node {
+    Node::Scalar("null".to_string())
+}
+
+fn zero(ty: Ty) -> Node {
+    match ty {
+        Ty::String => Node::Scalar("\"\"".to_string()),
+        Ty::Bool => Node::Scalar("false".to_string()),
+        Ty::Int32 | Ty::Int64 | Ty::Double | Ty::IntOrString => Node::Scalar("0".to_string()),
+        Ty::Quantity => Node::Scalar("\"0\"".to_string()),
+        Ty::Struct(ty) => node(&Tree::Null, ty),
+        _ => null(),
+    }
+}
+
+fn value_node(value: &Tree, ty: Ty) -> Node {
+    match (ty, value) {
+        (Ty::Struct(ty), value) => node(value, ty),
+        (Ty::List(item), Tree::List(items)) => Node::List(items.iter().map(|value| value_node(value, *item)).collect()),
+        (Ty::Map(item), Tree::Map(map)) => {
+            Node::Object(map.iter().map(|(key, value)| (key.to_string(), value_node(value, *item))).collect())
+        }
+        (_, value) => Node::Scalar(scalar(value)),
+    }
+}
+
+/// JSON text as Go writes it, with what could be markup escaped.
+fn scalar(value: &Tree) -> String {
+    let text = String::from_utf8_lossy(&json::encode(value, None)).into_owned();
+    if text.contains(['<', '>', '&']) {
+        return text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    }
+    text
+}
+
+impl Node {
+    fn write_compact(&self, out: &mut String) {
+        match self {
+            Node::Scalar(text) => out.push_str(text),
+            Node::List(items) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    out.push_str(if index > 0 { "," } else { "" });
+                    item.write_compact(out);
+                }
+                out.push(']');
+            }
+            Node::Object(fields) => {
+                out.push('{');
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    out.push_str(if index > 0 { ",\"" } else { "\"" });
+                    out.push_str(name);
+                    out.push_str("\":");
+                    value.write_compact(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+
+    /// One space for each level.
+    fn write_pretty(&self, depth: usize, out: &mut String) {
+        let line = |out: &mut String, depth: usize| {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', depth));
+        };
+        match self {
+            Node::Scalar(text) => out.push_str(text),
+            Node::List(items) if items.is_empty() => out.push_str("[]"),
+            Node::Object(fields) if fields.is_empty() => out.push_str("{}"),
+            Node::List(items) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    out.push_str(if index > 0 { "," } else { "" });
+                    line(out, depth + 1);
+                    item.write_pretty(depth + 1, out);
+                }
+                line(out, depth);
+                out.push(']');
+            }
+            Node::Object(fields) => {
+                out.push('{');
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    out.push_str(if index > 0 { "," } else { "" });
+                    line(out, depth + 1);
+                    out.push('"');
+                    out.push_str(name);
+                    out.push_str("\": ");
+                    value.write_pretty(depth + 1, out);
+                }
+                line(out, depth);
+                out.push('}');
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::tree;
+
+    #[test]
+    fn every_row_names_fields_of_its_type() {
+        for (name, rows) in TYPES.iter() {
+            let ty = schema::type_named("core/v1", name).expect(name);
+            for row in rows {
+                assert!(ty.field(row.json).is_some(), "{name}.{}", row.json);
+            }
+            assert_eq!(ty.fields().len(), rows.len(), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_are_shown_with_every_field() {
+        let mut out = String::new();
+        let ty = schema::type_named("core/v1", "PodResourceClaim").expect("a type");
+        node(&tree! { "name" => "x" }, ty).write_compact(&mut out);
+        assert_eq!(out, r#"{"Name":"x","ResourceClaimName":null,"ResourceClaimTemplateName":null}"#);
+    }
+
+    #[test]
+    fn a_difference_shows_its_lines_and_their_place() {
+        let (old, new) = (tree! { "name" => "x" }, tree! { "name" => "y" });
+        let text = "@@ -1,5 +1,5 @@\n {\n- \"Name\": \"x\",\n+ \"Name\": \"y\",\n  \"ResourceClaimName\": null,\n  \"ResourceClaimTemplateName\": null\n }\n";
+        assert_eq!(difference(&old, &new, "PodResourceClaim"), text);
+    }
+}

@@ -1,0 +1,284 @@
+//! What a kind is to the request path: a row of names, data and small pure functions. The path itself
+//! stands in the server, once; a kind never has a handler of its own.
+
+use api::field::Errors;
+use api::schema::{Type, type_of};
+use api::{Map, Str, Tree};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Create,
+    Delete,
+    DeleteCollection,
+    Get,
+    List,
+    Patch,
+    Update,
+    Watch,
+}
+
+impl Verb {
+    pub fn name(self) -> &'static str {
+        match self {
+            Verb::Create => "create",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Patch => "patch",
+            Verb::Update => "update",
+            Verb::Watch => "watch",
+        }
+    }
+}
+
+/// Every verb that a stored kind has, in discovery's order.
+pub const ALL_VERBS: &[Verb] = &[
+    Verb::Create,
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Update,
+    Verb::Watch,
+];
+
+/// Who makes the request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: Map,
+}
+
+/// What prepare may know of the request.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// Seconds since the Unix epoch.
+    pub now: i64,
+    pub user: &'a User,
+}
+
+/// A column of `kubectl get`.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    pub name: &'static str,
+    pub ty: &'static str,
+    pub format: &'static str,
+    pub priority: u8,
+}
+
+pub const fn column(name: &'static str, ty: &'static str, format: &'static str, priority: u8) -> Column {
+    Column { name, ty, format, priority }
+}
+
+/// A field selector of a kind besides metadata.name and metadata.namespace.
+#[derive(Clone, Copy)]
+pub struct Selectable {
+    pub name: &'static str,
+    pub get: fn(&Tree, &'static str) -> Str,
+}
+
+/// The selector reads the field of its own name.
+pub const fn selectable(name: &'static str) -> Selectable {
+    Selectable { name, get: scalar_at }
+}
+
+/// The text of a scalar at a dotted path; "" where it is not set.
+pub fn scalar_at(object: &Tree, path: &'static str) -> Str {
+    match object.at(path) {
+        Tree::Str(text) => text.clone(),
+        Tree::Bool(value) => Str::const_new(if *value { "true" } else { "false" }),
+        Tree::Int(number) => Str::from(number.to_string()),
+        _ => Str::const_new(""),
+    }
+}
+
+/// A part of a resource with a path of its own. What it does is the server's business, by its name.
+#[derive(Debug, Clone, Copy)]
+pub struct Subresource {
+    pub name: &'static str,
+    /// Group, version and kind where they are not the parent's.
+    pub gvk: Option<(&'static str, &'static str, &'static str)>,
+    /// As discovery lists them.
+    pub verbs: &'static [Verb],
+}
+
+/// The rules of `/status`.
+#[derive(Clone, Copy)]
+pub struct StatusRules {
+    /// Brings back everything that a status write must not change.
+    pub prepare: fn(&mut Tree, &Tree, &Context<'_>),
+    pub validate: fn(&Tree, &Tree, &mut Errors),
+    /// Fields that a status write cannot own (managed fields), as dotted paths.
+    pub reset: &'static [&'static str],
+}
+
+/// Where `/scale` finds its numbers, as dotted paths.
+#[derive(Debug, Clone, Copy)]
+pub struct ScalePaths {
+    pub spec_replicas: &'static str,
+    pub status_replicas: &'static str,
+    /// A LabelSelector object, or a plain map of labels.
+    pub selector: &'static str,
+}
+
+/// A kind that is stored in the form of another one.
+#[derive(Clone, Copy)]
+pub struct Conversion {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub to_storage: fn(Tree) -> Tree,
+    pub from_storage: fn(Tree) -> Tree,
+}
+
+#[derive(Clone, Copy)]
+pub struct Kind {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    /// The resource: `configmaps`.
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub namespaced: bool,
+    pub verbs: &'static [Verb],
+    pub subresources: &'static [Subresource],
+    /// The path below the storage prefix; empty for kinds that are answered and never stored.
+    pub storage: &'static str,
+    pub conversion: Option<Conversion>,
+    /// What is missing for this kind to work: a create is refused with this text.
+    pub refused: Option<&'static str>,
+
+    /// Judges a name (true: a prefix for generateName) and gives upstream's messages.
+    pub validate_name: fn(&str, bool) -> Vec<String>,
+    /// Runs on every object that comes in and on every stored object of an older form.
+    pub set_defaults: fn(&mut Tree),
+    /// Resets status, sets generation and what else belongs to the server.
+    pub prepare_create: fn(&mut Tree, &Context<'_>),
+    /// The new object first, then the stored one.
+    pub prepare_update: fn(&mut Tree, &Tree, &Context<'_>),
+    /// Everything but the object's metadata, which is judged for all kinds alike.
+    pub validate: fn(&Tree, &mut Errors),
+    /// What an update may not do; `validate` is not called before it, so call it where upstream does.
+    pub validate_update: fn(&Tree, &Tree, &mut Errors),
+    /// Texts for Warning headers; the stored object too on update.
+    pub warnings: fn(&Tree, Option<&Tree>) -> Vec<String>,
+    /// Fields that a write to the main resource cannot own, as dotted paths.
+    pub reset: &'static [&'static str],
+    pub status: Option<StatusRules>,
+    pub scale: Option<ScalePaths>,
+    /// A PUT to a name that does not exist creates it.
+    pub create_on_update: bool,
+    /// A PUT without a resourceVersion is taken.
+    pub unconditional_update: bool,
+
+    pub columns: &'static [Column],
+    /// A cell for each column; `now` in seconds since the Unix epoch.
+    pub cells: fn(&Tree, i64) -> Vec<Tree>,
+    pub selectable: &'static [Selectable],
+}
+
+const NAME_AND_AGE: &[Column] = &[column("Name", "string", "name", 0), column("Age", "string", "", 0)];
+
+fn no_defaults(_: &mut Tree) {}
+fn no_prepare_create(_: &mut Tree, _: &Context<'_>) {}
+fn no_prepare_update(_: &mut Tree, _: &Tree, _: &Context<'_>) {}
+fn no_validate(_: &Tree, _: &mut Errors) {}
+fn no_validate_update(_: &Tree, _: &Tree, _: &mut Errors) {}
+fn no_warnings(_: &Tree, _: Option<&Tree>) -> Vec<String> {
+    Vec::new()
+}
+
+impl Kind {
+    /// A namespaced kind with all verbs and no rules: the base of a row.
+    pub const fn namespaced(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        singular: &'static str,
+    ) -> Kind {
+        Kind {
+            group,
+            version,
+            kind,
+            plural,
+            singular,
+            short_names: &[],
+            categories: &[],
+            namespaced: true,
+            verbs: ALL_VERBS,
+            subresources: &[],
+            storage: plural,
+            conversion: None,
+            refused: None,
+            validate_name: crate::names::dns_subdomain,
+            set_defaults: no_defaults,
+            prepare_create: no_prepare_create,
+            prepare_update: no_prepare_update,
+            validate: no_validate,
+            validate_update: no_validate_update,
+            warnings: no_warnings,
+            reset: &[],
+            status: None,
+            scale: None,
+            create_on_update: false,
+            unconditional_update: true,
+            columns: NAME_AND_AGE,
+            cells: crate::cells::name_and_age,
+            selectable: &[],
+        }
+    }
+
+    pub const fn cluster(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        singular: &'static str,
+    ) -> Kind {
+        Kind { namespaced: false, ..Kind::namespaced(group, version, kind, plural, singular) }
+    }
+
+    /// `apps/v1`, or `v1` for the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    pub fn schema(&self) -> &'static Type {
+        type_of(self.group, self.version, self.kind).expect("every kind's type is in the schema table (tested)")
+    }
+
+    pub fn has(&self, verb: Verb) -> bool {
+        self.verbs.contains(&verb)
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|sub| sub.name == name)
+    }
+}
+
+/// Sets `metadata.generation` one higher where one of these dotted paths differs, else keeps it.
+pub fn bump_generation(object: &mut Tree, old: &Tree, paths: &[&str]) {
+    let generation = old.int("metadata.generation").unwrap_or(0);
+    let changed = paths.iter().any(|path| object.at(path) != old.at(path));
+    let next = generation + i64::from(changed);
+    if next > 0 {
+        object.child("metadata").set("generation", next);
+    }
+}
+
+/// Copies the field at a top-level key from the stored object, or removes it where that has none.
+pub fn keep_old(object: &mut Tree, old: &Tree, key: &str) {
+    match old.get(key) {
+        Some(value) => object.set(key, value.clone()),
+        None => {
+            object.remove(key);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What each kind is: names, scope, defaults, prepare, validate, columns and selectable fields. A folder
+//! a group, a file a kind, one list of all. No I/O, no HTTP, no store.
+
+pub mod admissionregistration;
+pub mod apiextensions;
+pub mod apiregistration;
+pub mod apps;
+pub mod authentication;
+pub mod authorization;
+pub mod autoscaling;
+pub mod batch;
+pub mod cells;
+pub mod certificates;
+pub mod checks;
+pub mod conditions;
+pub mod coordination;
+pub mod core;
+pub mod diff;
+pub mod discovery;
+pub mod events;
+pub mod flowcontrol;
+pub mod gojson;
+pub mod internal;
+pub mod kind;
+pub mod meta;
+pub mod names;
+pub mod networking;
+pub mod node;
+pub mod podspec;
+pub mod policy;
+pub mod prepare;
+pub mod rbac;
+pub mod resource;
+pub mod resources;
+pub mod scheduling;
+pub mod storage;
+pub mod storagemigration;
+pub mod strategy;
+
+pub use kind::{Column, Context, Conversion, Kind, ScalePaths, Selectable, StatusRules, Subresource, User, Verb};
+
+/// Every built-in kind, in discovery's order: groups by preference, resources by name.
+pub static ALL: &[&Kind] = &[
+    &core::binding::KIND,
+    &core::component_status::KIND,
+    &core::config_map::KIND,
+    &core::endpoints::KIND,
+    &core::event::KIND,
+    &core::limit_range::KIND,
+    &core::namespace::KIND,
+    &core::node::KIND,
+    &core::persistent_volume_claim::KIND,
+    &core::persistent_volume::KIND,
+    &core::pod::KIND,
+    &core::pod_template::KIND,
+    &core::replication_controller::KIND,
+    &core::resource_quota::KIND,
+    &core::secret::KIND,
+    &core::service_account::KIND,
+    &core::service::KIND,
+    &apiregistration::api_service::KIND,
+    &apps::controller_revision::KIND,
+    &apps::daemon_set::KIND,
+    &apps::deployment::KIND,
+    &apps::replica_set::KIND,
+    &apps::stateful_set::KIND,
+    &events::event::KIND,
+    &authentication::self_subject_review::KIND,
+    &authentication::token_review::KIND,
+    &authorization::local_subject_access_review::KIND,
+    &authorization::self_subject_access_review::KIND,
+    &authorization::self_subject_rules_review::KIND,
+    &authorization::subject_access_review::KIND,
+    &autoscaling::horizontal_pod_autoscaler::KIND,
+    &autoscaling::horizontal_pod_autoscaler_v1::KIND,
+    &batch::cron_job::KIND,
+    &batch::job::KIND,
+    &certificates::certificate_signing_request::KIND,
+    &certificates::cluster_trust_bundle::KIND,
+    &certificates::pod_certificate_request::KIND,
+    &networking::ingress_class::KIND,
+    &networking::ingress::KIND,
+    &networking::ip_address::KIND,
+    &networking::network_policy::KIND,
+    &networking::service_cidr::KIND,
+    &policy::pod_disruption_budget::KIND,
+    &rbac::cluster_role_binding::KIND,
+    &rbac::cluster_role::KIND,
+    &rbac::role_binding::KIND,
+    &rbac::role::KIND,
+    &storage::csi_driver::KIND,
+    &storage::csi_node::KIND,
+    &storage::csi_storage_capacity::KIND,
+    &storage::storage_class::KIND,
+    &storage::volume_attachment::KIND,
+    &storage::volume_attributes_class::KIND,
+    &admissionregistration::mutating_admission_policy::KIND,
+    &admissionregistration::mutating_admission_policy_binding::KIND,
+    &admissionregistration::mutating_webhook_configuration::KIND,
+    &admissionregistration::validating_admission_policy::KIND,
+    &admissionregistration::validating_admission_policy_binding::KIND,
+    &admissionregistration::validating_webhook_configuration::KIND,
+    &apiextensions::custom_resource_definition::KIND,
+    &scheduling::priority_class::KIND,
+    &coordination::lease::KIND,
+    &node::runtime_class::KIND,
+    &discovery::endpoint_slice::KIND,
+    &resource::device_class::KIND,
+    &resource::device_taint_rule::KIND,
+    &resource::resource_claim::KIND,
+    &resource::resource_claim_template::KIND,
+    &resource::resource_slice::KIND,
+    &flowcontrol::flow_schema::KIND,
+    &flowcontrol::priority_level_configuration::KIND,
+    &storagemigration::storage_version_migration::KIND,
+];
+
+/// The kind behind a resource path.
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
+    ALL.iter().copied().find(|kind| kind.group == group && kind.version == version && kind.plural == plural)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_type() {
+        for kind in ALL {
+            assert_eq!(kind.schema().name, kind.kind);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The rules for names that kinds share. A row names one of these as its `validate_name`; each takes a
+//! name, or with `prefix` a generateName, and gives upstream's messages.
+
+use api::validation;
+
+/// Any text: kinds that judge their name against the rest of the object.
+pub fn any(_: &str, _: bool) -> Vec<String> {
+    Vec::new()
+}
+
+/// A DNS-1123 subdomain; a prefix for generateName may end in '-'.
+pub fn dns_subdomain(name: &str, prefix: bool) -> Vec<String> {
+    masked(name, prefix, validation::dns1123_subdomain)
+}
+
+/// A DNS-1123 label: namespaces.
+pub fn dns_label(name: &str, prefix: bool) -> Vec<String> {
+    masked(name, prefix, validation::dns1123_label)
+}
+
+/// A DNS-1035 label, which may not start with a digit.
+pub fn dns1035_label(name: &str, prefix: bool) -> Vec<String> {
+    masked(name, prefix, validation::dns1035_label)
+}
+
+/// Whatever can stand as one step of a URL path; every name must be at least that.
+pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+    if prefix { validation::path_segment_prefix(name) } else { validation::path_segment_name(name) }
+}
+
+/// A prefix may end in a dash, since random letters follow it. Upstream judges it with the last two
+/// characters replaced by one letter, and so must we, to agree on odd prefixes.
+fn masked(name: &str, prefix: bool, judge: fn(&str) -> Vec<String>) -> Vec<String> {
+    let cut = name.len().wrapping_sub(2);
+    match name.get(..cut) {
+        Some(head) if prefix && name.ends_with('-') => judge(&format!("{head}a")),
+        _ => judge(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_judged_by_their_rule() {
+        let check = |rule: fn(&str, bool) -> Vec<String>, name: &str, prefix: bool, good: bool| {
+            assert_eq!(rule(name, prefix).is_empty(), good, "{name:?} prefix {prefix}");
+        };
+        check(dns_subdomain, "a.b", false, true);
+        check(dns_subdomain, "a-", false, false);
+        check(dns_subdomain, "a-", true, true);
+        check(dns_subdomain, "-", true, false);
+        check(dns_subdomain, "a.", true, false);
+        check(dns_label, "a.b", false, false);
+        check(dns1035_label, "1a", false, false);
+        check(path_segment, "system:Node", false, true);
+        check(path_segment, "..", false, false);
+        check(path_segment, "..", true, true);
+        check(path_segment, "a/b%", false, false);
+    }
+}

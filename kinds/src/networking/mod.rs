@@ -1,0 +1,7 @@
+//! The kinds of the `networking` group, a file a kind.
+
+pub mod ingress;
+pub mod ingress_class;
+pub mod ip_address;
+pub mod network_policy;
+pub mod service_cidr;

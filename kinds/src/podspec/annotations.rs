@@ -1,0 +1,141 @@
+//! Annotations that mean something to pods, most of them older than the field that took their place.
+
+use api::field::{Errors, Path};
+use api::{Map, Tree, json};
+
+use super::{check, for_each_container, toleration};
+
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The annotations of a pod or of a template, against the spec beside them.
+pub fn validate(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    if annotations.contains(MIRROR) && spec.str("nodeName").is_empty() {
+        let text = "must set spec.nodeName if mirror pod annotation is set";
+        errors.invalid(&path.key(MIRROR), annotations.str(MIRROR), text);
+    }
+    let tolerations = annotations.str(TOLERATIONS);
+    if !tolerations.is_empty() {
+        validate_tolerations(tolerations, path, errors);
+    }
+    if annotations.get(DELETION_COST).and_then(Tree::as_str).is_some_and(|cost| !is_cost(cost)) {
+        errors.invalid(&path.key(DELETION_COST), annotations.str(DELETION_COST), "must be a 32bit integer");
+    }
+    for (key, value) in annotations.iter() {
+        let value = value.as_str().unwrap_or("");
+        if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
+            validate_seccomp(value, &path.field(key), errors);
+        }
+        if let Some(container) = key.strip_prefix(APP_ARMOR) {
+            validate_app_armor(container, value, spec, &path.key(key), errors);
+        }
+    }
+}
+
+fn validate_tolerations(text: &str, path: &Path<'_>, errors: &mut Errors) {
+    match json::decode(text.as_bytes()) {
+        Ok(Tree::List(list)) => toleration::validate(&list, &path.field(TOLERATIONS), errors),
+        Ok(_) => errors.invalid(path, TOLERATIONS, "cannot unmarshal value into a list of tolerations"),
+        Err(error) => errors.invalid(path, TOLERATIONS, &error.to_string()),
+    }
+}
+
+/// A number as Go writes it, so that nobody reads another one.
+fn is_cost(text: &str) -> bool {
+    let leading = match text.as_bytes() {
+        [] => false,
+        [b'0', rest @ ..] => rest.is_empty(),
+        [first, ..] => *first == b'-' || first.is_ascii_digit(),
+    };
+    leading && text.parse::<i32>().is_ok()
+}
+
+fn validate_seccomp(profile: &str, path: &Path<'_>, errors: &mut Errors) {
+    match profile {
+        "runtime/default" | "docker/default" | "unconfined" => {}
+        profile => match profile.strip_prefix("localhost/") {
+            Some(file) => check::local_descending(file, path, errors),
+            None => errors.invalid(path, profile, "must be a valid seccomp profile"),
+        },
+    }
+}
+
+fn validate_app_armor(container: &str, profile: &str, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let mut found = false;
+    for_each_container(spec, &Path::nil(), &mut |other, _| found |= other.str("name") == container);
+    if !found {
+        errors.invalid(path, container, "container not found");
+    }
+    if !matches!(profile, "" | "runtime/default" | "unconfined") && !profile.starts_with("localhost/") {
+        errors.invalid(path, profile, &format!("invalid AppArmor profile name: {}", api::field::go_quote(profile)));
+    }
+}
+
+/// Where both a seccomp annotation and its field are set, they must say the same.
+pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    if annotations.is_empty() {
+        return;
+    }
+    match_profile(
+        annotations.get(SECCOMP_POD),
+        spec.at("securityContext.seccompProfile"),
+        "seccomp",
+        &path.field("securityContext.seccompProfile"),
+        errors,
+    );
+    for_each_container(spec, path, &mut |container, path| {
+        let key = format!("{SECCOMP_CONTAINER}{}", container.str("name"));
+        let path = path.field("securityContext.seccompProfile");
+        let profile = container.at("securityContext.seccompProfile");
+        match_profile(annotations.get(&key), profile, "seccomp", &path, errors);
+    });
+}
+
+/// The same for AppArmor, whose field a container may have from its pod.
+pub fn validate_app_armor_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    if annotations.is_empty() || spec.str("os.name") == "windows" {
+        return;
+    }
+    for_each_container(spec, path, &mut |container, path| {
+        let own = container.at("securityContext.appArmorProfile");
+        let profile = if own.is_null() { spec.at("securityContext.appArmorProfile") } else { own };
+        let key = format!("{APP_ARMOR}{}", container.str("name"));
+        let path = path.field("securityContext.appArmorProfile");
+        match_profile(annotations.get(&key), profile, "apparmor", &path, errors);
+    });
+}
+
+fn match_profile(annotation: Option<&Tree>, profile: &Tree, what: &str, path: &Path<'_>, errors: &mut Errors) {
+    let (Some(annotation), false) = (annotation.and_then(Tree::as_str), profile.is_null()) else { return };
+    let local = annotation.strip_prefix("localhost/");
+    let same_type = match profile.str("type") {
+        "Unconfined" => annotation == "unconfined",
+        "RuntimeDefault" => annotation == "runtime/default" || (what == "seccomp" && annotation == "docker/default"),
+        "Localhost" => local.is_some(),
+        _ => true,
+    };
+    if !same_type {
+        errors.forbidden(&path.field("type"), &format!("{what} type in annotation and field must match"));
+    } else if profile.str("type") == "Localhost" && local != profile.at("localhostProfile").as_str() {
+        let text = format!("{what} profile in annotation and field must match");
+        errors.forbidden(&path.field("localhostProfile"), &text);
+    }
+}
+
+/// Annotations that an update may not touch.
+pub fn validate_update(new: &Map, old: &Map, path: &Path<'_>, errors: &mut Errors) {
+    let kept = |key: &str| key == MIRROR || key.starts_with(APP_ARMOR);
+    let name = |key: &str| if key == MIRROR { "mirror pod annotation" } else { "AppArmor annotations" };
+    for (key, value) in old.iter().filter(|(key, _)| kept(key)) {
+        if new.get(key) != Some(value) {
+            errors.forbidden(&path.key(key), &format!("may not remove or update {}", name(key)));
+        }
+    }
+    for key in new.keys().filter(|key| kept(key) && !old.contains(key)) {
+        errors.forbidden(&path.key(key), &format!("may not add {}", name(key)));
+    }
+}

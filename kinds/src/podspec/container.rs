@@ -1,0 +1,259 @@
+//! Containers of all three kinds: those that run, those that come before, those for a look inside.
+
+use api::Tree;
+use api::field::{Errors, Path, Value};
+
+use super::resources::Level;
+use super::resources::aggregate::is_restartable;
+use super::spec::Scope;
+use super::{check, env, mounts, probe, resources, security};
+
+pub fn validate_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let containers = spec.list("containers");
+    if containers.is_empty() {
+        return errors.required(path, "");
+    }
+    for (index, container) in containers.iter().enumerate() {
+        let path = path.index(index);
+        validate_common(container, scope, &path, errors);
+        let name = container.str("name");
+        if containers[..index].iter().any(|other| other.str("name") == name) {
+            errors.duplicate(&path.field("name"), name);
+        }
+        probe::validate_lifecycle_and_probes(container, scope.grace_period, scope.os, &path, errors);
+        validate_restart_policy(container, &path, errors);
+    }
+    validate_host_ports(containers, path, errors);
+}
+
+const WITHOUT_RESTART: &str = "may not be set for init containers without restartPolicy=Always";
+
+pub fn validate_init_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let (containers, inits) = (spec.list("containers"), spec.list("initContainers"));
+    for (index, init) in inits.iter().enumerate() {
+        let list = path;
+        let path = path.index(index);
+        validate_common(init, scope, &path, errors);
+        validate_restart_policy(init, &path, errors);
+        let name = init.str("name");
+        let taken = |other: &Tree| !name.is_empty() && other.str("name") == name;
+        if containers.iter().any(taken) || inits[..index].iter().any(taken) {
+            errors.duplicate(&path.field("name"), name);
+        }
+        // Init containers run one by one, so each may have the host ports of another. The error is at
+        // the first place of the list, whichever it was: upstream judges a list of one.
+        validate_host_ports(std::slice::from_ref(init), list, errors);
+        if is_restartable(init) {
+            probe::validate_lifecycle_and_probes(init, scope.grace_period, scope.os, &path, errors);
+            continue;
+        }
+        for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+            if init.has(key) {
+                errors.forbidden(&path.field(key), WITHOUT_RESTART);
+            }
+        }
+    }
+}
+
+/// What a container for a look inside may not have, in the order of its fields.
+const NOT_FOR_EPHEMERAL: &[&str] = &[
+    "ports",
+    "resources",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+    "lifecycle",
+];
+
+const EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
+
+pub fn validate_ephemeral_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let (containers, inits) = (spec.list("containers"), spec.list("initContainers"));
+    let list = spec.list("ephemeralContainers");
+    for (index, container) in list.iter().enumerate() {
+        let path = path.index(index);
+        validate_common(container, scope, &path, errors);
+        validate_for_pod(container, &path, errors);
+        let named = |name: &str| containers.iter().chain(inits).any(|other| other.str("name") == name);
+        let name = container.str("name");
+        if named(name) || list[..index].iter().any(|other| other.str("name") == name) {
+            errors.duplicate(&path.field("name"), name);
+        }
+        let target = container.str("targetContainerName");
+        if !target.is_empty() && !named(target) {
+            errors.not_found(&path.field("targetContainerName"), target);
+        }
+        for key in NOT_FOR_EPHEMERAL {
+            if is_set(container.at(key)) {
+                errors.forbidden(&path.field(key), EPHEMERAL);
+            }
+        }
+        validate_no_sub_paths(container, &path.field("volumeMounts"), errors);
+    }
+}
+
+/// An empty struct is the same as none.
+fn is_set(value: &Tree) -> bool {
+    match value {
+        Tree::Null => false,
+        Tree::Map(map) => !map.is_empty(),
+        _ => true,
+    }
+}
+
+/// Mounts of subpaths stay until the pod ends, which is too long for a look inside.
+fn validate_no_sub_paths(container: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    for (index, mount) in container.list("volumeMounts").iter().enumerate() {
+        for key in ["subPath", "subPathExpr"] {
+            if !mount.str(key).is_empty() {
+                errors.forbidden(&path.index(index).field(key), EPHEMERAL);
+            }
+        }
+    }
+}
+
+/// What holds for containers of pods and not for those of templates.
+pub fn validate_for_pod(container: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let image = container.str("image");
+    if image.trim().len() != image.len() {
+        errors.invalid(&path.field("image"), image, "must not have leading or trailing whitespace");
+    }
+}
+
+fn validate_common(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let name = container.str("name");
+    if name.is_empty() {
+        errors.required(&path.field("name"), "");
+    } else {
+        check::dns_label(name, &path.field("name"), errors);
+    }
+    check::required(container, "image", path, errors);
+    let policies = &["File", "FallbackToLogsOnError"];
+    check::required_one_of(container, "terminationMessagePolicy", policies, path, errors);
+    validate_ports(container.list("ports"), &path.field("ports"), errors);
+    env::validate(container, scope, path, errors);
+    mounts::validate(container, scope, path, errors);
+    check::required_one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
+    let requirements = path.field("resources");
+    resources::validate_requirements(container.at("resources"), Level::Container, &scope.claims, &requirements, errors);
+    validate_resize_policy(container, scope.restart_policy, &path.field("resizePolicy"), errors);
+    if let Some(context) = container.get("securityContext") {
+        security::validate_container(context, scope.host_users, &path.field("securityContext"), errors);
+    }
+}
+
+fn validate_ports(ports: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    for (index, port) in ports.iter().enumerate() {
+        let path = path.index(index);
+        let name = port.str("name");
+        if !name.is_empty() {
+            validate_port_name(ports, index, name, &path.field("name"), errors);
+        }
+        match port.int("containerPort").unwrap_or(0) {
+            0 => errors.required(&path.field("containerPort"), ""),
+            number => check::port_number(number, &path.field("containerPort"), errors),
+        }
+        match port.int("hostPort").unwrap_or(0) {
+            0 => {}
+            number => check::port_number(number, &path.field("hostPort"), errors),
+        }
+        check::required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
+    }
+}
+
+fn validate_port_name(ports: &[Tree], index: usize, name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let messages = api::validation::port_name(name);
+    if messages.is_empty() && ports[..index].iter().any(|other| other.str("name") == name) {
+        errors.duplicate(path, name);
+    }
+    errors.invalid_all(path, name, messages);
+}
+
+/// No two ports of containers that run together may take the same port of the host.
+fn validate_host_ports(containers: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen: Vec<(&str, &str, i64)> = Vec::new();
+    for (index, container) in containers.iter().enumerate() {
+        for (number, port) in container.list("ports").iter().enumerate() {
+            let host_port = port.int("hostPort").unwrap_or(0);
+            if host_port == 0 {
+                continue;
+            }
+            let key = (port.str("protocol"), port.str("hostIP"), host_port);
+            if seen.contains(&key) {
+                let at = path.index(index);
+                let at = at.field("ports");
+                let at = at.index(number);
+                errors.duplicate(&at.field("hostPort"), format!("{}/{}/{}", key.0, key.1, key.2));
+            } else {
+                seen.push(key);
+            }
+        }
+    }
+}
+
+/// Errors are at the list; that is how upstream has them.
+fn validate_resize_policy(container: &Tree, restart_policy: &str, path: &Path<'_>, errors: &mut Errors) {
+    let policies = container.list("resizePolicy");
+    for (index, policy) in policies.iter().enumerate() {
+        let (resource, restart) = (policy.str("resourceName"), policy.str("restartPolicy"));
+        if policies[..index].iter().any(|other| other.str("resourceName") == resource) {
+            errors.duplicate(&path.index(index), resource);
+        }
+        judge(resource, &["cpu", "memory"], path, errors);
+        judge(restart, &["NotRequired", "RestartContainer"], path, errors);
+        if restart_policy == "Never" && restart != "NotRequired" {
+            errors.invalid(path, restart, "must be 'NotRequired' when `restartPolicy` is 'Never'");
+        }
+    }
+}
+
+fn judge(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    match value {
+        "" => errors.required(path, ""),
+        value if !supported.contains(&value) => errors.not_supported(path, value, supported),
+        _ => {}
+    }
+}
+
+const MAX_RULES: usize = 20;
+const MAX_EXIT_CODES: usize = 255;
+
+/// A container may be restarted by rules of its own.
+fn validate_restart_policy(container: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    check::one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], path, errors);
+    let rules = container.list("restartPolicyRules");
+    if rules.is_empty() {
+        return;
+    }
+    if !container.has("restartPolicy") {
+        errors.required(&path.field("restartPolicy"), "must specify restartPolicy when restart rules are used");
+    }
+    let path = path.field("restartPolicyRules");
+    if rules.len() > MAX_RULES {
+        errors.too_many(&path, rules.len(), MAX_RULES);
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        validate_restart_rule(rule, &path.index(index), errors);
+    }
+}
+
+fn validate_restart_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    check::required_one_of(rule, "action", &["Restart", "RestartAllContainers"], path, errors);
+    let exit_codes = path.field("exitCodes");
+    let Some(codes) = rule.get("exitCodes") else {
+        return errors.required(&exit_codes, "must be specified");
+    };
+    check::required_one_of(codes, "operator", &["In", "NotIn"], &exit_codes, errors);
+    let values = codes.list("values");
+    if values.len() > MAX_EXIT_CODES {
+        errors.too_many(&exit_codes.field("values"), values.len(), MAX_EXIT_CODES);
+    }
+    for (index, value) in values.iter().enumerate() {
+        if values[..index].contains(value) {
+            errors.duplicate(&exit_codes.field("values").index(index), Value::from(value));
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Pod specs and templates, which pods and all workloads share: defaults, validation and warnings.
+
+pub mod affinity;
+pub mod annotations;
+mod check;
+pub mod claim;
+pub mod container;
+mod defaults;
+mod disabled;
+mod dns;
+mod env;
+mod image;
+mod mounts;
+mod probe;
+pub mod qos;
+pub mod resources;
+mod security;
+mod selector;
+pub mod spec;
+mod template;
+pub mod toleration;
+pub mod volume;
+mod warnings;
+
+use api::Tree;
+use api::field::Path;
+
+pub use defaults::{azure_disk, iscsi, rbd, scale_io, set_pod_defaults, set_spec_defaults, set_template_defaults};
+pub use disabled::{drop_disabled, drop_disabled_template};
+pub use selector::{validate_label_name, validate_label_selector, validate_labels};
+pub use template::{validate_template, validate_template_update};
+pub use warnings::{pod_warnings, warnings};
+
+/// Runs over every container with its path: init containers first, then the others, then those for a
+/// look inside.
+pub fn for_each_container(spec: &Tree, path: &Path<'_>, visit: &mut dyn FnMut(&Tree, &Path<'_>)) {
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let path = path.field(list);
+        for (index, container) in spec.list(list).iter().enumerate() {
+            visit(container, &path.index(index));
+        }
+    }
+}
+
+/// The names and the images of the containers, as tables show them.
+pub fn names_and_images(spec: &Tree) -> (String, String) {
+    let join = |key: &str| {
+        let texts: Vec<&str> = spec.list("containers").iter().map(|container| container.str(key)).collect();
+        texts.join(",")
+    };
+    (join("name"), join("image"))
+}

@@ -1,0 +1,72 @@
+//! What the containers of a pod need together: the sum of those that run side by side, or what a
+//! single init container needs, whichever is more.
+
+use std::collections::BTreeMap;
+
+use api::quantity::Quantity;
+use api::{Str, Tree};
+
+pub type List = BTreeMap<Str, Quantity>;
+
+pub fn requests(spec: &Tree) -> List {
+    aggregate(spec, "resources.requests")
+}
+
+pub fn limits(spec: &Tree) -> List {
+    aggregate(spec, "resources.limits")
+}
+
+/// Init containers that keep running beside the others.
+pub fn is_restartable(container: &Tree) -> bool {
+    container.str("restartPolicy") == "Always"
+}
+
+/// True if every container that runs with the pod limits this resource.
+pub fn all_containers_limit(spec: &Tree, name: &str) -> bool {
+    let limits = |container: &Tree| container.map("resources.limits").contains(name);
+    spec.list("containers").iter().all(limits)
+        && spec.list("initContainers").iter().filter(|init| is_restartable(init)).all(limits)
+}
+
+fn aggregate(spec: &Tree, path: &str) -> List {
+    let mut sum = List::new();
+    for container in spec.list("containers") {
+        add(&mut sum, container, path);
+    }
+    let mut sidecars = List::new();
+    let mut most = List::new();
+    for init in spec.list("initContainers") {
+        let mut together = sidecars.clone();
+        add(&mut together, init, path);
+        if is_restartable(init) {
+            add(&mut sum, init, path);
+            sidecars.clone_from(&together);
+        }
+        raise(&mut most, together);
+    }
+    raise(&mut sum, most);
+    sum
+}
+
+fn add(sum: &mut List, container: &Tree, path: &str) {
+    for (name, value) in container.map(path).iter() {
+        let quantity = super::read(value);
+        match sum.get_mut(name) {
+            Some(entry) => *entry += &quantity,
+            None => {
+                sum.insert(Str::new(name), quantity);
+            }
+        }
+    }
+}
+
+fn raise(list: &mut List, other: List) {
+    for (name, quantity) in other {
+        match list.get_mut(&name) {
+            Some(entry) if *entry >= quantity => {}
+            _ => {
+                list.insert(name, quantity);
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! A pod spec as a whole.
+
+use api::Tree;
+use api::field::{Errors, Path};
+
+use super::volume::{self, Pod};
+use super::{affinity, check, container, dns, resources, security, selector, toleration};
+
+/// What the judgement of a container needs from its spec.
+pub struct Scope<'a> {
+    /// Volumes that are right, the ones that can be mounted.
+    volumes: Vec<&'a Tree>,
+    /// Names of the pod's resource claims.
+    pub claims: Vec<&'a str>,
+    pub grace_period: Option<i64>,
+    pub restart_policy: &'a str,
+    pub os: &'a Tree,
+    /// The pod has the users of its host.
+    pub host_users: bool,
+}
+
+impl<'a> Scope<'a> {
+    pub fn volume(&self, name: &str) -> Option<&'a Tree> {
+        self.volumes.iter().copied().find(|volume| volume.str("name") == name)
+    }
+}
+
+pub fn validate(spec: &Tree, pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) {
+    if !spec.has("terminationGracePeriodSeconds") {
+        errors.required(&path.field("terminationGracePeriodSeconds"), "");
+    }
+    let volumes = volume::validate(spec.list("volumes"), pod, &path.field("volumes"), errors);
+    let claims = spec.list("resourceClaims").iter().map(|claim| claim.str("name")).filter(|name| !name.is_empty());
+    let scope = Scope {
+        volumes,
+        claims: claims.collect(),
+        grace_period: spec.int("terminationGracePeriodSeconds"),
+        restart_policy: spec.str("restartPolicy"),
+        os: spec.at("os"),
+        host_users: spec.at("hostUsers").as_bool().unwrap_or(true),
+    };
+    validate_resource_claims(spec.list("resourceClaims"), &path.field("resourceClaims"), errors);
+    container::validate_containers(spec, &scope, &path.field("containers"), errors);
+    container::validate_init_containers(spec, &scope, &path.field("initContainers"), errors);
+    container::validate_ephemeral_containers(spec, &scope, &path.field("ephemeralContainers"), errors);
+    resources::validate_pod_level(spec, &scope.claims, &path.field("resources"), errors);
+    validate_host_network(spec, pod.is_pod, &path.field("containers"), errors);
+    validate_policies(spec, path, errors);
+    validate_placement(spec, path, errors);
+    validate_names(spec, path, errors);
+    validate_rest(spec, path, errors);
+}
+
+fn validate_policies(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    check::required_one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
+    let dns = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    check::required_one_of(spec, "dnsPolicy", dns, path, errors);
+    selector::validate_labels(spec.map("nodeSelector"), &path.field("nodeSelector"), errors);
+    security::validate_pod(spec, path, errors);
+    security::validate_shared_processes(spec, path, errors);
+}
+
+fn validate_placement(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    affinity::validate(spec.at("affinity"), &path.field("affinity"), errors);
+    dns::validate_config(spec, &path.field("dnsConfig"), errors);
+    let gates = path.field("readinessGates");
+    for (index, gate) in spec.list("readinessGates").iter().enumerate() {
+        check::qualified_name(gate.str("conditionType"), &gates.index(index).field("conditionType"), errors);
+    }
+    validate_scheduling_gates(spec.list("schedulingGates"), &path.field("schedulingGates"), errors);
+    let spread = path.field("topologySpreadConstraints");
+    affinity::validate_topology_spread(spec.list("topologySpreadConstraints"), &spread, errors);
+    security::validate_host_process(spec, path, errors);
+    validate_host_users(spec, path, errors);
+}
+
+fn validate_scheduling_gates(gates: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    for (index, gate) in gates.iter().enumerate() {
+        let path = path.index(index);
+        let name = gate.str("name");
+        check::qualified_name(name, &path, errors);
+        if gates[..index].iter().any(|other| other.str("name") == name) {
+            errors.duplicate(&path, name);
+        }
+    }
+}
+
+/// Users of its own do not go with other namespaces of the host.
+fn validate_host_users(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    if spec.at("hostUsers").as_bool() != Some(false) {
+        return;
+    }
+    for (key, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+        if spec.bool(key) {
+            errors.forbidden(&path.field(shown), "when `pod.Spec.HostUsers` is false");
+        }
+    }
+}
+
+fn validate_names(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let set = |key: &str| spec.get(key).and_then(Tree::as_str).filter(|text| !text.is_empty());
+    for key in ["serviceAccountName", "nodeName"] {
+        if let Some(name) = set(key) {
+            check::dns_subdomain(name, &path.field(key), errors);
+        }
+    }
+    check::in_range(spec, "activeDeadlineSeconds", (1, i64::from(i32::MAX)), path, errors);
+    for key in ["hostname", "subdomain"] {
+        if let Some(name) = set(key) {
+            check::dns_label(name, &path.field(key), errors);
+        }
+    }
+    if let Some(name) = set("hostnameOverride") {
+        validate_hostname_override(spec, name, path, errors);
+    }
+}
+
+const MAX_HOSTNAME: usize = 64;
+
+fn validate_hostname_override(spec: &Tree, name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.field("hostnameOverride");
+    if name.len() > MAX_HOSTNAME {
+        errors.too_long(&at, MAX_HOSTNAME);
+    }
+    check::dns_subdomain(name, &at, errors);
+    if spec.bool("setHostnameAsFQDN") {
+        errors.forbidden(&path.field("setHostnameAsFQDN"), "may not be specified when hostnameOverride is set");
+    }
+    if spec.bool("hostNetwork") {
+        errors.forbidden(&path.field("hostNetwork"), "may not be specified when hostnameOverride is set");
+    }
+}
+
+fn validate_rest(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    toleration::validate(spec.list("tolerations"), &path.field("tolerations"), errors);
+    dns::validate_host_aliases(spec.list("hostAliases"), &path.field("hostAliases"), errors);
+    for key in ["priorityClassName", "runtimeClassName"] {
+        if let Some(name) = spec.get(key).and_then(Tree::as_str)
+            && (key == "runtimeClassName" || !name.is_empty())
+        {
+            check::dns_subdomain(name, &path.field(key), errors);
+        }
+    }
+    if spec.has("preemptionPolicy") {
+        check::required_one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
+    }
+    validate_overhead(spec, &path.field("overhead"), errors);
+    security::validate_os(spec, path, errors);
+}
+
+/// Overhead is judged as the limits of a container are.
+fn validate_overhead(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let limits = path.field("limits");
+    for (name, value) in spec.map("overhead").iter() {
+        resources::validate_container_name(name, &limits.key(name), errors);
+        resources::validate_quantity(name, value, &limits.key(name), errors);
+    }
+}
+
+/// With the host's network, a container's port is a port of the host. Templates may leave that open.
+fn validate_host_network(spec: &Tree, is_pod: bool, path: &Path<'_>, errors: &mut Errors) {
+    if !spec.bool("hostNetwork") {
+        return;
+    }
+    for (index, container) in spec.list("containers").iter().enumerate() {
+        for (number, port) in container.list("ports").iter().enumerate() {
+            let host_port = port.int("hostPort").unwrap_or(0);
+            if (is_pod || host_port != 0) && host_port != port.int("containerPort").unwrap_or(0) {
+                let at = path.index(index);
+                let at = at.field("ports");
+                let at = at.index(number);
+                let text = "must match `containerPort` when `hostNetwork` is true";
+                errors.invalid(&at.field("hostPort"), host_port, text);
+            }
+        }
+    }
+}
+
+fn validate_resource_claims(claims: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    for (index, claim) in claims.iter().enumerate() {
+        let path = path.index(index);
+        let name = claim.str("name");
+        if name.is_empty() {
+            errors.required(&path.field("name"), "");
+        } else if claims[..index].iter().any(|other| other.str("name") == name) {
+            errors.duplicate(&path.field("name"), name);
+        } else {
+            check::dns_label(name, &path.field("name"), errors);
+        }
+        let sources = ["resourceClaimName", "resourceClaimTemplateName"];
+        match sources.iter().filter(|key| claim.has(key)).count() {
+            0 => {
+                let text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+                errors.invalid(&path, crate::internal::shown(claim, "PodResourceClaim"), text);
+            }
+            1 => {}
+            _ => {
+                let text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+                errors.invalid(&path, crate::internal::shown(claim, "PodResourceClaim"), text);
+            }
+        }
+        for key in sources {
+            if let Some(name) = claim.get(key).and_then(Tree::as_str) {
+                check::dns_subdomain(name, &path.field(key), errors);
+            }
+        }
+    }
+}

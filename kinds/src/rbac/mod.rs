@@ -1,0 +1,6 @@
+//! The kinds of the `rbac` group, a file a kind.
+
+pub mod cluster_role;
+pub mod cluster_role_binding;
+pub mod role;
+pub mod role_binding;

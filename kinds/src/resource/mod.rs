@@ -1,0 +1,7 @@
+//! The kinds of the `resource` group, a file a kind.
+
+pub mod device_class;
+pub mod device_taint_rule;
+pub mod resource_claim;
+pub mod resource_claim_template;
+pub mod resource_slice;

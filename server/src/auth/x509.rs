@@ -1,0 +1,52 @@
+//! Client certificates. The handshake takes any chain; whether it is good is judged here, per request,
+//! so that an expired or foreign certificate is an answer and not a broken connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Map;
+use kinds::User;
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+pub struct Authenticator {
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Authenticator {
+    /// Certificates signed by these authorities are identities; none, and there are no identities.
+    pub fn new(
+        authorities: &[CertificateDer<'static>],
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Authenticator, rustls::Error> {
+        if authorities.is_empty() {
+            return Ok(Authenticator { verifier: None });
+        }
+        let mut roots = RootCertStore::empty();
+        for authority in authorities {
+            roots.add(authority.clone())?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        Ok(Authenticator { verifier: Some(verifier) })
+    }
+
+    /// The user of a chain that is good now: CN is the name, O are the groups.
+    pub fn identify(&self, chain: &[CertificateDer<'static>], now: i64) -> Option<User> {
+        let (leaf, intermediates) = chain.split_first()?;
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now).ok()?));
+        self.verifier.as_ref()?.verify_client_cert(leaf, intermediates, now).ok()?;
+        let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+        let subject = certificate.subject();
+        let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
+        let mut groups: Vec<String> =
+            subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_string).collect();
+        groups.push("system:authenticated".to_string());
+        Some(User { name, uid: String::new(), groups, extra: Map::new() })
+    }
+}

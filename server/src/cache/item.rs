@@ -1,0 +1,99 @@
+//! A stored object as the server keeps it: its JSON once, and what selectors need, read at the first
+//! asking.
+
+use std::sync::{Arc, OnceLock};
+
+use api::selector::{FieldSelector, Selector};
+use api::{Str, Tree, json};
+use bytes::Bytes;
+use kinds::Kind;
+
+/// Immutable. The JSON starts with kind, apiVersion and `"metadata":{"resourceVersion":"N"`.
+#[derive(Debug)]
+pub struct Item {
+    /// `NAMESPACE/NAME`, or `NAME` where the kind has no namespace.
+    pub key: Box<str>,
+    pub revision: u64,
+    pub bytes: Bytes,
+    facts: OnceLock<Box<Facts>>,
+}
+
+/// What selectors look at.
+#[derive(Debug, Default)]
+struct Facts {
+    labels: Vec<(Str, Str)>,
+    /// In the order of `Kind::selectable`.
+    fields: Vec<Str>,
+}
+
+impl Item {
+    pub fn new(key: &str, revision: u64, bytes: Bytes) -> Item {
+        Item { key: key.into(), revision, bytes, facts: OnceLock::new() }
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.key.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    pub fn name(&self) -> &str {
+        self.key.split_once('/').map_or(&self.key, |(_, name)| name)
+    }
+
+    /// The object itself. A stored object always decodes; one that does not is shown as null.
+    pub fn tree(&self) -> Tree {
+        json::decode(&self.bytes).unwrap_or_default()
+    }
+
+    /// The JSON without kind and apiVersion, as items of a list are written.
+    pub fn list_bytes(&self) -> &[u8] {
+        let at = memchr::memmem::find(&self.bytes, b"\"metadata\":").unwrap_or(1);
+        &self.bytes[at..]
+    }
+
+    fn facts(&self, kind: &Kind) -> &Facts {
+        self.facts.get_or_init(|| Box::new(read_facts(&self.bytes, kind)))
+    }
+}
+
+fn read_facts(bytes: &[u8], kind: &Kind) -> Facts {
+    let mut wanted = vec!["metadata.labels"];
+    wanted.extend(kind.selectable.iter().map(|selectable| selectable.name));
+    let tree = json::decode_only(bytes, &wanted).unwrap_or_default();
+    let labels = tree.map("metadata.labels").iter();
+    Facts {
+        labels: labels.map(|(key, value)| (Str::new(key), Str::new(value.as_str().unwrap_or("")))).collect(),
+        fields: kind.selectable.iter().map(|selectable| (selectable.get)(&tree, selectable.name)).collect(),
+    }
+}
+
+/// A label and a field selector, compiled once for a request.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    pub labels: Option<Arc<Selector>>,
+    pub fields: Option<Arc<FieldSelector>>,
+}
+
+impl Selection {
+    pub fn everything(&self) -> bool {
+        self.labels.is_none() && self.fields.is_none()
+    }
+
+    pub fn matches(&self, item: &Item, kind: &Kind) -> bool {
+        let labels_match = self.labels.as_ref().is_none_or(|selector| {
+            let facts = item.facts(kind);
+            selector.matches_with(|key| facts.labels.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str()))
+        });
+        labels_match && self.fields.as_ref().is_none_or(|selector| fields_match(selector, item, kind))
+    }
+}
+
+fn fields_match(selector: &FieldSelector, item: &Item, kind: &Kind) -> bool {
+    selector.matches_with(|name| match name {
+        "metadata.name" => item.name(),
+        "metadata.namespace" => item.namespace(),
+        _ => {
+            let at = kind.selectable.iter().position(|selectable| selectable.name == name);
+            at.and_then(|at| item.facts(kind).fields.get(at)).map_or("", Str::as_str)
+        }
+    })
+}

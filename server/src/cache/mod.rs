@@ -1,0 +1,279 @@
+//! The watch cache: every stored object of a resource in memory, as bytes, with the changes of late.
+//! It hears each change from the store before the writer is answered, so that whoever holds an answer
+//! reads it here. Lists hold a snapshot; watchers hold a cursor into one ring.
+
+mod item;
+mod ring;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use imbl::OrdMap;
+use tokio::sync::{Notify, watch};
+
+pub use item::{Item, Selection};
+pub use ring::{Change, Format, Read, Ring};
+
+pub type Map = OrdMap<Arc<str>, Arc<Item>>;
+
+/// A resource's objects at one revision.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub map: Map,
+    pub revision: u64,
+}
+
+/// The cache of one storage path, such as `pods` or `services/specs`.
+pub struct Cache {
+    state: RwLock<Snapshot>,
+    ring: Mutex<Ring>,
+    /// Older snapshots that pages of a list still read, newest last.
+    held: Mutex<Vec<Snapshot>>,
+    /// Told at each publication; a task of its own wakes the watchers, so that the writer does not.
+    dirty: Notify,
+    wake: watch::Sender<u64>,
+    global: Arc<AtomicU64>,
+}
+
+/// How many snapshots are kept for lists in pages.
+const HELD_SNAPSHOTS: usize = 8;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cache {
+    fn new(global: Arc<AtomicU64>, revision: u64, history_bytes: usize) -> Cache {
+        Cache {
+            state: RwLock::new(Snapshot { map: Map::new(), revision }),
+            ring: Mutex::new(Ring::new(revision, history_bytes)),
+            held: Mutex::new(Vec::new()),
+            dirty: Notify::new(),
+            wake: watch::Sender::new(revision),
+            global,
+        }
+    }
+
+    pub fn get(&self, key: &str) -> Option<Arc<Item>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).map.get(key).cloned()
+    }
+
+    /// All objects, with the newest revision for which they are complete. The global revision is read
+    /// first: whatever it covers has reached the map.
+    pub fn snapshot(&self) -> Snapshot {
+        let global = self.global.load(Ordering::Acquire);
+        let mut snapshot = self.state.read().unwrap_or_else(PoisonError::into_inner).clone();
+        snapshot.revision = snapshot.revision.max(global);
+        snapshot
+    }
+
+    /// Keeps a snapshot for the next page of a list.
+    pub fn hold(&self, snapshot: &Snapshot) {
+        let mut held = lock(&self.held);
+        if held.iter().any(|other| other.revision == snapshot.revision) {
+            return;
+        }
+        if held.len() >= HELD_SNAPSHOTS {
+            held.remove(0);
+        }
+        held.push(snapshot.clone());
+    }
+
+    /// The objects as they were at a revision, or None where that is no longer known.
+    pub fn snapshot_at(&self, revision: u64) -> Option<Snapshot> {
+        if let Some(snapshot) = lock(&self.held).iter().find(|snapshot| snapshot.revision == revision) {
+            return Some(snapshot.clone());
+        }
+        let ring = lock(&self.ring);
+        if revision < ring.floor() {
+            return None;
+        }
+        let mut map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
+        ring.undo(&mut map, revision);
+        Some(Snapshot { map, revision })
+    }
+
+    /// The oldest revision from which a watch can start.
+    pub fn floor(&self) -> u64 {
+        lock(&self.ring).floor()
+    }
+
+    /// Changes above a revision.
+    pub fn cursor(&self, after: u64) -> Option<u64> {
+        lock(&self.ring).cursor(after)
+    }
+
+    /// The changes at a cursor, up to about `budget` bytes.
+    pub fn read(&self, cursor: u64, budget: usize) -> Read {
+        lock(&self.ring).read(cursor, budget)
+    }
+
+    /// A snapshot, and the cursor of the first change that is not in it.
+    pub fn snapshot_and_cursor(&self) -> (Snapshot, u64) {
+        let ring = lock(&self.ring);
+        (self.snapshot(), ring.end())
+    }
+
+    pub fn global_revision(&self) -> u64 {
+        self.global.load(Ordering::Acquire)
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.wake.subscribe()
+    }
+
+    fn load(&self, items: impl Iterator<Item = Item>) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        for item in items {
+            state.map.insert(Arc::from(&*item.key), Arc::new(item));
+        }
+    }
+
+    /// The ring's lock is held over both, so that a snapshot and its cursor fit together.
+    fn publish(&self, changes: Vec<Change>) {
+        let mut ring = lock(&self.ring);
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        for change in changes {
+            state.revision = change.revision;
+            match &change.new {
+                Some(item) => state.map.insert(Arc::from(&*item.key), item.clone()),
+                None => state.map.remove(&*change.key),
+            };
+            ring.push(Arc::new(change));
+        }
+        drop(state);
+        drop(ring);
+        self.dirty.notify_one();
+    }
+
+    /// Wakes the watchers after each publication, for as long as the cache lives.
+    pub async fn wake_watchers(self: Arc<Cache>) {
+        loop {
+            self.dirty.notified().await;
+            self.wake.send_replace(self.global.load(Ordering::Acquire));
+        }
+    }
+}
+
+/// The caches of all resources, by storage path. The store publishes here.
+pub struct Caches {
+    prefix: String,
+    by_path: HashMap<String, Arc<Cache>>,
+    global: Arc<AtomicU64>,
+    /// Told after every publication, for those who wait for a revision.
+    moved: Notify,
+    /// Brings a value that another server wrote (etcd) into the form that is served.
+    adopt: fn(&store::Entry) -> Option<bytes::Bytes>,
+}
+
+/// How much history a resource keeps for watches that resume, in bytes.
+pub const HISTORY_BYTES: usize = 16 << 20;
+
+impl Caches {
+    /// `prefix` is the store's, such as `/registry`; `adopt` reads values of a store that others write.
+    pub fn new(
+        prefix: &str,
+        paths: impl Iterator<Item = String>,
+        adopt: fn(&store::Entry) -> Option<bytes::Bytes>,
+    ) -> Caches {
+        let global = Arc::new(AtomicU64::new(0));
+        let by_path = paths.map(|path| (path, Arc::new(Cache::new(global.clone(), 0, HISTORY_BYTES)))).collect();
+        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, moved: Notify::new(), adopt }
+    }
+
+    pub fn get(&self, path: &str) -> Option<Arc<Cache>> {
+        self.by_path.get(path).cloned()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Arc<Cache>)> {
+        self.by_path.iter().map(|(path, cache)| (path.as_str(), cache))
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.global.load(Ordering::Acquire)
+    }
+
+    /// Waits for the next publication; false once the deadline has passed.
+    pub async fn changed_by(&self, deadline: tokio::time::Instant) -> bool {
+        let moved = self.moved.notified();
+        tokio::time::timeout_at(deadline, moved).await.is_ok()
+    }
+
+    /// Splits a store key into its cache and the key inside it.
+    fn locate<'a>(&self, key: &'a str) -> Option<(&Arc<Cache>, &'a str)> {
+        let rest = key.strip_prefix(&self.prefix)?;
+        let mut end = 0;
+        // At most two steps are a path: `pods`, `services/specs`, `GROUP/RESOURCE`.
+        for _ in 0..2 {
+            end += rest[end..].find('/')?;
+            if let Some(cache) = self.by_path.get(&rest[..end]) {
+                return Some((cache, &rest[end + 1..]));
+            }
+            end += 1;
+        }
+        None
+    }
+
+    /// Fills the caches before anything is served.
+    pub fn load(&self, entries: Vec<Arc<store::Entry>>, revision: u64) {
+        let mut by_cache: HashMap<*const Cache, (Arc<Cache>, Vec<Item>)> = HashMap::new();
+        for entry in entries {
+            let Some((cache, key)) = self.locate(&entry.key) else { continue };
+            let Some(item) = self.item(key, &entry) else { continue };
+            by_cache.entry(Arc::as_ptr(cache)).or_insert_with(|| (cache.clone(), Vec::new())).1.push(item);
+        }
+        for (cache, items) in by_cache.into_values() {
+            cache.load(items.into_iter());
+        }
+        for cache in self.by_path.values() {
+            cache.start_at(revision);
+        }
+        self.global.store(revision, Ordering::Release);
+    }
+
+    fn item(&self, key: &str, entry: &store::Entry) -> Option<Item> {
+        let bytes = (self.adopt)(entry)?;
+        Some(Item::new(key, entry.revision, bytes))
+    }
+
+    fn change(&self, key: &str, cache: &Cache, event: &store::Event) -> Option<Change> {
+        let new = match &event.entry {
+            Some(entry) => Some(Arc::new(self.item(key, entry)?)),
+            None => None,
+        };
+        let old = cache.get(key);
+        if new.is_none() && old.is_none() {
+            return None;
+        }
+        Some(Change::new(event.revision, key, old, new))
+    }
+}
+
+impl Cache {
+    fn start_at(&self, revision: u64) {
+        lock(&self.ring).restart(revision);
+        self.state.write().unwrap_or_else(PoisonError::into_inner).revision = revision;
+    }
+}
+
+impl store::Sink for Caches {
+    fn publish(&self, events: &[store::Event]) {
+        for event in events {
+            if let Some((cache, key)) = self.locate(&event.key)
+                && let Some(change) = self.change(key, cache, event)
+            {
+                cache.publish(vec![change]);
+            }
+        }
+        if let Some(last) = events.last() {
+            self.global.fetch_max(last.revision, Ordering::AcqRel);
+            self.moved.notify_waiters();
+        }
+    }
+
+    fn progress(&self, revision: u64) {
+        self.global.fetch_max(revision, Ordering::AcqRel);
+        self.moved.notify_waiters();
+    }
+}

@@ -1,0 +1,176 @@
+//! The changes of late of one resource, in order, bounded by bytes. A change frames itself for the
+//! wire once, whoever asks first; the next watcher sends the same bytes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use super::{Item, Map};
+
+/// One change of one object.
+#[derive(Debug)]
+pub struct Change {
+    pub revision: u64,
+    pub key: Box<str>,
+    pub old: Option<Arc<Item>>,
+    pub new: Option<Arc<Item>>,
+    /// Few: a frame for each event type and format that somebody watches.
+    frames: Mutex<Vec<(Format, Bytes)>>,
+}
+
+/// What a frame was made for: the event's type and a number for the media type and transformation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Format {
+    pub event: &'static str,
+    pub encoding: u32,
+}
+
+impl Change {
+    pub fn new(revision: u64, key: &str, old: Option<Arc<Item>>, new: Option<Arc<Item>>) -> Change {
+        Change { revision, key: key.into(), old, new, frames: Mutex::new(Vec::new()) }
+    }
+
+    /// The frame for a format, made by `make` at the first asking.
+    pub fn frame(&self, format: Format, make: impl FnOnce() -> Bytes) -> Bytes {
+        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, bytes)) = frames.iter().find(|(other, _)| *other == format) {
+            return bytes.clone();
+        }
+        let bytes = make();
+        frames.push((format, bytes.clone()));
+        bytes
+    }
+
+    fn size(&self) -> usize {
+        // The new object lives in the map as well; the old one lives only here, and so does a frame.
+        let old = self.old.as_ref().map_or(0, |item| item.bytes.len());
+        let new = self.new.as_ref().map_or(0, |item| item.bytes.len());
+        old + new + 256
+    }
+}
+
+/// What a cursor finds.
+pub enum Read {
+    /// The changes and the cursor behind them.
+    Changes(Vec<Arc<Change>>, u64),
+    /// Nothing yet.
+    Empty,
+    /// The ring has moved on: the watcher was too slow.
+    Lost,
+}
+
+#[derive(Debug)]
+pub struct Ring {
+    changes: VecDeque<Arc<Change>>,
+    /// The cursor of the first change that is kept.
+    start: u64,
+    bytes: usize,
+    limit: usize,
+    /// Every change above this revision is kept.
+    floor: u64,
+}
+
+impl Ring {
+    pub fn new(floor: u64, limit: usize) -> Ring {
+        Ring { changes: VecDeque::new(), start: 0, bytes: 0, limit, floor }
+    }
+
+    pub fn restart(&mut self, floor: u64) {
+        self.changes.clear();
+        self.bytes = 0;
+        self.floor = floor;
+    }
+
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub fn end(&self) -> u64 {
+        self.start + self.changes.len() as u64
+    }
+
+    pub fn push(&mut self, change: Arc<Change>) {
+        self.bytes += change.size();
+        self.changes.push_back(change);
+        while self.bytes > self.limit && self.changes.len() > 1 {
+            if let Some(oldest) = self.changes.pop_front() {
+                self.bytes -= oldest.size();
+                self.floor = oldest.revision;
+                self.start += 1;
+            }
+        }
+    }
+
+    /// The cursor of the first change above a revision; None where changes above it are gone.
+    pub fn cursor(&self, after: u64) -> Option<u64> {
+        if after < self.floor {
+            return None;
+        }
+        let at = self.changes.partition_point(|change| change.revision <= after);
+        Some(self.start + at as u64)
+    }
+
+    pub fn read(&self, cursor: u64, budget: usize) -> Read {
+        if cursor < self.start {
+            return Read::Lost;
+        }
+        let mut changes = Vec::new();
+        let mut bytes = 0;
+        for change in self.changes.range((cursor - self.start) as usize..) {
+            changes.push(change.clone());
+            bytes += change.size();
+            if bytes >= budget {
+                break;
+            }
+        }
+        if changes.is_empty() {
+            return Read::Empty;
+        }
+        let next = cursor + changes.len() as u64;
+        Read::Changes(changes, next)
+    }
+
+    /// Takes back the changes above a revision.
+    pub fn undo(&self, map: &mut Map, revision: u64) {
+        for change in self.changes.iter().rev().take_while(|change| change.revision > revision) {
+            match &change.old {
+                Some(item) => map.insert(Arc::from(&*change.key), item.clone()),
+                None => map.remove(&*change.key),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(revision: u64, size: usize) -> Arc<Change> {
+        let item = Arc::new(Item::new("a/b", revision, Bytes::from(vec![0; size])));
+        Arc::new(Change::new(revision, "a/b", None, Some(item)))
+    }
+
+    #[test]
+    fn the_ring_forgets_the_oldest_and_says_so() {
+        let mut ring = Ring::new(5, 3000);
+        for revision in [6, 8, 9] {
+            ring.push(change(revision, 1000));
+        }
+        assert_eq!(ring.floor(), 6, "the change of revision 6 had to go");
+        assert_eq!(ring.cursor(5), None);
+        let cursor = ring.cursor(6).expect("6 can still be resumed");
+        let Read::Changes(changes, next) = ring.read(cursor, usize::MAX) else { panic!("two changes") };
+        assert_eq!(changes.iter().map(|change| change.revision).collect::<Vec<_>>(), [8, 9]);
+        assert!(matches!(ring.read(next, usize::MAX), Read::Empty));
+        assert!(matches!(ring.read(0, usize::MAX), Read::Lost));
+    }
+
+    #[test]
+    fn frames_are_made_once() {
+        let change = change(1, 1);
+        let format = Format { event: "ADDED", encoding: 0 };
+        assert_eq!(change.frame(format, || Bytes::from("x")), "x");
+        assert_eq!(change.frame(format, || unreachable!("it is kept")), "x");
+    }
+}

@@ -1,0 +1,149 @@
+//! One request on its way through the chain, and the answer it gets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::status::Status;
+use api::{Tree, json};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http_body::Body as _;
+use kinds::User;
+use rustls::pki_types::CertificateDer;
+
+use crate::http::body::Body;
+use crate::negotiate::{Accepted, Media};
+use crate::request::{Query, RequestInfo};
+
+/// The most that a body may hold.
+pub const MAX_BODY_BYTES: usize = 3 << 20;
+
+/// What is known of the connection; shared by its requests.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// The client's certificate chain, judged anew for each request.
+    pub certificates: Arc<Vec<CertificateDer<'static>>>,
+}
+
+pub struct Call {
+    pub method: Method,
+    pub path: String,
+    pub raw_query: String,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub body: Option<hyper::body::Incoming>,
+    /// Taken by WebSocket watches and proxies.
+    pub upgrade: Option<hyper::upgrade::OnUpgrade>,
+    pub info: RequestInfo,
+    pub peer: Peer,
+    /// Set by authentication.
+    pub user: Option<User>,
+    /// Texts for Warning headers, in order.
+    pub warnings: Vec<String>,
+    pub started: Instant,
+    /// Seconds since the Unix epoch, the same for the whole request.
+    pub now: i64,
+}
+
+impl Call {
+    pub fn header(&self, name: impl http::header::AsHeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Reads the body; more than the limit is refused without being kept.
+    pub async fn read_body(&mut self) -> Result<Bytes, Status> {
+        let Some(mut body) = self.body.take() else { return Ok(Bytes::new()) };
+        if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+            return Err(too_large());
+        }
+        let mut all = BytesMut::new();
+        let mut first = None;
+        while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+            let frame = frame.map_err(|error| Status::bad_request(format!("the body could not be read: {error}")))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if all.len() + data.len() > MAX_BODY_BYTES {
+                return Err(too_large());
+            }
+            // Most bodies come in one piece, which is not copied.
+            match first.take() {
+                None if all.is_empty() => first = Some(data),
+                earlier => {
+                    all.extend_from_slice(&earlier.unwrap_or_default());
+                    all.extend_from_slice(&data);
+                }
+            }
+        }
+        Ok(first.unwrap_or_else(|| all.freeze()))
+    }
+
+    pub fn user_name(&self) -> &str {
+        self.user.as_ref().map_or("", |user| &user.name)
+    }
+}
+
+fn too_large() -> Status {
+    Status::too_large(format!("Request entity too large: limit is {MAX_BODY_BYTES}"))
+}
+
+pub type Answer = Response<Body>;
+
+/// An answer with a body that is ready.
+pub fn answer(code: u16, content_type: &'static str, body: impl Into<Body>) -> Answer {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub fn text(code: u16, body: &str) -> Answer {
+    answer(code, "text/plain; charset=utf-8", body.as_bytes().to_vec())
+}
+
+/// A tree that is no stored object, as JSON.
+pub fn json_answer(code: u16, tree: &Tree) -> Answer {
+    let mut bytes = json::encode(tree, api::schema::type_of("", "v1", tree.str("kind")));
+    bytes.push(b'\n');
+    answer(code, "application/json", bytes)
+}
+
+/// Every error becomes HTTP here.
+pub fn status_answer(status: &Status, accepted: Accepted) -> Answer {
+    let tree = status.to_tree();
+    let mut response = match accepted.media {
+        Media::Protobuf => {
+            let bytes = crate::codec::protobuf(&tree, "", "v1", "Status");
+            answer(status.code, "application/vnd.kubernetes.protobuf", bytes)
+        }
+        Media::Yaml => answer(status.code, "application/yaml", api::yaml::encode(&tree)),
+        Media::Json => json_answer(status.code, &tree),
+    };
+    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if seconds > 0 {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if status.code == 401 {
+        let value = HeaderValue::from_static("Basic realm=\"kubernetes-master\"");
+        response.headers_mut().insert(HeaderName::from_static("www-authenticate"), value);
+    }
+    response
+}
+
+/// `Warning: 299 - "text"`, as RFC 7234 and upstream write it.
+pub fn warning_header(text: &str) -> Option<HeaderValue> {
+    let mut quoted = String::with_capacity(text.len() + 10);
+    quoted.push_str("299 - \"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                quoted.push('\\');
+                quoted.push(c);
+            }
+            c if c.is_control() => quoted.push(' '),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    HeaderValue::from_bytes(quoted.as_bytes()).ok()
+}

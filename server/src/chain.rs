@@ -1,0 +1,110 @@
+//! The way of a request through the server, outermost stage first. A stage lets the call pass, or ends
+//! it with a Status. Later stages may rely on what earlier ones have set.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use api::status::Status;
+use http::{HeaderValue, header};
+
+use crate::call::{Answer, Call, status_answer, warning_header};
+use crate::negotiate::{self, Accepted};
+use crate::{Server, auth, router};
+
+/// A stage before the handler.
+struct Stage {
+    name: &'static str,
+    run: fn(&Server, &mut Call) -> Result<(), Status>,
+}
+
+/// Panics are caught around all of this (see `handle`), and the request's path has been read: both come
+/// first because every stage may fail and every stage asks what is wanted. Audit, impersonation and
+/// fairness have their place between authentication and authorization.
+static STAGES: &[Stage] = &[
+    // A server that drains takes nothing new, whoever asks.
+    Stage { name: "drain", run: refuse_when_closing },
+    // Who it is; the credentials are gone from the request after this.
+    Stage { name: "authentication", run: auth::authenticate },
+    // Whether they may.
+    Stage { name: "authorization", run: auth::authorize },
+];
+
+fn refuse_when_closing(server: &Server, call: &mut Call) -> Result<(), Status> {
+    let health = matches!(call.path.as_str(), "/healthz" | "/livez" | "/readyz") || call.path.starts_with("/readyz/");
+    if *server.closing.borrow() && !health {
+        return Err(Status::service_unavailable("the server is shutting down"));
+    }
+    Ok(())
+}
+
+/// Runs a call through the chain and the handler. Never fails: every error is an answer.
+pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
+    let accepted =
+        negotiate::accept(call.header(header::ACCEPT), true).map(|a| Accepted { shape: negotiate::Shape::Plain, ..a });
+    let accepted = accepted.unwrap_or(Accepted::JSON);
+    let _running = server.metrics.begin(&call);
+    let result = match run_stages(&server, &mut call) {
+        Ok(()) => guarded(&server, &mut call).await,
+        Err(status) => Err(status),
+    };
+    let mut answer = result.unwrap_or_else(|status| status_answer(&status, accepted));
+    finish(&mut answer, &call);
+    server.metrics.finish(&call, answer.status().as_u16());
+    crate::http::compress::maybe(&mut answer, &call);
+    answer
+}
+
+fn run_stages(server: &Server, call: &mut Call) -> Result<(), Status> {
+    for stage in STAGES {
+        (stage.run)(server, call).inspect_err(|status| {
+            tracing::debug!(stage = stage.name, code = status.code, path = call.path, "refused");
+        })?;
+    }
+    Ok(())
+}
+
+/// One bad request must not take the server with it.
+async fn guarded(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
+    let guarded = CatchUnwind { inner: Box::pin(router::route(server, call)) };
+    match guarded.await {
+        Ok(result) => result,
+        Err(()) => {
+            tracing::error!(path = call.path, "the handler panicked");
+            Err(Status::new(
+                500,
+                "InternalError",
+                "This request caused apiserver to panic. Look in the logs for details.",
+            ))
+        }
+    }
+}
+
+struct CatchUnwind<F> {
+    inner: std::pin::Pin<Box<F>>,
+}
+
+impl<F: Future> Future for CatchUnwind<F> {
+    type Output = Result<F::Output, ()>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+        let inner = self.inner.as_mut();
+        match std::panic::catch_unwind(AssertUnwindSafe(|| inner.poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(_) => std::task::Poll::Ready(Err(())),
+        }
+    }
+}
+
+/// Headers that every answer has.
+fn finish(answer: &mut Answer, call: &Call) {
+    let headers = answer.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if let Ok(id) = HeaderValue::from_str(&crate::ids::uid()) {
+        headers.insert("audit-id", id);
+    }
+    for warning in &call.warnings {
+        if let Some(value) = warning_header(warning) {
+            headers.append(header::WARNING, value);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Health, readiness, metrics and the version: paths that are no resources.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use api::tree;
+use http::Method;
+
+use crate::Server;
+use crate::call::{Answer, Call, answer, json_answer, text};
+
+#[derive(Default)]
+pub struct Health {
+    ready: AtomicBool,
+}
+
+impl Health {
+    /// The bootstrap objects are there and requests are served.
+    pub fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+}
+
+/// What is checked, by name.
+const CHECKS: &[&str] = &["ping", "log", "etcd", "informer-sync", "poststarthook/bootstrap-controller"];
+
+pub fn route(server: &Server, call: &Call) -> Option<Answer> {
+    let path = call.path.as_str();
+    if path == "/version" || path == "/version/" {
+        return Some(version(call));
+    }
+    if path == "/metrics" {
+        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", server.metrics.text()));
+    }
+    let (probe, check) = match path.strip_prefix('/')?.split_once('/') {
+        Some((probe, check)) => (probe, check),
+        None => (&path[1..], ""),
+    };
+    matches!(probe, "healthz" | "livez" | "readyz").then(|| probe_answer(server, call, probe, check))
+}
+
+fn probe_answer(server: &Server, call: &Call, probe: &str, check: &str) -> Answer {
+    let ready = probe != "readyz" || (server.health.is_ready() && !*server.closing.borrow());
+    if !check.is_empty() && !CHECKS.contains(&check) {
+        return text(404, "404 page not found\n");
+    }
+    if call.query.has("verbose") {
+        return verbose(probe, ready);
+    }
+    if ready { text(200, "ok") } else { text(500, &format!("[-]{probe} failed: the server is not ready\n")) }
+}
+
+fn verbose(probe: &str, ready: bool) -> Answer {
+    let mut body: String = CHECKS.iter().map(|check| format!("[+]{check} ok\n")).collect();
+    body.push_str(&format!("{probe} check {}\n", if ready { "passed" } else { "failed" }));
+    text(if ready { 200 } else { 500 }, &body)
+}
+
+/// What clients read as the version of Kubernetes that is spoken here.
+fn version(call: &Call) -> Answer {
+    if !matches!(call.method, Method::GET | Method::HEAD) {
+        return crate::call::status_answer(
+            &api::status::Status::method_not_allowed(),
+            crate::negotiate::Accepted::JSON,
+        );
+    }
+    json_answer(
+        200,
+        &tree! {
+            "major" => "1",
+            "minor" => "37",
+            "emulationMajor" => "1",
+            "emulationMinor" => "37",
+            "minCompatibilityMajor" => "1",
+            "minCompatibilityMinor" => "36",
+            "gitVersion" => concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION")),
+            "gitCommit" => option_env!("TIPHYS_COMMIT").unwrap_or("unknown"),
+            "gitTreeState" => "clean",
+            "buildDate" => "1970-01-01T00:00:00Z",
+            "goVersion" => "none (rust)",
+            "compiler" => "rustc",
+            "platform" => concat!("linux/", "amd64"),
+        },
+    )
+}

@@ -1,0 +1,186 @@
+//! Where a kind needs more of the server than its pure functions can give: one small function for each
+//! occasion, which says what it does for which kind. Everything else is the one path.
+
+use std::time::Duration;
+
+use api::Tree;
+use api::field::Errors;
+use api::status::Status;
+use kinds::Kind;
+use store::{Durability, Write as StoreWrite};
+
+use crate::Server;
+use crate::write::Scope;
+
+/// What an object claims beside itself (addresses, ports), committed with it or not at all.
+#[derive(Default)]
+pub struct Claims {
+    writes: Vec<StoreWrite>,
+    /// Holds what is claimed in memory until the commit is published.
+    _reserved: Option<crate::alloc::Reservation>,
+}
+
+impl Claims {
+    pub fn new(writes: Vec<StoreWrite>, reserved: Option<crate::alloc::Reservation>) -> Claims {
+        Claims { writes, _reserved: reserved }
+    }
+
+    pub fn writes(&self) -> &[StoreWrite] {
+        &self.writes
+    }
+}
+
+/// Services claim addresses and node ports.
+pub fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<Claims, Status> {
+    match scope.resource.kind.kind {
+        "Service" => crate::alloc::claim(scope, name, object, None),
+        _ => Ok(Claims::default()),
+    }
+}
+
+pub fn claim_update(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> Result<Claims, Status> {
+    match scope.resource.kind.kind {
+        "Service" if scope.subresource.is_empty() => crate::alloc::claim(scope, name, object, Some(old)),
+        _ => Ok(Claims::default()),
+    }
+}
+
+/// What goes with a deleted object.
+pub fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
+    match scope.resource.kind.kind {
+        "Service" => crate::alloc::release(scope, object),
+        _ => Vec::new(),
+    }
+}
+
+/// Kinds with a missing engine are refused; a Local APIService needs none.
+pub fn is_refused(kind: &Kind, object: &Tree) -> bool {
+    kind.kind != "APIService" || object.at("spec").has("service")
+}
+
+/// A namespace that is going says so.
+pub fn exists(kind: &Kind, there: &Tree, mut status: Status) -> Status {
+    if kind.kind == "Namespace" && there.at("metadata").has("deletionTimestamp") {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
+}
+
+pub fn prepare_update(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<(), Status> {
+    let kind = scope.resource.kind;
+    let context = scope.context();
+    match scope.subresource {
+        "" | "scale" => (kind.prepare_update)(object, old, &context),
+        "status" => {
+            let rules = kind.status.ok_or_else(Status::no_resource)?;
+            (rules.prepare)(object, old, &context);
+        }
+        other => crate::subresources::prepare(other, scope, object, old)?,
+    }
+    Ok(())
+}
+
+pub fn validate_update(scope: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
+    let kind = scope.resource.kind;
+    match scope.subresource {
+        "" | "scale" => (kind.validate_update)(object, old, errors),
+        "status" => {
+            if let Some(rules) = kind.status {
+                (rules.validate)(object, old, errors);
+            }
+        }
+        other => crate::subresources::validate(other, scope, object, old, errors),
+    }
+}
+
+/// Events, and leases that were only renewed, may be answered before they are on disk.
+pub fn durability(kind: &Kind, object: &Tree, old: Option<&Tree>) -> Durability {
+    let relaxed = match (kind.kind, old) {
+        ("Event", _) => true,
+        ("Lease", Some(old)) => only_renewed(object, old),
+        _ => false,
+    };
+    if relaxed { Durability::Relaxed } else { Durability::Durable }
+}
+
+fn only_renewed(object: &Tree, old: &Tree) -> bool {
+    let without_time = |tree: &Tree| {
+        let mut tree = tree.clone();
+        tree.remove_at("spec.renewTime");
+        tree.remove_at("metadata.managedFields");
+        tree.remove_at("metadata.resourceVersion");
+        tree
+    };
+    without_time(object) == without_time(old)
+}
+
+pub fn ttl(server: &Server, kind: &Kind) -> Option<Duration> {
+    (kind.kind == "Event").then_some(server.config.event_ttl)
+}
+
+/// Kinds whose deletion answers with the object rather than with a Status.
+pub fn returns_deleted(kind: &Kind) -> bool {
+    matches!(
+        kind.kind,
+        "Pod"
+            | "PodTemplate"
+            | "Service"
+            | "ServiceAccount"
+            | "PersistentVolume"
+            | "PersistentVolumeClaim"
+            | "ResourceQuota"
+            | "Namespace"
+            | "StorageClass"
+            | "CSIDriver"
+            | "CSINode"
+            | "VolumeAttachment"
+            | "VolumeAttributesClass"
+            | "ResourceClaim"
+            | "ResourceClaimTemplate"
+            | "DeviceClass"
+            | "ResourceSlice"
+    )
+}
+
+/// A namespace waits for its own finalizers in the spec.
+pub fn waits_for_finalize(kind: &Kind, object: &Tree) -> bool {
+    kind.kind == "Namespace" && !object.list("spec.finalizers").is_empty()
+}
+
+/// A namespace that waits shows no grace period.
+pub fn waits_without_grace(kind: &Kind) -> bool {
+    kind.kind == "Namespace"
+}
+
+/// What else happens to an object that is marked for deletion.
+pub fn on_mark(kind: &Kind, object: &mut Tree) {
+    if kind.kind == "Namespace" {
+        object.child("status").set("phase", "Terminating");
+    }
+}
+
+pub fn is_graceful(kind: &Kind) -> bool {
+    kind.kind == "Pod"
+}
+
+/// The seconds that a pod gets: what is asked for, else its own, and none where nothing runs.
+pub fn grace_period(pod: &Tree, asked: Option<i64>) -> i64 {
+    let own = pod.int("spec.terminationGracePeriodSeconds").unwrap_or(30);
+    let seconds = asked.unwrap_or(own);
+    let done = matches!(pod.str("status.phase"), "Failed" | "Succeeded");
+    if pod.str("spec.nodeName").is_empty() || done {
+        return 0;
+    }
+    // A negative period means the shortest that is not "now".
+    if seconds < 0 { 1 } else { seconds }
+}
+
+/// Kinds of old whose dependents stay unless asked otherwise.
+pub fn orphans_by_default(kind: &Kind) -> bool {
+    matches!((kind.group, kind.kind), ("", "ReplicationController") | ("batch", "Job"))
+}
+
+/// Events own nothing: the garbage collector does not look at them.
+pub fn has_dependents(kind: &Kind) -> bool {
+    kind.kind != "Event"
+}

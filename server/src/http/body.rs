@@ -1,0 +1,199 @@
+//! The bodies of answers: whole, a list in chunks, or a stream that is written as it comes.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+
+use crate::cache::Item;
+
+/// Lists and watches are written in pieces of about this size.
+pub const CHUNK_BYTES: usize = 64 << 10;
+
+pub enum Body {
+    Full(Option<Bytes>),
+    List(ListBody),
+    Stream(StreamBody),
+}
+
+impl Body {
+    pub fn empty() -> Body {
+        Body::Full(None)
+    }
+
+    /// The whole body, where it is there already.
+    pub fn bytes(&self) -> Option<&Bytes> {
+        match self {
+            Body::Full(bytes) => bytes.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        Body::Full(Some(Bytes::from(bytes)))
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body::Full(Some(bytes))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = match self.get_mut() {
+            Body::Full(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
+            Body::List(list) => Poll::Ready(list.next_chunk()),
+            Body::Stream(stream) => stream.poll_next(cx),
+        };
+        next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Body::List(list) => list.is_done(),
+            Body::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Body::List(list) => SizeHint::with_exact(list.left),
+            Body::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A list: a head, the items' own bytes with commas between, a tail. Nothing is joined before it is sent.
+pub struct ListBody {
+    head: Option<Bytes>,
+    items: VecDeque<Arc<Item>>,
+    first: bool,
+    tail: Option<&'static [u8]>,
+    left: u64,
+}
+
+impl ListBody {
+    pub fn new(head: Vec<u8>, items: Vec<Arc<Item>>) -> ListBody {
+        let tail: &'static [u8] = b"]}\n";
+        let commas = items.len().saturating_sub(1);
+        let bytes: usize = items.iter().map(|item| item.list_bytes().len() + 1).sum();
+        let left = (head.len() + bytes + commas + tail.len()) as u64;
+        ListBody { head: Some(Bytes::from(head)), items: items.into(), first: true, tail: Some(tail), left }
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    fn next_chunk(&mut self) -> Option<Bytes> {
+        if self.is_done() {
+            return None;
+        }
+        let mut chunk = BytesMut::with_capacity((CHUNK_BYTES + 8192).min(self.left as usize));
+        if let Some(head) = self.head.take() {
+            chunk.extend_from_slice(&head);
+        }
+        while chunk.len() < CHUNK_BYTES {
+            let Some(item) = self.items.pop_front() else { break };
+            if !std::mem::take(&mut self.first) {
+                chunk.extend_from_slice(b",");
+            }
+            chunk.extend_from_slice(b"{");
+            chunk.extend_from_slice(item.list_bytes());
+        }
+        if self.items.is_empty()
+            && let Some(tail) = self.tail.take()
+        {
+            chunk.extend_from_slice(tail);
+        }
+        self.left = self.left.saturating_sub(chunk.len() as u64);
+        Some(chunk.freeze())
+    }
+
+    /// The whole list at once, for answers that are compressed or re-encoded.
+    pub fn collect(mut self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.left as usize);
+        while let Some(chunk) = self.next_chunk() {
+            all.extend_from_slice(&chunk);
+        }
+        all
+    }
+}
+
+/// Where the bytes of a stream come from: each call waits for the next piece; None ends it.
+pub trait Source: Send + 'static {
+    fn next(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
+}
+
+type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Box<dyn Steps>)>> + Send>>;
+
+/// A source behind a pointer: each step gives it back.
+trait Steps: Send {
+    fn step(self: Box<Self>) -> Step;
+}
+
+impl<S: Source> Steps for S {
+    fn step(mut self: Box<Self>) -> Step {
+        Box::pin(async move {
+            let bytes = self.next().await?;
+            Some((bytes, self as Box<dyn Steps>))
+        })
+    }
+}
+
+/// A stream that is polled only while the client takes its bytes: there is no queue.
+pub struct StreamBody {
+    step: Option<Step>,
+}
+
+impl StreamBody {
+    pub fn new<S: Source>(source: S) -> StreamBody {
+        StreamBody { step: Some(Box::new(source).step()) }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(current) = &mut self.step else { return Poll::Ready(None) };
+        match current.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => {
+                self.step = None;
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some((bytes, next))) => {
+                self.step = Some(next.step());
+                Poll::Ready(Some(bytes))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_as_long_as_it_says() {
+        let item =
+            |n: u64| Arc::new(Item::new("a", n, Bytes::from(format!("{{\"kind\":\"A\",\"metadata\":{{\"n\":{n}}}}}"))));
+        let body = ListBody::new(b"{\"items\":[".to_vec(), vec![item(1), item(2)]);
+        let left = body.left;
+        let all = body.collect();
+        assert_eq!(all, b"{\"items\":[{\"metadata\":{\"n\":1}},{\"metadata\":{\"n\":2}}]}\n");
+        assert_eq!(left, all.len() as u64);
+        assert_eq!(ListBody::new(b"[".to_vec(), vec![]).collect(), b"[]}\n");
+    }
+}

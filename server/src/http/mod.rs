@@ -1,0 +1,6 @@
+//! Sockets, TLS and HTTP: what is the same for every request.
+
+pub mod body;
+pub mod compress;
+pub mod serve;
+pub mod tls;

@@ -1,0 +1,125 @@
+//! Accepts connections, speaks TLS and HTTP/1.1 or HTTP/2 on them, and hands each request to the chain.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::call::{Answer, Call, Peer};
+use crate::request::{Query, RequestInfo};
+use crate::{Server, chain};
+
+/// A client that does not finish its handshake or its headers in this time is gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Open watches and long answers get this long when the server drains.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves until `server.closing` turns true, then drains.
+pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerConfig>) {
+    let acceptor = TlsAcceptor::from(tls);
+    let mut closing = server.closing.subscribe();
+    // Each connection holds a receiver; when all are gone the server is drained.
+    let connections = watch::Sender::new(());
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = closed(&mut closing) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let guard = connections.subscribe();
+                tokio::spawn(connection(server.clone(), acceptor.clone(), stream, guard));
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: the others go on, this one tries again.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(DRAIN, connections.closed()).await;
+}
+
+/// Waits until the server drains.
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone, which is the same.
+    let _ = closing.wait_for(|closing| *closing).await;
+}
+
+async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStream, guard: watch::Receiver<()>) {
+    let _guard = guard;
+    let Ok(address) = stream.peer_addr() else { return };
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
+    let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
+    let certificates = Arc::new(chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
+    let peer = Peer { address, certificates };
+    let mut closing = server.closing.subscribe();
+    let service = service_fn(move |request| answer(server.clone(), peer.clone(), request));
+    let builder = builder();
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        biased;
+        result = connection.as_mut() => result,
+        () = closed(&mut closing) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, %address, "the connection ended");
+    }
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).pipeline_flush(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(2500)
+        .max_send_buf_size(64 << 10)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(15));
+    builder
+}
+
+async fn answer(server: Arc<Server>, peer: Peer, mut request: Request<Incoming>) -> Result<Answer, Infallible> {
+    let upgrade = request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
+    let now = server.now();
+    let (parts, body) = request.into_parts();
+    let raw_query = parts.uri.query().unwrap_or("").to_string();
+    let query = Query::parse(&raw_query);
+    let path = parts.uri.path().to_string();
+    let info = RequestInfo::parse(&parts.method, &path, &query);
+    let call = Call {
+        method: parts.method,
+        path,
+        raw_query,
+        query,
+        headers: parts.headers,
+        body: Some(body),
+        upgrade,
+        info,
+        peer,
+        user: None,
+        warnings: Vec::new(),
+        started: Instant::now(),
+        now,
+    };
+    Ok(chain::handle(server, call).await)
+}

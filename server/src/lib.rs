@@ -1,0 +1,213 @@
+//! The API server: the request path from the socket to the store. It knows no controller, and it alone
+//! talks to the store.
+
+pub mod admission;
+pub mod alloc;
+pub mod auth;
+pub mod bootstrap;
+pub mod cache;
+pub mod call;
+pub mod chain;
+pub mod codec;
+pub mod discovery;
+pub mod health;
+mod hooks;
+pub mod http;
+mod ids;
+pub mod metrics;
+mod negotiate;
+mod options;
+pub mod request;
+pub mod resource;
+mod respond;
+mod router;
+mod shape;
+mod subresources;
+mod verbs;
+mod versions;
+mod write;
+mod ws;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use api::Tree;
+use api::status::{Cause, Status};
+use bytes::Bytes;
+use cache::{Caches, Item};
+use resource::{Registry, Resource};
+use store::Store;
+use tokio::sync::watch;
+
+/// What the server is told at its start.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub event_ttl: Duration,
+    /// `10.96.0.0/16`, and one of the other family for dual stack.
+    pub service_cidrs: Vec<(IpAddr, u8)>,
+    pub node_ports: std::ops::RangeInclusive<u16>,
+    /// Where clients reach the server: goes into the `kubernetes` service's endpoints.
+    pub advertise_address: IpAddr,
+    pub port: u16,
+    pub storage_prefix: String,
+    pub issuer: String,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            event_ttl: Duration::from_secs(3600),
+            service_cidrs: vec![(IpAddr::from([10, 96, 0, 0]), 16)],
+            node_ports: 30000..=32767,
+            advertise_address: IpAddr::from([127, 0, 0, 1]),
+            port: 6443,
+            storage_prefix: "/registry".to_string(),
+            issuer: "https://kubernetes.default.svc".to_string(),
+        }
+    }
+}
+
+pub struct Server {
+    pub config: Config,
+    pub store: Arc<dyn Store>,
+    pub caches: Arc<Caches>,
+    pub registry: Registry,
+    pub auth: auth::Authenticator,
+    pub metrics: metrics::Metrics,
+    pub health: health::Health,
+    /// True once the server drains: watches end, new requests are told to go elsewhere.
+    pub closing: watch::Sender<bool>,
+    alloc: alloc::Allocator,
+    discovery: discovery::Documents,
+    adopt: fn(&store::Entry) -> Option<Bytes>,
+    /// True where others write to the store too: reads then ask it first.
+    shared_store: bool,
+}
+
+/// How long a request waits for a revision that has not been seen yet.
+const VERSION_WAIT: Duration = Duration::from_secs(3);
+
+impl Server {
+    /// Takes an open store whose sink is `caches`, and fills the caches from it.
+    pub async fn start(
+        config: Config,
+        store: Arc<dyn Store>,
+        caches: Arc<Caches>,
+        auth: auth::Authenticator,
+        shared_store: bool,
+    ) -> Result<Arc<Server>, store::Error> {
+        let (entries, revision) = store.load().await?;
+        caches.load(entries, revision);
+        let registry = Registry::new(&config.storage_prefix, &caches);
+        let server = Arc::new(Server {
+            alloc: alloc::Allocator::new(&config),
+            discovery: discovery::Documents::new(&registry),
+            config,
+            store,
+            caches: caches.clone(),
+            registry,
+            auth,
+            metrics: metrics::Metrics::new(),
+            health: health::Health::default(),
+            closing: watch::Sender::new(false),
+            adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
+            shared_store,
+        });
+        for (_, cache) in caches.all() {
+            tokio::spawn(cache.clone().wake_watchers());
+        }
+        Ok(server)
+    }
+
+    pub fn now(&self) -> i64 {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+    }
+
+    /// A stored value in the form in which it is served.
+    fn adopt(&self, entry: &store::Entry) -> Option<Bytes> {
+        (self.adopt)(entry)
+    }
+
+    /// An object from the cache by storage path and key, for parts of the server that look things up.
+    pub fn object(&self, storage: &str, key: &str) -> Option<Tree> {
+        Some(self.caches.get(storage)?.get(key)?.tree())
+    }
+
+    /// The newest state of an object. Our own store publishes before it answers, so the cache is it.
+    async fn read(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Arc<Item>>, Status> {
+        if self.shared_store {
+            return self.read_stored(resource, namespace, name).await;
+        }
+        Ok(resource.cache()?.get(&resource.key(namespace, name)))
+    }
+
+    /// The object as the store has it.
+    async fn read_stored(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Arc<Item>>, Status> {
+        if !self.shared_store {
+            return Ok(resource.cache()?.get(&resource.key(namespace, name)));
+        }
+        let key = resource.store_key(namespace, name);
+        let entry = self.store.get(&key).await.map_err(write::store_status)?;
+        let Some(entry) = entry else { return Ok(None) };
+        let bytes = self.adopt(&entry).ok_or_else(|| Status::internal(format!("{key} cannot be read")))?;
+        Ok(Some(Arc::new(Item::new(&resource.key(namespace, name), entry.revision, bytes))))
+    }
+
+    /// Waits until the caches are as new as the store was when asked.
+    async fn catch_up(&self) -> Result<(), Status> {
+        if !self.shared_store {
+            return Ok(());
+        }
+        let revision = self.store.revision().await.map_err(write::store_status)?;
+        self.wait_for_revision(revision).await
+    }
+
+    async fn wait_for_version(&self, version: &str) -> Result<(), Status> {
+        if version.is_empty() {
+            return Ok(());
+        }
+        let revision: u64 = version.parse().map_err(|_| Status::new(500, "", bad_version(version)))?;
+        self.wait_for_revision(revision).await
+    }
+
+    async fn wait_for_list_version(&self, version: &str) -> Result<(), Status> {
+        if version.is_empty() {
+            return Ok(());
+        }
+        let bad = |_| Status::bad_request(format!("invalid resource version: {}", bad_version(version)));
+        let revision: u64 = version.parse().map_err(bad)?;
+        self.wait_for_revision(revision).await
+    }
+
+    async fn wait_for_revision(&self, revision: u64) -> Result<(), Status> {
+        if self.caches.revision() >= revision {
+            return Ok(());
+        }
+        let deadline = tokio::time::Instant::now() + VERSION_WAIT;
+        while self.caches.revision() < revision {
+            if !self.caches.changed_by(deadline).await {
+                return Err(too_large_version(revision, self.caches.revision()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad_version(version: &str) -> String {
+    let digits = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if digits { "value out of range" } else { "invalid syntax" };
+    format!("resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: {why}")
+}
+
+fn too_large_version(asked: u64, current: u64) -> Status {
+    let mut status = Status::timeout(format!("Too large resource version: {asked}, current: {current}"), 1);
+    if let Some(details) = &mut status.details {
+        details.causes = vec![Cause {
+            reason: "ResourceVersionTooLarge".to_string(),
+            message: "Too large resource version".to_string(),
+            field: String::new(),
+        }];
+    }
+    status
+}

@@ -1,0 +1,113 @@
+//! Counters and histograms under upstream's names.
+
+use prometheus::{
+    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+use crate::call::Call;
+
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    inflight: IntGaugeVec,
+    watchers: IntGauge,
+}
+
+/// Counts a request while it runs.
+pub struct Running {
+    gauge: prometheus::core::GenericGauge<prometheus::core::AtomicI64>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+const BUCKETS: &[f64] = &[
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let registry = Registry::new();
+        let labels = &["verb", "group", "version", "resource", "subresource", "code"];
+        let requests =
+            IntCounterVec::new(Opts::new("apiserver_request_total", "Requests by verb, resource and code."), labels);
+        let options = HistogramOpts::new("apiserver_request_duration_seconds", "How long requests took.")
+            .buckets(BUCKETS.to_vec());
+        let durations = HistogramVec::new(options, &labels[..5]);
+        let inflight = IntGaugeVec::new(
+            Opts::new("apiserver_current_inflight_requests", "Requests under way."),
+            &["request_kind"],
+        );
+        let watchers = IntGauge::new("apiserver_longrunning_requests", "Watches under way.");
+        let metrics = Metrics {
+            requests: requests.expect("the names are valid"),
+            durations: durations.expect("the names are valid"),
+            inflight: inflight.expect("the names are valid"),
+            watchers: watchers.expect("the name is valid"),
+            registry,
+        };
+        let collectors: [Box<dyn prometheus::core::Collector>; 4] = [
+            Box::new(metrics.requests.clone()),
+            Box::new(metrics.durations.clone()),
+            Box::new(metrics.inflight.clone()),
+            Box::new(metrics.watchers.clone()),
+        ];
+        for collector in collectors {
+            metrics.registry.register(collector).expect("each collector is registered once");
+        }
+        metrics
+    }
+
+    pub fn begin(&self, call: &Call) -> Running {
+        let kind = if matches!(call.info.verb, "get" | "list" | "watch") { "readOnly" } else { "mutating" };
+        let gauge = self.inflight.with_label_values(&[kind]);
+        gauge.inc();
+        Running { gauge }
+    }
+
+    pub fn finish(&self, call: &Call, code: u16) {
+        let info = &call.info;
+        // Paths that name nothing known must not make new series.
+        if !info.is_resource || code == 404 {
+            return;
+        }
+        let mut digits = itoa::Buffer::new();
+        let verb = upper(info.verb);
+        let base = [verb, &info.group, &info.version, &info.resource, &info.subresource];
+        self.durations.with_label_values(&base).observe(call.started.elapsed().as_secs_f64());
+        let all = [verb, &info.group, &info.version, &info.resource, &info.subresource, digits.format(code)];
+        self.requests.with_label_values(&all).inc();
+    }
+
+    pub fn text(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        // Writing to a Vec does not fail.
+        let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
+        out
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+fn upper(verb: &'static str) -> &'static str {
+    match verb {
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "create" => "POST",
+        "update" => "PUT",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        other => other,
+    }
+}

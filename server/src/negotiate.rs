@@ -1,0 +1,184 @@
+//! Media types: what a client sends, what it wants back, and in which shape.
+
+use api::status::Status;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Media {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+impl Media {
+    pub fn name(self) -> &'static str {
+        match self {
+            Media::Json => "application/json",
+            Media::Yaml => "application/yaml",
+            Media::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Media> {
+        match name {
+            "application/json" | "*/*" => Some(Media::Json),
+            "application/yaml" => Some(Media::Yaml),
+            "application/vnd.kubernetes.protobuf" => Some(Media::Protobuf),
+            _ => None,
+        }
+    }
+}
+
+/// The shape that `as=` asks for; the version is that of meta.k8s.io.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Plain,
+    Table(&'static str),
+    PartialObjectMetadata(&'static str),
+    PartialObjectMetadataList(&'static str),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    pub media: Media,
+    pub shape: Shape,
+    pub pretty: bool,
+}
+
+impl Accepted {
+    pub const JSON: Accepted = Accepted { media: Media::Json, shape: Shape::Plain, pretty: false };
+
+    /// A small number that tells formats apart, for frames that are kept.
+    pub fn code(self) -> u32 {
+        let shape = match self.shape {
+            Shape::Plain => 0,
+            Shape::Table("v1") => 1,
+            Shape::Table(_) => 2,
+            Shape::PartialObjectMetadata("v1") => 3,
+            Shape::PartialObjectMetadata(_) => 4,
+            Shape::PartialObjectMetadataList(_) => 5,
+        };
+        shape * 4 + self.media as u32
+    }
+}
+
+const REPRESENTATIONS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// One clause of an Accept header.
+struct Clause<'a> {
+    name: &'a str,
+    params: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl<'a> Clause<'a> {
+    fn parse(text: &'a str) -> Clause<'a> {
+        let mut parts = text.split(';').map(str::trim);
+        let name = parts.next().unwrap_or("");
+        let params: Vec<_> = parts
+            .filter_map(|part| part.split_once('='))
+            .map(|(k, v)| (k.trim(), v.trim().trim_matches('"')))
+            .collect();
+        let quality = params.iter().find(|(key, _)| *key == "q").and_then(|(_, q)| q.parse().ok()).unwrap_or(1.0);
+        Clause { name, params, quality }
+    }
+
+    fn get(&self, key: &str) -> &str {
+        self.params.iter().find(|(k, _)| *k == key).map_or("", |(_, value)| value)
+    }
+
+    /// None where the shape is unknown or not allowed here.
+    fn shape(&self, shapes: bool) -> Option<Shape> {
+        let wanted = self.get("as");
+        if wanted.is_empty() {
+            return Some(Shape::Plain);
+        }
+        let version = match (self.get("g"), self.get("v")) {
+            ("meta.k8s.io", "v1") => "v1",
+            ("meta.k8s.io", "v1beta1") => "v1beta1",
+            _ => return None,
+        };
+        let shape = match wanted {
+            "Table" => Shape::Table(version),
+            "PartialObjectMetadata" => Shape::PartialObjectMetadata(version),
+            "PartialObjectMetadataList" => Shape::PartialObjectMetadataList(version),
+            _ => return None,
+        };
+        shapes.then_some(shape)
+    }
+}
+
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<_> = accept.split(',').map(Clause::parse).filter(|clause| clause.quality > 0.0).collect();
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    clauses
+}
+
+/// Picks what to answer with. `shapes` says whether `as=` means anything here.
+pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, Status> {
+    let header = header.unwrap_or("").trim();
+    if header.is_empty() {
+        return Ok(Accepted::JSON);
+    }
+    let mut known = false;
+    for clause in clauses(header) {
+        let Some(media) = Media::parse(clause.name) else { continue };
+        known = true;
+        let pretty = matches!(clause.get("pretty"), "1" | "true");
+        if let Some(shape) = clause.shape(shapes)
+            && !(media == Media::Protobuf && matches!(shape, Shape::Table(_)))
+        {
+            return Ok(Accepted { media, shape, pretty });
+        }
+    }
+    Err(if known { shape_not_acceptable() } else { not_acceptable() })
+}
+
+fn shape_not_acceptable() -> Status {
+    Status::not_acceptable(format!("only the following media types are accepted: {REPRESENTATIONS}"))
+}
+
+fn not_acceptable() -> Status {
+    let mut status =
+        Status::not_acceptable(format!("406: Not Acceptable\n\nAvailable representations: {REPRESENTATIONS}"));
+    status.details = Some(api::status::Details::default());
+    status
+}
+
+/// What a body is written in; none said is JSON.
+pub fn content_type(header: Option<&str>) -> Result<Media, Status> {
+    let name = header.unwrap_or("").split(';').next().unwrap_or("").trim();
+    match name {
+        "" | "application/json" => Ok(Media::Json),
+        "application/yaml" => Ok(Media::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Media::Protobuf),
+        _ => Err(Status::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {REPRESENTATIONS}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_headers_choose_media_and_shape() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let cases = [
+            ("", Some((Media::Json, Shape::Plain))),
+            ("*/*", Some((Media::Json, Shape::Plain))),
+            ("application/yaml", Some((Media::Yaml, Shape::Plain))),
+            ("application/json;q=0.1,application/yaml", Some((Media::Yaml, Shape::Plain))),
+            (table, Some((Media::Json, Shape::Table("v1")))),
+            ("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Shape::Plain))),
+            ("application/json;as=Table;g=other;v=v1,application/json", Some((Media::Json, Shape::Plain))),
+            ("application/json;as=Table", None),
+            ("text/plain", None),
+        ];
+        for (header, want) in cases {
+            let got = accept(Some(header), true).ok().map(|accepted| (accepted.media, accepted.shape));
+            assert_eq!(got, want, "{header}");
+        }
+        assert!(accept(Some("application/json;as=Table;v=v1;g=meta.k8s.io"), false).is_err());
+    }
+}

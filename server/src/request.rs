@@ -1,0 +1,192 @@
+//! What a request asks for, read from its method and path once, for every later stage.
+
+use http::Method;
+
+/// The parts of a path: `/apis/apps/v1/namespaces/prod/deployments/web/scale`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// Below /api/V or /apis/G/V; else all but `path` is empty.
+    pub is_resource: bool,
+    pub path: String,
+    pub verb: &'static str,
+    pub group: String,
+    pub version: String,
+    pub namespace: String,
+    pub resource: String,
+    pub name: String,
+    pub subresource: String,
+    /// Path behind the subresource, for proxies.
+    pub rest: String,
+}
+
+impl RequestInfo {
+    pub fn parse(method: &Method, path: &str, query: &Query) -> RequestInfo {
+        let mut info = RequestInfo { path: path.to_string(), verb: plain_verb(method), ..RequestInfo::default() };
+        let parts: Vec<String> = path.trim_matches('/').split('/').map(percent_decode).collect();
+        let mut parts: &[String] = &parts;
+        match parts {
+            [api, version, rest @ ..] if api == "api" && !rest.is_empty() => {
+                info.version.clone_from(version);
+                parts = rest;
+            }
+            [apis, group, version, rest @ ..] if apis == "apis" && !rest.is_empty() => {
+                info.group.clone_from(group);
+                info.version.clone_from(version);
+                parts = rest;
+            }
+            _ => return info,
+        }
+        info.is_resource = true;
+        info.read_resource(parts);
+        info.verb = resource_verb(method, &info, query);
+        info
+    }
+
+    fn read_resource(&mut self, mut parts: &[String]) {
+        // The old way to watch: /api/v1/watch/pods.
+        if parts.first().is_some_and(|part| part == "watch") && parts.len() > 1 {
+            parts = &parts[1..];
+            self.verb = "watch";
+        }
+        if let [namespaces, namespace, rest @ ..] = parts
+            && namespaces == "namespaces"
+        {
+            let of_namespace = rest.first().is_none_or(|part| matches!(part.as_str(), "status" | "finalize"));
+            self.namespace.clone_from(namespace);
+            if !of_namespace {
+                parts = rest;
+            }
+        }
+        self.resource = parts.first().cloned().unwrap_or_default();
+        self.name = parts.get(1).cloned().unwrap_or_default();
+        self.subresource = parts.get(2).cloned().unwrap_or_default();
+        self.rest = parts.get(3..).map(|rest| rest.join("/")).unwrap_or_default();
+    }
+}
+
+fn plain_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::DELETE => "delete",
+        Method::PATCH => "patch",
+        Method::HEAD => "head",
+        Method::OPTIONS => "options",
+        _ => "",
+    }
+}
+
+fn resource_verb(method: &Method, info: &RequestInfo, query: &Query) -> &'static str {
+    let collection = info.name.is_empty();
+    let watch = info.verb == "watch" || query.flag("watch");
+    match *method {
+        Method::POST => "create",
+        Method::GET | Method::HEAD if collection && watch => "watch",
+        Method::GET | Method::HEAD if info.verb == "watch" => "watch",
+        Method::GET | Method::HEAD if collection => "list",
+        Method::GET | Method::HEAD => "get",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if collection => "deletecollection",
+        Method::DELETE => "delete",
+        _ => "",
+    }
+}
+
+/// The query's pairs, decoded, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    pub fn parse(query: &str) -> Query {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let decode = |text: &str| percent_decode(&text.replace('+', " "));
+        let split = |pair: &str| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(key), decode(value))
+        };
+        Query { pairs: pairs.map(split).collect() }
+    }
+
+    /// The first value; "" where there is none.
+    pub fn get(&self, key: &str) -> &str {
+        self.pairs.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value)
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.pairs.iter().any(|(k, _)| k == key)
+    }
+
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.pairs.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Upstream's boolean parameters: anything but absent, "false" and "0" is true.
+    pub fn flag(&self, key: &str) -> bool {
+        self.has(key) && !matches!(self.get(key), "false" | "0")
+    }
+}
+
+pub fn percent_decode(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_string();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = (bytes[at] == b'%').then(|| bytes.get(at + 1..at + 3)).flatten();
+        let code = hex.and_then(|hex| std::str::from_utf8(hex).ok()).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match code {
+            Some(code) => {
+                out.push(code);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_upstream_reads_them() {
+        let cases = [
+            ("GET", "/api/v1/pods", "list  v1  pods  "),
+            ("GET", "/api/v1/namespaces/a/pods/b", "get  v1 a pods b "),
+            ("POST", "/apis/apps/v1/namespaces/a/deployments", "create apps v1 a deployments  "),
+            ("GET", "/api/v1/namespaces/a", "get  v1 a namespaces a "),
+            ("PUT", "/api/v1/namespaces/a/finalize", "update  v1 a namespaces a finalize"),
+            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/b/scale", "patch apps v1 a deployments b scale"),
+            ("DELETE", "/api/v1/namespaces/a/pods", "deletecollection  v1 a pods  "),
+            ("GET", "/api/v1/watch/namespaces/a/pods", "watch  v1 a pods  "),
+            ("GET", "/healthz", "get      "),
+        ];
+        for (method, path, want) in cases {
+            let method: Method = method.parse().expect("a method");
+            let info = RequestInfo::parse(&method, path, &Query::default());
+            let got = format!(
+                "{} {} {} {} {} {} {}",
+                info.verb, info.group, info.version, info.namespace, info.resource, info.name, info.subresource
+            );
+            assert_eq!(got, want, "{path}");
+        }
+    }
+
+    #[test]
+    fn queries_are_decoded() {
+        let query = Query::parse("labelSelector=a%3Db%2Cc&watch=1&dryRun=All&dryRun=x&pretty");
+        assert_eq!(query.get("labelSelector"), "a=b,c");
+        assert!(query.flag("watch") && query.flag("pretty") && !query.flag("other"));
+        assert_eq!(query.all("dryRun").collect::<Vec<_>>(), ["All", "x"]);
+    }
+}

@@ -1,0 +1,296 @@
+//! DELETE of one object or of a collection: preconditions, grace, finalizers, propagation.
+
+use std::sync::Arc;
+
+use api::status::{Status, deleted};
+use api::{Tree, time};
+use kinds::Kind;
+
+use super::list::{self, ListOptions};
+use super::scope;
+use crate::Server;
+use crate::admission::{self, Attributes, Operation};
+use crate::cache::Item;
+use crate::call::{Answer, Call};
+use crate::codec::{self, Expected, Validation};
+use crate::options::{DeleteOptions, Propagation};
+use crate::resource::Resource;
+use crate::write::{Outcome, Scope, store_status};
+use crate::{hooks, respond, shape};
+
+pub async fn delete(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    respond::accepted(call)?;
+    let options = read_options(call).await?;
+    let scope = scope(server, resource, call, options.dry_run)?;
+    let name = call.info.name.clone();
+    let mut warnings = Vec::new();
+    let result = delete_one(&scope, &name, &options, &mut warnings).await?;
+    call.warnings.append(&mut warnings);
+    match result {
+        Deleted::Gone(item) if !hooks::returns_deleted(resource.kind) => {
+            let object = resource.read(&item);
+            let kind = resource.kind;
+            let tree = deleted(kind.group, kind.plural, &name, object.str("metadata.uid"));
+            let accepted =
+                crate::negotiate::Accepted { shape: crate::negotiate::Shape::Plain, ..respond::accepted(call)? };
+            Ok(respond::encoded(200, &tree, accepted))
+        }
+        Deleted::Gone(item) => respond::outcome(call, resource, 200, &Outcome::Stored(item)),
+        Deleted::Later(outcome) => respond::outcome(call, resource, 200, &outcome),
+    }
+}
+
+async fn read_options(call: &mut Call) -> Result<DeleteOptions, Status> {
+    let media = crate::negotiate::content_type(call.header(http::header::CONTENT_TYPE));
+    let body = call.read_body().await?;
+    if body.is_empty() {
+        return DeleteOptions::parse(&call.query, None);
+    }
+    let expected = Expected::named("", "v1", "DeleteOptions")
+        .or_else(|| {
+            Some(Expected {
+                group: "",
+                version: "v1",
+                kind: "DeleteOptions",
+                ty: api::schema::type_named("meta/v1", "DeleteOptions")?,
+            })
+        })
+        .ok_or_else(|| Status::internal("DeleteOptions is not in the schema table"))?;
+    let mut decoded = codec::decode_any_version(media?, &body, &expected)?;
+    decoded.tree.set("apiVersion", "v1");
+    let tree = codec::conform(decoded, &expected, Validation::Ignore, &mut call.warnings)?;
+    DeleteOptions::parse(&call.query, Some(&tree))
+}
+
+pub enum Deleted {
+    /// The object as it was last.
+    Gone(Arc<Item>),
+    /// It waits for finalizers or its grace period.
+    Later(Outcome),
+}
+
+/// Deletes one object; tried again while others write to it.
+pub async fn delete_one(
+    scope: &Scope<'_>,
+    name: &str,
+    options: &DeleteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Deleted, Status> {
+    let mut item = scope.current(name).await?;
+    loop {
+        let old = scope.resource.read(&item);
+        check_preconditions(scope.resource, &old, name, options)?;
+        admit(scope, name, &old, warnings).await?;
+        match plan(scope.resource.kind, &old, options, scope.now) {
+            Plan::Nothing => return Ok(Deleted::Later(Outcome::Stored(item))),
+            Plan::Remove => {
+                if scope.dry_run {
+                    return Ok(Deleted::Gone(item));
+                }
+                match scope.delete_stored(name, &old, item.revision).await {
+                    Ok(()) => {
+                        warnings.extend(job_warning(scope.resource.kind, options));
+                        return Ok(Deleted::Gone(item));
+                    }
+                    Err(store::Error::Conflict { .. }) => {}
+                    Err(error) => return Err(store_status(error)),
+                }
+            }
+            Plan::Mark(object) => {
+                if let Some(outcome) = scope.replace_marked(name, *object, &item).await? {
+                    warnings.extend(job_warning(scope.resource.kind, options));
+                    return Ok(Deleted::Later(outcome));
+                }
+            }
+        }
+        item = scope.newest(name).await?;
+    }
+}
+
+async fn admit(scope: &Scope<'_>, name: &str, old: &Tree, warnings: &mut Vec<String>) -> Result<(), Status> {
+    let attributes = Attributes {
+        server: scope.server,
+        resource: scope.resource,
+        operation: Operation::Delete,
+        namespace: scope.namespace,
+        name,
+        subresource: "",
+        user: scope.user,
+        dry_run: scope.dry_run,
+    };
+    admission::validate(&attributes, None, Some(old), warnings).await
+}
+
+fn check_preconditions(resource: &Resource, old: &Tree, name: &str, options: &DeleteOptions) -> Result<(), Status> {
+    let kind = resource.kind;
+    let fail = |what: &str, asked: &str, there: &str| {
+        let why = format!(
+            "the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been deleted and then recreated"
+        );
+        let why = if what == "ResourceVersion" {
+            format!(
+                "the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been modified"
+            )
+        } else {
+            why
+        };
+        Err(Status::conflict(kind.group, kind.plural, name, &why))
+    };
+    if let Some(uid) = &options.uid
+        && uid != old.str("metadata.uid")
+    {
+        return fail("UID", uid, old.str("metadata.uid"));
+    }
+    if let Some(version) = &options.resource_version
+        && version != old.str("metadata.resourceVersion")
+    {
+        return fail("ResourceVersion", version, old.str("metadata.resourceVersion"));
+    }
+    Ok(())
+}
+
+/// What a deletion does to an object.
+enum Plan {
+    Remove,
+    /// It is marked as being deleted and stays.
+    Mark(Box<Tree>),
+    /// It is being deleted already, and nothing changes.
+    Nothing,
+}
+
+fn plan(kind: &Kind, old: &Tree, options: &DeleteOptions, now: i64) -> Plan {
+    let mut object = old.clone();
+    let pending = old.at("metadata").has("deletionTimestamp");
+    let finalizers_changed = set_finalizers(kind, &mut object, options);
+    let grace = grace_period(kind, old, options);
+    let waits = !object.list("metadata.finalizers").is_empty() || hooks::waits_for_finalize(kind, &object);
+    if pending {
+        return plan_pending(kind, object, old, grace, finalizers_changed, waits, now);
+    }
+    if grace == 0 && !waits {
+        return Plan::Remove;
+    }
+    mark(kind, &mut object, grace, now);
+    Plan::Mark(Box::new(object))
+}
+
+/// A second deletion can only shorten the grace period or change the finalizers.
+fn plan_pending(kind: &Kind, mut object: Tree, old: &Tree, grace: i64, changed: bool, waits: bool, now: i64) -> Plan {
+    let left = old.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
+    if hooks::is_graceful(kind) && grace < left {
+        if grace == 0 && !waits {
+            return Plan::Remove;
+        }
+        let stamp = now + grace;
+        let meta = object.child("metadata");
+        meta.set("deletionGracePeriodSeconds", grace);
+        meta.set("deletionTimestamp", time::format_seconds(stamp));
+        return Plan::Mark(Box::new(object));
+    }
+    if changed {
+        return Plan::Mark(Box::new(object));
+    }
+    if !waits && left == 0 {
+        return Plan::Remove;
+    }
+    Plan::Nothing
+}
+
+fn mark(kind: &Kind, object: &mut Tree, grace: i64, now: i64) {
+    let generation = object.int("metadata.generation").unwrap_or(0);
+    let meta = object.child("metadata");
+    meta.set("deletionTimestamp", time::format_seconds(now + grace));
+    if !hooks::waits_without_grace(kind) {
+        meta.set("deletionGracePeriodSeconds", grace);
+    }
+    if generation > 0 {
+        meta.set("generation", generation + 1);
+    }
+    hooks::on_mark(kind, object);
+}
+
+fn grace_period(kind: &Kind, old: &Tree, options: &DeleteOptions) -> i64 {
+    if !hooks::is_graceful(kind) {
+        return 0;
+    }
+    hooks::grace_period(old, options.grace_period_seconds)
+}
+
+/// Adds or removes the garbage collector's finalizers; true if that changed something.
+fn set_finalizers(kind: &Kind, object: &mut Tree, options: &DeleteOptions) -> bool {
+    let before: Vec<String> =
+        object.list("metadata.finalizers").iter().filter_map(Tree::as_str).map(str::to_string).collect();
+    let had = |name: &str| before.iter().any(|finalizer| finalizer == name);
+    let orphan = match options.propagation {
+        Some(policy) => policy == Propagation::Orphan,
+        None => had("orphan") || (!had("foregroundDeletion") && hooks::orphans_by_default(kind)),
+    };
+    let foreground = match options.propagation {
+        Some(policy) => policy == Propagation::Foreground,
+        None => had("foregroundDeletion"),
+    };
+    let mut after: Vec<String> =
+        before.iter().filter(|name| *name != "orphan" && *name != "foregroundDeletion").cloned().collect();
+    if orphan && hooks::has_dependents(kind) {
+        after.push("orphan".to_string());
+    }
+    if foreground && hooks::has_dependents(kind) {
+        after.push("foregroundDeletion".to_string());
+    }
+    if after == before {
+        return false;
+    }
+    let meta = object.child("metadata");
+    if after.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.set("finalizers", Tree::List(after.into_iter().map(Tree::from).collect()));
+    }
+    true
+}
+
+fn job_warning(kind: &Kind, options: &DeleteOptions) -> Option<String> {
+    let asked = options.propagation.is_some();
+    (kind.kind == "Job" && !asked).then(|| {
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning".to_string()
+    })
+}
+
+impl Scope<'_> {
+    /// Writes an object that is marked for deletion; None if somebody else wrote first.
+    async fn replace_marked(&self, name: &str, mut object: Tree, item: &Arc<Item>) -> Result<Option<Outcome>, Status> {
+        if self.dry_run {
+            object.child("metadata").set("resourceVersion", item.revision.to_string());
+            return Ok(Some(Outcome::Imagined(object)));
+        }
+        match self.put_at(name, &object, item.revision).await {
+            Ok(item) => Ok(Some(Outcome::Stored(item))),
+            Err(store::Error::Conflict { .. }) => Ok(None),
+            Err(error) => Err(store_status(error)),
+        }
+    }
+}
+
+pub async fn delete_collection(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    let accepted = respond::accepted(call)?;
+    let shaping = respond::shaping(call, accepted)?;
+    let list_options = ListOptions::parse(&call.query, resource.kind, false)?;
+    let options = read_options(call).await?;
+    let listed = list::read(server, resource, &call.info.namespace, "", &list_options).await?;
+    let mut warnings = Vec::new();
+    for item in &listed.items {
+        let mut scope = scope(server, resource, call, options.dry_run)?;
+        if resource.kind.namespaced {
+            scope.namespace = item.namespace();
+        }
+        match delete_one(&scope, item.name(), &options, &mut warnings).await {
+            Ok(_) => {}
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    let metadata = listed.metadata();
+    let objects = listed.items.iter().map(|item| resource.read(item)).collect();
+    let tree = shape::list_of(resource.kind, metadata, objects, shaping)?;
+    Ok(respond::encoded(200, &tree, accepted))
+}

@@ -1,0 +1,65 @@
+//! The verbs. There is one of each, for all kinds.
+
+pub mod create;
+pub mod delete;
+pub mod get;
+pub mod list;
+pub mod patch;
+pub mod update;
+pub mod watch;
+
+use api::Tree;
+use api::status::Status;
+
+use crate::Server;
+use crate::call::Call;
+use crate::codec::{self, Expected};
+use crate::options::WriteOptions;
+use crate::resource::Resource;
+use crate::write::Scope;
+
+/// The scope of a write by this call.
+pub fn scope<'a>(
+    server: &'a Server,
+    resource: &'a Resource,
+    call: &'a Call,
+    dry_run: bool,
+) -> Result<Scope<'a>, Status> {
+    let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
+    Ok(Scope {
+        server,
+        resource,
+        user,
+        namespace: if resource.kind.namespaced { &call.info.namespace } else { "" },
+        subresource: &call.info.subresource,
+        now: call.now,
+        dry_run,
+    })
+}
+
+/// Reads, checks, shapes and defaults the object in the body.
+pub async fn read_object(call: &mut Call, resource: &Resource, options: &WriteOptions) -> Result<Tree, Status> {
+    let expected = Expected::of(resource.kind);
+    let mut object = read_expected(call, &expected, options).await?;
+    (resource.kind.set_defaults)(&mut object);
+    Ok(object)
+}
+
+/// Reads, checks and shapes a body of any known kind.
+pub async fn read_expected(call: &mut Call, expected: &Expected, options: &WriteOptions) -> Result<Tree, Status> {
+    let media = crate::negotiate::content_type(call.header(http::header::CONTENT_TYPE))?;
+    let body = call.read_body().await?;
+    let decoded = codec::decode(media, &body, expected)?;
+    codec::conform(decoded, expected, options.validation, &mut call.warnings)
+}
+
+/// An object's namespace must be that of the path.
+pub fn check_namespace(object: &mut Tree, resource: &Resource, namespace: &str) -> Result<(), Status> {
+    let given = object.str("metadata.namespace");
+    if resource.kind.namespaced && !given.is_empty() && given != namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}

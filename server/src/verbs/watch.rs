@@ -1,0 +1,409 @@
+//! Watches: a cursor into the resource's ring, written as the client takes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::status::Status;
+use api::{Tree, json, tree};
+use bytes::{Bytes, BytesMut};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::list::ListOptions;
+use crate::Server;
+use crate::cache::{Cache, Change, Format, Item, Read, Selection, Snapshot};
+use crate::call::{Answer, Call, answer};
+use crate::http::body::{Body, CHUNK_BYTES, Source, StreamBody};
+use crate::negotiate::{Accepted, Media, Shape};
+use crate::resource::{Resource, fill_hole};
+use crate::shape::{self, Shaping};
+use crate::{respond, ws};
+
+/// A bookmark is sent this often.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// Upstream closes a watch that names no timeout after 30 to 60 minutes.
+const MIN_TIMEOUT_SECONDS: u64 = 1800;
+
+pub async fn watch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    let accepted = accepted(call)?;
+    let shaping = respond::shaping(call, accepted)?;
+    let options = ListOptions::parse(&call.query, resource.kind, true)?;
+    let watcher = start(server, resource, call, &options, accepted, shaping).await?;
+    if ws::is_upgrade(call) {
+        return ws::watch(call, watcher);
+    }
+    let content_type = match accepted.media {
+        Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => "application/json",
+    };
+    Ok(answer(200, content_type, Body::Stream(StreamBody::new(watcher))))
+}
+
+fn accepted(call: &Call) -> Result<Accepted, Status> {
+    let mut accepted = respond::accepted(call).map_err(|mut status| {
+        let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        if status.message.starts_with("406") {
+            status.message.push_str(streams);
+        }
+        status
+    })?;
+    accepted.pretty = false;
+    if accepted.media == Media::Yaml {
+        accepted.media = Media::Json;
+    }
+    Ok(accepted)
+}
+
+async fn start(
+    server: &Server,
+    resource: &Arc<Resource>,
+    call: &Call,
+    options: &ListOptions,
+    accepted: Accepted,
+    shaping: Shaping,
+) -> Result<Watcher, Status> {
+    let cache = resource.cache()?.clone();
+    let mut watcher = Watcher {
+        wake: cache.subscribe(),
+        resource: resource.clone(),
+        namespace: if resource.kind.namespaced { call.info.namespace.clone() } else { String::new() },
+        name: call.info.name.clone(),
+        selection: options.selection.clone(),
+        accepted,
+        shaping,
+        stage: Stage::Ended,
+        bookmark_at: options.bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL),
+        deadline: deadline(options),
+        closing: server.closing.subscribe(),
+        first_table: true,
+        cache,
+    };
+    watcher.begin(server, options).await?;
+    Ok(watcher)
+}
+
+fn deadline(options: &ListOptions) -> Instant {
+    let seconds =
+        options.timeout_seconds.unwrap_or_else(|| MIN_TIMEOUT_SECONDS + crate::ids::below(MIN_TIMEOUT_SECONDS));
+    Instant::now() + Duration::from_secs(seconds)
+}
+
+/// How far a watch has come.
+enum Stage {
+    /// Objects that were there at the start, from this place on; then the ring.
+    Initial {
+        snapshot: Snapshot,
+        next: Option<Arc<str>>,
+        cursor: u64,
+        end_bookmark: bool,
+    },
+    Following {
+        cursor: u64,
+    },
+    /// One last event, then the end.
+    Failed(Box<Status>),
+    Ended,
+}
+
+pub struct Watcher {
+    cache: Arc<Cache>,
+    resource: Arc<Resource>,
+    namespace: String,
+    name: String,
+    selection: Selection,
+    accepted: Accepted,
+    shaping: Shaping,
+    stage: Stage,
+    bookmark_at: Option<Instant>,
+    deadline: Instant,
+    wake: watch::Receiver<u64>,
+    closing: watch::Receiver<bool>,
+    first_table: bool,
+}
+
+impl Watcher {
+    async fn begin(&mut self, server: &Server, options: &ListOptions) -> Result<(), Status> {
+        let version = options.resource_version.as_str();
+        let revision: u64 = parse_version(version)?;
+        let initial = options.send_initial_events.unwrap_or(revision == 0);
+        if initial {
+            if version.is_empty() {
+                server.catch_up().await?;
+            } else {
+                server.wait_for_version(version).await?;
+            }
+            let (snapshot, cursor) = self.cache.snapshot_and_cursor();
+            let end_bookmark = options.send_initial_events == Some(true) && options.bookmarks;
+            self.stage = Stage::Initial { snapshot, next: None, cursor, end_bookmark };
+            return Ok(());
+        }
+        let after = if revision == 0 { self.cache.snapshot().revision } else { revision };
+        self.stage = match self.cache.cursor(after) {
+            Some(cursor) => Stage::Following { cursor },
+            None => Stage::Failed(Box::new(too_old(after, self.cache.floor()))),
+        };
+        Ok(())
+    }
+
+    fn covers(&self, key: &str) -> bool {
+        let in_namespace =
+            self.namespace.is_empty() || key.strip_prefix(&*self.namespace).is_some_and(|rest| rest.starts_with('/'));
+        in_namespace && (self.name.is_empty() || key.rsplit('/').next() == Some(&self.name))
+    }
+
+    fn selects(&self, item: &Item) -> bool {
+        self.covers(&item.key) && self.selection.matches(item, self.resource.stored)
+    }
+
+    /// The next piece of what was there at the start.
+    fn initial_chunk(&mut self) -> Bytes {
+        let Stage::Initial { snapshot, next, cursor, end_bookmark } = std::mem::replace(&mut self.stage, Stage::Ended)
+        else {
+            return Bytes::new();
+        };
+        let mut chunk = BytesMut::new();
+        let start = next.unwrap_or_else(|| {
+            Arc::from(if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) })
+        });
+        let mut rest = None;
+        for (key, item) in snapshot.map.range(start..) {
+            if !self.namespace.is_empty() && !self.covers_namespace(key) {
+                break;
+            }
+            if chunk.len() >= CHUNK_BYTES {
+                rest = Some(key.clone());
+                break;
+            }
+            if self.selects(item) {
+                let frame = self.object_frame("ADDED", item);
+                chunk.extend_from_slice(&frame);
+            }
+        }
+        if rest.is_some() {
+            self.stage = Stage::Initial { snapshot, next: rest, cursor, end_bookmark };
+            return chunk.freeze();
+        }
+        if end_bookmark {
+            chunk.extend_from_slice(&self.bookmark(snapshot.revision, true));
+        }
+        self.stage = Stage::Following { cursor };
+        chunk.freeze()
+    }
+
+    fn covers_namespace(&self, key: &str) -> bool {
+        key.strip_prefix(&*self.namespace).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    /// What the ring has for this watcher; empty if nothing.
+    fn following_chunk(&mut self, cursor: u64) -> Bytes {
+        let mut chunk = BytesMut::new();
+        match self.cache.read(cursor, CHUNK_BYTES) {
+            Read::Empty => {}
+            // Too slow: the client lists and watches anew.
+            Read::Lost => self.stage = Stage::Ended,
+            Read::Changes(changes, next) => {
+                self.stage = Stage::Following { cursor: next };
+                let frames: Vec<Bytes> = changes.iter().filter_map(|change| self.change_frame(change)).collect();
+                if let [one] = frames.as_slice() {
+                    return one.clone();
+                }
+                frames.iter().for_each(|frame| chunk.extend_from_slice(frame));
+            }
+        }
+        chunk.freeze()
+    }
+
+    /// An object that leaves the selection is deleted for this watcher, one that enters it is added.
+    fn change_frame(&mut self, change: &Change) -> Option<Bytes> {
+        if !self.covers(&change.key) {
+            return None;
+        }
+        let was = change.old.as_ref().filter(|item| self.selection.matches(item, self.resource.stored));
+        let is = change.new.as_ref().filter(|item| self.selection.matches(item, self.resource.stored));
+        let (event, item) = match (was, is) {
+            (None, Some(new)) => ("ADDED", new),
+            (Some(_), Some(new)) => ("MODIFIED", new),
+            (Some(old), None) => ("DELETED", old),
+            (None, None) => return None,
+        };
+        if matches!(self.accepted.shape, Shape::Table(_)) {
+            return Some(self.table_frame(event, item, change.revision));
+        }
+        let format = Format { event, encoding: self.encoding() };
+        Some(change.frame(format, || self.plain_frame(event, item, change.revision)))
+    }
+
+    /// Kinds over the same ring differ in version: the resource's address tells them apart.
+    fn encoding(&self) -> u32 {
+        let version = if self.resource.serves_stored_bytes() { 0 } else { 64 };
+        self.accepted.code() + version
+    }
+
+    fn object_frame(&mut self, event: &'static str, item: &Item) -> Bytes {
+        if matches!(self.accepted.shape, Shape::Table(_)) {
+            return self.table_frame(event, item, item.revision);
+        }
+        self.plain_frame(event, item, item.revision)
+    }
+
+    fn plain_frame(&self, event: &str, item: &Item, revision: u64) -> Bytes {
+        if self.accepted == Accepted::JSON && self.resource.serves_stored_bytes() {
+            return json_frame(event, &with_revision(item, revision));
+        }
+        let mut object = self.resource.read(item);
+        object.child("metadata").set("resourceVersion", revision.to_string());
+        match shape::object(self.resource.kind, object, self.shaping) {
+            Ok(tree) => self.tree_frame(event, &tree),
+            Err(status) => self.tree_frame("ERROR", &status.to_tree()),
+        }
+    }
+
+    fn table_frame(&mut self, event: &str, item: &Item, revision: u64) -> Bytes {
+        let Shape::Table(version) = self.accepted.shape else { return Bytes::new() };
+        let mut object = self.resource.read(item);
+        object.child("metadata").set("resourceVersion", revision.to_string());
+        let metadata = tree! { "resourceVersion" => revision.to_string() };
+        let rows = vec![shape::row(self.resource.kind, object, version, self.shaping)];
+        let columns = std::mem::take(&mut self.first_table);
+        let table = shape::table(self.resource.kind, version, metadata, rows, columns);
+        self.tree_frame(event, &table)
+    }
+
+    fn tree_frame(&self, event: &str, object: &Tree) -> Bytes {
+        let (group, version) = crate::resource::split_api_version(object.str("apiVersion"));
+        let ty = api::schema::type_of(&group, &version, object.str("kind"));
+        match (self.accepted.media, ty) {
+            (Media::Protobuf, Some(ty)) => {
+                Bytes::from(api::protobuf::watch_frame(event, &api::protobuf::encode(object, ty)))
+            }
+            _ => json_frame(event, &json::encode(object, ty)),
+        }
+    }
+
+    fn bookmark(&mut self, revision: u64, end: bool) -> Bytes {
+        let mut metadata = tree! { "resourceVersion" => revision.to_string() };
+        if end {
+            metadata.set("annotations", tree! { "k8s.io/initial-events-end" => "true" });
+        }
+        let kind = self.resource.kind;
+        let mut object =
+            tree! { "kind" => kind.kind, "apiVersion" => self.resource.api_version, "metadata" => metadata };
+        if let Shape::Table(version) = self.accepted.shape {
+            let metadata = tree! { "resourceVersion" => revision.to_string() };
+            let row = shape::row(kind, object, version, self.shaping);
+            let columns = std::mem::take(&mut self.first_table);
+            let table = shape::table(kind, version, metadata, vec![row], columns);
+            return self.tree_frame("BOOKMARK", &table);
+        }
+        if self.accepted.shape == Shape::Plain {
+            api::typed::fill(&mut object, kind.schema());
+        }
+        match shape::object(kind, object, self.shaping) {
+            Ok(tree) => self.tree_frame("BOOKMARK", &tree),
+            Err(_) => Bytes::new(),
+        }
+    }
+
+    /// The revision up to which the ring has been read.
+    fn progress(&self, cursor: u64) -> Option<u64> {
+        let revision = self.cache.global_revision();
+        matches!(self.cache.read(cursor, 1), Read::Empty).then_some(revision)
+    }
+
+    /// Waits for a change, a bookmark's time or the end. False ends the watch.
+    async fn wait(&mut self) -> bool {
+        let bookmark_at = self.bookmark_at.unwrap_or(self.deadline);
+        tokio::select! {
+            biased;
+            changed = self.wake.changed() => changed.is_ok(),
+            _ = self.closing.wait_for(|closing| *closing) => false,
+            () = tokio::time::sleep_until(self.deadline.min(bookmark_at)) => Instant::now() < self.deadline,
+        }
+    }
+}
+
+impl Source for Watcher {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let chunk = match &self.stage {
+                Stage::Ended => return None,
+                Stage::Failed(status) => {
+                    let frame = self.tree_frame("ERROR", &status.to_tree());
+                    self.stage = Stage::Ended;
+                    return Some(frame);
+                }
+                Stage::Initial { .. } => self.initial_chunk(),
+                Stage::Following { cursor } => {
+                    let cursor = *cursor;
+                    self.wake.mark_unchanged();
+                    self.following_chunk(cursor)
+                }
+            };
+            if !chunk.is_empty() {
+                return Some(chunk);
+            }
+            let Stage::Following { cursor } = self.stage else { continue };
+            if self.bookmark_at.is_some_and(|at| Instant::now() >= at) {
+                self.bookmark_at = Some(Instant::now() + BOOKMARK_INTERVAL);
+                if let Some(revision) = self.progress(cursor) {
+                    return Some(self.bookmark(revision, false));
+                }
+            }
+            if !self.wait().await {
+                return None;
+            }
+        }
+    }
+}
+
+fn too_old(asked: u64, floor: u64) -> Status {
+    Status::gone(format!("too old resource version: {asked} ({floor})"))
+}
+
+fn parse_version(version: &str) -> Result<u64, Status> {
+    if version.is_empty() {
+        return Ok(0);
+    }
+    version.parse().map_err(|_| {
+        let why = format!(
+            "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
+        );
+        Status::new(500, "", why)
+    })
+}
+
+fn json_frame(event: &str, object: &[u8]) -> Bytes {
+    let mut frame = Vec::with_capacity(object.len() + event.len() + 24);
+    frame.extend_from_slice(b"{\"type\":\"");
+    frame.extend_from_slice(event.as_bytes());
+    frame.extend_from_slice(b"\",\"object\":");
+    frame.extend_from_slice(object);
+    frame.extend_from_slice(b"}\n");
+    Bytes::from(frame)
+}
+
+/// The item's JSON with another revision: a deleted object carries that of its deletion.
+fn with_revision(item: &Item, revision: u64) -> Bytes {
+    if item.revision == revision {
+        return item.bytes.clone();
+    }
+    const MARK: &[u8] = b"\"metadata\":{\"resourceVersion\":\"";
+    let Some(at) = memchr::memmem::find(&item.bytes, MARK) else { return item.bytes.clone() };
+    let hole = at + MARK.len();
+    let digits = item.bytes[hole..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut bytes = item.bytes[..hole].to_vec();
+    bytes.extend_from_slice(&item.bytes[hole + digits..]);
+    fill_hole(&bytes, hole, revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deleted_object_carries_the_new_revision() {
+        let item = Item::new("a", 7, Bytes::from(r#"{"kind":"A","metadata":{"resourceVersion":"7","name":"a"}}"#));
+        assert_eq!(with_revision(&item, 1234), r#"{"kind":"A","metadata":{"resourceVersion":"1234","name":"a"}}"#);
+        assert_eq!(json_frame("ADDED", b"{}"), "{\"type\":\"ADDED\",\"object\":{}}\n");
+    }
+}

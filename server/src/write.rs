@@ -1,0 +1,424 @@
+//! The one write path: every object that is created, changed or deleted goes through here, whatever
+//! its kind and whoever asks.
+
+use std::sync::Arc;
+
+use api::field::Errors;
+use api::status::Status;
+use api::{Str, Tree, apply, time, typed};
+use kinds::{Context, User};
+use store::{Durability, Expect, Op, Template, Write as StoreWrite};
+
+use crate::Server;
+use crate::admission::{self, Attributes, Operation};
+use crate::cache::Item;
+use crate::hooks;
+use crate::options::WriteOptions;
+use crate::resource::{Resource, fill_hole};
+
+/// Who writes what, where.
+pub struct Scope<'a> {
+    pub server: &'a Server,
+    pub resource: &'a Resource,
+    pub user: &'a User,
+    pub namespace: &'a str,
+    /// "" or the subresource through which the object is written.
+    pub subresource: &'a str,
+    pub now: i64,
+    pub dry_run: bool,
+}
+
+/// An object after a write: as it is stored, or as it would be (dry run).
+#[derive(Clone)]
+pub enum Outcome {
+    Stored(Arc<Item>),
+    Imagined(Tree),
+}
+
+impl Outcome {
+    pub fn tree(&self, resource: &Resource) -> Tree {
+        match self {
+            Outcome::Stored(item) => resource.read(item),
+            Outcome::Imagined(tree) => tree.clone(),
+        }
+    }
+}
+
+/// How often a write is tried again when somebody else wrote first.
+const MAX_TRIES: usize = 64;
+
+impl<'a> Scope<'a> {
+    pub fn context(&self) -> Context<'a> {
+        Context { now: self.now, user: self.user }
+    }
+
+    fn attributes(&self, operation: Operation, name: &'a str) -> Attributes<'a> {
+        Attributes {
+            server: self.server,
+            resource: self.resource,
+            operation,
+            namespace: self.namespace,
+            name,
+            subresource: self.subresource,
+            user: self.user,
+            dry_run: self.dry_run,
+        }
+    }
+
+    /// Creates an object that has been decoded, shaped and defaulted.
+    pub async fn create(
+        &self,
+        mut object: Tree,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Outcome, Status> {
+        self.check_refused(&object)?;
+        self.own_fields(None, &mut object, options);
+        self.create_owned(object, warnings).await
+    }
+
+    /// Creates an object whose managed fields are there already: the outcome of an apply.
+    pub async fn create_applied(&self, object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+        self.check_refused(&object)?;
+        self.create_owned(object, warnings).await
+    }
+
+    /// A kind whose engine is missing is refused: nothing is accepted and ignored.
+    fn check_refused(&self, object: &Tree) -> Result<(), Status> {
+        let kind = self.resource.kind;
+        match kind.refused {
+            Some(missing) if hooks::is_refused(kind, object) => {
+                Err(Status::forbidden(kind.group, kind.plural, object.str("metadata.name"), missing))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn create_owned(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+        let generated = begin_create(&mut object, self)?;
+        for attempt in 0.. {
+            let mut fresh = object.clone();
+            if generated {
+                generate_name(&mut fresh);
+            }
+            match self.create_named(fresh, warnings).await {
+                Err(status) if generated && status.reason == "AlreadyExists" && attempt < 7 => continue,
+                Err(status) if generated && status.reason == "AlreadyExists" => {
+                    return Err(name_timeout(self.resource, status));
+                }
+                other => return other,
+            }
+        }
+        Err(Status::internal("no name could be generated"))
+    }
+
+    async fn create_named(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+        let kind = self.resource.kind;
+        let name = Str::new(object.str("metadata.name"));
+        let attributes = self.attributes(Operation::Create, &name);
+        admission::mutate(&attributes, &mut object, None, warnings).await?;
+        (kind.prepare_create)(&mut object, &self.context());
+        typed::fill(&mut object, self.resource.ty());
+        let mut errors = Errors::new();
+        kinds::meta::validate_object_meta(kind, &object, &mut errors);
+        (kind.validate)(&object, &mut errors);
+        // Addresses and ports are claimed on a judged object only, in the same commit.
+        if !errors.is_empty() {
+            return Err(Status::invalid(kind.group, kind.kind, &name, &errors));
+        }
+        warnings.extend((kind.warnings)(&object, None));
+        admission::validate(&attributes, Some(&object), None, warnings).await?;
+        self.insert(&name, object).await
+    }
+
+    async fn insert(&self, name: &str, object: Tree) -> Result<Outcome, Status> {
+        let kind = self.resource.kind;
+        let exists = || Status::already_exists(kind.group, kind.plural, name);
+        let cache = self.resource.cache()?;
+        if let Some(item) = cache.get(&self.resource.key(self.namespace, name)) {
+            return Err(hooks::exists(kind, &item.tree(), exists()));
+        }
+        for _ in 0..MAX_TRIES {
+            let mut object = object.clone();
+            let claims = hooks::claim_create(self, name, &mut object)?;
+            if self.dry_run {
+                return Ok(Outcome::Imagined(object));
+            }
+            match self.commit(claims.writes(), self.put(name, &object, Expect::Absent)).await {
+                Ok(item) => return Ok(Outcome::Stored(item)),
+                Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
+                // Somebody else took an address: the next try picks another.
+                Err(store::Error::Conflict { .. }) => {}
+                Err(error) => return Err(store_status(error)),
+            }
+        }
+        Err(Status::internal("the object's claims could not be made"))
+    }
+
+    fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
+        let (bytes, hole) = self.resource.encode(object);
+        StoreWrite {
+            op: Op::Put(Template { bytes, hole: Some(hole) }),
+            durability: hooks::durability(self.resource.kind, object, None),
+            ..self.bare(name, expect)
+        }
+    }
+
+    /// A write to this object's key that says nothing yet.
+    fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
+        StoreWrite {
+            key: self.resource.store_key(self.namespace, name),
+            op: Op::Delete,
+            expect,
+            durability: Durability::Durable,
+            ttl: hooks::ttl(self.server, self.resource.kind),
+            cause: self.cause(),
+        }
+    }
+
+    /// What the log keeps beside the value: who wrote, by what.
+    fn cause(&self) -> Vec<u8> {
+        self.user.name.as_bytes().to_vec()
+    }
+
+    /// Commits the object's write behind its claims, and gives the object as it is stored.
+    async fn commit(&self, claims: &[StoreWrite], write: StoreWrite) -> Result<Arc<Item>, store::Error> {
+        let mut writes = claims.to_vec();
+        writes.push(write);
+        let committed = self.server.store.commit(writes).await?;
+        let entry =
+            committed.into_iter().next_back().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
+        let key = entry.key.strip_prefix(self.resource.store_prefix()).unwrap_or(&entry.key);
+        let cached = self.resource.cache.as_ref().and_then(|cache| cache.get(key));
+        // Somebody may have written again already: then the entry speaks for itself.
+        if let Some(item) = cached.filter(|item| item.revision == entry.revision) {
+            return Ok(item);
+        }
+        let bytes = self.server.adopt(&entry).ok_or(store::Error::Closed)?;
+        Ok(Arc::new(Item::new(key, entry.revision, bytes)))
+    }
+
+    /// Managed fields after a write that is no apply.
+    pub fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
+        let reset = if self.subresource == "status" { &self.resource.status_reset } else { &self.resource.reset };
+        let versions = crate::versions::Versions { resource: self.resource };
+        let request = apply::Request {
+            manager: &options.field_manager,
+            api_version: self.resource.api_version,
+            subresource: self.subresource,
+            now: time::format_seconds(self.now),
+            reset: Some(reset),
+            versions: &versions,
+        };
+        apply::update(live, object, &request);
+    }
+
+    /// The stored object, or NotFound.
+    pub async fn current(&self, name: &str) -> Result<Arc<Item>, Status> {
+        let found = self.server.read(self.resource, self.namespace, name).await?;
+        found.ok_or_else(|| self.resource.not_found(name))
+    }
+
+    /// Changes the stored object by `change`, which sees it and gives the new one, shaped and
+    /// defaulted. Tried again from the newest state while others write, unless `change` refuses.
+    pub async fn update<F>(&self, name: &str, warnings: &mut Vec<String>, mut change: F) -> Result<Outcome, Status>
+    where
+        F: FnMut(&Tree, &Arc<Item>) -> Result<Tree, Status> + Send,
+    {
+        let mut item = self.current(name).await?;
+        for _ in 0..MAX_TRIES {
+            let old = self.resource.read(&item);
+            let fresh = change(&old, &item)?;
+            let mut said = Vec::new();
+            let object = self.judge_update(name, fresh, &old, &mut said).await?;
+            match self.replace(name, object, &old, &item).await? {
+                Replaced::Done(outcome) => {
+                    warnings.append(&mut said);
+                    return Ok(outcome);
+                }
+                Replaced::Lost => item = self.newest(name).await?,
+            }
+        }
+        let kind = self.resource.kind;
+        Err(Status::conflict(kind.group, kind.plural, name, MODIFIED))
+    }
+
+    pub async fn newest(&self, name: &str) -> Result<Arc<Item>, Status> {
+        let found = self.server.read_stored(self.resource, self.namespace, name).await?;
+        found.ok_or_else(|| self.resource.not_found(name))
+    }
+
+    /// Admission, prepare and validation of a changed object.
+    async fn judge_update(
+        &self,
+        name: &str,
+        mut object: Tree,
+        old: &Tree,
+        warnings: &mut Vec<String>,
+    ) -> Result<Tree, Status> {
+        let kind = self.resource.kind;
+        let attributes = self.attributes(Operation::Update, name);
+        admission::mutate(&attributes, &mut object, Some(old), warnings).await?;
+        keep_system_metadata(&mut object, old);
+        let mut errors = Errors::new();
+        hooks::prepare_update(self, &mut object, old)?;
+        typed::fill(&mut object, self.resource.ty());
+        kinds::meta::validate_object_meta_update(kind, &object, old, &mut errors);
+        hooks::validate_update(self, &object, old, &mut errors);
+        if !errors.is_empty() {
+            return Err(Status::invalid(kind.group, kind.kind, name, &errors));
+        }
+        warnings.extend((kind.warnings)(&object, Some(old)));
+        admission::validate(&attributes, Some(&object), Some(old), warnings).await?;
+        apply::keep_timestamps(old, &mut object);
+        Ok(object)
+    }
+
+    async fn replace(&self, name: &str, mut object: Tree, old: &Tree, item: &Arc<Item>) -> Result<Replaced, Status> {
+        if finished(&object) {
+            return self.remove(name, object, item).await;
+        }
+        let claims = hooks::claim_update(self, name, &mut object, old)?;
+        let (bytes, hole) = self.resource.encode(&object);
+        if fill_hole(&bytes, hole, item.revision) == item.bytes {
+            return Ok(Replaced::Done(Outcome::Stored(item.clone())));
+        }
+        if self.dry_run {
+            object.child("metadata").set("resourceVersion", item.revision.to_string());
+            return Ok(Replaced::Done(Outcome::Imagined(object)));
+        }
+        let write = StoreWrite {
+            op: Op::Put(Template { bytes, hole: Some(hole) }),
+            durability: hooks::durability(self.resource.kind, &object, Some(old)),
+            ..self.bare(name, Expect::Revision(item.revision))
+        };
+        match self.commit(claims.writes(), write).await {
+            Ok(stored) => Ok(Replaced::Done(Outcome::Stored(stored))),
+            Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
+            Err(error) => Err(store_status(error)),
+        }
+    }
+
+    /// The last finalizer of an object that is being deleted is gone: so is the object.
+    async fn remove(&self, name: &str, mut object: Tree, item: &Arc<Item>) -> Result<Replaced, Status> {
+        object.child("metadata").set("resourceVersion", item.revision.to_string());
+        if self.dry_run {
+            return Ok(Replaced::Done(Outcome::Imagined(object)));
+        }
+        match self.delete_stored(name, &object, item.revision).await {
+            Ok(()) => Ok(Replaced::Done(Outcome::Imagined(object))),
+            Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
+            Err(error) => Err(store_status(error)),
+        }
+    }
+
+    /// Writes an object over the one of this revision, as it is.
+    pub async fn put_at(&self, name: &str, object: &Tree, revision: u64) -> Result<Arc<Item>, store::Error> {
+        self.commit(&[], self.put(name, object, Expect::Revision(revision))).await
+    }
+
+    /// Deletes what is stored, if it is still of this revision, and what the object had claimed.
+    pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<(), store::Error> {
+        let mut writes = hooks::release(self, object);
+        writes.push(self.bare(name, Expect::Revision(revision)));
+        self.server.store.commit(writes).await?;
+        Ok(())
+    }
+}
+
+pub const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+enum Replaced {
+    Done(Outcome),
+    /// Somebody else wrote first.
+    Lost,
+}
+
+/// True once an object that is being deleted has nothing left to wait for.
+pub fn finished(object: &Tree) -> bool {
+    let meta = object.at("metadata");
+    meta.has("deletionTimestamp")
+        && meta.list("finalizers").is_empty()
+        && meta.int("deletionGracePeriodSeconds").is_none_or(|seconds| seconds == 0)
+        && object.list("spec.finalizers").is_empty()
+}
+
+/// The server's own metadata of a new object. True if a name is to be generated.
+fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status> {
+    let meta = object.child("metadata");
+    if !meta.str("resourceVersion").is_empty() {
+        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        meta.remove(key);
+    }
+    if scope.resource.kind.namespaced {
+        meta.set("namespace", scope.namespace);
+    } else {
+        meta.remove("namespace");
+    }
+    meta.set("uid", crate::ids::uid());
+    meta.set("creationTimestamp", time::format_seconds(scope.now));
+    Ok(meta.str("name").is_empty() && !meta.str("generateName").is_empty())
+}
+
+fn generate_name(object: &mut Tree) {
+    let meta = object.child("metadata");
+    // Names are at most 63 bytes where they become labels and host names.
+    let base: String = meta.str("generateName").chars().take(58).collect();
+    meta.set("name", format!("{base}{}", crate::ids::suffix()));
+}
+
+fn name_timeout(resource: &Resource, status: Status) -> Status {
+    let kind = resource.kind;
+    let name = status.details.as_ref().map_or("", |details| &details.name);
+    Status {
+        message: format!(
+            "{} {name:?} already exists, the server was not able to generate a unique name for the object",
+            status_resource(kind)
+        ),
+        ..status.clone()
+    }
+}
+
+fn status_resource(kind: &kinds::Kind) -> String {
+    if kind.group.is_empty() { kind.plural.to_string() } else { format!("{}.{}", kind.plural, kind.group) }
+}
+
+/// What an update cannot touch comes from the stored object.
+fn keep_system_metadata(object: &mut Tree, old: &Tree) {
+    let meta = object.child("metadata");
+    meta.remove("selfLink");
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if old.at("metadata").has(key) && !meta.has(key) {
+            meta.set(key, old.at("metadata").at(key).clone());
+        }
+    }
+    for key in ["uid", "creationTimestamp"] {
+        if !meta.has(key) && old.at("metadata").has(key) {
+            meta.set(key, old.at("metadata").at(key).clone());
+        }
+    }
+    match old.at("metadata").get("generation") {
+        Some(generation) => meta.set("generation", generation.clone()),
+        None => {
+            meta.remove("generation");
+        }
+    }
+    meta.set("resourceVersion", old.str("metadata.resourceVersion"));
+}
+
+/// Store errors as clients see them.
+pub fn store_status(error: store::Error) -> Status {
+    match error {
+        store::Error::TooLarge { size, limit } => Status::too_large(format!(
+            "Request entity too large: the object is {size} bytes, at most {limit} can be stored"
+        )),
+        store::Error::Full(_) => {
+            Status::new(507, "InsufficientStorage", "the store's disk is full; nothing was written")
+        }
+        store::Error::Unavailable(_) | store::Error::Closed => Status::service_unavailable(error.to_string()),
+        other => Status::internal(other),
+    }
+}
