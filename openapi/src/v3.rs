@@ -1,0 +1,125 @@
+//! OpenAPI v3: an index and a document a group version.
+
+use api::{Map, Tree, tree};
+
+use crate::document::{self, Source};
+use crate::operation::{Body, Content, Operation, Path, status_text};
+use crate::parameters::Parameter;
+use crate::schemas::{Schemas, reference};
+use crate::writer::{Writer, writer};
+use crate::{Api, Encoding, NoTexts, etag, proto};
+
+/// The media type of the protobuf form.
+pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+
+/// What GET /openapi/v3 answers: each document with a URL that changes with its content.
+pub fn index(api: &Api<'_>) -> Tree {
+    let mut paths = Map::new();
+    for (name, source) in document::sources(api) {
+        let url = format!("/openapi/v3/{name}?hash={}", hash_of(api, &source));
+        paths.insert(name, tree! { "serverRelativeURL" => url });
+    }
+    tree! { "paths" => paths }
+}
+
+/// The hash in a document's URL, which is also its ETag. Descriptions belong to the binary as its version
+/// does, so they need not be made for it.
+pub fn hash(api: &Api<'_>, name: &str) -> Option<String> {
+    document::sources(api).get(name).map(|source| hash_of(api, source))
+}
+
+fn hash_of(api: &Api<'_>, source: &Source) -> String {
+    etag(&write(&Api { texts: &NoTexts, ..*api }, source, Encoding::Json))
+}
+
+/// A document by its name in the index: `api/v1`, `apis/apps/v1`, `apis/apps`, `version`.
+pub fn document(api: &Api<'_>, name: &str, encoding: Encoding) -> Option<Vec<u8>> {
+    document::sources(api).get(name).map(|source| write(api, source, encoding))
+}
+
+fn write(api: &Api<'_>, source: &Source, encoding: Encoding) -> Vec<u8> {
+    let mut out = writer(encoding, &proto::v3::DOCUMENT);
+    let paths = document::paths(api, source);
+    write_components(api, &paths, &mut *out);
+    out.put("info", &document::info(api));
+    out.put("openapi", &Tree::from("3.0.0"));
+    out.open("paths");
+    for path in &paths {
+        out.put(&path.path, &path_item(path));
+    }
+    out.close();
+    out.put("security", &document::security());
+    out.finish()
+}
+
+fn write_components(api: &Api<'_>, paths: &[Path], out: &mut dyn Writer) {
+    let schemas = Schemas::new(api);
+    out.open("components");
+    out.open("schemas");
+    for (name, definition) in schemas.reach(document::roots(paths)) {
+        out.put(&name, &schemas.render(&name, definition));
+    }
+    out.close();
+    out.put("securitySchemes", &document::security_scheme());
+    out.close();
+}
+
+fn path_item(path: &Path) -> Tree {
+    let common = path.common_parameters();
+    let mut out = Map::new();
+    for operation in &path.operations {
+        out.insert(operation.method, operation_of(operation, &common));
+    }
+    if !common.is_empty() {
+        out.insert("parameters", common.iter().map(|parameter| parameter_of(parameter)).collect::<Vec<_>>());
+    }
+    Tree::Map(out)
+}
+
+fn operation_of(operation: &Operation, common: &[&Parameter]) -> Tree {
+    let mut out = document::operation_head(operation);
+    let own = operation.parameters.iter().filter(|parameter| !common.contains(parameter));
+    let own: Vec<Tree> = own.map(parameter_of).collect();
+    if !own.is_empty() {
+        out.set("parameters", own);
+    }
+    if let Some(body) = &operation.body {
+        out.set("requestBody", request_body(body));
+    }
+    out.set("responses", responses(operation));
+    out
+}
+
+fn parameter_of(parameter: &Parameter) -> Tree {
+    let mut out = document::parameter_head(parameter);
+    out.set("schema", tree! { "type" => parameter.ty, "uniqueItems" => true });
+    out
+}
+
+fn request_body(body: &Body) -> Tree {
+    let mut out = tree! { "content" => media(body.media, &reference(&body.schema)) };
+    if body.required {
+        out.set("required", true);
+    }
+    out
+}
+
+fn responses(operation: &Operation) -> Tree {
+    let mut out = tree! { "401" => tree! { "description" => status_text("401") } };
+    for (code, content) in &operation.responses {
+        let schema = match content {
+            Content::Object(name) => reference(name),
+            Content::Text => tree! { "type" => "string" },
+        };
+        out.set(
+            code,
+            tree! { "content" => media(operation.produces, &schema), "description" => status_text(code) },
+        );
+    }
+    out
+}
+
+fn media(types: &[&str], schema: &Tree) -> Tree {
+    let entries = types.iter().map(|ty| ((*ty).into(), tree! { "schema" => schema.clone() })).collect();
+    Tree::Map(Map::from_entries(entries, |_| ()))
+}
