@@ -39,8 +39,7 @@ pub(crate) fn name_of(kind: &str) -> Parameter {
     Parameter { description: Cow::Owned(format!("name of the {kind}")), ..path("name", "") }
 }
 
-pub(crate) const NAMESPACE: Parameter =
-    path("namespace", "object name and auth scope, such as for teams and projects");
+pub(crate) const NAMESPACE: Parameter = path("namespace", "object name and auth scope, such as for teams and projects");
 pub(crate) const PATH_TO_RESOURCE: Parameter = path("path", "path to the resource");
 
 pub(crate) const PRETTY: Parameter = query(
@@ -251,11 +250,8 @@ const STDERR: Parameter = query("stderr", "boolean", "Redirect the standard erro
 const STDIN: Parameter =
     query("stdin", "boolean", "Redirect the standard input stream of the pod for this call. Defaults to false.");
 const STDOUT: Parameter = query("stdout", "boolean", "Redirect the standard output stream of the pod for this call.");
-const TTY: Parameter = query(
-    "tty",
-    "boolean",
-    "TTY if true indicates that a tty will be allocated for the call. Defaults to false.",
-);
+const TTY: Parameter =
+    query("tty", "boolean", "TTY if true indicates that a tty will be allocated for the call. Defaults to false.");
 const ATTACH: &[Parameter] = &[CONTAINER, STDERR, STDIN, STDOUT, TTY];
 const EXEC: &[Parameter] = &[
     query("command", "string", "Command is the remote command to execute. argv array. Not executed within a shell."),

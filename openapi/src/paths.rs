@@ -107,11 +107,7 @@ struct Part {
 impl Maker<'_> {
     fn whole(&self) -> Part {
         let Resource { group, version, kind, .. } = self.resource;
-        Part {
-            name: "",
-            gvk: Gvk(group.clone(), version.clone(), kind.clone()),
-            schema: self.resource.schema.clone(),
-        }
+        Part { name: "", gvk: Gvk(group.clone(), version.clone(), kind.clone()), schema: self.resource.schema.clone() }
     }
 
     fn part(&self, sub: &Subresource) -> Part {

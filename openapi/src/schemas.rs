@@ -15,7 +15,7 @@ const POD: &str = "io.k8s.api.core.v1.Pod";
 /// Everything that a `$ref` may name.
 pub(crate) struct Schemas<'a> {
     types: HashMap<String, &'static Type>,
-    api: &'a Api<'a>,
+    pub api: &'a Api<'a>,
 }
 
 /// What stands behind a name.
@@ -92,12 +92,13 @@ impl<'a> Schemas<'a> {
 
     fn gvks(&self, ty: &Type) -> Option<Vec<Tree>> {
         let Gvk { group, version, kind } = ty.gvk.as_ref()?;
-        // Every group version has these two.
+        // Every built-in group version has these two; custom ones are left out, so that a new one
+        // changes no other document.
         let shared = ty.openapi_package == META && matches!(ty.name, "DeleteOptions" | "WatchEvent");
         if !shared {
             return Some(vec![gvk(group, version, kind)]);
         }
-        let all = crate::document::group_versions(self.api);
+        let all = crate::document::group_versions(&Api { extras: &[], ..*self.api });
         Some(all.iter().map(|(group, version)| gvk(group, version, kind)).collect())
     }
 }

@@ -11,8 +11,13 @@ use crate::schemas::{REFERENCE, Schemas};
 use crate::writer::{Writer, writer};
 use crate::{Api, Encoding, etag, proto};
 
-/// The media type of the protobuf form.
-pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// Media types by which clients ask for the protobuf form, the older name first. Some clients ask for
+/// nothing else.
+pub const PROTOBUF_NAMES: &[&str] = &["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF];
+
+/// The Content-Type of the protobuf form, whichever name was asked for: the `@` of the older one is not
+/// allowed in a header, and Go's parser refuses it.
+pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 const DEFINITIONS: &str = "#/definitions/";
 

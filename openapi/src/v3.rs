@@ -9,39 +9,46 @@ use crate::schemas::{Schemas, reference};
 use crate::writer::{Writer, writer};
 use crate::{Api, Encoding, NoTexts, etag, proto};
 
-/// The media type of the protobuf form.
+/// Media types by which clients ask for the protobuf form, the older name first. Some clients ask for
+/// nothing else.
+pub const PROTOBUF_NAMES: &[&str] = &["application/com.github.proto-openapi.spec.v3@v1.0+protobuf", PROTOBUF];
+
+/// The Content-Type of the protobuf form, whichever name was asked for: the `@` of the older one is not
+/// allowed in a header, and Go's parser refuses it.
 pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
 /// What GET /openapi/v3 answers: each document with a URL that changes with its content.
 pub fn index(api: &Api<'_>) -> Tree {
+    let api = without_texts(api);
+    let schemas = Schemas::new(&api);
     let mut paths = Map::new();
-    for (name, source) in document::sources(api) {
-        let url = format!("/openapi/v3/{name}?hash={}", hash_of(api, &source));
+    for (name, source) in document::sources(&api) {
+        let url = format!("/openapi/v3/{name}?hash={}", etag(&write(&schemas, &source, Encoding::Json)));
         paths.insert(name, tree! { "serverRelativeURL" => url });
     }
     tree! { "paths" => paths }
 }
 
-/// The hash in a document's URL, which is also its ETag. Descriptions belong to the binary as its version
-/// does, so they need not be made for it.
+/// The hash in a document's URL, which is also its ETag.
 pub fn hash(api: &Api<'_>, name: &str) -> Option<String> {
-    document::sources(api).get(name).map(|source| hash_of(api, source))
+    document(&without_texts(api), name, Encoding::Json).map(|bytes| etag(&bytes))
 }
 
-fn hash_of(api: &Api<'_>, source: &Source) -> String {
-    etag(&write(&Api { texts: &NoTexts, ..*api }, source, Encoding::Json))
+/// Descriptions belong to the binary as its version does, so they need not be made for a hash.
+fn without_texts<'a>(api: &Api<'a>) -> Api<'a> {
+    Api { texts: &NoTexts, ..*api }
 }
 
 /// A document by its name in the index: `api/v1`, `apis/apps/v1`, `apis/apps`, `version`.
 pub fn document(api: &Api<'_>, name: &str, encoding: Encoding) -> Option<Vec<u8>> {
-    document::sources(api).get(name).map(|source| write(api, source, encoding))
+    document::sources(api).get(name).map(|source| write(&Schemas::new(api), source, encoding))
 }
 
-fn write(api: &Api<'_>, source: &Source, encoding: Encoding) -> Vec<u8> {
+fn write(schemas: &Schemas<'_>, source: &Source, encoding: Encoding) -> Vec<u8> {
     let mut out = writer(encoding, &proto::v3::DOCUMENT);
-    let paths = document::paths(api, source);
-    write_components(api, &paths, &mut *out);
-    out.put("info", &document::info(api));
+    let paths = document::paths(schemas.api, source);
+    write_components(schemas, &paths, &mut *out);
+    out.put("info", &document::info(schemas.api));
     out.put("openapi", &Tree::from("3.0.0"));
     out.open("paths");
     for path in &paths {
@@ -52,8 +59,7 @@ fn write(api: &Api<'_>, source: &Source, encoding: Encoding) -> Vec<u8> {
     out.finish()
 }
 
-fn write_components(api: &Api<'_>, paths: &[Path], out: &mut dyn Writer) {
-    let schemas = Schemas::new(api);
+fn write_components(schemas: &Schemas<'_>, paths: &[Path], out: &mut dyn Writer) {
     out.open("components");
     out.open("schemas");
     for (name, definition) in schemas.reach(document::roots(paths)) {
@@ -111,10 +117,7 @@ fn responses(operation: &Operation) -> Tree {
             Content::Object(name) => reference(name),
             Content::Text => tree! { "type" => "string" },
         };
-        out.set(
-            code,
-            tree! { "content" => media(operation.produces, &schema), "description" => status_text(code) },
-        );
+        out.set(code, tree! { "content" => media(operation.produces, &schema), "description" => status_text(code) });
     }
     out
 }

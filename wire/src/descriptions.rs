@@ -121,9 +121,9 @@ mod tests {
     #[test]
     fn texts_are_found_by_type_and_field() {
         let texts = descriptions();
-        let containers = texts.of_field("io.k8s.api.core.v1.PodSpec", "containers").unwrap();
+        let containers = texts.of_field("io.k8s.api.core.v1.PodSpec", "containers").expect("a text");
         assert!(containers.starts_with("List of containers belonging to the pod."), "{containers}");
-        let pod = texts.of_type("io.k8s.api.core.v1.Pod").unwrap();
+        let pod = texts.of_type("io.k8s.api.core.v1.Pod").expect("a text");
         assert!(pod.starts_with("Pod is a collection of containers"), "{pod}");
         assert_eq!(texts.of_field("io.k8s.api.core.v1.PodSpec", "nothing"), None);
         assert!(texts.rows.len() > 2500, "{}", texts.rows.len());

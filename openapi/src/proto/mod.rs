@@ -5,7 +5,7 @@ pub(crate) mod v2;
 pub(crate) mod v3;
 
 #[cfg(test)]
-pub(crate) mod decode;
+mod decode;
 
 use api::{Tree, json};
 

@@ -61,8 +61,7 @@ static OPERATION: Message = Message {
     named: None,
 };
 
-static RESPONSES: Message =
-    Message { fields: &[], extensions: Some(2), named: Some((1, OneOf(&RESPONSE_VALUE))) };
+static RESPONSES: Message = Message { fields: &[], extensions: Some(2), named: Some((1, OneOf(&RESPONSE_VALUE))) };
 static RESPONSE_VALUE: Choice =
     Choice { options: &[(1, One(&RESPONSE)), (2, One(&JSON_REFERENCE))], pick: pick_reference };
 static RESPONSE: Message = Message {
@@ -178,12 +177,7 @@ static SECURITY_DEFINITIONS: Message = map_of(OneOf(&SECURITY_ITEM));
 /// Tokens are the one scheme that the documents name.
 static SECURITY_ITEM: Choice = Choice { options: &[(2, One(&API_KEY))], pick: |_| Some(0) };
 static API_KEY: Message = Message {
-    fields: &[
-        field(1, "type", Text),
-        field(2, "name", Text),
-        field(3, "in", Text),
-        field(4, "description", Text),
-    ],
+    fields: &[field(1, "type", Text), field(2, "name", Text), field(3, "in", Text), field(4, "description", Text)],
     extensions: Some(5),
     named: None,
 };

@@ -168,12 +168,7 @@ static SECURITY_SCHEMES: Message = map_of(OneOf(&SECURITY_SCHEME_OR_REFERENCE));
 static SECURITY_SCHEME_OR_REFERENCE: Choice =
     Choice { options: &[(1, One(&SECURITY_SCHEME)), (2, One(&REFERENCE))], pick: pick_reference };
 static SECURITY_SCHEME: Message = Message {
-    fields: &[
-        field(1, "type", Text),
-        field(2, "description", Text),
-        field(3, "name", Text),
-        field(4, "in", Text),
-    ],
+    fields: &[field(1, "type", Text), field(2, "description", Text), field(3, "name", Text), field(4, "in", Text)],
     extensions: Some(9),
     named: None,
 };
