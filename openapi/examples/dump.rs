@@ -28,6 +28,7 @@ fn main() -> std::io::Result<()> {
     for (encoding, suffix) in [(Encoding::Json, "json"), (Encoding::Protobuf, "pb")] {
         let bytes = timed(suffix, || v2::document(&api, encoding));
         println!("v2.{suffix}: {} bytes", bytes.len());
+        timed("etag", || openapi::etag(&bytes));
         std::fs::write(folder.join(format!("v2.{suffix}")), bytes)?;
     }
     let index = timed("index", || v3::index(&api));

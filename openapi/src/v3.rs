@@ -21,12 +21,27 @@ pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+pr
 pub fn index(api: &Api<'_>) -> Tree {
     let api = without_texts(api);
     let schemas = Schemas::new(&api);
+    let hashes = document::sources(&api).into_iter().map(|(name, source)| {
+        let hash = etag(&write(&schemas, &source, Encoding::Json));
+        (name, hash)
+    });
+    index_of(hashes)
+}
+
+/// The index of documents whose hashes are known. Extras change no other document's hash, so a server
+/// that keeps the built-in ones needs to make but the new.
+pub fn index_of(hashes: impl IntoIterator<Item = (String, String)>) -> Tree {
     let mut paths = Map::new();
-    for (name, source) in document::sources(&api) {
-        let url = format!("/openapi/v3/{name}?hash={}", etag(&write(&schemas, &source, Encoding::Json)));
+    for (name, hash) in hashes {
+        let url = format!("/openapi/v3/{name}?hash={hash}");
         paths.insert(name, tree! { "serverRelativeURL" => url });
     }
     tree! { "paths" => paths }
+}
+
+/// The names of all documents, sorted.
+pub fn names(api: &Api<'_>) -> Vec<String> {
+    document::sources(api).into_keys().collect()
 }
 
 /// The hash in a document's URL, which is also its ETag.

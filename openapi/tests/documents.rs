@@ -242,5 +242,10 @@ fn extras_join_the_documents() {
     check_references(&v2);
     let lowered = v2.map("definitions").get(&schema).expect("its definition").at("properties.spec");
     assert!(!lowered.has("nullable"));
-    assert!(v3::index(&api).map("paths").contains("apis/stable.example.com"));
+    let (before, after) = (v3::index(&API), v3::index(&api));
+    for (name, entry) in before.map("paths").iter() {
+        assert_eq!(after.map("paths").get(name), Some(entry), "an extra changes no other document");
+    }
+    assert_eq!(after.map("paths").len(), before.map("paths").len() + 2);
+    assert_eq!(after.map("paths").keys().collect::<Vec<_>>(), v3::names(&api));
 }
