@@ -53,6 +53,11 @@ pub struct Plugin {
     pub validate: Option<Validate>,
 }
 
+/// The plugins that are there, all of them on.
+pub fn plugin_names() -> impl Iterator<Item = &'static str> {
+    PLUGINS.iter().map(|plugin| plugin.name)
+}
+
 /// In upstream's order. What is missing of it comes with the rest of the gate.
 static PLUGINS: &[Plugin] = &[
     // First: nothing else is worth looking at in a namespace that is missing or going.
