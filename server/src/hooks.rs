@@ -184,3 +184,12 @@ pub fn orphans_by_default(kind: &Kind) -> bool {
 pub fn has_dependents(kind: &Kind) -> bool {
     kind.kind != "Event"
 }
+
+/// What every request to a kind that is on its way out is told.
+pub fn deprecation(kind: &Kind) -> Option<&'static str> {
+    match (kind.group, kind.kind) {
+        ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
+    }
+}

@@ -99,7 +99,8 @@ fn without_type_meta(mut object: Tree) -> Tree {
 
 /// A Table; a watch sends the columns with its first event only.
 pub fn table(kind: &Kind, version: &str, metadata: Tree, rows: Vec<Tree>, columns: bool) -> Tree {
-    let definitions = if columns { Tree::List(kind.columns.iter().map(column).collect()) } else { Tree::Null };
+    let shown = if columns { kind.columns } else { &[] };
+    let definitions = Tree::List(shown.iter().map(column).collect());
     tree! {
         "kind" => "Table",
         "apiVersion" => meta_version(version),

@@ -74,6 +74,7 @@ impl<'a> Scope<'a> {
     ) -> Result<Outcome, Status> {
         self.check_refused(&object)?;
         wipe_system_fields(&mut object);
+        dedup_owners(&mut object, warnings);
         self.own_fields(None, &mut object, options);
         self.create_owned(object, warnings).await
     }
@@ -229,8 +230,9 @@ impl<'a> Scope<'a> {
         let mut item = self.current(name).await?;
         for _ in 0..MAX_TRIES {
             let old = self.resource.read(&item);
-            let fresh = change(&old, &item)?;
+            let mut fresh = change(&old, &item)?;
             let mut said = Vec::new();
+            dedup_owners(&mut fresh, &mut said);
             let object = self.judge_update(name, fresh, &old, &mut said).await?;
             match self.replace(name, object, &old, &item).await? {
                 Replaced::Done(outcome) => {
@@ -367,6 +369,27 @@ fn wipe_system_fields(object: &mut Tree) {
     let meta = object.child("metadata");
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         meta.remove(key);
+    }
+}
+
+/// An owner that is named twice is kept once, and the client is told.
+fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
+    let Some(Tree::List(owners)) = object.at_mut("metadata.ownerReferences") else { return };
+    let mut twice: Vec<String> = Vec::new();
+    let mut kept: Vec<Tree> = Vec::with_capacity(owners.len());
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            twice.push(owner.str("uid").to_string());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    if !twice.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
     }
 }
 
