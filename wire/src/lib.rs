@@ -1,0 +1,6 @@
+//! k8s-openapi's types behind non-generic functions: what they cost to compile is paid here, once. It
+//! knows nothing else of the project.
+
+mod descriptions;
+
+pub use descriptions::{Descriptions, descriptions};
