@@ -8,13 +8,16 @@ use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
 use crate::resource::Resource;
-use crate::{Server, discovery, health, hooks, subresources, verbs};
+use crate::{Server, discovery, health, hooks, openapi, subresources, verbs};
 
 pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     if call.info.is_resource {
         return route_resource(server, call).await;
     }
     if let Some(answer) = discovery::route(server, call)? {
+        return Ok(answer);
+    }
+    if let Some(answer) = openapi::route(server, call).await? {
         return Ok(answer);
     }
     if let Some(answer) = health::route(server, call) {
