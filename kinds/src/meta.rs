@@ -111,6 +111,30 @@ pub fn validate_immutable(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut 
     }
 }
 
+/// Owner references with a uid that an earlier one has are dropped; gives the warning about them.
+pub fn dedup_owner_references(object: &mut Tree) -> Option<String> {
+    let references = object.at_mut("metadata.ownerReferences").and_then(Tree::as_list_mut)?;
+    let mut seen: Vec<String> = Vec::with_capacity(references.len());
+    let mut dropped: Vec<String> = Vec::new();
+    references.retain(|reference| {
+        let uid = reference.str("uid").to_string();
+        let first = !seen.contains(&uid);
+        if first {
+            seen.push(uid);
+        } else if !dropped.contains(&uid) {
+            dropped.push(uid);
+        }
+        first
+    });
+    (!dropped.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            dropped.join(", ")
+        )
+    })
+}
+
 fn validate_namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
     match (namespaced, namespace) {
         (true, "") => errors.required(path, ""),
@@ -333,6 +357,17 @@ mod tests {
                 "metadata.ownerReferences[0].uid: Required value: must not be empty",
             ],
         );
+    }
+
+    #[test]
+    fn owners_are_named_once() {
+        let owner = |uid: &str| tree! { "kind" => "Pod", "uid" => uid };
+        let mut object =
+            tree! { "metadata" => tree! { "ownerReferences" => list![owner("a"), owner("b"), owner("a")] } };
+        let warning = dedup_owner_references(&mut object).unwrap_or_default();
+        assert!(warning.ends_with("duplicate UID(s) observed: a"), "{warning}");
+        assert_eq!(object.list("metadata.ownerReferences").len(), 2);
+        assert_eq!(dedup_owner_references(&mut object), None);
     }
 
     #[test]
