@@ -1,5 +1,7 @@
 //! What an update of a pod may change: images, a deadline, tolerations, gates, and little else.
 
+use std::collections::HashSet;
+
 use api::Tree;
 use api::field::{Errors, Path, Value};
 
@@ -57,18 +59,24 @@ fn validate_deadline(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Error
 
 /// Every toleration stays, but for its seconds. The new list as such is judged with the spec.
 fn validate_tolerations(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    const KEYS: &[&str] = &["key", "operator", "value", "effect"];
-    let same = |a: &Tree, b: &Tree| KEYS.iter().all(|key| a.str(key) == b.str(key));
-    let kept = |before: &Tree| new.list("tolerations").iter().any(|now| same(before, now));
-    if !old.list("tolerations").iter().all(kept) {
+    if new.at("tolerations") == old.at("tolerations") {
+        return;
+    }
+    let kept: HashSet<[&str; 4]> = new.list("tolerations").iter().map(all_but_seconds).collect();
+    if !old.list("tolerations").iter().all(|before| kept.contains(&all_but_seconds(before))) {
         errors.forbidden(path, "existing toleration can not be modified except its tolerationSeconds");
     }
 }
 
+fn all_but_seconds(toleration: &Tree) -> [&str; 4] {
+    ["key", "operator", "value", "effect"].map(|key| toleration.get(key).and_then(Tree::as_str).unwrap_or(""))
+}
+
 fn validate_gates(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let before: HashSet<&str> = old.list("schedulingGates").iter().map(|gate| gate.str("name")).collect();
     for (index, gate) in new.list("schedulingGates").iter().enumerate() {
         let name = gate.str("name");
-        if !old.list("schedulingGates").iter().any(|before| before.str("name") == name) {
+        if !before.contains(name) {
             let text = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.forbidden(&path.index(index).field("name"), &text);
         }
