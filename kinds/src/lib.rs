@@ -11,6 +11,7 @@ pub mod autoscaling;
 pub mod batch;
 pub mod cells;
 pub mod certificates;
+pub mod checks;
 pub mod conditions;
 pub mod coordination;
 pub mod core;
@@ -31,9 +32,12 @@ pub mod prepare;
 pub mod rbac;
 pub mod resource;
 pub mod resources;
+pub mod scale;
 pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
+pub mod strategy;
+pub mod workload;
 
 pub use kind::{Column, Context, Conversion, Kind, ScalePaths, Selectable, StatusRules, Subresource, User, Verb};
 

@@ -1,15 +1,18 @@
 //! A pod spec as a whole.
 
+use std::collections::HashMap;
+
 use api::Tree;
 use api::field::{Errors, Path};
 
+use super::seen::Seen;
 use super::volume::{self, Pod};
 use super::{affinity, check, container, dns, resources, security, selector, toleration};
 
 /// What the judgement of a container needs from its spec.
 pub struct Scope<'a> {
-    /// Volumes that are right, the ones that can be mounted.
-    volumes: Vec<&'a Tree>,
+    /// Volumes that are right, the ones that can be mounted, by name.
+    volumes: HashMap<&'a str, &'a Tree>,
     /// Names of the pod's resource claims.
     pub claims: Vec<&'a str>,
     pub grace_period: Option<i64>,
@@ -21,7 +24,7 @@ pub struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     pub fn volume(&self, name: &str) -> Option<&'a Tree> {
-        self.volumes.iter().copied().find(|volume| volume.str("name") == name)
+        self.volumes.get(name).copied()
     }
 }
 
@@ -32,7 +35,7 @@ pub fn validate(spec: &Tree, pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors)
     let volumes = volume::validate(spec.list("volumes"), pod, &path.field("volumes"), errors);
     let claims = spec.list("resourceClaims").iter().map(|claim| claim.str("name")).filter(|name| !name.is_empty());
     let scope = Scope {
-        volumes,
+        volumes: volumes.into_iter().map(|volume| (volume.str("name"), volume)).collect(),
         claims: claims.collect(),
         grace_period: spec.int("terminationGracePeriodSeconds"),
         restart_policy: spec.str("restartPolicy"),
@@ -75,11 +78,12 @@ fn validate_placement(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_scheduling_gates(gates: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = Seen::new();
     for (index, gate) in gates.iter().enumerate() {
         let path = path.index(index);
         let name = gate.str("name");
         check::qualified_name(name, &path, errors);
-        if gates[..index].iter().any(|other| other.str("name") == name) {
+        if !seen.insert(name) {
             errors.duplicate(&path, name);
         }
     }
@@ -177,12 +181,13 @@ fn validate_host_network(spec: &Tree, is_pod: bool, path: &Path<'_>, errors: &mu
 }
 
 fn validate_resource_claims(claims: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = Seen::new();
     for (index, claim) in claims.iter().enumerate() {
         let path = path.index(index);
         let name = claim.str("name");
         if name.is_empty() {
             errors.required(&path.field("name"), "");
-        } else if claims[..index].iter().any(|other| other.str("name") == name) {
+        } else if !seen.insert(name) {
             errors.duplicate(&path.field("name"), name);
         } else {
             check::dns_label(name, &path.field("name"), errors);

@@ -1,0 +1,185 @@
+//! What a service takes from the cluster's pools. The server holds the pools; these functions only
+//! read services.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::Tree;
+
+use super::{NONE, is_headless, needs_cluster_ip, needs_health_check_node_port, needs_node_ports};
+
+/// A node port belongs to a service by its protocol and number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodePort {
+    pub protocol: String,
+    pub number: i64,
+}
+
+/// The addresses that a service holds; none for headless ones and external names.
+pub fn cluster_ips(service: &Tree) -> Vec<&str> {
+    if !needs_cluster_ip(service) || is_headless(service) {
+        return Vec::new();
+    }
+    service.list("spec.clusterIPs").iter().filter_map(Tree::as_str).filter(|ip| !ip.is_empty() && *ip != NONE).collect()
+}
+
+/// How many addresses are still to be given, as the family of each; `families` must have been set.
+pub fn missing_cluster_ips(service: &Tree) -> Vec<&str> {
+    if !needs_cluster_ip(service) || is_headless(service) {
+        return Vec::new();
+    }
+    let given = cluster_ips(service).len();
+    service.list("spec.ipFamilies").iter().skip(given).filter_map(Tree::as_str).collect()
+}
+
+/// Writes an allocated address behind those that are there.
+pub fn add_cluster_ip(service: &mut Tree, ip: &str) {
+    let spec = service.child("spec");
+    if spec.str("clusterIP").is_empty() {
+        spec.set("clusterIP", ip);
+    }
+    spec.list_entry("clusterIPs").push(Tree::from(ip));
+}
+
+/// The node ports that a service names or holds, the health check's among them.
+pub fn node_ports(service: &Tree) -> BTreeSet<NodePort> {
+    let mut ports: BTreeSet<NodePort> = service
+        .list("spec.ports")
+        .iter()
+        .filter(|port| port.int("nodePort").unwrap_or(0) != 0)
+        .map(|port| NodePort { protocol: port.str("protocol").to_string(), number: port.int("nodePort").unwrap_or(0) })
+        .collect();
+    if let Some(number) = service.int("spec.healthCheckNodePort").filter(|number| *number != 0) {
+        ports.insert(NodePort { protocol: "TCP".to_string(), number });
+    }
+    ports
+}
+
+/// The places in `spec.ports` that still need a node port. Ports that share a number but not a
+/// protocol may share the node port, so the server asks again after each one that it has set.
+pub fn missing_node_ports(service: &Tree) -> Vec<usize> {
+    if !needs_node_ports(service) {
+        return Vec::new();
+    }
+    let ports = service.list("spec.ports").iter().enumerate();
+    ports.filter(|(_, port)| port.int("nodePort").unwrap_or(0) == 0).map(|(index, _)| index).collect()
+}
+
+pub fn needs_new_health_check_node_port(service: &Tree) -> bool {
+    needs_health_check_node_port(service) && service.int("spec.healthCheckNodePort").unwrap_or(0) == 0
+}
+
+/// A node port that this service uses for the same port under another protocol: a new port may share it.
+pub fn shared_node_port(service: &Tree, index: usize) -> Option<i64> {
+    let ports = service.list("spec.ports");
+    let wanted = ports.get(index)?;
+    ports
+        .iter()
+        .find(|port| {
+            port.int("port") == wanted.int("port")
+                && port.str("protocol") != wanted.str("protocol")
+                && port.int("nodePort").unwrap_or(0) != 0
+        })
+        .and_then(|port| port.int("nodePort"))
+}
+
+/// What an update leaves out stays allocated: the client sends what it knows, not what it was given.
+pub(super) fn keep_allocated(service: &mut Tree, old: &Tree) {
+    if needs_cluster_ip(old) && needs_cluster_ip(service) {
+        keep_cluster_ips(service, old);
+    }
+    if needs_node_ports(old) && needs_node_ports(service) {
+        keep_node_ports(service, old);
+    }
+    if needs_health_check_node_port(old) && needs_new_health_check_node_port(service) {
+        let number = old.int("spec.healthCheckNodePort").unwrap_or(0);
+        service.child("spec").set("healthCheckNodePort", number);
+    }
+}
+
+fn keep_cluster_ips(service: &mut Tree, old: &Tree) {
+    let ip = old.str("spec.clusterIP");
+    if service.str("spec.clusterIP").is_empty() && !ip.is_empty() {
+        service.child("spec").set("clusterIP", ip);
+    }
+    if service.list("spec.clusterIPs").is_empty() && service.str("spec.clusterIP") == ip && !ip.is_empty() {
+        let ips = old.at("spec.clusterIPs").clone();
+        service.child("spec").set("clusterIPs", ips);
+    }
+}
+
+/// By the port's name; a number that another port of the new service names is not given twice.
+fn keep_node_ports(service: &mut Tree, old: &Tree) {
+    let numbers = |service: &Tree| -> BTreeSet<i64> {
+        service
+            .list("spec.ports")
+            .iter()
+            .filter_map(|port| port.int("nodePort"))
+            .filter(|number| *number != 0)
+            .collect()
+    };
+    let mut used: BTreeSet<i64> = numbers(old).intersection(&numbers(service)).copied().collect();
+    let by_name: BTreeMap<&str, i64> =
+        old.list("spec.ports").iter().map(|port| (port.str("name"), port.int("nodePort").unwrap_or(0))).collect();
+    for port in service.list_mut("spec.ports") {
+        if port.int("nodePort").unwrap_or(0) != 0 {
+            continue;
+        }
+        let number = by_name.get(port.str("name")).copied();
+        if let Some(number) = number.filter(|number| *number != 0)
+            && used.insert(number)
+        {
+            port.set("nodePort", number);
+        }
+    }
+}
+
+/// What the cluster gets back when `old` becomes `new` (null when it is deleted).
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    pub cluster_ips: Vec<String>,
+    pub node_ports: Vec<NodePort>,
+}
+
+pub fn released(old: &Tree, new: &Tree) -> Released {
+    let kept = cluster_ips(new);
+    let ports = node_ports(new);
+    Released {
+        cluster_ips: cluster_ips(old).into_iter().filter(|ip| !kept.contains(ip)).map(str::to_string).collect(),
+        node_ports: node_ports(old).into_iter().filter(|port| !ports.contains(port)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{list, tree};
+
+    use super::*;
+
+    #[test]
+    fn deleted_services_give_everything_back() {
+        let service = tree! { "spec" => tree! {
+            "type" => "NodePort",
+            "clusterIPs" => list!["10.0.0.1"],
+            "ports" => list![tree! { "port" => 80, "protocol" => "TCP", "nodePort" => 30000 }],
+        } };
+        let port = NodePort { protocol: "TCP".into(), number: 30000 };
+        let want = Released { cluster_ips: vec!["10.0.0.1".into()], node_ports: vec![port] };
+        assert_eq!(released(&service, &Tree::Null), want);
+        assert_eq!(released(&service, &service), Released::default());
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let service = tree! { "spec" => tree! {
+            "type" => "NodePort",
+            "ipFamilies" => list!["IPv4"],
+            "ports" => list![
+                tree! { "port" => 53, "protocol" => "TCP", "nodePort" => 30053 },
+                tree! { "port" => 53, "protocol" => "UDP" },
+            ],
+        } };
+        assert_eq!(missing_cluster_ips(&service), ["IPv4"]);
+        assert_eq!(missing_node_ports(&service), [1]);
+        assert_eq!(shared_node_port(&service, 1), Some(30053));
+    }
+}

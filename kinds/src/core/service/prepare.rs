@@ -1,0 +1,146 @@
+//! What a write may leave out or must not change.
+
+use api::{Tree, list};
+
+use super::allocation;
+use super::{EXTERNAL_NAME, LOAD_BALANCER};
+use super::{externally_accessible, kind_of, needs_cluster_ip, needs_health_check_node_port, needs_node_ports};
+use crate::kind::{Context, bump_generation, keep_old};
+
+pub(super) fn prepare_create(service: &mut Tree, _: &Context<'_>) {
+    service.remove("status");
+    if !service.str("spec.clusterIP").is_empty() && service.list("spec.clusterIPs").is_empty() {
+        let ips = list![service.str("spec.clusterIP")];
+        service.child("spec").set("clusterIPs", ips);
+    }
+}
+
+pub(super) fn prepare_update(service: &mut Tree, old: &Tree, _: &Context<'_>) {
+    keep_old(service, old, "status");
+    bump_generation(service, old, &[]);
+    allocation::keep_allocated(service, old);
+    normalize_cluster_ips(service, old);
+    drop_fields_of_other_type(service, old);
+}
+
+/// Clients that know `clusterIP` alone must not be caught by `clusterIPs`.
+fn normalize_cluster_ips(service: &mut Tree, old: &Tree) {
+    let same_ip = service.str("spec.clusterIP") == old.str("spec.clusterIP");
+    if service.list("spec.clusterIPs").is_empty() && same_ip && !old.list("spec.clusterIPs").is_empty() {
+        let ips = old.at("spec.clusterIPs").clone();
+        service.child("spec").set("clusterIPs", ips);
+    }
+    if same_ip || service.list("spec.clusterIPs") != old.list("spec.clusterIPs") {
+        return;
+    }
+    if service.str("spec.clusterIP").is_empty() {
+        service.remove_at("spec.clusterIPs");
+    } else {
+        let ips = list![service.str("spec.clusterIP")];
+        service.child("spec").set("clusterIPs", ips);
+    }
+}
+
+/// A change of type drops what the old type had been given, unless the client changed it too: then
+/// validation refuses it.
+fn drop_fields_of_other_type(service: &mut Tree, old: &Tree) {
+    if needs_cluster_ip(old) && !needs_cluster_ip(service) {
+        drop_if_same(service, old, &["clusterIPs", "clusterIP"]);
+        drop_if_same(service, old, &["ipFamilies"]);
+        drop_if_same(service, old, &["ipFamilyPolicy"]);
+    }
+    if needs_node_ports(old) && !needs_node_ports(service) && same_node_ports(service, old) {
+        for port in service.list_mut("spec.ports") {
+            port.remove("nodePort");
+        }
+    }
+    if needs_health_check_node_port(old) && !needs_health_check_node_port(service) {
+        drop_if_same(service, old, &["healthCheckNodePort"]);
+    }
+    if kind_of(old) == LOAD_BALANCER && kind_of(service) != LOAD_BALANCER {
+        drop_if_same(service, old, &["allocateLoadBalancerNodePorts"]);
+        drop_if_same(service, old, &["loadBalancerClass"]);
+    }
+    if externally_accessible(old) && !externally_accessible(service) {
+        drop_if_same(service, old, &["externalTrafficPolicy"]);
+    }
+    if kind_of(service) == EXTERNAL_NAME && kind_of(old) != EXTERNAL_NAME {
+        drop_if_same(service, old, &["internalTrafficPolicy"]);
+    }
+}
+
+/// Drops all of the keys if none was changed.
+fn drop_if_same(service: &mut Tree, old: &Tree, keys: &[&str]) {
+    if keys.iter().all(|key| service.at("spec").at(key) == old.at("spec").at(key)) {
+        for key in keys {
+            service.child("spec").remove(key);
+        }
+    }
+}
+
+fn same_node_ports(service: &Tree, old: &Tree) -> bool {
+    let numbers = |service: &Tree| -> std::collections::BTreeSet<i64> {
+        service
+            .list("spec.ports")
+            .iter()
+            .filter_map(|port| port.int("nodePort"))
+            .filter(|number| *number != 0)
+            .collect()
+    };
+    numbers(service) == numbers(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+    use crate::kind::User;
+
+    fn check(spec: Tree, old: Tree, want: Tree) {
+        let user = User::default();
+        let mut service = tree! { "spec" => spec };
+        prepare_update(&mut service, &tree! { "spec" => old }, &Context { now: 0, user: &user });
+        assert_eq!(service.at("spec"), &want);
+    }
+
+    fn node_port() -> Tree {
+        tree! {
+            "type" => "NodePort",
+            "clusterIP" => "10.0.0.1",
+            "clusterIPs" => list!["10.0.0.1"],
+            "externalTrafficPolicy" => "Cluster",
+            "ports" => list![tree! { "port" => 80, "nodePort" => 30000 }],
+        }
+    }
+
+    #[test]
+    fn allocated_values_stay_where_the_client_leaves_them_out() {
+        let spec = tree! {
+            "type" => "NodePort", "externalTrafficPolicy" => "Cluster", "ports" => list![tree! { "port" => 80 }],
+        };
+        check(spec, node_port(), node_port());
+    }
+
+    #[test]
+    fn a_change_of_type_gives_back_what_the_old_type_had() {
+        let mut spec = node_port();
+        spec.set("type", "ClusterIP");
+        let want = tree! {
+            "type" => "ClusterIP",
+            "clusterIP" => "10.0.0.1",
+            "clusterIPs" => list!["10.0.0.1"],
+            "ports" => list![tree! { "port" => 80 }],
+        };
+        check(spec, node_port(), want);
+    }
+
+    #[test]
+    fn a_new_address_in_the_old_field_reaches_the_new_one() {
+        let mut spec = node_port();
+        spec.set("clusterIP", "10.0.0.2");
+        let mut want = spec.clone();
+        want.set("clusterIPs", list!["10.0.0.2"]);
+        check(spec, node_port(), want);
+    }
+}
