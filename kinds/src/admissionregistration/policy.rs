@@ -6,6 +6,7 @@ use api::validation::{c_identifier, dns1035_label, dns1123_subdomain};
 
 use super::rules;
 use crate::cells;
+use crate::podspec::seen::Seen;
 use crate::podspec::validate_label_selector;
 
 const SPEC: Path<'static> = Path::root("spec");
@@ -72,6 +73,7 @@ fn validate_param_kind(kind: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_variables(variables: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = Seen::new();
     for (index, variable) in variables.iter().enumerate() {
         let (path, name) = (path.index(index), variable.str("name"));
         if name.is_empty() {
@@ -80,7 +82,7 @@ fn validate_variables(variables: &[Tree], path: &Path<'_>, errors: &mut Errors) 
             errors.invalid(&path.field("name"), name, "must be a valid CEL identifier");
         }
         rules::validate_expression(variable, "expression", &path, errors);
-        if variables[..index].iter().any(|earlier| earlier.str("name") == name) {
+        if !seen.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
     }

@@ -6,6 +6,7 @@ use api::validation::qualified_name;
 use api::{Tree, tree};
 
 use crate::kind::{Context, bump_generation};
+use crate::podspec::seen::Seen;
 use crate::podspec::validate_label_selector;
 use crate::prepare;
 
@@ -105,17 +106,19 @@ fn validate_resources(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if resources.is_empty() {
         errors.required(path, "");
     }
+    let mut seen = Seen::new();
     for (index, resource) in resources.iter().enumerate() {
         if resource.is_empty() {
             errors.required(&path.index(index), "");
         }
         let Some((name, sub)) = resource.split_once('/') else { continue };
         for wildcard in [format!("{name}/*"), format!("*/{sub}")] {
-            if resources[..index].contains(&wildcard.as_str()) {
+            if is_seen(&seen, &wildcard) {
                 let detail = format!("if '{wildcard}' is present, must not specify {resource}");
                 errors.invalid(&path.index(index), *resource, &detail);
             }
         }
+        seen.insert(*resource);
     }
     let plain = |resource: &&str| !resource.contains('/') && *resource != "*";
     if resources.len() > 1 && resources.contains(&"*/*") {
@@ -128,11 +131,16 @@ fn validate_resources(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+fn is_seen(seen: &Seen<&str>, resource: &str) -> bool {
+    seen.contains(&resource)
+}
+
 pub fn validate_match_conditions(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (conditions, path) = (object.list("matchConditions"), path.field("matchConditions"));
     if conditions.len() > MAX_MATCH_CONDITIONS {
         return errors.too_many(&path, conditions.len(), MAX_MATCH_CONDITIONS);
     }
+    let mut seen = Seen::new();
     for (index, condition) in conditions.iter().enumerate() {
         let (path, name) = (path.index(index), condition.str("name"));
         validate_expression(condition, "expression", &path, errors);
@@ -140,7 +148,7 @@ pub fn validate_match_conditions(object: &Tree, path: &Path<'_>, errors: &mut Er
             "" => errors.required(&path.field("name"), ""),
             name => errors.invalid_all(&path.field("name"), name, qualified_name(name)),
         }
-        if conditions[..index].iter().any(|earlier| earlier.str("name") == name) {
+        if !seen.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
     }

@@ -7,6 +7,7 @@ use api::validation::qualified_name;
 use super::{policy, rules};
 use crate::conditions::validate_conditions;
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::podspec::seen::Seen;
 use crate::prepare;
 
 pub static KIND: Kind = Kind {
@@ -79,6 +80,7 @@ fn validate_annotations(object: &Tree, annotations: &[Tree], errors: &mut Errors
         let detail = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
         errors.invalid(&path, object.at("spec.auditAnnotations"), &detail);
     }
+    let mut seen = Seen::new();
     for (index, annotation) in annotations.iter().enumerate() {
         let (path, key) = (path.index(index), annotation.str("key"));
         match key {
@@ -89,7 +91,7 @@ fn validate_annotations(object: &Tree, annotations: &[Tree], errors: &mut Errors
             }
         }
         rules::validate_expression(annotation, "valueExpression", &path, errors);
-        if annotations[..index].iter().any(|earlier| earlier.str("key") == key) {
+        if !seen.insert(key) {
             errors.duplicate(&path.field("key"), key);
         }
     }

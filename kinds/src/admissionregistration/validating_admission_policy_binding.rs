@@ -5,6 +5,7 @@ use api::field::{Errors, Path};
 
 use super::{policy, rules};
 use crate::kind::{Kind, column};
+use crate::podspec::seen::Seen;
 
 pub static KIND: Kind = Kind {
     categories: &["api-extensions"],
@@ -40,12 +41,13 @@ fn validate(object: &Tree, errors: &mut Errors) {
     if actions.is_empty() {
         errors.required(&path, "");
     }
+    let mut seen = Seen::new();
     for (index, action) in actions.iter().enumerate() {
         let text = action.as_str().unwrap_or("");
         if !ACTIONS.contains(&text) {
             errors.not_supported(&path.index(index), text, ACTIONS);
         }
-        if actions[..index].contains(action) {
+        if !seen.insert(text) {
             errors.duplicate(&path.index(index), text);
         }
     }

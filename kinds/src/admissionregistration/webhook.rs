@@ -5,6 +5,7 @@ use api::field::{Errors, Path};
 use api::validation::{dns1035_label, dns1123_subdomain, fully_qualified_name, port_number};
 
 use super::rules;
+use crate::podspec::seen::Seen;
 
 const SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];
 const FORM: &str = "; desired format: https://host[/path]";
@@ -31,12 +32,13 @@ pub fn set_mutating_defaults(object: &mut Tree) {
 pub fn validate(object: &Tree, errors: &mut Errors) {
     let webhooks = object.list("webhooks");
     let path = Path::root("webhooks");
+    let mut seen = Seen::new();
     for (index, webhook) in webhooks.iter().enumerate() {
         let path = path.index(index);
         validate_webhook(webhook, &path, errors);
         validate_versions(webhook, &path.field("admissionReviewVersions"), errors);
         let name = webhook.str("name");
-        if webhooks[..index].iter().any(|earlier| earlier.str("name") == name) {
+        if !seen.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
     }
@@ -142,9 +144,10 @@ fn validate_versions(webhook: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if versions.is_empty() {
         return errors.required(path, "must specify one of v1, v1beta1");
     }
+    let mut seen = Seen::new();
     for (index, version) in versions.iter().enumerate() {
         let text = version.as_str().unwrap_or("");
-        if versions[..index].contains(version) {
+        if !seen.insert(text) {
             errors.duplicate(&path.index(index), text);
             continue;
         }
