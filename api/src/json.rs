@@ -10,6 +10,8 @@ pub enum Error {
     UnexpectedEnd,
     /// The offending character and where it stood: `looking for beginning of value`.
     Invalid(char, &'static str),
+    /// Inside `true`, `false` or `null`: what stood there, the word, and the letter that it needs.
+    Literal(char, &'static str, char),
     TooDeep,
     NotUtf8,
     BadNumber,
@@ -20,6 +22,9 @@ impl std::fmt::Display for Error {
         match self {
             Error::UnexpectedEnd => f.write_str("unexpected end of JSON input"),
             Error::Invalid(c, place) => write!(f, "invalid character {} {place}", quoted_char(*c)),
+            Error::Literal(c, word, expected) => {
+                write!(f, "invalid character {} in literal {word} (expecting '{expected}')", quoted_char(*c))
+            }
             Error::TooDeep => f.write_str("exceeded max depth"),
             Error::NotUtf8 => f.write_str("invalid UTF-8 in string"),
             Error::BadNumber => f.write_str("invalid number"),
@@ -147,7 +152,10 @@ impl Decoder<'_> {
     fn word(&mut self, word: &'static str, tree: Tree) -> Result<Tree, Error> {
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {
-                return Err(self.invalid("in literal"));
+                return Err(match self.invalid("") {
+                    Error::Invalid(c, _) => Error::Literal(c, word, char::from(expected)),
+                    error => error,
+                });
             }
             self.at += 1;
         }
@@ -547,6 +555,33 @@ pub fn encode_pretty(tree: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
 fn new_line(out: &mut Vec<u8>, level: usize) {
     out.push(b'\n');
     out.resize(out.len() + 2 * level, b' ');
+}
+
+/// The JSON of a patched object as upstream shows it in errors: maps that the patch touched have their
+/// keys sorted, the rest is in the order of its type.
+pub fn encode_changed(tree: &Tree, old: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    write_changed(&mut out, tree, old, ty.map(Ty::Struct));
+    out
+}
+
+fn write_changed(out: &mut Vec<u8>, tree: &Tree, old: &Tree, ty: Option<Ty>) {
+    let Tree::Map(map) = tree else { return encode_into(out, tree, ty) };
+    if tree == old {
+        return encode_into(out, tree, ty);
+    }
+    out.push(b'{');
+    let mut first = true;
+    for (key, value) in map.iter() {
+        write_key(out, &mut first, key);
+        let field_ty = match ty {
+            Some(Ty::Struct(ty)) => ty.field(key).map(|field| field.ty),
+            Some(Ty::Map(item)) => Some(*item),
+            _ => None,
+        };
+        write_changed(out, value, old.get(key).unwrap_or(&Tree::Null), field_ty);
+    }
+    out.push(b'}');
 }
 
 /// Like `encode`, with `metadata.resourceVersion` left empty: the offset says where it belongs.

@@ -15,13 +15,13 @@ pub static KIND: Kind = Kind {
     short_names: &["ing"],
     storage: "ingress",
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
-    prepare_create: strategy::new_with_generation,
-    prepare_update: strategy::update_with_generation,
+    prepare_create: strategy::create,
+    prepare_update: strategy::update,
     validate,
     validate_update,
     warnings,
     reset: &["status"],
-    status: Some(StatusRules { prepare: strategy::status_keeps_spec, validate: validate_status, reset: &["spec"] }),
+    status: Some(StatusRules { prepare: strategy::update_status, validate: validate_status, reset: &["spec"] }),
     columns: &[
         column("Name", "string", "name", 0),
         column("Class", "string", "", 0),
@@ -203,8 +203,7 @@ pub(super) fn validate_reference_names(reference: &Tree, keys: &[&str], path: &P
 }
 
 fn validate_status(ingress: &Tree, old: &Tree, errors: &mut Errors) {
-    let stored: Vec<Tree> =
-        old.list("status.loadBalancer.ingress").iter().map(|ingress| ingress.at("ip").clone()).collect();
+    let stored = old.list("status.loadBalancer.ingress").iter().map(|ingress| ingress.str("ip")).collect();
     let status = Path::root("status");
     let balancer = status.field("loadBalancer");
     let path = balancer.field("ingress");

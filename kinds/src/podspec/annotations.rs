@@ -12,6 +12,22 @@ pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
+/// Where init containers stood before they had a field; nobody reads them any more.
+const INIT_CONTAINERS: &[&str] = &[
+    "pod.alpha.kubernetes.io/init-container-statuses",
+    "pod.alpha.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-container-statuses",
+    "pod.beta.kubernetes.io/init-containers",
+];
+
+/// Drops annotations of a pod or a template that could be taken for its init containers.
+pub fn drop_init_container_annotations(object: &mut Tree) {
+    let Some(annotations) = object.at_mut("metadata.annotations") else { return };
+    for key in INIT_CONTAINERS {
+        annotations.remove(key);
+    }
+}
+
 /// The annotations of a pod or of a template, against the spec beside them.
 pub fn validate(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if annotations.contains(MIRROR) && spec.str("nodeName").is_empty() {
@@ -65,8 +81,8 @@ fn validate_seccomp(profile: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_app_armor(container: &str, profile: &str, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let mut found = false;
-    for_each_container(spec, &Path::nil(), &mut |other, _| found |= other.str("name") == container);
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let found = lists.iter().flat_map(|list| spec.list(list)).any(|other| other.str("name") == container);
     if !found {
         errors.invalid(path, container, "container not found");
     }
@@ -75,9 +91,14 @@ fn validate_app_armor(container: &str, profile: &str, spec: &Tree, path: &Path<'
     }
 }
 
+/// True if any annotation is about seccomp or AppArmor; hardly any pod has one.
+pub fn has_profiles(annotations: &Map) -> bool {
+    annotations.keys().any(|key| key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) || key.starts_with(APP_ARMOR))
+}
+
 /// Where both a seccomp annotation and its field are set, they must say the same.
 pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    if annotations.is_empty() {
+    if !has_profiles(annotations) {
         return;
     }
     match_profile(
@@ -97,7 +118,7 @@ pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, e
 
 /// The same for AppArmor, whose field a container may have from its pod.
 pub fn validate_app_armor_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    if annotations.is_empty() || spec.str("os.name") == "windows" {
+    if !has_profiles(annotations) || spec.str("os.name") == "windows" {
         return;
     }
     for_each_container(spec, path, &mut |container, path| {

@@ -70,15 +70,17 @@ async fn put(
 /// The client's resourceVersion and uid, where it gives them, must be those of the stored object.
 pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
     let kind = resource.kind;
-    let uid = object.str("metadata.uid");
-    if !uid.is_empty() && uid != old.str("metadata.uid") {
-        let why =
-            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.str("metadata.uid"));
+    let (uid, there) = (object.str("metadata.uid"), old.str("metadata.uid"));
+    if !uid.is_empty() && uid != there {
+        let key = resource.store_key(old.str("metadata.namespace"), name);
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {there}"
+        );
         return Err(Status::conflict(kind.group, kind.plural, name, &why));
     }
     let version = object.str("metadata.resourceVersion");
     if version.is_empty() || version == "0" {
-        return if kind.unconditional_update { Ok(()) } else { Err(version_required(resource, object, name)) };
+        return if kind.unconditional_update { Ok(()) } else { Err(version_required(resource, name)) };
     }
     if version != old.str("metadata.resourceVersion") {
         if version.parse::<u64>().is_err() {
@@ -89,15 +91,11 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
     Ok(())
 }
 
-fn version_required(resource: &Resource, object: &Tree, name: &str) -> Status {
+fn version_required(resource: &Resource, name: &str) -> Status {
     let mut errors = Errors::new();
     let path = Path::root("metadata");
-    errors.invalid(
-        &path.field("resourceVersion"),
-        object.str("metadata.resourceVersion"),
-        "must be specified for an update",
-    );
-    Status::invalid(resource.kind.group, resource.kind.kind, name, &errors)
+    errors.invalid(&path.field("resourceVersion"), 0, "must be specified for an update");
+    Status::invalid(resource.kind.group, resource.kind.plural, name, &errors)
 }
 
 fn invalid_version(resource: &Resource, version: &str, name: &str) -> Status {
