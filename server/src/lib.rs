@@ -137,6 +137,12 @@ impl Server {
         Some(self.caches.get(storage)?.get(key)?.tree())
     }
 
+    /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.
+    pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
+        let Some(cache) = self.caches.get(storage) else { return Vec::new() };
+        cache.items(namespace).iter().map(|item| item.tree()).collect()
+    }
+
     /// The newest state of an object. Our own store publishes before it answers, so the cache is it.
     async fn read(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Arc<Item>>, Status> {
         if self.shared_store {
