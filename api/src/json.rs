@@ -10,6 +10,8 @@ pub enum Error {
     UnexpectedEnd,
     /// The offending character and where it stood: `looking for beginning of value`.
     Invalid(char, &'static str),
+    /// Inside `true`, `false` or `null`: what stood there, the word, and the letter that it needs.
+    Literal(char, &'static str, char),
     TooDeep,
     NotUtf8,
     BadNumber,
@@ -20,6 +22,9 @@ impl std::fmt::Display for Error {
         match self {
             Error::UnexpectedEnd => f.write_str("unexpected end of JSON input"),
             Error::Invalid(c, place) => write!(f, "invalid character {} {place}", quoted_char(*c)),
+            Error::Literal(c, word, expected) => {
+                write!(f, "invalid character {} in literal {word} (expecting '{expected}')", quoted_char(*c))
+            }
             Error::TooDeep => f.write_str("exceeded max depth"),
             Error::NotUtf8 => f.write_str("invalid UTF-8 in string"),
             Error::BadNumber => f.write_str("invalid number"),
@@ -147,7 +152,10 @@ impl Decoder<'_> {
     fn word(&mut self, word: &'static str, tree: Tree) -> Result<Tree, Error> {
         for expected in word.bytes() {
             if self.bytes.get(self.at) != Some(&expected) {
-                return Err(self.invalid("in literal"));
+                return Err(match self.invalid("") {
+                    Error::Invalid(c, _) => Error::Literal(c, word, char::from(expected)),
+                    error => error,
+                });
             }
             self.at += 1;
         }

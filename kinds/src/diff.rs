@@ -1,95 +1,178 @@
-//! A unified diff with three lines of context, for the errors that show what an update tried to change.
+//! Unified differences of texts, line by line, as they stand in error messages. The matching is that of
+//! Python's difflib, which upstream's is a copy of: lines that are very common in a long text are no
+//! anchors.
 
-use std::fmt::Write;
+use std::collections::HashMap;
 
+/// Lines shown around a change.
 const CONTEXT: usize = 3;
+/// Longer texts have lines that are too common to tell anything.
+const COMMON_FROM: usize = 200;
 
-/// A line of both, of the old alone or of the new alone.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Edit<'a> {
-    Keep(&'a str),
-    Remove(&'a str),
-    Add(&'a str),
-}
-
-/// The changes from `old` to `new`; "" where there are none.
+/// The hunks of a unified diff, without a header; "" where nothing differs.
 pub fn unified(old: &[String], new: &[String]) -> String {
-    let edits = edits(old, new);
+    let old: Vec<&str> = old.iter().map(String::as_str).collect();
+    let new: Vec<&str> = new.iter().map(String::as_str).collect();
     let mut out = String::new();
-    let mut at = 0;
-    while let Some((from, to)) = next_hunk(&edits, at) {
-        write_hunk(&edits, from, to, &mut out);
-        at = to;
-    }
-    out
-}
-
-/// Along a longest common subsequence. Objects have a few hundred lines at most, so the table is small.
-fn edits<'a>(old: &'a [String], new: &'a [String]) -> Vec<Edit<'a>> {
-    let width = new.len() + 1;
-    let mut lengths = vec![0u32; (old.len() + 1) * width];
-    for i in (0..old.len()).rev() {
-        for j in (0..new.len()).rev() {
-            lengths[i * width + j] = if old[i] == new[j] {
-                lengths[(i + 1) * width + j + 1] + 1
-            } else {
-                lengths[(i + 1) * width + j].max(lengths[i * width + j + 1])
-            };
-        }
-    }
-    let (mut i, mut j) = (0, 0);
-    let mut out = Vec::with_capacity(old.len() + new.len());
-    while i < old.len() || j < new.len() {
-        let remove = || j == new.len() || lengths[(i + 1) * width + j] >= lengths[i * width + j + 1];
-        if i < old.len() && j < new.len() && old[i] == new[j] {
-            out.push(Edit::Keep(&old[i]));
-            (i, j) = (i + 1, j + 1);
-        } else if i < old.len() && remove() {
-            out.push(Edit::Remove(&old[i]));
-            i += 1;
-        } else {
-            out.push(Edit::Add(&new[j]));
-            j += 1;
+    for hunk in hunks(&changes(&old, &new)) {
+        let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
+        let (from, to) = (range(first.old.0, last.old.1), range(first.new.0, last.new.1));
+        out.push_str(&format!("@@ -{from} +{to} @@\n"));
+        for step in &hunk {
+            step.write(&old, &new, &mut out);
         }
     }
     out
 }
 
-/// The range of edits of the next hunk at or after `at`: changes that are close share one.
-fn next_hunk(edits: &[Edit<'_>], at: usize) -> Option<(usize, usize)> {
-    let changed = |edit: &Edit<'_>| !matches!(edit, Edit::Keep(_));
-    let first = at + edits[at..].iter().position(changed)?;
-    let mut last = first;
-    while let Some(gap) = edits[last + 1..].iter().position(changed).filter(|gap| *gap <= 2 * CONTEXT) {
-        last += gap + 1;
-    }
-    Some((first.saturating_sub(CONTEXT).max(at), (last + 1 + CONTEXT).min(edits.len())))
+/// A part of both texts, equal or not; ends are exclusive.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    equal: bool,
+    old: (usize, usize),
+    new: (usize, usize),
 }
 
-fn write_hunk(edits: &[Edit<'_>], from: usize, to: usize, out: &mut String) {
-    let count = |range: &[Edit<'_>]| {
-        let kept = range.iter().filter(|edit| matches!(edit, Edit::Keep(_))).count();
-        let removed = range.iter().filter(|edit| matches!(edit, Edit::Remove(_))).count();
-        (kept + removed, range.len() - removed)
-    };
-    let (before, hunk) = (count(&edits[..from]), count(&edits[from..to]));
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, "@@ -{} +{} @@", span(before.0, hunk.0), span(before.1, hunk.1));
-    for edit in &edits[from..to] {
-        let _ = match edit {
-            Edit::Keep(line) => writeln!(out, " {line}"),
-            Edit::Remove(line) => writeln!(out, "-{line}"),
-            Edit::Add(line) => writeln!(out, "+{line}"),
+impl Step {
+    fn write(&self, old: &[&str], new: &[&str], out: &mut String) {
+        let mut lines = |sign: char, lines: &[&str]| {
+            for line in lines {
+                out.push(sign);
+                out.push_str(line);
+                out.push('\n');
+            }
         };
+        if self.equal {
+            return lines(' ', &old[self.old.0..self.old.1]);
+        }
+        lines('-', &old[self.old.0..self.old.1]);
+        lines('+', &new[self.new.0..self.new.1]);
     }
 }
 
-fn span(before: usize, count: usize) -> String {
-    match count {
-        0 => format!("{before},0"),
-        1 => format!("{}", before + 1),
-        _ => format!("{},{count}", before + 1),
+fn range(start: usize, end: usize) -> String {
+    match end - start {
+        1 => format!("{}", start + 1),
+        0 => format!("{start},0"),
+        length => format!("{},{length}", start + 1),
     }
+}
+
+/// Groups the steps so that each group has at most three equal lines at its ends.
+fn hunks(steps: &[Step]) -> Vec<Vec<Step>> {
+    let mut hunks: Vec<Vec<Step>> = vec![Vec::new()];
+    let last = steps.len().saturating_sub(1);
+    for (index, step) in steps.iter().enumerate() {
+        let mut step = *step;
+        let length = step.old.1 - step.old.0;
+        if step.equal && index == 0 {
+            step = tail(step);
+        }
+        if step.equal && index == last {
+            step = head(step);
+        } else if step.equal && index > 0 && length > 2 * CONTEXT {
+            if let Some(hunk) = hunks.last_mut() {
+                hunk.push(head(step));
+            }
+            hunks.push(Vec::new());
+            step = tail(step);
+        }
+        if let Some(hunk) = hunks.last_mut() {
+            hunk.push(step);
+        }
+    }
+    hunks.retain(|hunk| hunk.iter().any(|step| !step.equal));
+    hunks
+}
+
+fn head(step: Step) -> Step {
+    let length = CONTEXT.min(step.old.1 - step.old.0);
+    Step { old: (step.old.0, step.old.0 + length), new: (step.new.0, step.new.0 + length), ..step }
+}
+
+fn tail(step: Step) -> Step {
+    let length = CONTEXT.min(step.old.1 - step.old.0);
+    Step { old: (step.old.1 - length, step.old.1), new: (step.new.1 - length, step.new.1), ..step }
+}
+
+fn changes(old: &[&str], new: &[&str]) -> Vec<Step> {
+    let mut matches = Vec::new();
+    let places = anchors(new);
+    // A worklist instead of recursion keeps the stack small whatever the texts.
+    let mut todo = vec![(0, old.len(), 0, new.len())];
+    while let Some((a, a_end, b, b_end)) = todo.pop() {
+        let (at, to, length) = longest_match(old, new, &places, (a, a_end), (b, b_end));
+        if length > 0 {
+            matches.push((at, to, length));
+            todo.push((a, at, b, to));
+            todo.push((at + length, a_end, to + length, b_end));
+        }
+    }
+    matches.sort_unstable();
+    steps(&matches, old.len(), new.len())
+}
+
+fn steps(matches: &[(usize, usize, usize)], old_length: usize, new_length: usize) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let (mut a, mut b) = (0, 0);
+    for (at, to, length) in matches.iter().copied().chain([(old_length, new_length, 0)]) {
+        if at > a || to > b {
+            steps.push(Step { equal: false, old: (a, at), new: (b, to) });
+        }
+        (a, b) = (at + length, to + length);
+        if length == 0 {
+            continue;
+        }
+        match steps.last_mut() {
+            Some(step) if step.equal => (step.old.1, step.new.1) = (a, b),
+            _ => steps.push(Step { equal: true, old: (at, a), new: (to, b) }),
+        }
+    }
+    steps
+}
+
+/// Where each line stands in the new text, without those that stand everywhere.
+fn anchors<'a>(new: &[&'a str]) -> HashMap<&'a str, Vec<usize>> {
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (index, line) in new.iter().enumerate() {
+        places.entry(line).or_default().push(index);
+    }
+    if new.len() >= COMMON_FROM {
+        let most = new.len() / 100 + 1;
+        places.retain(|_, places| places.len() <= most);
+    }
+    places
+}
+
+/// The longest run of equal lines, the earliest of several; grown over common lines at both ends.
+fn longest_match(
+    old: &[&str],
+    new: &[&str],
+    places: &HashMap<&str, Vec<usize>>,
+    (a, a_end): (usize, usize),
+    (b, b_end): (usize, usize),
+) -> (usize, usize, usize) {
+    let (mut best_a, mut best_b, mut best) = (a, b, 0);
+    let mut lengths: HashMap<usize, usize> = HashMap::new();
+    for (i, line) in old.iter().enumerate().take(a_end).skip(a) {
+        let mut next = HashMap::new();
+        let here = places.get(line).map(Vec::as_slice).unwrap_or(&[]);
+        for j in here.iter().copied().filter(|j| (b..b_end).contains(j)) {
+            let length = j.checked_sub(1).and_then(|j| lengths.get(&j)).copied().unwrap_or(0) + 1;
+            next.insert(j, length);
+            if length > best {
+                (best_a, best_b, best) = (i + 1 - length, j + 1 - length, length);
+            }
+        }
+        lengths = next;
+    }
+    while best_a > a && best_b > b && old[best_a - 1] == new[best_b - 1] {
+        (best_a, best_b, best) = (best_a - 1, best_b - 1, best + 1);
+    }
+    while best_a + best < a_end && best_b + best < b_end && old[best_a + best] == new[best_b + best] {
+        best += 1;
+    }
+    (best_a, best_b, best)
 }
 
 #[cfg(test)]
@@ -109,5 +192,7 @@ mod tests {
             "x 1 2 3 4 5 6 7 8 y",
             "@@ -1,4 +1,4 @@\n-a\n+x\n 1\n 2\n 3\n@@ -7,4 +7,4 @@\n 6\n 7\n 8\n-b\n+y\n",
         );
+        // What was put in is shown as it was put in, not with a brace of its neighbour.
+        check("[ { b } ]", "[ { a } { b } ]", "@@ -1,4 +1,7 @@\n [\n+{\n+a\n+}\n {\n b\n }\n");
     }
 }

@@ -64,67 +64,6 @@ fn plain(value: &Tree) -> String {
     String::from_utf8_lossy(&json::encode(value, None)).into_owned()
 }
 
-/// The struct over many lines, one space a level, as upstream's diffs compare it.
-pub fn lines(object: &Tree, fields: &[Shown]) -> Vec<String> {
-    let mut out = Vec::new();
-    write_struct(object, fields, "", 0, &mut out);
-    out
-}
-
-fn write_struct(object: &Tree, fields: &[Shown], head: &str, depth: usize, out: &mut Vec<String>) {
-    out.push(format!("{}{head}{{", " ".repeat(depth)));
-    let shown = |field: &&Shown| !field.missing.is_empty() || object.has(field.key);
-    for field in fields.iter().filter(shown) {
-        let head = format!("\"{}\": ", field.name);
-        match object.get(field.key).filter(|value| !value.is_null()) {
-            Some(value) if !field.inner.is_empty() => write_struct(value, field.inner, &head, depth + 1, out),
-            Some(value) => write_plain(value, &head, depth + 1, out),
-            None => out.push(format!("{}{head}{}", " ".repeat(depth + 1), field.missing)),
-        }
-        push_comma(out);
-    }
-    close(out, depth, "}");
-}
-
-fn write_plain(value: &Tree, head: &str, depth: usize, out: &mut Vec<String>) {
-    let indent = " ".repeat(depth);
-    match value {
-        Tree::List(items) if !items.is_empty() => {
-            out.push(format!("{indent}{head}["));
-            for item in items {
-                write_plain(item, "", depth + 1, out);
-                push_comma(out);
-            }
-            close(out, depth, "]");
-        }
-        Tree::Map(map) if !map.is_empty() => {
-            out.push(format!("{indent}{head}{{"));
-            for (key, value) in map.iter() {
-                write_plain(value, &format!("\"{key}\": "), depth + 1, out);
-                push_comma(out);
-            }
-            close(out, depth, "}");
-        }
-        value => out.push(format!("{indent}{head}{}", plain(value))),
-    }
-}
-
-fn push_comma(out: &mut [String]) {
-    if let Some(last) = out.last_mut() {
-        last.push(',');
-    }
-}
-
-/// Ends a list or a struct, whose last item has no comma.
-fn close(out: &mut Vec<String>, depth: usize, end: &str) {
-    if let Some(last) = out.last_mut()
-        && last.ends_with(',')
-    {
-        last.pop();
-    }
-    out.push(format!("{}{end}", " ".repeat(depth)));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,8 +75,5 @@ mod tests {
         const OUTER: &[Shown] = &[field("modes", "Modes", NULL), nested("in", "In", INNER), field("x", "x", "")];
         let object = tree! { "modes" => list!["m"], "in" => tree! { "a" => "b" } };
         assert_eq!(text(&object, OUTER), r#"{"Modes":["m"],"In":{"Zed":null,"Alpha":"b"}}"#);
-        let want =
-            ["{", " \"Modes\": [", "  \"m\"", " ],", " \"In\": {", "  \"Zed\": null,", "  \"Alpha\": \"b\"", " }", "}"];
-        assert_eq!(lines(&object, OUTER), want);
     }
 }

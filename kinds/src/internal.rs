@@ -54,6 +54,14 @@ pub fn shown(tree: &Tree, type_name: &str) -> Value {
     }
 }
 
+/// A list of such values.
+pub fn shown_list(trees: &[Tree], type_name: &str) -> Value {
+    let Some(ty) = schema::type_named("core/v1", type_name) else { return Value::raw("[]") };
+    let mut out = String::new();
+    Node::List(trees.iter().map(|tree| node(tree, ty)).collect()).write_compact(&mut out);
+    Value::raw(out)
+}
+
 /// The lines in which two values of a core type differ, each group with its place, as errors show them.
 pub fn difference(old: &Tree, new: &Tree, type_name: &str) -> String {
     let Some(ty) = schema::type_named("core/v1", type_name) else { return String::new() };

@@ -1,4 +1,4 @@
-//! Binding.
+//! Binding: an order to put a pod on a node. It is carried out and never stored.
 
 use crate::kind::{Kind, Verb};
 

@@ -1,6 +1,18 @@
 //! PersistentVolume.
 
-use crate::kind::{Kind, Subresource, Verb, column};
+use api::field::{Errors, Path};
+use api::validation::dns1123_label;
+use api::{Tree, time, tree};
+
+use super::persistent_volume_claim::{VOLUME_MODES, access_modes, class, phase, validate_access_modes, validate_class};
+use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
+use crate::meta::validate_immutable;
+use crate::podspec::affinity::validate_node_selector;
+use crate::podspec::volume::{local, network};
+use crate::podspec::{azure_disk, iscsi, rbd, scale_io};
+use crate::resources::{self, read};
+use crate::storage::rules::validate_driver_name;
+use crate::{cells, internal, prepare};
 
 pub static KIND: Kind = Kind {
     short_names: &["pv"],
@@ -18,5 +30,293 @@ pub static KIND: Kind = Kind {
         column("Age", "string", "", 0),
         column("VolumeMode", "string", "", 1),
     ],
+    set_defaults,
+    prepare_create,
+    prepare_update: prepare::keep_status,
+    validate,
+    validate_update,
+    reset: &["status"],
+    status: Some(StatusRules { prepare: prepare_status, validate: prepare::any_status, reset: &["spec"] }),
+    cells,
     ..Kind::cluster("", "v1", "PersistentVolume", "persistentvolumes", "persistentvolume")
 };
+
+const RECLAIM_POLICIES: &[&str] = &["Delete", "Recycle", "Retain"];
+
+type Validate = fn(&Tree, &Path<'_>, &mut Errors);
+
+/// The sources in the order in which they are judged, with the field's name in errors about the source.
+const SOURCES: &[(&str, &str, Validate)] = &[
+    ("hostPath", "hostPath", local::host_path),
+    ("gcePersistentDisk", "persistentDisk", network::gce_persistent_disk),
+    ("awsElasticBlockStore", "awsElasticBlockStore", network::aws_elastic_block_store),
+    ("glusterfs", "glusterfs", network::glusterfs),
+    ("flocker", "flocker", network::flocker),
+    ("nfs", "nfs", network::nfs),
+    ("rbd", "rbd", network::rbd),
+    ("quobyte", "quobyte", network::quobyte),
+    ("cephfs", "cephfs", network::cephfs),
+    ("iscsi", "iscsi", network::iscsi),
+    ("cinder", "cinder", network::cinder),
+    ("fc", "fc", network::fc),
+    ("flexVolume", "flexVolume", network::flex_volume),
+    ("azureFile", "azureFile", network::azure_file),
+    ("vsphereVolume", "vsphereVolume", network::vsphere),
+    ("photonPersistentDisk", "photonPersistentDisk", network::photon_persistent_disk),
+    ("portworxVolume", "portworxVolume", network::portworx),
+    ("azureDisk", "azureDisk", network::azure_disk),
+    ("scaleIO", "scaleIO", network::scale_io),
+    ("local", "local", validate_local),
+    ("storageos", "storageos", network::storage_os),
+    ("csi", "csi", validate_csi),
+];
+
+fn set_defaults(object: &mut Tree) {
+    let spec = object.child("spec");
+    if spec.str("persistentVolumeReclaimPolicy").is_empty() {
+        spec.set("persistentVolumeReclaimPolicy", "Retain");
+    }
+    spec.set_default("volumeMode", "Filesystem");
+    resources::round_up(spec, "capacity");
+    let sources: [(&str, fn(&mut Tree)); 5] = [
+        ("hostPath", |source| source.set_default("type", "")),
+        ("iscsi", iscsi),
+        ("rbd", rbd),
+        ("scaleIO", scale_io),
+        ("azureDisk", azure_disk),
+    ];
+    for (key, set) in sources {
+        if let Some(source) = spec.get_mut(key) {
+            set(source);
+        }
+    }
+    object.child("status").set_default("phase", "Pending");
+}
+
+fn prepare_create(object: &mut Tree, context: &Context<'_>) {
+    let now = time::format_seconds(context.now);
+    object.set("status", tree! { "phase" => "Pending", "lastPhaseTransitionTime" => now });
+}
+
+/// The time of the last change of phase is kept for clients that do not write it.
+fn prepare_status(object: &mut Tree, old: &Tree, context: &Context<'_>) {
+    const TIME: &str = "lastPhaseTransitionTime";
+    prepare::keep_spec(object, old, context);
+    let changed = object.at("status.phase") != old.at("status.phase");
+    let status = object.child("status");
+    if changed && (!status.has(TIME) || status.at(TIME) == old.at("status.lastPhaseTransitionTime")) {
+        status.set(TIME, time::format_seconds(context.now));
+    } else if !changed && !status.has(TIME) {
+        crate::kind::keep_old(status, old.at("status"), TIME);
+    }
+}
+
+fn validate(object: &Tree, errors: &mut Errors) {
+    let (spec, path) = (object.at("spec"), Path::root("spec"));
+    let modes = spec.list("accessModes");
+    if modes.is_empty() {
+        errors.required(&path.field("accessModes"), "");
+    }
+    validate_access_modes(modes, &path.field("accessModes"), errors);
+    validate_capacity(spec, &path.field("capacity"), errors);
+    let policy = spec.str("persistentVolumeReclaimPolicy");
+    if !policy.is_empty() && !RECLAIM_POLICIES.contains(&policy) {
+        errors.not_supported(&path.field("persistentVolumeReclaimPolicy"), policy, RECLAIM_POLICIES);
+    }
+    validate_affinity(spec, &path.field("nodeAffinity"), errors);
+    validate_sources(spec, &path, errors);
+    if is_root(spec.str("hostPath.path")) && policy == "Recycle" {
+        let detail = "may not be 'recycle' for a hostPath mount of '/'";
+        errors.forbidden(&path.field("persistentVolumeReclaimPolicy"), detail);
+    }
+    validate_class(spec.str("storageClassName"), &path.field("storageClassName"), errors);
+    let mode = spec.str("volumeMode");
+    if !mode.is_empty() && !VOLUME_MODES.contains(&mode) {
+        errors.not_supported(&path.field("volumeMode"), mode, VOLUME_MODES);
+    }
+    let class = spec.str("volumeAttributesClassName");
+    validate_class(class, &path.field("volumeAttributesClassName"), errors);
+}
+
+/// The spec of a volume inside an attachment, which is no object of its own.
+pub fn validate_inline_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let modes = spec.list("accessModes");
+    if modes.is_empty() {
+        errors.required(&path.field("accessModes"), "");
+    }
+    validate_access_modes(modes, &path.field("accessModes"), errors);
+    let inline = "in the context of inline volumes";
+    if !matches!(spec.str("persistentVolumeReclaimPolicy"), "" | "Retain") {
+        let detail = format!("may only be Retain {inline}");
+        errors.forbidden(&path.field("persistentVolumeReclaimPolicy"), &detail);
+    }
+    for field in ["nodeAffinity", "storageClassName", "volumeAttributesClassName"] {
+        if spec.has(field) {
+            errors.forbidden(&path.field(field), &format!("may not be specified {inline}"));
+        }
+    }
+    validate_sources(spec, path, errors);
+    if !matches!(spec.str("volumeMode"), "" | "Filesystem") {
+        let detail = format!("may not specify volumeMode other than Filesystem {inline}");
+        errors.forbidden(&path.field("volumeMode"), &detail);
+    }
+}
+
+fn validate_capacity(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let capacity = spec.map("capacity");
+    if capacity.is_empty() {
+        errors.required(path, "");
+    }
+    if !capacity.contains("storage") || capacity.len() > 1 {
+        errors.not_supported(path, spec.at("capacity"), &["storage"]);
+    }
+    for (name, quantity) in capacity.iter() {
+        let value = read(quantity).value();
+        if value < 0 {
+            errors.invalid(&path.key(name), value, "must be a valid resource quantity");
+        }
+        resources::validate_positive(quantity, &path.key(name), errors);
+    }
+}
+
+fn validate_affinity(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let Some(affinity) = spec.get("nodeAffinity") else { return };
+    match affinity.get("required") {
+        Some(selector) => validate_node_selector(selector, &path.field("required"), errors),
+        None => errors.required(&path.field("required"), "must specify required node constraints"),
+    }
+}
+
+fn validate_sources(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let mut found = false;
+    for (key, own, validate) in SOURCES {
+        let Some(source) = spec.get(key) else { continue };
+        if found && *key != "flexVolume" {
+            let key = if *key == "cephfs" { "cephFS" } else { key };
+            errors.forbidden(&path.field(key), "may not specify more than 1 volume type");
+        } else {
+            validate(source, &path.field(own), errors);
+        }
+        if *key == "local" && !found && !spec.has("nodeAffinity") {
+            errors.required(&path.field("nodeAffinity"), "Local volume requires node affinity");
+        }
+        found = true;
+    }
+    if !found {
+        errors.required(path, "must specify a volume type");
+    }
+}
+
+fn validate_local(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    match source.str("path") {
+        "" => errors.required(&path.field("path"), ""),
+        target if target.split('/').any(|part| part == "..") => {
+            errors.invalid(&path.field("path"), target, "must not contain '..'");
+        }
+        _ => {}
+    }
+}
+
+fn validate_csi(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    validate_driver_name(source.str("driver"), &path.field("driver"), errors);
+    if source.str("volumeHandle").is_empty() {
+        errors.required(&path.field("volumeHandle"), "");
+    }
+    let secrets =
+        ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"];
+    for secret in secrets.into_iter().filter(|secret| source.has(secret)) {
+        for part in ["name", "namespace"] {
+            match source.at(secret).str(part) {
+                "" => errors.required(&path.field(secret).field(part), ""),
+                text => errors.invalid_all(&path.field(part), text, dns1123_label(text)),
+            }
+        }
+    }
+}
+
+/// Whether a path names the root once it is tidied up.
+fn is_root(path: &str) -> bool {
+    path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "."))
+}
+
+fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
+    validate(object, errors);
+    let (new_spec, old_spec) = (object.at("spec"), old.at("spec"));
+    let (new_source, old_source) = (source_of(new_spec, Some(old_spec)), source_of(old_spec, None));
+    if new_source != old_source {
+        let diff = internal::difference(&old_source, &new_source, "PersistentVolumeSource");
+        let detail = format!("spec.persistentvolumesource is immutable after creation\n{diff}");
+        errors.forbidden(&Path::root("spec.persistentvolumesource"), &detail);
+    }
+    validate_immutable(new_spec.at("volumeMode"), old_spec.at("volumeMode"), &Path::root("volumeMode"), errors);
+    let (new_affinity, old_affinity) = (new_spec.at("nodeAffinity"), old_spec.at("nodeAffinity"));
+    if !old_affinity.is_null() && new_affinity != old_affinity {
+        let shown = internal::shown(new_affinity, "VolumeNodeAffinity");
+        errors.invalid(&Path::root("nodeAffinity"), shown, "field is immutable");
+    }
+}
+
+/// The source alone. The secrets for expansion may be added to a CSI volume later.
+fn source_of(spec: &Tree, old: Option<&Tree>) -> Tree {
+    let mut source = tree! {};
+    for (key, _, _) in SOURCES {
+        if let Some(value) = spec.get(key) {
+            source.set(key, value.clone());
+        }
+    }
+    let added = |secret: &&str| old.is_some_and(|old| old.has("csi") && !old.at("csi").has(secret));
+    for secret in ["controllerExpandSecretRef", "nodeExpandSecretRef"].into_iter().filter(added) {
+        if let Some(csi) = source.get_mut("csi") {
+            csi.remove(secret);
+        }
+    }
+    source
+}
+
+fn cells(object: &Tree, now: i64) -> Vec<Tree> {
+    let claim = object.at("spec.claimRef");
+    let claim =
+        if claim.is_null() { String::new() } else { format!("{}/{}", claim.str("namespace"), claim.str("name")) };
+    let capacity = object.map("spec.capacity").get("storage").and_then(Tree::as_str).unwrap_or("0");
+    vec![
+        cells::name(object),
+        Tree::from(capacity),
+        Tree::from(access_modes(object.list("spec.accessModes"))),
+        Tree::from(object.str("spec.persistentVolumeReclaimPolicy")),
+        phase(object),
+        Tree::from(claim),
+        class(object),
+        cells::text_or(object, "spec.volumeAttributesClassName", "<unset>"),
+        Tree::from(object.str("status.reason")),
+        cells::age(object, now),
+        cells::text_or(object, "spec.volumeMode", "<unset>"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::list;
+
+    #[test]
+    fn one_source_counts() {
+        let check = |extra: Tree, want: &[&str]| {
+            let mut spec =
+                tree! { "capacity" => tree! { "storage" => "1Gi" }, "accessModes" => list!["ReadWriteOnce"] };
+            extra.as_map().into_iter().flat_map(|map| map.iter()).for_each(|(key, value)| spec.set(key, value.clone()));
+            let mut errors = Errors::new();
+            validate(&tree! { "spec" => spec }, &mut errors);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), want);
+        };
+        check(tree! { "hostPath" => tree! { "path" => "/a" } }, &[]);
+        check(tree! {}, &["spec: Required value: must specify a volume type"]);
+        check(
+            tree! { "hostPath" => tree! { "path" => "/a" }, "nfs" => tree! { "server" => "s", "path" => "/" } },
+            &["spec.nfs: Forbidden: may not specify more than 1 volume type"],
+        );
+        check(
+            tree! { "local" => tree! { "path" => "/a" } },
+            &["spec.nodeAffinity: Required value: Local volume requires node affinity"],
+        );
+    }
+}

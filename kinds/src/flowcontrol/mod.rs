@@ -2,3 +2,4 @@
 
 pub mod flow_schema;
 pub mod priority_level_configuration;
+mod rules;

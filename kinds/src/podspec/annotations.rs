@@ -12,6 +12,22 @@ pub const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 pub const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
+/// Where init containers stood before they had a field; nobody reads them any more.
+const INIT_CONTAINERS: &[&str] = &[
+    "pod.alpha.kubernetes.io/init-container-statuses",
+    "pod.alpha.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-container-statuses",
+    "pod.beta.kubernetes.io/init-containers",
+];
+
+/// Drops annotations of a pod or a template that could be taken for its init containers.
+pub fn drop_init_container_annotations(object: &mut Tree) {
+    let Some(annotations) = object.at_mut("metadata.annotations") else { return };
+    for key in INIT_CONTAINERS {
+        annotations.remove(key);
+    }
+}
+
 /// The annotations of a pod or of a template, against the spec beside them.
 pub fn validate(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if annotations.contains(MIRROR) && spec.str("nodeName").is_empty() {

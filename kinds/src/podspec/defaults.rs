@@ -9,6 +9,7 @@ use super::resources::{self, aggregate};
 
 /// Defaults of a PodTemplateSpec.
 pub fn set_template_defaults(template: &mut Tree) {
+    super::drop_init_container_annotations(template);
     if let Some(spec) = template.get_mut("spec") {
         set_spec_defaults(spec);
     }
@@ -18,6 +19,10 @@ pub fn set_template_defaults(template: &mut Tree) {
 pub fn set_pod_defaults(pod: &mut Tree) {
     let Some(spec) = pod.get_mut("spec") else { return };
     set_spec_defaults(spec);
+    // A negative period was allowed once; templates keep it, so that they are not seen as changed.
+    if spec.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        spec.set("terminationGracePeriodSeconds", 1);
+    }
     for containers in ["containers", "initContainers"] {
         spec.list_mut(containers).iter_mut().for_each(requests_from_limits);
     }
@@ -36,6 +41,7 @@ pub fn set_spec_defaults(spec: &mut Tree) {
     default_text(spec, "dnsPolicy", "ClusterFirst");
     default_text(spec, "restartPolicy", "Always");
     default_text(spec, "schedulerName", "default-scheduler");
+    agree_on_service_account(spec);
     spec.set_default("terminationGracePeriodSeconds", 30);
     spec.set_default("securityContext", Tree::map_new());
     spec.list_mut("volumes").iter_mut().for_each(set_volume_defaults);
@@ -46,6 +52,17 @@ pub fn set_spec_defaults(spec: &mut Tree) {
         round_up(overhead);
     }
     round_up_lists(spec.get_mut("resources"));
+}
+
+/// The service account stands under two names; the newer one counts.
+fn agree_on_service_account(spec: &mut Tree) {
+    let (new, old) = (spec.str("serviceAccountName"), spec.str("serviceAccount"));
+    if new == old {
+        return;
+    }
+    let name = Str::new(if new.is_empty() { old } else { new });
+    spec.set("serviceAccountName", name.clone());
+    spec.set("serviceAccount", name);
 }
 
 /// Sets a text where it is missing or empty: Go knows no difference.

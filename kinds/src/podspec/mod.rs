@@ -25,6 +25,7 @@ mod warnings;
 use api::Tree;
 use api::field::Path;
 
+pub use annotations::drop_init_container_annotations;
 pub use defaults::{azure_disk, iscsi, rbd, scale_io, set_pod_defaults, set_spec_defaults, set_template_defaults};
 pub use disabled::{drop_disabled, drop_disabled_template};
 pub use selector::{validate_label_name, validate_label_selector, validate_labels};

@@ -1,6 +1,8 @@
 //! ClusterRoleBinding.
 
+use super::rules;
 use crate::kind::{Kind, column};
+use crate::names;
 
 pub static KIND: Kind = Kind {
     columns: &[
@@ -11,6 +13,12 @@ pub static KIND: Kind = Kind {
         column("Groups", "string", "", 1),
         column("ServiceAccounts", "string", "", 1),
     ],
+    validate_name: names::path_segment,
+    set_defaults: rules::set_binding_defaults,
+    validate: |object, errors| rules::validate_binding(object, false, errors),
+    validate_update: |object, old, errors| rules::validate_binding_update(object, old, false, errors),
+    create_on_update: true,
+    cells: rules::binding_cells,
     ..Kind::cluster(
         "rbac.authorization.k8s.io",
         "v1",

@@ -4,3 +4,4 @@ pub mod cluster_role;
 pub mod cluster_role_binding;
 pub mod role;
 pub mod role_binding;
+mod rules;

@@ -1,6 +1,8 @@
 //! RoleBinding.
 
+use super::rules;
 use crate::kind::{Kind, column};
+use crate::names;
 
 pub static KIND: Kind = Kind {
     columns: &[
@@ -11,5 +13,11 @@ pub static KIND: Kind = Kind {
         column("Groups", "string", "", 1),
         column("ServiceAccounts", "string", "", 1),
     ],
+    validate_name: names::path_segment,
+    set_defaults: rules::set_binding_defaults,
+    validate: |object, errors| rules::validate_binding(object, true, errors),
+    validate_update: |object, old, errors| rules::validate_binding_update(object, old, true, errors),
+    create_on_update: true,
+    cells: rules::binding_cells,
     ..Kind::namespaced("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", "rolebinding")
 };

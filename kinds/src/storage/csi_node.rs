@@ -1,6 +1,13 @@
 //! CSINode.
 
-use crate::kind::{Kind, Subresource, Verb, column};
+use api::Tree;
+use api::field::{Errors, Path};
+use api::validation::qualified_name;
+
+use super::rules::validate_driver_name;
+use crate::gojson::{self, EMPTY, NULL, Shown, field, nested};
+use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::{cells, prepare};
 
 pub static KIND: Kind = Kind {
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
@@ -9,5 +16,95 @@ pub static KIND: Kind = Kind {
         column("Drivers", "integer", "", 0),
         column("Age", "string", "", 0),
     ],
+    set_defaults,
+    prepare_create: prepare::no_status,
+    prepare_update: prepare::keep_status,
+    validate,
+    validate_update,
+    reset: &["status"],
+    status: Some(StatusRules {
+        prepare: prepare::keep_all_but_status,
+        validate: prepare::any_status,
+        reset: &["spec", "metadata"],
+    }),
+    unconditional_update: false,
+    cells,
     ..Kind::cluster("storage.k8s.io", "v1", "CSINode", "csinodes", "csinode")
 };
+
+const MAX_NODE_ID_BYTES: usize = 256;
+const DRIVER: &[Shown] = &[
+    field("name", "Name", EMPTY),
+    field("nodeID", "NodeID", EMPTY),
+    field("topologyKeys", "TopologyKeys", NULL),
+    nested("allocatable", "Allocatable", &[field("count", "Count", NULL)]),
+];
+
+/// Upstream's stored form does not tell an empty list from none.
+fn set_defaults(object: &mut Tree) {
+    if object.list("spec.drivers").is_empty() {
+        object.child("spec").set("drivers", Tree::Null);
+    }
+}
+
+fn validate(object: &Tree, errors: &mut Errors) {
+    let drivers = object.list("spec.drivers");
+    let path = Path::root("spec.drivers");
+    for (index, driver) in drivers.iter().enumerate() {
+        let path = path.index(index);
+        validate_driver(driver, &path, errors);
+        let name = driver.str("name");
+        if drivers[..index].iter().any(|earlier| earlier.str("name") == name) {
+            errors.duplicate(&path.field("name"), name);
+        }
+        validate_topology_keys(driver, &path, errors);
+    }
+}
+
+fn validate_driver(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    validate_driver_name(driver.str("name"), &path.field("name"), errors);
+    let node = driver.str("nodeID");
+    if node.is_empty() {
+        errors.required(&path.field("nodeID"), "");
+    }
+    if node.len() > MAX_NODE_ID_BYTES {
+        let detail = format!("must be {MAX_NODE_ID_BYTES} characters or less");
+        errors.invalid(&path.field("nodeID"), node, &detail);
+    }
+    if let Some(count) = driver.int("allocatable.count").filter(|count| *count < 0) {
+        errors.invalid(&path.field("allocatable.count"), count, "must be greater than or equal to 0");
+    }
+}
+
+fn validate_topology_keys(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let keys = driver.list("topologyKeys");
+    for (index, key) in keys.iter().enumerate() {
+        let text = key.as_str().unwrap_or("");
+        if text.is_empty() {
+            errors.required(path, "");
+        }
+        if keys[..index].contains(key) {
+            errors.duplicate(path, text);
+        }
+        for message in qualified_name(text) {
+            errors.invalid(path, driver.at("topologyKeys"), &message);
+        }
+    }
+}
+
+/// An entry is replaced as a whole; only what it can take may change.
+fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
+    validate(object, errors);
+    let fixed = ["name", "nodeID", "topologyKeys"];
+    for driver in object.list("spec.drivers") {
+        let stored = old.list("spec.drivers").iter().find(|stored| stored.str("name") == driver.str("name"));
+        if stored.is_some_and(|stored| fixed.iter().any(|field| stored.at(field) != driver.at(field))) {
+            errors.invalid(&Path::root("CSINodeDriver"), gojson::value(driver, DRIVER), "field is immutable");
+        }
+    }
+}
+
+fn cells(object: &Tree, now: i64) -> Vec<Tree> {
+    let drivers = object.list("spec.drivers").len() as i64;
+    vec![cells::name(object), Tree::Int(drivers), cells::age(object, now)]
+}

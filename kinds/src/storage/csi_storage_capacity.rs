@@ -1,12 +1,35 @@
 //! CSIStorageCapacity.
 
+use api::Tree;
+use api::field::{Errors, Path};
+use api::validation::dns1123_subdomain;
+
 use crate::kind::{Kind, column};
+use crate::meta::validate_immutable;
+use crate::podspec::validate_label_selector;
+use crate::{cells, resources};
 
 pub static KIND: Kind = Kind {
-    columns: &[
-        column("Name", "string", "name", 0),
-        column("StorageClassName", "string", "", 0),
-        column("Capacity", "string", "", 0),
-    ],
+    columns: &[column("Name", "string", "name", 0), column("Created At", "date", "", 0)],
+    validate,
+    validate_update,
+    unconditional_update: false,
+    cells: cells::name_and_created,
     ..Kind::namespaced("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", "csistoragecapacity")
 };
+
+fn validate(object: &Tree, errors: &mut Errors) {
+    validate_label_selector(object.at("nodeTopology"), &Path::root("nodeTopology"), errors);
+    let class = object.str("storageClassName");
+    errors.invalid_all(&Path::root("storageClassName"), class, dns1123_subdomain(class));
+    for field in ["capacity", "maximumVolumeSize"].into_iter().filter(|field| object.has(field)) {
+        resources::validate_quantity("storage", object.at(field), &Path::root(field), errors);
+    }
+}
+
+/// What the driver was asked about stays; its answer may change.
+fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
+    for field in ["nodeTopology", "storageClassName"] {
+        validate_immutable(object.at(field), old.at(field), &Path::root(field), errors);
+    }
+}

@@ -1,5 +1,10 @@
 //! VolumeAttributesClass.
 
+use api::Tree;
+use api::field::{Errors, Path};
+
+use super::rules::{validate_driver_name, validate_parameters};
+use crate::cells;
 use crate::kind::{Kind, column};
 
 pub static KIND: Kind = Kind {
@@ -9,5 +14,29 @@ pub static KIND: Kind = Kind {
         column("DriverName", "string", "", 0),
         column("Age", "string", "", 0),
     ],
+    validate,
+    validate_update,
+    cells,
     ..Kind::cluster("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", "volumeattributesclass")
 };
+
+fn validate(object: &Tree, errors: &mut Errors) {
+    validate_driver_name(object.str("driverName"), &Path::root("driverName"), errors);
+    let (parameters, path) = (object.map("parameters"), Path::root("parameters"));
+    if parameters.is_empty() {
+        errors.required(&path, "must contain at least one key/value pair");
+    }
+    validate_parameters(parameters, &path, errors);
+}
+
+fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
+    for field in ["driverName", "parameters"] {
+        if object.at(field) != old.at(field) {
+            errors.forbidden(&Path::root(field), &format!("updates to {field} are forbidden."));
+        }
+    }
+}
+
+fn cells(object: &Tree, now: i64) -> Vec<Tree> {
+    vec![cells::name(object), Tree::from(object.str("driverName")), cells::age(object, now)]
+}

@@ -1,9 +1,19 @@
 //! Pod.
 
-use api::Tree;
-use api::field::{Errors, Path};
+pub mod binding;
+mod cells;
+mod conditions;
+pub mod ephemeral_containers;
+pub mod eviction;
+mod prepare;
+pub mod resize;
+mod status;
+mod update;
+mod validate;
 
-use crate::kind::{Kind, Subresource, Verb, column, selectable};
+use api::{Str, Tree};
+
+use crate::kind::{Kind, Selectable, StatusRules, Subresource, Verb, column, selectable};
 use crate::podspec;
 
 pub static KIND: Kind = Kind {
@@ -45,18 +55,37 @@ pub static KIND: Kind = Kind {
         selectable("spec.restartPolicy"),
         selectable("spec.schedulerName"),
         selectable("spec.serviceAccountName"),
-        selectable("spec.hostNetwork"),
+        Selectable { name: "spec.hostNetwork", get: host_network },
         selectable("status.phase"),
-        selectable("status.podIP"),
-        selectable("status.podIPs"),
+        Selectable { name: "status.podIP", get: first_address },
+        Selectable { name: "status.podIPs", get: |_, _| Str::const_new("") },
         selectable("status.nominatedNodeName"),
     ],
-    set_defaults: podspec::set_pod_defaults,
-    validate,
+    set_defaults: prepare::set_defaults,
+    prepare_create: prepare::create,
+    prepare_update: prepare::update,
+    validate: validate::create,
+    validate_update: update::validate,
+    warnings,
+    reset: &["status"],
+    status: Some(StatusRules {
+        prepare: status::prepare,
+        validate: status::validate,
+        reset: &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
+    }),
+    cells: cells::cells,
     ..Kind::namespaced("", "v1", "Pod", "pods", "pod")
 };
 
-fn validate(pod: &Tree, errors: &mut Errors) {
-    let volume_pod = podspec::volume::Pod { is_pod: true, name: pod.str("metadata.name") };
-    podspec::spec::validate(pod.at("spec"), volume_pod, &Path::root("spec"), errors);
+/// Upstream warns on create alone: people seldom update pods by hand.
+fn warnings(pod: &Tree, old: Option<&Tree>) -> Vec<String> {
+    if old.is_some() { Vec::new() } else { podspec::pod_warnings(pod) }
+}
+
+fn host_network(pod: &Tree, path: &'static str) -> Str {
+    Str::const_new(if pod.bool(path) { "true" } else { "false" })
+}
+
+fn first_address(pod: &Tree, _: &'static str) -> Str {
+    pod.list("status.podIPs").first().map(|address| Str::new(address.str("ip"))).unwrap_or_default()
 }

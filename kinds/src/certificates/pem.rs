@@ -1,0 +1,91 @@
+//! PEM blocks and the outer shape of the DER inside them. What needs cryptography, such as signatures, is
+//! judged where certificates are signed.
+
+use api::base64;
+
+/// A block: `-----BEGIN CERTIFICATE-----` and so on.
+#[derive(Debug, PartialEq)]
+pub struct Block {
+    pub label: String,
+    pub has_headers: bool,
+    pub der: Vec<u8>,
+}
+
+/// All well-formed blocks of a text; whatever stands between them is skipped.
+pub fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut rest = text;
+    while let Some((block, after)) = next_block(rest) {
+        blocks.extend(block);
+        rest = after;
+    }
+    blocks
+}
+
+/// The next block, or none where it is damaged, and the text after its first line or its end.
+fn next_block(text: &str) -> Option<(Option<Block>, &str)> {
+    const BEGIN: &str = "-----BEGIN ";
+    let at = if text.starts_with(BEGIN) { 0 } else { text.find("\n-----BEGIN ")? + 1 };
+    let after_begin = &text[at + BEGIN.len()..];
+    let Some((label, body)) = after_begin.split_once("-----") else { return Some((None, "")) };
+    let end = format!("-----END {label}-----");
+    match body.split_once(&end) {
+        Some((body, after)) if !label.contains('\n') => Some((parse(label, body), after)),
+        _ => Some((None, after_begin)),
+    }
+}
+
+fn parse(label: &str, body: &str) -> Option<Block> {
+    let body = body.trim();
+    let has_headers = body.lines().next().is_some_and(|line| line.contains(':'));
+    let data = if has_headers { body.split_once("\n\n").map_or("", |(_, data)| data) } else { body };
+    let data: String = data.chars().filter(|c| !c.is_whitespace()).collect();
+    Some(Block { label: label.to_string(), has_headers, der: base64::decode(&data).ok()? })
+}
+
+/// Whether these bytes are one DER sequence of a sequence, an algorithm and a signature, as certificates
+/// and requests for them are.
+pub fn is_signed(der: &[u8]) -> bool {
+    let Some((0x30, inside, [])) = element(der) else { return false };
+    let Some((0x30, _, rest)) = element(inside) else { return false };
+    let Some((0x30, _, rest)) = element(rest) else { return false };
+    matches!(element(rest), Some((0x03, _, [])))
+}
+
+/// The tag and the content of the first element, and what follows it.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81..=0x84 => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_found_among_other_text() {
+        let text =
+            "# one\n-----BEGIN A-----\nAQI=\n-----END A-----\n-----BEGIN B-----\nk: v\n\nAw==\n-----END B-----\n";
+        let blocks = blocks(text);
+        assert_eq!(blocks.len(), 2);
+        assert_eq!(blocks[0], Block { label: "A".to_string(), has_headers: false, der: vec![1, 2] });
+        assert_eq!(blocks[1], Block { label: "B".to_string(), has_headers: true, der: vec![3] });
+    }
+
+    #[test]
+    fn the_outer_shape_is_judged() {
+        assert!(is_signed(&[0x30, 7, 0x30, 0, 0x30, 0, 0x03, 1, 0]));
+        assert!(!is_signed(&[0x30, 7, 0x30, 0, 0x30, 0, 0x03, 1]));
+        assert!(!is_signed(b"x"));
+    }
+}

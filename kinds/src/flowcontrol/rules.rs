@@ -1,0 +1,26 @@
+//! What both kinds do with their status.
+
+use api::Tree;
+use api::field::{Errors, Path};
+
+use crate::kind::Context;
+use crate::prepare;
+
+pub fn prepare_create(object: &mut Tree, context: &Context<'_>) {
+    prepare::no_status(object, context);
+    prepare::first_generation(object);
+}
+
+pub fn validate_status(object: &Tree, errors: &mut Errors) {
+    let conditions = object.list("status.conditions");
+    let path = Path::root("status.conditions");
+    for (index, condition) in conditions.iter().enumerate() {
+        let (path, ty) = (path.index(index), condition.str("type"));
+        if conditions[..index].iter().any(|earlier| earlier.str("type") == ty) {
+            errors.duplicate(&path.field("type"), ty);
+        }
+        if ty.is_empty() {
+            errors.required(&path.field("type"), "must not be empty");
+        }
+    }
+}

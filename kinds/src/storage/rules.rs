@@ -1,0 +1,65 @@
+//! What the kinds of storage share: names of drivers, parameters, topologies.
+
+use api::field::{Errors, Path};
+use api::validation::{dns1123_subdomain, qualified_name};
+use api::{Map, Tree};
+
+const MAX_DRIVER_BYTES: usize = 63;
+const MAX_PARAMETERS: usize = 512;
+const MAX_PARAMETER_BYTES: usize = 256 << 10;
+
+/// The name of a CSI driver: a domain in any case.
+pub fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.required(path, "");
+    }
+    if name.len() > MAX_DRIVER_BYTES {
+        errors.too_long(path, MAX_DRIVER_BYTES);
+    }
+    errors.invalid_all(path, name, dns1123_subdomain(&name.to_lowercase()));
+}
+
+pub fn validate_parameters(parameters: &Map, path: &Path<'_>, errors: &mut Errors) {
+    if parameters.len() > MAX_PARAMETERS {
+        return errors.too_long(path, MAX_PARAMETERS);
+    }
+    let mut bytes = 0;
+    for (key, value) in parameters.iter() {
+        if key.is_empty() {
+            errors.invalid(path, key, "field can not be empty.");
+        }
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > MAX_PARAMETER_BYTES {
+        errors.too_long(path, MAX_PARAMETER_BYTES);
+    }
+}
+
+/// The topologies in which volumes of a class may be made.
+pub fn validate_topologies(terms: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    for (index, term) in terms.iter().enumerate() {
+        let path = path.index(index);
+        validate_term(term, &path.field("matchLabelExpressions"), errors);
+        if terms[..index].contains(term) {
+            errors.duplicate(&path.field("matchLabelExpressions"), "");
+        }
+    }
+}
+
+fn validate_term(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let expressions = term.list("matchLabelExpressions");
+    for (index, expression) in expressions.iter().enumerate() {
+        let path = path.index(index);
+        let (key, values) = (expression.str("key"), expression.list("values"));
+        if values.is_empty() {
+            errors.required(&path.field("values"), "");
+        }
+        for (at, value) in values.iter().enumerate().filter(|(at, value)| values[..*at].contains(value)) {
+            errors.duplicate(&path.field("values").index(at), value);
+        }
+        errors.invalid_all(&path.field("key"), key, qualified_name(key));
+        if expressions[..index].iter().any(|earlier| earlier.str("key") == key) {
+            errors.duplicate(&path.field("key"), key);
+        }
+    }
+}
