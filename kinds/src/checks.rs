@@ -51,7 +51,7 @@ pub fn shown_text(kind: &Kind, path: &str, value: &Tree) -> String {
     String::from_utf8_lossy(&api::json::encode(value, type_at(kind, path))).into_owned()
 }
 
-fn type_at(kind: &Kind, path: &str) -> Option<&'static api::schema::Type> {
+pub(crate) fn type_at(kind: &Kind, path: &str) -> Option<&'static api::schema::Type> {
     let mut here = kind.schema();
     for step in path.split('.') {
         here = match here.field(step)?.ty {

@@ -44,14 +44,27 @@ fn capitalized(text: &str) -> String {
 
 /// A value of a core type as errors show it, on one line.
 pub fn shown(tree: &Tree, type_name: &str) -> Value {
-    match schema::type_named("core/v1", type_name) {
-        Some(ty) => {
-            let mut out = String::new();
-            node(tree, ty).write_compact(&mut out);
-            Value::raw(out)
-        }
-        None => Value::from(tree),
+    Value::raw(shown_text(tree, type_name))
+}
+
+pub fn shown_text(tree: &Tree, type_name: &str) -> String {
+    let Some(ty) = schema::type_named("core/v1", type_name) else { return scalar(tree) };
+    let mut out = String::new();
+    node(tree, ty).write_compact(&mut out);
+    out
+}
+
+/// An object's metadata is embedded on the inside: its fields stand among the object's own, which
+/// `fields` holds with their text.
+pub fn shown_object(metadata: &Tree, fields: &[(&str, String)]) -> String {
+    let ty = schema::type_named("meta/v1", "ObjectMeta");
+    let mut parts = Vec::new();
+    if metadata.as_map().is_some_and(|map| !map.is_empty()) {
+        let text = String::from_utf8_lossy(&json::encode(metadata, ty)).into_owned();
+        parts.push(text[1..text.len() - 1].to_string());
     }
+    parts.extend(fields.iter().map(|(name, text)| format!("\"{name}\":{text}")));
+    format!("{{{}}}", parts.join(","))
 }
 
 /// A list of such values.

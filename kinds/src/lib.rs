@@ -32,10 +32,12 @@ pub mod prepare;
 pub mod rbac;
 pub mod resource;
 pub mod resources;
+pub mod scale;
 pub mod scheduling;
 pub mod storage;
 pub mod storagemigration;
 pub mod strategy;
+pub mod workload;
 
 pub use kind::{Column, Context, Conversion, Kind, ScalePaths, Selectable, StatusRules, Subresource, User, Verb};
 

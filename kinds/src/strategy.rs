@@ -1,38 +1,24 @@
-//! The prepare rules that most kinds share: who owns status and generation.
+//! The prepare rules of kinds whose generation counts the changes of their spec.
 
 use api::Tree;
 
 use crate::kind::{Context, bump_generation, keep_old};
+use crate::prepare;
 
 /// A new object has no status; its generation counts from one.
-pub fn new_with_generation(object: &mut Tree, _: &Context<'_>) {
-    object.remove("status");
-    object.child("metadata").set("generation", 1);
-}
-
-/// A new object has no status.
-pub fn new_without_status(object: &mut Tree, _: &Context<'_>) {
-    object.remove("status");
+pub fn create(object: &mut Tree, context: &Context<'_>) {
+    prepare::no_status(object, context);
+    prepare::first_generation(object);
 }
 
 /// Status stays; a new spec raises the generation.
-pub fn update_with_generation(object: &mut Tree, old: &Tree, _: &Context<'_>) {
+pub fn update(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "status");
     bump_generation(object, old, &["spec"]);
 }
 
-/// Status stays.
-pub fn update_without_status(object: &mut Tree, old: &Tree, _: &Context<'_>) {
-    keep_old(object, old, "status");
-}
-
-/// A write of `/status` leaves the spec.
-pub fn status_keeps_spec(object: &mut Tree, old: &Tree, _: &Context<'_>) {
+/// A write of `/status` leaves the spec and its generation.
+pub fn update_status(object: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(object, old, "spec");
-    keep_generation(object, old);
-}
-
-/// Generation is the server's, whatever the client sent.
-pub fn keep_generation(object: &mut Tree, old: &Tree) {
     bump_generation(object, old, &[]);
 }

@@ -1,6 +1,11 @@
 //! ReplicaSet.
 
-use crate::kind::{Kind, Subresource, Verb, column};
+use api::Tree;
+use api::field::Errors;
+
+use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::workload::{self, SPEC};
+use crate::{cells, checks, podspec, scale, strategy};
 
 pub static KIND: Kind = Kind {
     short_names: &["rs"],
@@ -13,6 +18,15 @@ pub static KIND: Kind = Kind {
         },
         Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] },
     ],
+    set_defaults,
+    prepare_create: workload::prepare_create,
+    prepare_update: workload::prepare_update,
+    validate,
+    validate_update,
+    warnings: workload::warnings,
+    reset: &["status"],
+    status: Some(StatusRules { prepare: strategy::update_status, validate: validate_status, reset: &["spec"] }),
+    scale: Some(scale::REPLICAS),
     columns: &[
         column("Name", "string", "name", 0),
         column("Desired", "integer", "", 0),
@@ -23,5 +37,73 @@ pub static KIND: Kind = Kind {
         column("Images", "string", "", 1),
         column("Selector", "string", "", 1),
     ],
+    cells: row,
     ..Kind::namespaced("apps", "v1", "ReplicaSet", "replicasets", "replicaset")
 };
+
+fn set_defaults(replica_set: &mut Tree) {
+    let spec = replica_set.child("spec");
+    spec.set_default("replicas", 1);
+    podspec::set_template_defaults(spec.child("template"));
+}
+
+fn validate(replica_set: &Tree, errors: &mut Errors) {
+    let spec = replica_set.at("spec");
+    checks::all_non_negative(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
+    validate_selector_and_template(&KIND, spec, errors);
+}
+
+/// For Deployments too: their ReplicaSets have the same template.
+pub(super) fn validate_selector_and_template(kind: &Kind, spec: &Tree, errors: &mut Errors) {
+    let selector = workload::validate_selector(kind, spec, "empty selector is invalid for deployment", errors);
+    let Some(selector) = selector else {
+        let value = workload::selector_value(kind, spec.at("selector"));
+        return errors.invalid(&SPEC.field("selector"), value, "invalid label selector");
+    };
+    let (template, path) = (spec.at("template"), SPEC.field("template"));
+    workload::validate_match(&selector, template, &path, errors);
+    podspec::validate_template(template, &path, errors);
+    if spec.int("replicas").unwrap_or(0) > 1 {
+        workload::validate_read_only_disks(template, &path, errors);
+    }
+    workload::validate_running_template(template, "ReplicaSet", &path, errors);
+}
+
+fn validate_update(replica_set: &Tree, old: &Tree, errors: &mut Errors) {
+    validate(replica_set, errors);
+    workload::validate_selector_update(&KIND, replica_set, old, errors);
+}
+
+fn validate_status(replica_set: &Tree, _: &Tree, errors: &mut Errors) {
+    validate_replica_status(replica_set.at("status"), errors);
+}
+
+/// For ReplicationControllers too.
+pub(crate) fn validate_replica_status(status: &Tree, errors: &mut Errors) {
+    let counts = [
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "terminatingReplicas",
+        "observedGeneration",
+    ];
+    workload::validate_counts(status, &counts, &counts[1..4], "readyReplicas", errors);
+}
+
+fn row(replica_set: &Tree, now: i64) -> Vec<Tree> {
+    row_with_selector(replica_set, cells::label_selector(replica_set.at("spec.selector")), now)
+}
+
+/// For ReplicationControllers too.
+pub(crate) fn row_with_selector(object: &Tree, selector: String, now: i64) -> Vec<Tree> {
+    let mut row = vec![
+        cells::name(object),
+        workload::count_cell(object, "spec.replicas"),
+        workload::count_cell(object, "status.replicas"),
+        workload::count_cell(object, "status.readyReplicas"),
+        cells::age(object, now),
+    ];
+    row.extend(workload::container_cells(object.at("spec.template"), selector));
+    row
+}

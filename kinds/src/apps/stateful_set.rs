@@ -1,6 +1,25 @@
 //! StatefulSet.
 
-use crate::kind::{Kind, Subresource, Verb, column};
+use api::field::{Errors, Path, Value};
+use api::{Tree, validation};
+
+use crate::gojson::{self, EMPTY, NULL, Shown, field};
+use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::workload::{self, SPEC};
+use crate::{cells, checks, internal, meta, podspec, scale, strategy};
+
+const ROLLING: &[Shown] = &[field("partition", "Partition", "0"), field("maxUnavailable", "MaxUnavailable", NULL)];
+const CLAIM_STATUS: &[Shown] = &[
+    field("phase", "Phase", EMPTY),
+    field("accessModes", "AccessModes", NULL),
+    field("capacity", "Capacity", NULL),
+    field("conditions", "Conditions", NULL),
+    field("allocatedResources", "AllocatedResources", NULL),
+    field("allocatedResourceStatuses", "AllocatedResourceStatuses", NULL),
+    field("currentVolumeAttributesClassName", "CurrentVolumeAttributesClassName", NULL),
+    field("modifyVolumeStatus", "ModifyVolumeStatus", NULL),
+    field("healthStatus", "HealthStatus", NULL),
+];
 
 pub static KIND: Kind = Kind {
     short_names: &["sts"],
@@ -13,6 +32,16 @@ pub static KIND: Kind = Kind {
         },
         Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] },
     ],
+    validate_name: crate::names::dns_label,
+    set_defaults,
+    prepare_create: workload::prepare_create,
+    prepare_update: workload::prepare_update,
+    validate,
+    validate_update,
+    warnings,
+    reset: &["status"],
+    status: Some(StatusRules { prepare: strategy::update_status, validate: validate_status, reset: &["spec"] }),
+    scale: Some(scale::REPLICAS),
     columns: &[
         column("Name", "string", "name", 0),
         column("Ready", "string", "", 0),
@@ -20,5 +49,224 @@ pub static KIND: Kind = Kind {
         column("Containers", "string", "", 1),
         column("Images", "string", "", 1),
     ],
+    cells: row,
     ..Kind::namespaced("apps", "v1", "StatefulSet", "statefulsets", "statefulset")
 };
+
+fn set_defaults(stateful_set: &mut Tree) {
+    let spec = stateful_set.child("spec");
+    if spec.str("podManagementPolicy").is_empty() {
+        spec.set("podManagementPolicy", "OrderedReady");
+    }
+    set_strategy_defaults(spec.child("updateStrategy"));
+    let retention = spec.child("persistentVolumeClaimRetentionPolicy");
+    retention.set_default("whenDeleted", "Retain");
+    retention.set_default("whenScaled", "Retain");
+    spec.set_default("replicas", 1);
+    spec.set_default("revisionHistoryLimit", 10);
+    podspec::set_template_defaults(spec.child("template"));
+    for claim in spec.list_mut("volumeClaimTemplates") {
+        claim.set("apiVersion", "v1");
+        claim.set("kind", "PersistentVolumeClaim");
+        claim.child("spec").set_default("volumeMode", "Filesystem");
+        claim.child("status").set_default("phase", "Pending");
+    }
+}
+
+fn set_strategy_defaults(strategy: &mut Tree) {
+    if strategy.str("type").is_empty() {
+        strategy.set("type", "RollingUpdate");
+        strategy.child("rollingUpdate");
+    }
+    if strategy.str("type") == "RollingUpdate" && strategy.has("rollingUpdate") {
+        let rolling = strategy.child("rollingUpdate");
+        rolling.set_default("partition", 0);
+        rolling.set_default("maxUnavailable", 1);
+    }
+}
+
+fn validate(stateful_set: &Tree, errors: &mut Errors) {
+    validate_spec(stateful_set.at("spec"), errors);
+    validate_claims(stateful_set, &Tree::Null, errors);
+}
+
+fn validate_spec(spec: &Tree, errors: &mut Errors) {
+    match spec.str("podManagementPolicy") {
+        "" => errors.required(&SPEC.field("podManagementPolicy"), ""),
+        "OrderedReady" | "Parallel" => {}
+        other => errors.invalid(&SPEC.field("podManagementPolicy"), other, "must be 'OrderedReady' or 'Parallel'"),
+    }
+    validate_strategy(spec.at("updateStrategy"), &SPEC.field("updateStrategy"), errors);
+    validate_retention(spec.at("persistentVolumeClaimRetentionPolicy"), errors);
+    checks::all_non_negative(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
+    checks::non_negative(spec.at("ordinals"), "start", &SPEC.field("ordinals"), errors);
+    let name = spec.str("serviceName");
+    if !name.is_empty() {
+        errors.invalid_all(&SPEC.field("serviceName"), name, validation::dns1123_label(name));
+    }
+    let selector = workload::validate_selector(&KIND, spec, "empty selector is invalid for statefulset", errors);
+    let (template, path) = (spec.at("template"), SPEC.field("template"));
+    match selector {
+        None => {
+            let value = workload::selector_value(&KIND, spec.at("selector"));
+            errors.invalid(&SPEC.field("selector"), value, "");
+        }
+        Some(selector) => {
+            workload::validate_match(&selector, template, &path, errors);
+            validate_template(template, &path, errors);
+        }
+    }
+    workload::validate_running_template(template, "StatefulSet", &path, errors);
+}
+
+/// Not the pod's spec: its mounts may name claims that are not among its volumes.
+fn validate_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let (labels, annotations) = (template.map("metadata.labels"), template.map("metadata.annotations"));
+    meta::validate_labels(labels, &path.field("labels"), errors);
+    meta::validate_annotations(annotations, &path.field("annotations"), errors);
+    podspec::annotations::validate(annotations, template.at("spec"), &path.field("annotations"), errors);
+}
+
+fn validate_strategy(strategy: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let (rolling, rolling_path) = (strategy.at("rollingUpdate"), path.field("rollingUpdate"));
+    match strategy.str("type") {
+        "" => errors.required(path, ""),
+        "OnDelete" if rolling.is_null() => {}
+        "OnDelete" => {
+            errors.invalid(
+                &rolling_path,
+                gojson::value(rolling, ROLLING),
+                "only allowed for updateStrategy 'RollingUpdate'",
+            );
+        }
+        "RollingUpdate" => validate_rolling_update(rolling, &rolling_path, errors),
+        _ => errors.invalid(path, gojson::value(strategy, super::STRATEGY), "must be 'RollingUpdate' or 'OnDelete'"),
+    }
+}
+
+fn validate_rolling_update(rolling: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    checks::non_negative(rolling, "partition", path, errors);
+    let unavailable = rolling.at("maxUnavailable");
+    if unavailable.is_null() {
+        return;
+    }
+    let path = path.field("maxUnavailable");
+    checks::int_or_percent(unavailable, &path, errors);
+    if checks::int_or_percent_value(unavailable) == 0 {
+        errors.invalid(&path, unavailable, "cannot be 0");
+    }
+    checks::at_most_100_percent(unavailable, &path, errors);
+}
+
+fn validate_retention(policy: &Tree, errors: &mut Errors) {
+    if policy.is_null() {
+        return;
+    }
+    let path = SPEC.field("persistentVolumeClaimRetentionPolicy");
+    for key in ["whenDeleted", "whenScaled"] {
+        if !matches!(policy.str(key), "Retain" | "Delete") {
+            errors.not_supported(&path.field(key), policy.str(key), &["Retain", "Delete"]);
+        }
+    }
+}
+
+/// Claims that were stored once are not judged again.
+fn validate_claims(stateful_set: &Tree, old: &Tree, errors: &mut Errors) {
+    let path = SPEC.field("volumeClaimTemplates");
+    if stateful_set.at("spec.volumeClaimTemplates") == old.at("spec.volumeClaimTemplates") {
+        return;
+    }
+    for (index, claim) in stateful_set.list("spec.volumeClaimTemplates").iter().enumerate() {
+        podspec::claim::validate_spec(claim.at("spec"), &path.index(index).field("spec"), errors);
+    }
+}
+
+fn validate_update(stateful_set: &Tree, old: &Tree, errors: &mut Errors) {
+    validate_spec(stateful_set.at("spec"), errors);
+    let specs = (stateful_set.at("spec"), old.at("spec"));
+    checks::immutable(specs, "podManagementPolicy", |policy| policy.into(), &SPEC, errors);
+    checks::immutable(specs, "serviceName", |name| name.into(), &SPEC, errors);
+    workload::validate_selector_update(&KIND, stateful_set, old, errors);
+    checks::immutable(specs, "volumeClaimTemplates", claims_value, &SPEC, errors);
+}
+
+fn claims_value(claims: &Tree) -> Value {
+    let Some(claims) = claims.as_list() else { return gojson::null() };
+    let text = |claim: &Tree| {
+        let spec = internal::shown_text(claim.at("spec"), "PersistentVolumeClaimSpec");
+        let status = gojson::text(claim.at("status"), CLAIM_STATUS);
+        internal::shown_object(claim.at("metadata"), &[("Spec", spec), ("Status", status)])
+    };
+    let texts: Vec<String> = claims.iter().map(text).collect();
+    Value::raw(format!("[{}]", texts.join(",")))
+}
+
+fn validate_status(stateful_set: &Tree, old: &Tree, errors: &mut Errors) {
+    let counts = [
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ];
+    workload::validate_counts(stateful_set.at("status"), &counts, &counts[1..5], "status.readyReplicas", errors);
+    workload::validate_collision_count(stateful_set, old, errors);
+}
+
+fn warnings(stateful_set: &Tree, old: Option<&Tree>) -> Vec<String> {
+    let mut warnings = workload::template_warnings(stateful_set, old);
+    if stateful_set.int("spec.revisionHistoryLimit").is_some_and(|limit| limit < 0) {
+        let text =
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended";
+        warnings.push(text.to_string());
+    }
+    warnings
+}
+
+fn row(stateful_set: &Tree, now: i64) -> Vec<Tree> {
+    let count = |path: &str| stateful_set.int(path).unwrap_or(0);
+    let (names, images) = podspec::names_and_images(stateful_set.at("spec.template.spec"));
+    vec![
+        cells::name(stateful_set),
+        Tree::from(format!("{}/{}", count("status.readyReplicas"), count("spec.replicas"))),
+        cells::age(stateful_set, now),
+        Tree::from(names),
+        Tree::from(images),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    fn check(strategy: Tree, want: &str) {
+        let mut strategy = strategy;
+        set_strategy_defaults(&mut strategy);
+        let mut errors = Errors::new();
+        validate_strategy(&strategy, &Path::root("s"), &mut errors);
+        let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        assert_eq!(text, want);
+    }
+
+    #[test]
+    fn strategies() {
+        check(tree! {}, "");
+        check(tree! { "type" => "OnDelete" }, "");
+        check(
+            tree! { "type" => "OnDelete", "rollingUpdate" => tree! {} },
+            r#"s.rollingUpdate: Invalid value: {"Partition":0,"MaxUnavailable":null}: only allowed for updateStrategy 'RollingUpdate'"#,
+        );
+        check(
+            tree! { "rollingUpdate" => tree! { "maxUnavailable" => 0 } },
+            "s.rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0",
+        );
+        check(
+            tree! { "type" => "X" },
+            r#"s: Invalid value: {"Type":"X","RollingUpdate":null}: must be 'RollingUpdate' or 'OnDelete'"#,
+        );
+    }
+}

@@ -1,6 +1,13 @@
 //! ReplicationController.
 
-use crate::kind::{Kind, Subresource, Verb, column, selectable};
+use api::Tree;
+use api::field::Errors;
+use api::selector::Selector;
+
+use crate::apps::replica_set;
+use crate::kind::{Kind, StatusRules, Subresource, Verb, column, selectable};
+use crate::workload::{self, SPEC};
+use crate::{cells, checks, podspec, scale, strategy};
 
 pub static KIND: Kind = Kind {
     short_names: &["rc"],
@@ -14,6 +21,15 @@ pub static KIND: Kind = Kind {
         },
         Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] },
     ],
+    set_defaults,
+    prepare_create: workload::prepare_create,
+    prepare_update: workload::prepare_update,
+    validate,
+    validate_update: |controller, _, errors| validate(controller, errors),
+    warnings: workload::warnings,
+    reset: &["status"],
+    status: Some(StatusRules { prepare: strategy::update_status, validate: validate_status, reset: &["spec"] }),
+    scale: Some(scale::REPLICAS),
     columns: &[
         column("Name", "string", "name", 0),
         column("Desired", "integer", "", 0),
@@ -24,6 +40,70 @@ pub static KIND: Kind = Kind {
         column("Images", "string", "", 1),
         column("Selector", "string", "", 1),
     ],
+    cells: row,
     selectable: &[selectable("status.replicas")],
     ..Kind::namespaced("", "v1", "ReplicationController", "replicationcontrollers", "replicationcontroller")
 };
+
+/// The template's labels are the selector and the labels too, where those are not said.
+fn set_defaults(controller: &mut Tree) {
+    let spec = controller.child("spec");
+    spec.set_default("replicas", 1);
+    if !spec.has("template") {
+        return;
+    }
+    podspec::set_template_defaults(spec.child("template"));
+    let labels = spec.at("template.metadata.labels").clone();
+    if labels.as_map().is_none_or(api::Map::is_empty) {
+        return;
+    }
+    if spec.map("selector").is_empty() {
+        spec.set("selector", labels.clone());
+    }
+    if controller.map("metadata.labels").is_empty() {
+        controller.child("metadata").set("labels", labels);
+    }
+}
+
+fn validate(controller: &Tree, errors: &mut Errors) {
+    let spec = controller.at("spec");
+    checks::non_negative(spec, "minReadySeconds", &SPEC, errors);
+    if spec.map("selector").is_empty() {
+        errors.required(&SPEC.field("selector"), "");
+    }
+    checks::non_negative(spec, "replicas", &SPEC, errors);
+    let (template, path) = (spec.at("template"), SPEC.field("template"));
+    if template.is_null() {
+        return errors.required(&path, "");
+    }
+    workload::validate_match(&Selector::from_labels(spec.map("selector")), template, &path, errors);
+    podspec::validate_template(template, &path, errors);
+    if spec.int("replicas").unwrap_or(0) > 1 {
+        workload::validate_read_only_disks(template, &path, errors);
+    }
+    workload::validate_running_template(template, "ReplicationController", &path, errors);
+}
+
+fn validate_status(controller: &Tree, _: &Tree, errors: &mut Errors) {
+    replica_set::validate_replica_status(controller.at("status"), errors);
+}
+
+fn row(controller: &Tree, now: i64) -> Vec<Tree> {
+    replica_set::row_with_selector(controller, cells::labels(controller.map("spec.selector")), now)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn labels_come_from_the_template() {
+        let template = tree! { "metadata" => tree! { "labels" => tree! { "a" => "b" } } };
+        let mut controller = tree! { "spec" => tree! { "template" => template } };
+        set_defaults(&mut controller);
+        assert_eq!(controller.at("spec.selector"), &tree! { "a" => "b" });
+        assert_eq!(controller.at("metadata.labels"), &tree! { "a" => "b" });
+    }
+}

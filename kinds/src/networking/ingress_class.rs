@@ -13,8 +13,8 @@ const CONTROLLER_MAX: usize = 250;
 
 pub static KIND: Kind = Kind {
     set_defaults,
-    prepare_create: strategy::new_with_generation,
-    prepare_update: strategy::update_with_generation,
+    prepare_create: strategy::create,
+    prepare_update: strategy::update,
     validate,
     validate_update,
     columns: &[

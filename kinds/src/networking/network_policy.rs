@@ -12,8 +12,8 @@ const SPEC: Path<'static> = Path::root("spec");
 pub static KIND: Kind = Kind {
     short_names: &["netpol"],
     set_defaults,
-    prepare_create: strategy::new_with_generation,
-    prepare_update: strategy::update_with_generation,
+    prepare_create: strategy::create,
+    prepare_update: strategy::update,
     validate,
     validate_update,
     warnings,

@@ -4,20 +4,20 @@ use api::field::{Errors, Path, Value};
 use api::{Tree, validation};
 
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
-use crate::{cells, strategy};
+use crate::{cells, prepare, strategy};
 
 const SPEC: Path<'static> = Path::root("spec");
 const IMMUTABLE: &str = "field is immutable";
 
 pub static KIND: Kind = Kind {
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
-    prepare_create: strategy::new_without_status,
-    prepare_update: strategy::update_without_status,
+    prepare_create: prepare::no_status,
+    prepare_update: prepare::keep_status,
     validate,
     validate_update,
     warnings,
     reset: &["status"],
-    status: Some(StatusRules { prepare: strategy::status_keeps_spec, validate: |_, _, _| {}, reset: &["spec"] }),
+    status: Some(StatusRules { prepare: strategy::update_status, validate: |_, _, _| {}, reset: &["spec"] }),
     columns: &[column("Name", "string", "name", 0), column("CIDRs", "string", "", 0), column("Age", "string", "", 0)],
     cells: row,
     ..Kind::cluster("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", "servicecidr")

@@ -13,12 +13,12 @@ const SPEC: Path<'static> = Path::root("spec");
 pub static KIND: Kind = Kind {
     short_names: &["pdb"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
-    prepare_create: strategy::new_with_generation,
-    prepare_update: strategy::update_with_generation,
+    prepare_create: strategy::create,
+    prepare_update: strategy::update,
     validate,
     validate_update: |budget, _, errors| validate(budget, errors),
     reset: &["status"],
-    status: Some(StatusRules { prepare: strategy::status_keeps_spec, validate: validate_status, reset: &["spec"] }),
+    status: Some(StatusRules { prepare: strategy::update_status, validate: validate_status, reset: &["spec"] }),
     unconditional_update: false,
     columns: &[
         column("Name", "string", "name", 0),

@@ -43,7 +43,7 @@ pub static KIND: Kind = Kind {
     warnings: validate::warnings,
     reset: &["status"],
     status: Some(StatusRules {
-        prepare: strategy::status_keeps_spec,
+        prepare: strategy::update_status,
         validate: validate::validate_status,
         reset: &["spec"],
     }),

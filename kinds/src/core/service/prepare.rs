@@ -5,8 +5,7 @@ use api::{Tree, list};
 use super::allocation;
 use super::{EXTERNAL_NAME, LOAD_BALANCER};
 use super::{externally_accessible, kind_of, needs_cluster_ip, needs_health_check_node_port, needs_node_ports};
-use crate::kind::{Context, keep_old};
-use crate::strategy::keep_generation;
+use crate::kind::{Context, bump_generation, keep_old};
 
 pub(super) fn prepare_create(service: &mut Tree, _: &Context<'_>) {
     service.remove("status");
@@ -18,7 +17,7 @@ pub(super) fn prepare_create(service: &mut Tree, _: &Context<'_>) {
 
 pub(super) fn prepare_update(service: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(service, old, "status");
-    keep_generation(service, old);
+    bump_generation(service, old, &[]);
     allocation::keep_allocated(service, old);
     normalize_cluster_ips(service, old);
     drop_fields_of_other_type(service, old);

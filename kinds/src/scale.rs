@@ -1,0 +1,100 @@
+//! The scale of an object: the same few fields whatever the kind, so that one client can scale all.
+
+use api::field::{Errors, Path};
+use api::selector::Selector;
+use api::{Tree, tree};
+
+use crate::checks;
+use crate::kind::{Kind, ScalePaths};
+
+/// For the kinds of `apps` and ReplicationController.
+pub const REPLICAS: ScalePaths =
+    ScalePaths { spec_replicas: "spec.replicas", status_replicas: "status.replicas", selector: "spec.selector" };
+
+/// The autoscaling/v1 Scale of an object; `None` for kinds that cannot be scaled.
+pub fn from_object(kind: &Kind, object: &Tree) -> Option<Tree> {
+    let paths = kind.scale?;
+    let mut metadata = Tree::map_new();
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object.at("metadata").get(key) {
+            metadata.set(key, value.clone());
+        }
+    }
+    let mut spec = Tree::map_new();
+    if let Some(replicas) = object.int(paths.spec_replicas).filter(|replicas| *replicas != 0) {
+        spec.set("replicas", replicas);
+    }
+    let mut status = tree! { "replicas" => object.int(paths.status_replicas).unwrap_or(0) };
+    let selector = selector_text(object.at(paths.selector));
+    if !selector.is_empty() {
+        status.set("selector", selector);
+    }
+    Some(tree! {
+        "kind" => "Scale",
+        "apiVersion" => "autoscaling/v1",
+        "metadata" => metadata,
+        "spec" => spec,
+        "status" => status,
+    })
+}
+
+/// A LabelSelector object has its own keys; anything else is a plain map of labels.
+fn selector_text(selector: &Tree) -> String {
+    let Some(map) = selector.as_map() else { return String::new() };
+    if map.keys().all(|key| matches!(key, "matchLabels" | "matchExpressions")) {
+        return Selector::from_object(selector).map(|selector| selector.to_string()).unwrap_or_default();
+    }
+    Selector::from_labels(map).to_string()
+}
+
+/// Writes what a Scale may change back into its object; a resourceVersion in it binds the write.
+pub fn apply_to_object(kind: &Kind, scale: &Tree, object: &mut Tree) {
+    let Some(paths) = kind.scale else { return };
+    if let Some((parent, key)) = paths.spec_replicas.rsplit_once('.') {
+        object.child(parent).set(key, scale.int("spec.replicas").unwrap_or(0));
+    }
+    if !scale.str("metadata.resourceVersion").is_empty() {
+        let version = scale.at("metadata.resourceVersion").clone();
+        object.child("metadata").set("resourceVersion", version);
+    }
+}
+
+/// Everything but the metadata.
+pub fn validate(scale: &Tree, errors: &mut Errors) {
+    checks::non_negative(scale.at("spec"), "replicas", &Path::root("spec"), errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::deployment;
+    use crate::core::replication_controller;
+
+    fn object(selector: Tree) -> Tree {
+        tree! {
+            "metadata" => tree! { "name" => "s", "uid" => "u", "labels" => tree! { "a" => "b" } },
+            "spec" => tree! { "replicas" => 2, "selector" => selector },
+        }
+    }
+
+    #[test]
+    fn selectors_of_both_forms_become_text() {
+        let cases = [
+            (&deployment::KIND, tree! { "matchLabels" => tree! { "a" => "b" } }),
+            (&replication_controller::KIND, tree! { "a" => "b" }),
+        ];
+        for (kind, selector) in cases {
+            let scale = from_object(kind, &object(selector)).expect("both scale");
+            assert_eq!(scale.at("metadata"), &tree! { "name" => "s", "uid" => "u" });
+            assert_eq!(scale.at("spec"), &tree! { "replicas" => 2 });
+            assert_eq!(scale.at("status"), &tree! { "replicas" => 0, "selector" => "a=b" });
+        }
+    }
+
+    #[test]
+    fn a_scale_without_a_number_means_none() {
+        let mut changed = object(Tree::Null);
+        apply_to_object(&deployment::KIND, &tree! { "spec" => tree! {} }, &mut changed);
+        assert_eq!(changed.int("spec.replicas"), Some(0));
+    }
+}
