@@ -30,6 +30,14 @@ impl Claims {
     }
 }
 
+/// What the cluster adds to an object before it is judged: services learn their IP families.
+pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
+    match scope.resource.kind.kind {
+        "Service" if scope.subresource.is_empty() => crate::alloc::set_families(scope, object, old),
+        _ => Ok(()),
+    }
+}
+
 /// Services claim addresses and node ports.
 pub fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<Claims, Status> {
     match scope.resource.kind.kind {
