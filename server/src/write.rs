@@ -201,7 +201,7 @@ impl<'a> Scope<'a> {
 
     /// Managed fields after a write that is no apply.
     pub fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
-        let reset = if self.subresource == "status" { &self.resource.status_reset } else { &self.resource.reset };
+        let reset = self.resource.reset(self.subresource);
         let versions = crate::versions::Versions { resource: self.resource };
         let request = apply::Request {
             manager: &options.field_manager,
@@ -218,6 +218,12 @@ impl<'a> Scope<'a> {
     pub async fn current(&self, name: &str) -> Result<Arc<Item>, Status> {
         let found = self.server.read(self.resource, self.namespace, name).await?;
         found.ok_or_else(|| self.resource.not_found(name))
+    }
+
+    /// The same, in this resource's version.
+    pub async fn current_object(&self, name: &str) -> Result<Tree, Status> {
+        let item = self.current(name).await?;
+        Ok(self.resource.read(&item))
     }
 
     /// Changes the stored object by `change`, which sees it and gives the new one, shaped and

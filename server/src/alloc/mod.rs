@@ -47,12 +47,15 @@ fn family(ipv4: bool) -> &'static str {
     if ipv4 { "IPv4" } else { "IPv6" }
 }
 
-/// Completes a service's families before it is judged; what is wrong with them is the whole answer.
-pub fn set_families(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
+/// Completes a service's families before it is judged, and looks whether what it names can be had.
+/// What is wrong with that is the whole answer, as it is upstream.
+pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
+    let old = old.unwrap_or(&Tree::Null);
     let mut errors = Errors::new();
-    let cluster = scope.server.alloc.families();
-    families::set_families(object, old.unwrap_or(&Tree::Null), &cluster, &mut errors);
-    refuse(scope, object, &errors)
+    families::set_families(object, old, &scope.server.alloc.families(), &mut errors);
+    refuse(scope, object, &errors)?;
+    take_named_addresses(scope, object, old)?;
+    begin_ports(scope, object.str("metadata.name"), object, old).map(|_| ())
 }
 
 fn refuse(scope: &Scope<'_>, object: &Tree, errors: &Errors) -> Result<(), Status> {
@@ -89,10 +92,33 @@ pub fn release(scope: &Scope<'_>, object: &Tree) -> Vec<StoreWrite> {
 
 /// The addresses that are new to this service.
 fn claim_addresses(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<Vec<IpAddr>, Status> {
+    let mut taken = take_named_addresses(scope, object, old)?;
+    let missing: Vec<bool> = allocation::missing_cluster_ips(object).iter().map(|family| *family == "IPv4").collect();
+    if missing.is_empty() {
+        return Ok(taken);
+    }
     let pool = Pool::new(scope.server);
+    for ipv4 in missing {
+        let address = pool
+            .take_next(ipv4, scope.dry_run)
+            .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
+        allocation::add_cluster_ip(object, &address.to_string());
+        taken.push(address);
+    }
+    Ok(taken)
+}
+
+fn take_named_addresses(scope: &Scope<'_>, object: &Tree, old: &Tree) -> Result<Vec<IpAddr>, Status> {
     let held = allocation::cluster_ips(old);
     let mut taken = Vec::new();
-    for ip in allocation::cluster_ips(object).into_iter().filter(|ip| !held.contains(ip)) {
+    let mut named = allocation::cluster_ips(object);
+    named.retain(|ip| !held.contains(ip));
+    // A change of what is set is refused by validation, which knows better words for it.
+    if named.is_empty() || !held.is_empty() && held.len() == allocation::cluster_ips(object).len() {
+        return Ok(Vec::new());
+    }
+    let pool = Pool::new(scope.server);
+    for ip in named {
         match pool.take(ip, scope.dry_run) {
             Ok(address) => taken.push(address),
             Err(why) => {
@@ -102,14 +128,6 @@ fn claim_addresses(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<V
                 refuse(scope, object, &errors)?;
             }
         }
-    }
-    let missing: Vec<bool> = allocation::missing_cluster_ips(object).iter().map(|family| *family == "IPv4").collect();
-    for ipv4 in missing {
-        let address = pool
-            .take_next(ipv4, scope.dry_run)
-            .ok_or_else(|| Status::internal("failed to allocate a serviceIP: range is full"))?;
-        allocation::add_cluster_ip(object, &address.to_string());
-        taken.push(address);
     }
     Ok(taken)
 }
@@ -169,27 +187,40 @@ fn ready_ranges(server: &Server) -> Vec<Range> {
     cidrs.filter_map(api::validation::parse_cidr).filter_map(|(network, bits)| Range::new(network, bits)).collect()
 }
 
-fn claim_ports(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> Result<Reservation, Status> {
+/// A claim that has taken the ports that are named.
+fn begin_ports<'a>(scope: &Scope<'a>, name: &str, object: &Tree, old: &Tree) -> Result<Claim<'a>, Status> {
     let services = scope.resource.cache()?;
     let mut claim = scope.server.alloc.ports.begin(services, &scope.resource.key(scope.namespace, name));
-    let held: Vec<i64> = allocation::node_ports(old).iter().map(|port| port.number).collect();
-    claim_named_ports(scope, object, &held, &mut claim)?;
+    claim_named_ports(scope, object, &held_ports(old), &mut claim)?;
+    Ok(claim)
+}
+
+fn held_ports(old: &Tree) -> Vec<i64> {
+    allocation::node_ports(old).iter().map(|port| port.number).collect()
+}
+
+fn claim_ports(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> Result<Reservation, Status> {
+    let mut claim = begin_ports(scope, name, object, old)?;
     while let Some(index) = allocation::missing_node_ports(object).first().copied() {
         let number = match allocation::shared_node_port(object, index).filter(|_| old.is_null()) {
             Some(number) => number,
-            None => claim
-                .take_next()
-                .map_err(|why| Status::internal(format!("failed to allocate a nodePort: {why}")))?,
+            None => {
+                claim.take_next().map_err(|why| Status::internal(format!("failed to allocate a nodePort: {why}")))?
+            }
         };
         object.child("spec").list_mut("ports")[index].set("nodePort", number);
     }
-    claim_health_check_port(object, &held, &mut claim)?;
+    claim_health_check_port(object, &held_ports(old), &mut claim)?;
     Ok(claim.finish())
 }
 
 /// Named ports, in their order. A number may stand twice where the port is the same and the protocol
 /// is not.
 fn claim_named_ports(scope: &Scope<'_>, object: &Tree, held: &[i64], claim: &mut Claim<'_>) -> Result<(), Status> {
+    // A type without node ports that names one is refused by validation.
+    if !matches!(object.str("spec.type"), "NodePort" | "LoadBalancer") {
+        return Ok(());
+    }
     let mut seen: Vec<(i64, i64)> = Vec::new();
     for (index, port) in object.list("spec.ports").iter().enumerate() {
         let Some(number) = port.int("nodePort").filter(|number| *number != 0) else { continue };
@@ -216,9 +247,9 @@ fn claim_health_check_port(object: &mut Tree, held: &[i64], claim: &mut Claim<'_
     }
     let named = object.int("spec.healthCheckNodePort").filter(|number| *number != 0 && !held.contains(number));
     let Some(number) = named.filter(|_| service::needs_health_check_node_port(object)) else { return Ok(()) };
-    claim.take(number).map_err(|why| {
-        Status::internal(format!("failed to allocate requested HealthCheck NodePort {number}: {why}"))
-    })
+    claim
+        .take(number)
+        .map_err(|why| Status::internal(format!("failed to allocate requested HealthCheck NodePort {number}: {why}")))
 }
 
 /// The IPAddress object of an address.

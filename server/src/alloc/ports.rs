@@ -84,7 +84,9 @@ impl Ports {
             let length = to.checked_sub(from).filter(|length| *length > 0)?;
             let start = crate::ids::below(length);
             let offsets = (0..length).map(|step| from + (start + step) % length);
-            offsets.filter_map(|offset| first.checked_add(u16::try_from(offset).ok()?)).find(|port| state.is_free(*port))
+            offsets
+                .filter_map(|offset| first.checked_add(u16::try_from(offset).ok()?))
+                .find(|port| state.is_free(*port))
         };
         pick(reserved, size).or_else(|| pick(0, reserved))
     }
