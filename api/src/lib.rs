@@ -4,6 +4,10 @@
 pub mod apply;
 pub mod base64;
 pub mod field;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
+#[cfg(any(test, feature = "testing"))]
+pub mod generate;
 pub mod json;
 pub mod patch;
 pub mod protobuf;

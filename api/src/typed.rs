@@ -3,7 +3,7 @@
 //! field's presence, quantities and times brought into canonical form.
 
 use crate::json::Strict;
-use crate::schema::{Field, Presence, Ty, Type};
+use crate::schema::{self, Field, Presence, Ty, Type};
 use crate::tree::{Str, Tree};
 use crate::{base64, quantity, time};
 
@@ -126,7 +126,9 @@ fn conform_field(value: &mut Tree, field: &Field, walk: &mut Walk<'_>) -> Result
     conform_value(value, field.ty, walk)?;
     Ok(match field.presence {
         Presence::OmitEmpty => !is_zero(value, field.ty),
-        Presence::Pointer | Presence::Always | Presence::Nullable => true,
+        // An empty list does not survive upstream's storage: it comes back as none.
+        Presence::Always => !(matches!(field.ty, Ty::List(_) | Ty::Map(_)) && is_zero(value, field.ty)),
+        Presence::Pointer | Presence::Nullable => true,
     })
 }
 
@@ -158,7 +160,7 @@ fn conform_value(value: &mut Tree, ty: Ty, walk: &mut Walk<'_>) -> Result<(), Er
         (Ty::IntOrString, Tree::Str(_)) => Ok(()),
         (Ty::IntOrString, Tree::Int(number)) if i32::try_from(*number).is_ok() => Ok(()),
         (Ty::Raw | Ty::Fields | Ty::Json, _) => Ok(()),
-        (Ty::SchemaOrArray | Ty::SchemaOrBool | Ty::SchemaOrStrings, _) => Ok(()),
+        (Ty::SchemaOrArray | Ty::SchemaOrBool | Ty::SchemaOrStrings, _) => conform_schema(value),
         (Ty::Struct(ty), _) => conform_struct(value, ty, walk),
         (Ty::List(item), Tree::List(items)) => conform_list(items, *item, walk),
         (Ty::Map(item), Tree::Map(map)) => {
@@ -170,6 +172,20 @@ fn conform_value(value: &mut Tree, ty: Ty, walk: &mut Walk<'_>) -> Result<(), Er
             Ok(())
         }
         _ => Err(mismatch(value, &ty)),
+    }
+}
+
+/// A schema, or a list of them. Upstream's own decoder for these is never strict.
+fn conform_schema(value: &mut Tree) -> Result<(), Error> {
+    let Some(ty) = schema::type_named("apiextensions/v1", "JSONSchemaProps") else { return Ok(()) };
+    let mut walk = Walk { strict: &mut Strict::default(), path: &mut String::new() };
+    match value {
+        Tree::Map(_) => conform_struct(value, ty, &mut walk),
+        Tree::List(items) => {
+            let schemas = items.iter_mut().filter(|item| matches!(item, Tree::Map(_)));
+            schemas.into_iter().try_for_each(|schema| conform_struct(schema, ty, &mut walk))
+        }
+        _ => Ok(()),
     }
 }
 

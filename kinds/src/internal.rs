@@ -78,12 +78,18 @@ pub fn shown_list(trees: &[Tree], type_name: &str) -> Value {
 /// The lines in which two values of a core type differ, each group with its place, as errors show them.
 pub fn difference(old: &Tree, new: &Tree, type_name: &str) -> String {
     let Some(ty) = schema::type_named("core/v1", type_name) else { return String::new() };
+    // Nobody reads a longer one, and finding it would take long.
+    const MAX_LINES: usize = 5000;
     let lines = |tree: &Tree| -> Vec<String> {
         let mut out = String::new();
         node(tree, ty).write_pretty(0, &mut out);
         out.lines().map(str::to_string).collect()
     };
-    crate::diff::unified(&lines(old), &lines(new))
+    let (old, new) = (lines(old), lines(new));
+    if old.len().max(new.len()) > MAX_LINES {
+        return String::new();
+    }
+    crate::diff::unified(&old, &new)
 }
 
 /// JSON with its order already decided.

@@ -66,9 +66,9 @@ pub fn is_refused(kind: &Kind, object: &Tree) -> bool {
     kind.kind != "APIService" || object.at("spec").has("service")
 }
 
-/// A namespace that is going says so.
-pub fn exists(kind: &Kind, there: &Tree, mut status: Status) -> Status {
-    if kind.kind == "Namespace" && there.at("metadata").has("deletionTimestamp") {
+/// An object that is going says so.
+pub fn exists(there: &Tree, mut status: Status) -> Status {
+    if there.at("metadata").has("deletionTimestamp") {
         status.message = format!("object is being deleted: {}", status.message);
     }
     status
@@ -193,4 +193,13 @@ pub fn orphans_by_default(kind: &Kind) -> bool {
 /// Events own nothing: the garbage collector does not look at them.
 pub fn has_dependents(kind: &Kind) -> bool {
     kind.kind != "Event"
+}
+
+/// What every request to a kind that is on its way out is told.
+pub fn deprecation(kind: &Kind) -> Option<&'static str> {
+    match (kind.group, kind.kind) {
+        ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
+    }
 }

@@ -16,6 +16,7 @@ pub mod http;
 mod ids;
 pub mod metrics;
 mod negotiate;
+pub mod openapi;
 mod options;
 pub mod request;
 pub mod resource;
@@ -80,6 +81,7 @@ pub struct Server {
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
     discovery: discovery::Documents,
+    openapi: openapi::Documents,
     adopt: fn(&store::Entry) -> Option<Bytes>,
     /// True where others write to the store too: reads then ask it first.
     shared_store: bool,
@@ -103,6 +105,7 @@ impl Server {
         let server = Arc::new(Server {
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
+            openapi: openapi::Documents::default(),
             config,
             store,
             caches: caches.clone(),

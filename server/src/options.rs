@@ -151,7 +151,11 @@ fn check_propagation(tree: &Tree, errors: &mut Errors) -> Option<Propagation> {
         Some("Background") => Some(Propagation::Background),
         Some("Foreground") => Some(Propagation::Foreground),
         Some(other) => {
-            errors.not_supported(&Path::root("propagationPolicy"), other, &["Background", "Foreground", "Orphan"]);
+            errors.not_supported(
+                &Path::root("propagationPolicy"),
+                other,
+                &["Foreground", "Background", "Orphan", "nil"],
+            );
             None
         }
         None => orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }),

@@ -88,7 +88,7 @@ impl Resource {
     pub fn read(&self, item: &Item) -> Tree {
         let tree = item.tree();
         match self.kind.conversion {
-            Some(conversion) if !self.serves_stored_bytes() => (conversion.from_storage)(tree),
+            Some(conversion) if !self.serves_stored_bytes() => shaped((conversion.from_storage)(tree), self.ty()),
             _ => tree,
         }
     }
@@ -97,7 +97,8 @@ impl Resource {
     pub fn encode(&self, tree: &Tree) -> (Vec<u8>, usize) {
         match self.kind.conversion {
             Some(conversion) if !self.serves_stored_bytes() => {
-                json::encode_with_hole(&(conversion.to_storage)(tree.clone()), Some(self.stored.schema()))
+                let ty = self.stored.schema();
+                json::encode_with_hole(&shaped((conversion.to_storage)(tree.clone()), ty), Some(ty))
             }
             _ => json::encode_with_hole(tree, Some(self.ty())),
         }
@@ -106,6 +107,13 @@ impl Resource {
     pub fn not_found(&self, name: &str) -> Status {
         Status::not_found(self.kind.group, self.kind.plural, name)
     }
+}
+
+/// A converted object with the zero values of its new type in place.
+fn shaped(mut tree: Tree, ty: &'static Type) -> Tree {
+    // Conversions give the right types: there is nothing to refuse.
+    let _ = api::typed::conform(&mut tree, ty, &mut api::json::Strict::default());
+    tree
 }
 
 /// All resources, by the parts of their path.

@@ -8,13 +8,16 @@ use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
 use crate::resource::Resource;
-use crate::{Server, discovery, health, subresources, verbs};
+use crate::{Server, discovery, health, hooks, openapi, subresources, verbs};
 
 pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     if call.info.is_resource {
         return route_resource(server, call).await;
     }
     if let Some(answer) = discovery::route(server, call)? {
+        return Ok(answer);
+    }
+    if let Some(answer) = openapi::route(server, call).await? {
         return Ok(answer);
     }
     if let Some(answer) = health::route(server, call) {
@@ -35,6 +38,7 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
     let resource =
         server.registry.find(&info.group, &info.version, &info.resource).ok_or_else(Status::no_resource)?.clone();
     check_place(&resource, call)?;
+    call.warnings.extend(hooks::deprecation(resource.kind).map(str::to_string));
     if !call.info.subresource.is_empty() {
         return route_subresource(server, &resource, call).await;
     }

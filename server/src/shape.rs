@@ -48,21 +48,29 @@ pub fn object(kind: &Kind, object: Tree, shaping: Shaping) -> Result<Tree, Statu
             let metadata = tree! { "resourceVersion" => object.str("metadata.resourceVersion") };
             Ok(table(kind, version, metadata, vec![row(kind, object, version, shaping)], true))
         }
-        Shape::PartialObjectMetadata(version) => Ok(partial(object, version, true)),
-        Shape::PartialObjectMetadataList(_) => Err(Status::not_acceptable(
-            "you requested PartialObjectMetadataList, but the requested object is not a list",
-        )),
+        Shape::PartialObjectMetadata(version) => Ok(partial(object, version)),
+        Shape::PartialObjectMetadataList(_) => Err(Status::not_acceptable(format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*{}.{})",
+            internal_package(kind),
+            kind.kind
+        ))),
     }
 }
 
+/// The package of upstream's internal type, which its messages name.
+fn internal_package(kind: &Kind) -> &str {
+    if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or(kind.group) }
+}
+
 /// The metadata of an object that is no list.
-fn partial(mut object: Tree, version: &str, type_meta: bool) -> Tree {
+fn partial(mut object: Tree, version: &str) -> Tree {
     let metadata = object.get_mut("metadata").map(Tree::take).unwrap_or_default();
-    if type_meta {
-        tree! { "kind" => "PartialObjectMetadata", "apiVersion" => meta_version(version), "metadata" => metadata }
-    } else {
-        tree! { "metadata" => metadata }
-    }
+    tree! { "kind" => "PartialObjectMetadata", "apiVersion" => meta_version(version), "metadata" => metadata }
+}
+
+/// A list that is made on the way out is null when it is empty, as Go writes a nil slice.
+fn list_or_null(items: Vec<Tree>) -> Tree {
+    if items.is_empty() { Tree::Null } else { Tree::List(items) }
 }
 
 /// A list, given its metadata and objects.
@@ -82,11 +90,13 @@ pub fn list_of(kind: &Kind, metadata: Tree, objects: Vec<Tree>, shaping: Shaping
             "kind" => "PartialObjectMetadataList",
             "apiVersion" => meta_version(version),
             "metadata" => metadata,
-            "items" => Tree::List(objects.into_iter().map(|object| partial(object, version, false)).collect()),
+            "items" => list_or_null(objects.into_iter().map(|object| partial(object, version)).collect()),
         }),
-        Shape::PartialObjectMetadata(_) => {
-            Err(Status::not_acceptable("you requested PartialObjectMetadata, but the requested object is a list"))
-        }
+        Shape::PartialObjectMetadata(_) => Err(Status::not_acceptable(format!(
+            "you requested PartialObjectMetadata, but the requested object is a list (*{}.{}List)",
+            internal_package(kind),
+            kind.kind
+        ))),
     }
 }
 
@@ -98,7 +108,8 @@ fn without_type_meta(mut object: Tree) -> Tree {
 
 /// A Table; a watch sends the columns with its first event only.
 pub fn table(kind: &Kind, version: &str, metadata: Tree, rows: Vec<Tree>, columns: bool) -> Tree {
-    let definitions = if columns { Tree::List(kind.columns.iter().map(column).collect()) } else { Tree::Null };
+    let shown = if columns { kind.columns } else { &[] };
+    let definitions = Tree::List(shown.iter().map(column).collect());
     tree! {
         "kind" => "Table",
         "apiVersion" => meta_version(version),
@@ -126,7 +137,7 @@ pub fn row(kind: &Kind, object: Tree, version: &str, shaping: Shaping) -> Tree {
         "object",
         match shaping.include {
             IncludeObject::None => Tree::Null,
-            IncludeObject::Metadata => partial(object, version, true),
+            IncludeObject::Metadata => partial(object, version),
             IncludeObject::Object => object,
         },
     );

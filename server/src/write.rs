@@ -73,6 +73,8 @@ impl<'a> Scope<'a> {
         warnings: &mut Vec<String>,
     ) -> Result<Outcome, Status> {
         self.check_refused(&object)?;
+        wipe_system_fields(&mut object);
+        dedup_owners(&mut object, warnings);
         self.own_fields(None, &mut object, options);
         self.create_owned(object, warnings).await
     }
@@ -137,7 +139,7 @@ impl<'a> Scope<'a> {
         let exists = || Status::already_exists(kind.group, kind.plural, name);
         let cache = self.resource.cache()?;
         if let Some(item) = cache.get(&self.resource.key(self.namespace, name)) {
-            return Err(hooks::exists(kind, &item.tree(), exists()));
+            return Err(hooks::exists(&item.tree(), exists()));
         }
         for _ in 0..MAX_TRIES {
             let mut object = object.clone();
@@ -235,8 +237,9 @@ impl<'a> Scope<'a> {
         let mut item = self.current(name).await?;
         for _ in 0..MAX_TRIES {
             let old = self.resource.read(&item);
-            let fresh = change(&old, &item)?;
+            let mut fresh = change(&old, &item)?;
             let mut said = Vec::new();
+            dedup_owners(&mut fresh, &mut said);
             let object = self.judge_update(name, fresh, &old, &mut said).await?;
             match self.replace(name, object, &old, &item).await? {
                 Replaced::Done(outcome) => {
@@ -314,7 +317,7 @@ impl<'a> Scope<'a> {
             return Ok(Replaced::Done(Outcome::Imagined(object)));
         }
         match self.delete_stored(name, &object, item.revision).await {
-            Ok(()) => Ok(Replaced::Done(Outcome::Imagined(object))),
+            Ok(_) => Ok(Replaced::Done(Outcome::Imagined(object))),
             Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
             Err(error) => Err(store_status(error)),
         }
@@ -326,11 +329,11 @@ impl<'a> Scope<'a> {
     }
 
     /// Deletes what is stored, if it is still of this revision, and what the object had claimed.
-    pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<(), store::Error> {
+    pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<u64, store::Error> {
         let mut writes = hooks::release(self, object);
         writes.push(self.bare(name, Expect::Revision(revision)));
-        self.server.store.commit(writes).await?;
-        Ok(())
+        let committed = self.server.store.commit(writes).await?;
+        Ok(committed.last().map_or(revision, |committed| committed.revision))
     }
 }
 
@@ -358,9 +361,7 @@ fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status> {
     if !meta.str("resourceVersion").is_empty() {
         return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
-        meta.remove(key);
-    }
+    meta.remove("resourceVersion");
     if scope.resource.kind.namespaced {
         meta.set("namespace", scope.namespace);
     } else {
@@ -369,6 +370,35 @@ fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status> {
     meta.set("uid", crate::ids::uid());
     meta.set("creationTimestamp", time::format_seconds(scope.now));
     Ok(meta.str("name").is_empty() && !meta.str("generateName").is_empty())
+}
+
+/// What a client cannot set on a new object; nobody owns it either.
+fn wipe_system_fields(object: &mut Tree) {
+    let meta = object.child("metadata");
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        meta.remove(key);
+    }
+}
+
+/// An owner that is named twice is kept once, and the client is told.
+fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
+    let Some(Tree::List(owners)) = object.at_mut("metadata.ownerReferences") else { return };
+    let mut twice: Vec<String> = Vec::new();
+    let mut kept: Vec<Tree> = Vec::with_capacity(owners.len());
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            twice.push(owner.str("uid").to_string());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    if !twice.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
+    }
 }
 
 fn generate_name(object: &mut Tree) {

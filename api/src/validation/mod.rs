@@ -3,6 +3,8 @@
 
 mod ip;
 
+use std::borrow::Cow;
+
 pub use ip::{
     cidr, cidr_legacy, cidr_warnings, interface_address, ip, ip_legacy, ip_warning, ipv4, ipv6, parse_cidr, parse_ip,
 };
@@ -159,6 +161,27 @@ pub fn domain_prefixed_path(value: &str) -> Vec<(String, String)> {
         complaints.push((path.to_string(), regex("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[])));
     }
     complaints
+}
+
+/// A qualified name that must have its domain, as keys of fields that once were free text.
+pub fn domain_prefixed_key(value: &str) -> Messages {
+    let messages = qualified_name(value);
+    if messages.is_empty() && !value.contains('/') {
+        return vec!["must be a domain-prefixed key (such as \"acme.io/foo\")".to_string()];
+    }
+    messages
+}
+
+/// What `generateName` is checked as: the dash that random letters will follow counts as a letter.
+pub fn mask_trailing_dash(prefix: &str) -> Cow<'_, str> {
+    match prefix.strip_suffix('-') {
+        Some(rest) if !rest.is_empty() => Cow::Owned(format!("{}a", &rest[..rest.len() - last_length(rest)])),
+        _ => Cow::Borrowed(prefix),
+    }
+}
+
+fn last_length(text: &str) -> usize {
+    text.chars().next_back().map_or(0, char::len_utf8)
 }
 
 /// A domain of at least three segments; no complaint about an empty name, which is a missing one.
@@ -447,6 +470,8 @@ mod tests {
             &[("1", &["must contain at least one letter"]), ("A", &["must contain only", "must contain at least"])],
         );
         assert!(is_windows_path(r"C:\a") && is_windows_path(r"\\a\b") && !is_windows_path("/a"));
+        assert_eq!(mask_trailing_dash("web-"), "wea");
+        assert_eq!(mask_trailing_dash("-"), "-");
         assert_eq!(port_number(0), ["must be between 1 and 65535, inclusive"]);
     }
 }

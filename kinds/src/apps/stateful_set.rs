@@ -3,6 +3,7 @@
 use api::field::{Errors, Path, Value};
 use api::{Tree, validation};
 
+use crate::core::persistent_volume_claim;
 use crate::gojson::{self, EMPTY, NULL, Shown, field};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::workload::{self, SPEC};
@@ -68,7 +69,7 @@ fn set_defaults(stateful_set: &mut Tree) {
     for claim in spec.list_mut("volumeClaimTemplates") {
         claim.set("apiVersion", "v1");
         claim.set("kind", "PersistentVolumeClaim");
-        claim.child("spec").set_default("volumeMode", "Filesystem");
+        persistent_volume_claim::set_spec_defaults(claim.child("spec"));
         claim.child("status").set_default("phase", "Pending");
     }
 }
@@ -177,7 +178,7 @@ fn validate_claims(stateful_set: &Tree, old: &Tree, errors: &mut Errors) {
         return;
     }
     for (index, claim) in stateful_set.list("spec.volumeClaimTemplates").iter().enumerate() {
-        podspec::claim::validate_spec(claim.at("spec"), &path.index(index).field("spec"), errors);
+        persistent_volume_claim::validate_spec(claim.at("spec"), &path.index(index).field("spec"), errors);
     }
 }
 

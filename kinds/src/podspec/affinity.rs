@@ -1,8 +1,11 @@
 //! Where a pod may and should run: node selectors, affinities and topology spread.
 
+use std::collections::HashMap;
+
 use api::field::{Errors, Path};
 use api::{Tree, validation};
 
+use super::seen::Seen;
 use super::{check, selector};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -150,7 +153,9 @@ fn validate_label_keys(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     validate_keys_are_not_selected(term, match_keys, path, errors);
-    for (index, key) in match_keys.iter().enumerate().filter(|(_, key)| mismatch_keys.contains(key)) {
+    let mismatched: Seen<&str> = mismatch_keys.iter().filter_map(Tree::as_str).collect();
+    let both = |key: &Tree| key.as_str().is_some_and(|key| mismatched.contains(&key));
+    for (index, key) in match_keys.iter().enumerate().filter(|(_, key)| both(key)) {
         let path = path.field("matchLabelKeys");
         errors.invalid(&path.index(index), key, "exists in both matchLabelKeys and mismatchLabelKeys");
     }
@@ -159,12 +164,17 @@ fn validate_label_keys(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
 /// The selector has got an expression for each key by now, so a key that stands there a second time
 /// was written by the user.
 fn validate_keys_are_not_selected(term: &Tree, keys: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    if keys.is_empty() {
+        return;
+    }
+    let places: HashMap<&str, usize> =
+        keys.iter().enumerate().filter_map(|(index, key)| key.as_str().map(|key| (key, index))).collect();
     let labels = term.map("labelSelector.matchLabels");
-    let expressions = term.list("labelSelector.matchExpressions");
-    for (at, expression) in expressions.iter().enumerate() {
+    let mut selected: Seen<&str> = labels.keys().collect();
+    for expression in term.list("labelSelector.matchExpressions") {
         let key = expression.str("key");
-        let Some(index) = keys.iter().rposition(|other| other.as_str() == Some(key)) else { continue };
-        if labels.contains(key) || expressions[..at].iter().any(|other| other.str("key") == key) {
+        let again = !selected.insert(key);
+        if let Some(index) = places.get(key).copied().filter(|_| again) {
             errors.invalid(&path.index(index), key, "exists in both matchLabelKeys and labelSelector");
         }
     }
@@ -173,25 +183,32 @@ fn validate_keys_are_not_selected(term: &Tree, keys: &[Tree], path: &Path<'_>, e
 const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
 
 pub fn validate_topology_spread(constraints: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    for (index, constraint) in constraints.iter().enumerate() {
-        validate_constraint(constraint, &constraints[index + 1..], &path.index(index), errors);
+    let mut later: Seen<(&str, &str)> = Seen::new();
+    // Of two that are the same the earlier is the wrong one, so the end of the list is seen first.
+    let mut repeated: Vec<bool> = constraints.iter().rev().map(|one| !later.insert(spread_key(one))).collect();
+    repeated.reverse();
+    for (index, (constraint, repeated)) in constraints.iter().zip(repeated).enumerate() {
+        validate_constraint(constraint, repeated, &path.index(index), errors);
     }
 }
 
-fn validate_constraint(constraint: &Tree, rest: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+fn spread_key(constraint: &Tree) -> (&str, &str) {
+    (constraint.str("topologyKey"), constraint.str("whenUnsatisfiable"))
+}
+
+fn validate_constraint(constraint: &Tree, repeated: bool, path: &Path<'_>, errors: &mut Errors) {
     let skew = constraint.int("maxSkew").unwrap_or(0);
     if skew <= 0 {
         errors.invalid(&path.field("maxSkew"), skew, check::NOT_POSITIVE);
     }
-    let (topology, action) = (constraint.str("topologyKey"), constraint.str("whenUnsatisfiable"));
+    let (topology, action) = spread_key(constraint);
     if topology.is_empty() {
         errors.required(&path.field("topologyKey"), "can not be empty");
     }
     if !ACTIONS.contains(&action) {
         errors.not_supported(&path.field("whenUnsatisfiable"), action, ACTIONS);
     }
-    let same = |other: &Tree| other.str("topologyKey") == topology && other.str("whenUnsatisfiable") == action;
-    if rest.iter().any(same) {
+    if repeated {
         errors.duplicate(&path.field("{topologyKey, whenUnsatisfiable}"), format!("{{{topology}, {action}}}"));
     }
     if let Some(domains) = constraint.int("minDomains") {
@@ -221,10 +238,11 @@ fn validate_spread_label_keys(constraint: &Tree, path: &Path<'_>, errors: &mut E
     }
     let labels = constraint.map("labelSelector.matchLabels");
     let expressions = constraint.list("labelSelector.matchExpressions");
+    let selected: Seen<&str> = labels.keys().chain(expressions.iter().map(|one| one.str("key"))).collect();
     for (index, key) in keys.iter().enumerate() {
         let key = key.as_str().unwrap_or("");
         selector::validate_label_name(key, &path.index(index), errors);
-        if labels.contains(key) || expressions.iter().any(|expression| expression.str("key") == key) {
+        if selected.contains(&key) {
             errors.invalid(&path.index(index), key, "exists in both matchLabelKeys and labelSelector");
         }
     }

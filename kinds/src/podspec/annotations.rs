@@ -81,8 +81,8 @@ fn validate_seccomp(profile: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_app_armor(container: &str, profile: &str, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let mut found = false;
-    for_each_container(spec, &Path::nil(), &mut |other, _| found |= other.str("name") == container);
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let found = lists.iter().flat_map(|list| spec.list(list)).any(|other| other.str("name") == container);
     if !found {
         errors.invalid(path, container, "container not found");
     }
@@ -91,9 +91,14 @@ fn validate_app_armor(container: &str, profile: &str, spec: &Tree, path: &Path<'
     }
 }
 
+/// True if any annotation is about seccomp or AppArmor; hardly any pod has one.
+pub fn has_profiles(annotations: &Map) -> bool {
+    annotations.keys().any(|key| key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) || key.starts_with(APP_ARMOR))
+}
+
 /// Where both a seccomp annotation and its field are set, they must say the same.
 pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    if annotations.is_empty() {
+    if !has_profiles(annotations) {
         return;
     }
     match_profile(
@@ -113,7 +118,7 @@ pub fn validate_seccomp_match(annotations: &Map, spec: &Tree, path: &Path<'_>, e
 
 /// The same for AppArmor, whose field a container may have from its pod.
 pub fn validate_app_armor_match(annotations: &Map, spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    if annotations.is_empty() || spec.str("os.name") == "windows" {
+    if !has_profiles(annotations) || spec.str("os.name") == "windows" {
         return;
     }
     for_each_container(spec, path, &mut |container, path| {

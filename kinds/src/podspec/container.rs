@@ -5,6 +5,7 @@ use api::field::{Errors, Path, Value};
 
 use super::resources::Level;
 use super::resources::aggregate::is_restartable;
+use super::seen::Seen;
 use super::spec::Scope;
 use super::{check, env, mounts, probe, resources, security};
 
@@ -13,11 +14,12 @@ pub fn validate_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, erro
     if containers.is_empty() {
         return errors.required(path, "");
     }
+    let mut names = Seen::new();
     for (index, container) in containers.iter().enumerate() {
         let path = path.index(index);
         validate_common(container, scope, &path, errors);
         let name = container.str("name");
-        if containers[..index].iter().any(|other| other.str("name") == name) {
+        if !names.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
         probe::validate_lifecycle_and_probes(container, scope.grace_period, scope.os, &path, errors);
@@ -29,15 +31,14 @@ pub fn validate_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, erro
 const WITHOUT_RESTART: &str = "may not be set for init containers without restartPolicy=Always";
 
 pub fn validate_init_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let (containers, inits) = (spec.list("containers"), spec.list("initContainers"));
-    for (index, init) in inits.iter().enumerate() {
+    let mut names = names_of(spec.list("containers"));
+    for (index, init) in spec.list("initContainers").iter().enumerate() {
         let list = path;
         let path = path.index(index);
         validate_common(init, scope, &path, errors);
         validate_restart_policy(init, &path, errors);
         let name = init.str("name");
-        let taken = |other: &Tree| !name.is_empty() && other.str("name") == name;
-        if containers.iter().any(taken) || inits[..index].iter().any(taken) {
+        if !name.is_empty() && !names.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
         // Init containers run one by one, so each may have the host ports of another. The error is at
@@ -53,6 +54,10 @@ pub fn validate_init_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>,
             }
         }
     }
+}
+
+fn names_of(containers: &[Tree]) -> Seen<&str> {
+    containers.iter().map(|container| container.str("name")).collect()
 }
 
 /// What a container for a look inside may not have, in the order of its fields.
@@ -71,19 +76,23 @@ const NOT_FOR_EPHEMERAL: &[&str] = &[
 const EPHEMERAL: &str = "cannot be set for an Ephemeral Container";
 
 pub fn validate_ephemeral_containers(spec: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let (containers, inits) = (spec.list("containers"), spec.list("initContainers"));
     let list = spec.list("ephemeralContainers");
+    if list.is_empty() {
+        return;
+    }
+    let others = || spec.list("containers").iter().chain(spec.list("initContainers")).map(|other| other.str("name"));
+    let targets: Seen<&str> = others().collect();
+    let mut names: Seen<&str> = others().collect();
     for (index, container) in list.iter().enumerate() {
         let path = path.index(index);
         validate_common(container, scope, &path, errors);
         validate_for_pod(container, &path, errors);
-        let named = |name: &str| containers.iter().chain(inits).any(|other| other.str("name") == name);
         let name = container.str("name");
-        if named(name) || list[..index].iter().any(|other| other.str("name") == name) {
+        if !names.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
         let target = container.str("targetContainerName");
-        if !target.is_empty() && !named(target) {
+        if !target.is_empty() && !targets.contains(&target) {
             errors.not_found(&path.field("targetContainerName"), target);
         }
         for key in NOT_FOR_EPHEMERAL {
@@ -146,11 +155,12 @@ fn validate_common(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors:
 }
 
 fn validate_ports(ports: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    let mut names = Seen::new();
     for (index, port) in ports.iter().enumerate() {
         let path = path.index(index);
         let name = port.str("name");
         if !name.is_empty() {
-            validate_port_name(ports, index, name, &path.field("name"), errors);
+            validate_port_name(name, &mut names, &path.field("name"), errors);
         }
         match port.int("containerPort").unwrap_or(0) {
             0 => errors.required(&path.field("containerPort"), ""),
@@ -164,9 +174,9 @@ fn validate_ports(ports: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_port_name(ports: &[Tree], index: usize, name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn validate_port_name<'a>(name: &'a str, names: &mut Seen<&'a str>, path: &Path<'_>, errors: &mut Errors) {
     let messages = api::validation::port_name(name);
-    if messages.is_empty() && ports[..index].iter().any(|other| other.str("name") == name) {
+    if messages.is_empty() && !names.insert(name) {
         errors.duplicate(path, name);
     }
     errors.invalid_all(path, name, messages);
@@ -174,7 +184,7 @@ fn validate_port_name(ports: &[Tree], index: usize, name: &str, path: &Path<'_>,
 
 /// No two ports of containers that run together may take the same port of the host.
 fn validate_host_ports(containers: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<(&str, &str, i64)> = Vec::new();
+    let mut seen: Seen<(&str, &str, i64)> = Seen::new();
     for (index, container) in containers.iter().enumerate() {
         for (number, port) in container.list("ports").iter().enumerate() {
             let host_port = port.int("hostPort").unwrap_or(0);
@@ -182,13 +192,11 @@ fn validate_host_ports(containers: &[Tree], path: &Path<'_>, errors: &mut Errors
                 continue;
             }
             let key = (port.str("protocol"), port.str("hostIP"), host_port);
-            if seen.contains(&key) {
+            if !seen.insert(key) {
                 let at = path.index(index);
                 let at = at.field("ports");
                 let at = at.index(number);
                 errors.duplicate(&at.field("hostPort"), format!("{}/{}/{}", key.0, key.1, key.2));
-            } else {
-                seen.push(key);
             }
         }
     }
@@ -196,10 +204,10 @@ fn validate_host_ports(containers: &[Tree], path: &Path<'_>, errors: &mut Errors
 
 /// Errors are at the list; that is how upstream has them.
 fn validate_resize_policy(container: &Tree, restart_policy: &str, path: &Path<'_>, errors: &mut Errors) {
-    let policies = container.list("resizePolicy");
-    for (index, policy) in policies.iter().enumerate() {
+    let mut seen = Seen::new();
+    for (index, policy) in container.list("resizePolicy").iter().enumerate() {
         let (resource, restart) = (policy.str("resourceName"), policy.str("restartPolicy"));
-        if policies[..index].iter().any(|other| other.str("resourceName") == resource) {
+        if !seen.insert(resource) {
             errors.duplicate(&path.index(index), resource);
         }
         judge(resource, &["cpu", "memory"], path, errors);
@@ -251,8 +259,9 @@ fn validate_restart_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     if values.len() > MAX_EXIT_CODES {
         errors.too_many(&exit_codes.field("values"), values.len(), MAX_EXIT_CODES);
     }
+    let mut seen = Seen::new();
     for (index, value) in values.iter().enumerate() {
-        if values[..index].contains(value) {
+        if !seen.insert(value.as_int().unwrap_or(0)) {
             errors.duplicate(&exit_codes.field("values").index(index), Value::from(value));
         }
     }

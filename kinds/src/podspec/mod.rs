@@ -15,6 +15,7 @@ mod probe;
 pub mod qos;
 pub mod resources;
 mod security;
+pub mod seen;
 mod selector;
 pub mod spec;
 mod template;

@@ -4,46 +4,72 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use super::check;
+use super::seen::Seen;
 use super::spec::Scope;
 
 pub fn validate(container: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let mounts = path.field("volumeMounts");
-    for index in 0..container.list("volumeMounts").len() {
-        validate_mount(container, index, scope, &mounts, errors);
+    let (mounts, devices) = (container.list("volumeMounts"), container.list("volumeDevices"));
+    let taken = Taken::of(devices, "devicePath");
+    let mut seen = Seen::new();
+    let list = path.field("volumeMounts");
+    for (index, mount) in mounts.iter().enumerate() {
+        let unique = seen.insert(mount.str("mountPath"));
+        validate_names(mount, scope, &list.index(index), errors);
+        validate_mount_is_alone(mount, unique, &taken, &list.index(index), errors);
+        validate_options(mount, container, &list, index, errors);
     }
-    let devices = path.field("volumeDevices");
-    for index in 0..container.list("volumeDevices").len() {
-        validate_device(container, index, scope, &devices, errors);
+    let taken = Taken::of(if devices.is_empty() { &[] } else { mounts }, "mountPath");
+    let mut seen = Taken::of(&[], "devicePath");
+    let list = path.field("volumeDevices");
+    for (index, device) in devices.iter().enumerate() {
+        validate_device(device, scope, &mut seen, &list.index(index), errors);
+        validate_device_is_alone(device, &taken, &list.index(index), errors);
     }
 }
 
-/// Judges one mount against those before it. Some errors are at the whole list, as upstream has them.
-fn validate_mount(container: &Tree, index: usize, scope: &Scope<'_>, list: &Path<'_>, errors: &mut Errors) {
-    let mounts = container.list("volumeMounts");
-    let devices = container.list("volumeDevices");
-    let mount = &mounts[index];
-    let path = list.index(index);
-    let (name, mount_path) = (mount.str("name"), mount.str("mountPath"));
-    check::required(mount, "name", &path, errors);
-    let volume = scope.volume(name);
-    if volume.is_none() {
-        errors.not_found(&path.field("name"), name);
+/// Names and paths that are in use already.
+struct Taken<'a> {
+    names: Seen<&'a str>,
+    paths: Seen<&'a str>,
+}
+
+impl<'a> Taken<'a> {
+    fn of(list: &'a [Tree], key: &str) -> Taken<'a> {
+        Taken {
+            names: list.iter().map(|one| one.str("name")).collect(),
+            paths: list.iter().map(|one| one.get(key).and_then(Tree::as_str).unwrap_or("")).collect(),
+        }
     }
-    check::required(mount, "mountPath", &path, errors);
-    if mounts[..index].iter().any(|other| other.str("mountPath") == mount_path) {
-        errors.invalid(&path.field("mountPath"), mount_path, "must be unique");
+}
+
+fn validate_names(mount: &Tree, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
+    check::required(mount, "name", path, errors);
+    if scope.volume(mount.str("name")).is_none() {
+        errors.not_found(&path.field("name"), mount.str("name"));
     }
-    if devices.iter().any(|device| device.str("name") == name) {
-        errors.invalid(&path.field("name"), name, "must not already exist in volumeDevices");
-    }
-    if devices.iter().any(|device| device.str("devicePath") == mount_path) {
-        errors.invalid(&path.field("mountPath"), mount_path, "must not already exist as a path in volumeDevices");
-    }
-    validate_sub_path(mount, list, &path, errors);
+    check::required(mount, "mountPath", path, errors);
+}
+
+/// Most of these errors are at the whole list, as upstream has them.
+fn validate_options(mount: &Tree, container: &Tree, list: &Path<'_>, index: usize, errors: &mut Errors) {
+    validate_sub_path(mount, list, &list.index(index), errors);
     if let Some(propagation) = mount.get("mountPropagation").and_then(Tree::as_str) {
         validate_propagation(propagation, container, &list.field("mountPropagation"), errors);
     }
     validate_recursive_read_only(mount, &list.field("recursiveReadOnly"), errors);
+}
+
+fn validate_mount_is_alone(mount: &Tree, unique: bool, taken: &Taken<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let (name, mount_path) = (mount.str("name"), mount.str("mountPath"));
+    if !unique {
+        errors.invalid(&path.field("mountPath"), mount_path, "must be unique");
+    }
+    if taken.names.contains(&name) {
+        errors.invalid(&path.field("name"), name, "must not already exist in volumeDevices");
+    }
+    if taken.paths.contains(&mount_path) {
+        errors.invalid(&path.field("mountPath"), mount_path, "must not already exist as a path in volumeDevices");
+    }
 }
 
 fn validate_sub_path(mount: &Tree, list: &Path<'_>, path: &Path<'_>, errors: &mut Errors) {
@@ -85,14 +111,16 @@ fn validate_recursive_read_only(mount: &Tree, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-fn validate_device(container: &Tree, index: usize, scope: &Scope<'_>, list: &Path<'_>, errors: &mut Errors) {
-    let mounts = container.list("volumeMounts");
-    let devices = container.list("volumeDevices");
-    let device = &devices[index];
-    let path = list.index(index);
+fn validate_device<'a>(
+    device: &'a Tree,
+    scope: &Scope<'_>,
+    seen: &mut Taken<'a>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let (name, device_path) = (device.str("name"), device.str("devicePath"));
-    check::required(device, "name", &path, errors);
-    if !name.is_empty() && devices[..index].iter().any(|other| other.str("name") == name) {
+    check::required(device, "name", path, errors);
+    if !name.is_empty() && !seen.names.insert(name) {
         errors.invalid(&path.field("name"), name, "must be unique");
     }
     match scope.volume(name) {
@@ -104,17 +132,21 @@ fn validate_device(container: &Tree, index: usize, scope: &Scope<'_>, list: &Pat
         ),
         Some(_) => {}
     }
-    check::required(device, "devicePath", &path, errors);
-    if devices[..index].iter().any(|other| other.str("devicePath") == device_path) {
+    check::required(device, "devicePath", path, errors);
+    if !seen.paths.insert(device_path) {
         errors.invalid(&path.field("devicePath"), device_path, "must be unique");
     }
     if device_path.split('/').any(|part| part == "..") {
         errors.invalid(&path.field("devicePath"), device_path, "can not contain backsteps ('..')");
     }
-    if mounts.iter().any(|mount| mount.str("name") == name) {
+}
+
+fn validate_device_is_alone(device: &Tree, taken: &Taken<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let (name, device_path) = (device.str("name"), device.str("devicePath"));
+    if taken.names.contains(&name) {
         errors.invalid(&path.field("name"), name, "must not already exist in volumeMounts");
     }
-    if mounts.iter().any(|mount| mount.str("mountPath") == device_path) {
+    if taken.paths.contains(&device_path) {
         errors.invalid(&path.field("devicePath"), device_path, "must not already exist as a path in volumeMounts");
     }
 }

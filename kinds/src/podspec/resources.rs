@@ -7,6 +7,7 @@ use api::field::{Errors, FieldError, Path, Reason, Value, go_quote};
 use api::quantity::Quantity;
 
 use super::check;
+use super::seen::Seen;
 pub use crate::resources::{
     is_huge_page, is_overcommit_allowed, read, validate_container_name, validate_name, validate_quantity,
 };
@@ -28,29 +29,29 @@ pub enum Level {
 pub fn validate_requirements(tree: &Tree, level: Level, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
     let limits = path.field("limits");
     let requests = path.field("requests");
-    let mut seen = Seen::default();
+    let mut named = Named::default();
     for (name, value) in tree.map("limits").iter() {
-        seen.note(name);
+        named.note(name);
         validate_entry(name, value, level, &limits.key(name), errors);
     }
     for (name, value) in tree.map("requests").iter() {
-        seen.note(name);
+        named.note(name);
         validate_entry(name, value, level, &requests.key(name), errors);
         validate_against_limit(name, value, tree.map("limits").get(name), &requests, &limits, errors);
     }
-    if seen.huge_pages && !seen.cpu_or_memory {
+    if named.huge_pages && !named.cpu_or_memory {
         errors.forbidden(path, "HugePages require cpu or memory");
     }
     validate_claims(tree.list("claims"), claims, &path.field("claims"), errors);
 }
 
 #[derive(Default)]
-struct Seen {
+struct Named {
     cpu_or_memory: bool,
     huge_pages: bool,
 }
 
-impl Seen {
+impl Named {
     fn note(&mut self, name: &str) {
         self.cpu_or_memory |= POD_LEVEL.contains(&name);
         self.huge_pages |= is_huge_page(name);
@@ -108,6 +109,12 @@ fn validate_against_limit(
 
 /// A container may use each claim of its pod once, as a whole or by request.
 fn validate_claims(claims: &[Tree], pod_claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if claims.is_empty() {
+        return;
+    }
+    let known: Seen<&str> = pod_claims.iter().copied().collect();
+    // Requests of a claim, whole claims, and claims of which a request is in use.
+    let (mut requests, mut whole, mut parts) = (Seen::new(), Seen::new(), Seen::new());
     for (index, claim) in claims.iter().enumerate() {
         let path = path.index(index);
         let (name, request) = (claim.str("name"), claim.str("request"));
@@ -115,20 +122,18 @@ fn validate_claims(claims: &[Tree], pod_claims: &[&str], path: &Path<'_>, errors
             errors.required(&path, "");
             continue;
         }
-        let earlier = claims[..index].iter().filter(|other| other.str("name") == name);
-        let overlap = earlier.clone().find(|other| {
-            let other = other.str("request");
-            other.is_empty() || request.is_empty() || other == request
-        });
-        match overlap {
-            Some(other) if !other.str("request").is_empty() && other.str("request") == request => {
+        if whole.contains(&name) || (request.is_empty() && parts.contains(&name)) {
+            errors.duplicate(&path, name);
+        } else if request.is_empty() {
+            whole.insert(name);
+        } else {
+            check::dns_label(request, &path.field("request"), errors);
+            parts.insert(name);
+            if !requests.insert((name, request)) {
                 errors.duplicate(&path, format!("{name}/{request}"));
             }
-            Some(_) => errors.duplicate(&path, name),
-            None if !request.is_empty() => check::dns_label(request, &path.field("request"), errors),
-            None => {}
         }
-        if !pod_claims.contains(&name) {
+        if !known.contains(&name) {
             claim_not_found(name, pod_claims, &path, errors);
         }
     }

@@ -6,6 +6,7 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use super::check;
+use super::seen::Seen;
 use crate::internal;
 pub use windows::{validate_host_process, validate_os};
 
@@ -138,8 +139,8 @@ fn validate_app_armor(profile: &Tree, path: &Path<'_>, errors: &mut Errors) {
 const SYSCTL: &str = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
 fn validate_sysctls(spec: &Tree, context: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let sysctls = context.list("sysctls");
-    for (index, sysctl) in sysctls.iter().enumerate() {
+    let mut seen = Seen::new();
+    for (index, sysctl) in context.list("sysctls").iter().enumerate() {
         let path = path.index(index);
         let path = path.field("name");
         let name = sysctl.str("name");
@@ -147,7 +148,7 @@ fn validate_sysctls(spec: &Tree, context: &Tree, path: &Path<'_>, errors: &mut E
             errors.required(&path, "");
         } else if !is_sysctl(name) {
             errors.invalid(&path, name, SYSCTL);
-        } else if sysctls[..index].iter().any(|other| other.str("name") == name) {
+        } else if !seen.insert(name) {
             errors.duplicate(&path, name);
         }
         match sysctl_namespace(name) {

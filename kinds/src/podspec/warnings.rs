@@ -3,12 +3,19 @@
 use api::field::{Path, go_quote};
 use api::{Tree, validation};
 
+use super::seen::Seen;
 use super::{annotations, for_each_container, resources};
+
+/// Ports are compared each with each; more of them than this are not compared at all.
+const MAX_COMPARED_PORTS: usize = 256;
+/// Nobody reads more, and headers have room for less.
+const MAX_WARNINGS: usize = 100;
 
 /// Warnings for a PodTemplateSpec at this path.
 pub fn warnings(template: &Tree, path: &Path<'_>) -> Vec<String> {
     let mut out = Vec::new();
     collect(template, path, true, &mut out);
+    out.truncate(MAX_WARNINGS);
     out
 }
 
@@ -21,6 +28,7 @@ pub fn pod_warnings(pod: &Tree) -> Vec<String> {
         out.push(format!("{start} a DNS label is recommended: [{}]", messages.join(" ")));
     }
     collect(pod, &Path::nil(), false, &mut out);
+    out.truncate(MAX_WARNINGS);
     out
 }
 
@@ -173,43 +181,42 @@ fn deprecated_sources(volume: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 /// Other files of projected volumes that have the name of a token.
 fn token_paths(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let volumes = spec.list("volumes");
-    let tokens: Vec<String> = volumes
+    let tokens: Seen<&str> = volumes
         .iter()
         .flat_map(|volume| volume.list("projected.sources"))
         .filter(|source| source.has("serviceAccountToken"))
-        .map(|source| source.str("serviceAccountToken.path").to_string())
+        .map(|source| source.str("serviceAccountToken.path"))
         .collect();
-    if tokens.is_empty() {
-        return;
-    }
+    let list = path.field("volumes");
     for (index, volume) in volumes.iter().enumerate() {
-        let at = path.field("volumes").index(index).to_string();
-        let mut note = |place: &str, file: &str| {
-            if tokens.iter().any(|token| token == file) {
-                let file = go_quote(file);
-                out.push(format!(
-                    "{at}.projected.sources.{place}: has duplicated path with ServiceAccountToken {file}"
-                ));
-            }
-        };
+        let at = list.index(index);
+        let at = at.field("projected.sources");
         for source in volume.list("projected.sources") {
             for (key, shown) in [("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI")] {
+                let at = at.field(shown);
                 for (index, item) in source.at(key).list("items").iter().enumerate() {
-                    note(&format!("{shown}[{index}]"), item.str("path"));
+                    note_token_path(item.str("path"), &tokens, &at.index(index), out);
                 }
             }
             if source.has("clusterTrustBundle") {
-                note("ClusterTrustBundle", source.str("clusterTrustBundle.path"));
+                let file = source.str("clusterTrustBundle.path");
+                note_token_path(file, &tokens, &at.field("ClusterTrustBundle"), out);
             }
         }
     }
 }
 
+fn note_token_path(file: &str, tokens: &Seen<&str>, path: &Path<'_>, out: &mut Vec<String>) {
+    if tokens.contains(&file) {
+        out.push(format!("{path}: has duplicated path with ServiceAccountToken {}", go_quote(file)));
+    }
+}
+
 fn host_aliases(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    let aliases = spec.list("hostAliases");
-    for (index, alias) in aliases.iter().enumerate() {
+    let mut seen = Seen::new();
+    for (index, alias) in spec.list("hostAliases").iter().enumerate() {
         let ip = alias.str("ip");
-        if aliases[..index].iter().any(|other| other.str("ip") == ip) {
+        if !seen.insert(ip) {
             out.push(format!("{}: duplicate ip {}", path.index(index).field("ip"), go_quote(ip)));
         }
     }
@@ -217,9 +224,10 @@ fn host_aliases(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 
 fn pull_secrets(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let secrets = spec.list("imagePullSecrets");
+    let mut seen = Seen::new();
     for (index, secret) in secrets.iter().enumerate() {
         let name = secret.str("name");
-        if secrets[..index].iter().any(|other| other.str("name") == name) {
+        if !seen.insert(name) {
             out.push(format!("{}: duplicate name {}", path.index(index).field("name"), go_quote(name)));
         }
     }
@@ -244,7 +252,7 @@ fn fractions(list: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 /// Annotations without the field that took their place.
 fn security_annotations(object: &Tree, path: &Path<'_>, is_template: bool, out: &mut Vec<String>) {
     let own = object.map("metadata.annotations");
-    if own.is_empty() {
+    if !annotations::has_profiles(own) {
         return;
     }
     let at = path.field("metadata.annotations");
@@ -270,10 +278,10 @@ fn security_annotations(object: &Tree, path: &Path<'_>, is_template: bool, out: 
 
 /// A variable that is set twice is lost by apply, unless the second is made from the first.
 fn duplicate_variables(container: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    let variables = container.list("env");
-    for (index, variable) in variables.iter().enumerate() {
+    let mut seen = Seen::new();
+    for (index, variable) in container.list("env").iter().enumerate() {
         let name = variable.str("name");
-        if !variables[..index].iter().any(|other| other.str("name") == name) {
+        if seen.insert(name) {
             continue;
         }
         let (value, reference) = (variable.str("value"), format!("$({name})"));
@@ -294,13 +302,13 @@ fn overlapping_ports(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     // Most pods have one port or none: nothing to compare and no path to write.
     let ports = lists.iter().flat_map(|list| spec.list(list)).map(|container| container.list("ports").len());
-    let count: usize = ports.sum();
+    let compared = (2..=MAX_COMPARED_PORTS).contains(&ports.sum::<usize>());
     let mut seen: Vec<Port<'_>> = Vec::new();
     for list in lists {
         for (index, container) in spec.list(list).iter().enumerate() {
             for (number, port) in container.list("ports").iter().enumerate() {
                 let has_ip = !port.str("hostIP").is_empty();
-                if count < 2 && !has_ip {
+                if !compared && !has_ip {
                     continue;
                 }
                 let here = path.field(list);
@@ -310,8 +318,10 @@ fn overlapping_ports(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
                 if has_ip && port.int("hostPort").unwrap_or(0) == 0 {
                     out.push(format!("{here}: hostIP set without hostPort: {}", go_port(port)));
                 }
-                compare_ports(port, &here, &seen, out);
-                seen.push(Port { port, path: here });
+                if compared {
+                    compare_ports(port, &here, &seen, out);
+                    seen.push(Port { port, path: here });
+                }
             }
         }
     }

@@ -1,6 +1,26 @@
 //! DeviceClass.
 
-use crate::kind::Kind;
+use api::Tree;
+use api::field::{Errors, Path};
 
-pub static KIND: Kind =
-    Kind { ..Kind::cluster("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "deviceclass") };
+use super::rules::{MAX_CONFIGS, validate_configuration, validate_items, validate_selectors};
+use crate::kind::{Kind, bump_generation};
+use crate::{prepare, resources};
+
+pub static KIND: Kind = Kind {
+    prepare_create: |object, _| prepare::first_generation(object),
+    prepare_update: |object, old, _| bump_generation(object, old, &["spec"]),
+    validate,
+    validate_update: |object, _, errors| validate(object, errors),
+    ..Kind::cluster("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "deviceclass")
+};
+
+fn validate(object: &Tree, errors: &mut Errors) {
+    let path = Path::root("spec");
+    validate_selectors(object.list("spec.selectors"), &path.field("selectors"), errors);
+    validate_items(object.list("spec.config"), MAX_CONFIGS, &path.field("config"), errors, validate_configuration);
+    let name = object.at("spec.extendedResourceName").as_str();
+    if let Some(name) = name.filter(|name| !resources::is_extended(name)) {
+        errors.invalid(&path.field("extendedResourceName"), name, "must be a valid extended resource name");
+    }
+}

@@ -1,7 +1,10 @@
 //! The kinds of the `resource` group, a file a kind.
 
+mod claim;
+mod device;
 pub mod device_class;
 pub mod device_taint_rule;
 pub mod resource_claim;
 pub mod resource_claim_template;
 pub mod resource_slice;
+mod rules;

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use api::schema::Ty;
 use api::selector::{FieldSelector, Selector};
 use api::{Str, Tree, json};
 use bytes::Bytes;
@@ -62,8 +63,30 @@ fn read_facts(bytes: &[u8], kind: &Kind) -> Facts {
     let labels = tree.map("metadata.labels").iter();
     Facts {
         labels: labels.map(|(key, value)| (Str::new(key), Str::new(value.as_str().unwrap_or("")))).collect(),
-        fields: kind.selectable.iter().map(|selectable| (selectable.get)(&tree, selectable.name)).collect(),
+        fields: kind.selectable.iter().map(|selectable| field_text(&tree, kind, selectable)).collect(),
     }
+}
+
+/// A field that is not set has the zero of its type, as a Go struct would.
+fn field_text(tree: &Tree, kind: &Kind, selectable: &kinds::Selectable) -> Str {
+    let text = (selectable.get)(tree, selectable.name);
+    if !text.is_empty() {
+        return text;
+    }
+    match type_at(kind, selectable.name) {
+        Some(Ty::Bool) => Str::const_new("false"),
+        Some(Ty::Int32 | Ty::Int64) => Str::const_new("0"),
+        _ => text,
+    }
+}
+
+fn type_at(kind: &Kind, path: &str) -> Option<Ty> {
+    let mut ty = Ty::Struct(kind.schema());
+    for step in path.split('.') {
+        let Ty::Struct(inner) = ty else { return None };
+        ty = inner.field(step)?.ty;
+    }
+    Some(ty)
 }
 
 /// A label and a field selector, compiled once for a request.

@@ -63,14 +63,14 @@ pub async fn patch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -
     let mut problems = Vec::new();
     let written = match patch.applied() {
         Some(applied) => {
-            let mut applied = applied.clone();
-            patch::check_applied(&mut applied, &scope, &call.info.name)?;
-            write(&scope, call, &options, |live, old| applied_scale(&scope, live, old, &applied, &options)).await?
+            patch::check_applied(applied, &scope, &call.info.name)?;
+            write(&scope, call, &options, |live, old| applied_scale(&scope, live, old, applied, &options)).await?
         }
         None => {
             write(&scope, call, &options, |live, old| {
                 let patched = patch.patched(live, SCALE.schema())?;
-                let scale = patch::shape_patched(&Expected::of(&SCALE), patched, &patch, &options, &mut problems)?;
+                let scale =
+                    patch::shape_patched(&Expected::of(&SCALE), live, patched, &patch, &options, &mut problems)?;
                 patch::check_identity(&scale, old, &call.info.name, &scope)?;
                 Ok(scale)
             })

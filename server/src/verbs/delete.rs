@@ -13,6 +13,7 @@ use crate::admission::{self, Attributes, Operation};
 use crate::cache::Item;
 use crate::call::{Answer, Call};
 use crate::codec::{self, Expected, Validation};
+use crate::negotiate::{Accepted, Shape};
 use crate::options::{DeleteOptions, Propagation};
 use crate::resource::Resource;
 use crate::write::{Outcome, Scope, store_status};
@@ -27,15 +28,13 @@ pub async fn delete(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let result = delete_one(&scope, &name, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     match result {
-        Deleted::Gone(item) if !hooks::returns_deleted(resource.kind) => {
-            let object = resource.read(&item);
+        Deleted::Gone(object) if !hooks::returns_deleted(resource.kind) => {
             let kind = resource.kind;
             let tree = deleted(kind.group, kind.plural, &name, object.str("metadata.uid"));
-            let accepted =
-                crate::negotiate::Accepted { shape: crate::negotiate::Shape::Plain, ..respond::accepted(call)? };
+            let accepted = Accepted { shape: Shape::Plain, ..respond::accepted(call)? };
             Ok(respond::encoded(200, &tree, accepted))
         }
-        Deleted::Gone(item) => respond::outcome(call, resource, 200, &Outcome::Stored(item)),
+        Deleted::Gone(object) => respond::tree(call, resource, 200, object),
         Deleted::Later(outcome) => respond::outcome(call, resource, 200, &outcome),
     }
 }
@@ -56,15 +55,29 @@ async fn read_options(call: &mut Call) -> Result<DeleteOptions, Status> {
             })
         })
         .ok_or_else(|| Status::internal("DeleteOptions is not in the schema table"))?;
-    let mut decoded = codec::decode_any_version(media?, &body, &expected)?;
+    let mut decoded = codec::decode_any_version(media?, &body, &expected).map_err(plain_message)?;
+    let (version, kind) = (decoded.tree.str("apiVersion"), decoded.tree.str("kind"));
+    if !matches!(kind, "" | "DeleteOptions") {
+        return Err(Status::bad_request(format!(
+            r#"no kind {kind:?} is registered for version {version:?} in scheme "pkg/apis/meta/internalversion/scheme/register.go:27""#
+        )));
+    }
     decoded.tree.set("apiVersion", "v1");
     let tree = codec::conform(decoded, &expected, Validation::Ignore, &mut call.warnings)?;
     DeleteOptions::parse(&call.query, Some(&tree))
 }
 
+/// Options are decoded without saying what they should have been.
+fn plain_message(mut status: Status) -> Status {
+    if let Some((_, rest)) = status.message.split_once("(must be of type DeleteOptions): ") {
+        status.message = rest.rsplit_once(" (").map_or(rest, |(message, _)| message).to_string();
+    }
+    status
+}
+
 pub enum Deleted {
     /// The object as it was last.
-    Gone(Arc<Item>),
+    Gone(Tree),
     /// It waits for finalizers or its grace period.
     Later(Outcome),
 }
@@ -81,29 +94,44 @@ pub async fn delete_one(
         let old = scope.resource.read(&item);
         check_preconditions(scope.resource, &old, name, options)?;
         admit(scope, name, &old, warnings).await?;
-        match plan(scope.resource.kind, &old, options, scope.now) {
+        let done = match plan(scope.resource.kind, &old, options, scope.now) {
             Plan::Nothing => return Ok(Deleted::Later(Outcome::Stored(item))),
-            Plan::Remove => {
-                if scope.dry_run {
-                    return Ok(Deleted::Gone(item));
-                }
-                match scope.delete_stored(name, &old, item.revision).await {
-                    Ok(()) => {
-                        warnings.extend(job_warning(scope.resource.kind, options));
-                        return Ok(Deleted::Gone(item));
-                    }
-                    Err(store::Error::Conflict { .. }) => {}
-                    Err(error) => return Err(store_status(error)),
-                }
-            }
-            Plan::Mark(object) => {
-                if let Some(outcome) = scope.replace_marked(name, *object, &item).await? {
-                    warnings.extend(job_warning(scope.resource.kind, options));
-                    return Ok(Deleted::Later(outcome));
-                }
-            }
+            Plan::Remove => remove(scope, name, old, &item).await?.map(Deleted::Gone),
+            Plan::Mark(object) => scope.replace_marked(name, *object, &item).await?.map(Deleted::Later),
+        };
+        if let Some(done) = done {
+            warnings.extend(job_warning(scope.resource.kind, options));
+            return Ok(done);
         }
         item = scope.newest(name).await?;
+    }
+}
+
+/// Takes the object out of the store; None if somebody else wrote first. A pod is first shown without
+/// any grace left: its kubelet watches for that.
+async fn remove(scope: &Scope<'_>, name: &str, mut old: Tree, item: &Arc<Item>) -> Result<Option<Tree>, Status> {
+    let mut revision = item.revision;
+    if hooks::is_graceful(scope.resource.kind) {
+        if !old.at("metadata").has("deletionTimestamp") {
+            mark(scope.resource.kind, &mut old, 0, scope.now);
+        }
+        old.child("metadata").set("deletionGracePeriodSeconds", 0);
+        match scope.replace_marked(name, old.clone(), item).await? {
+            Some(Outcome::Stored(marked)) => revision = marked.revision,
+            Some(Outcome::Imagined(object)) => return Ok(Some(object)),
+            None => return Ok(None),
+        }
+    }
+    if scope.dry_run {
+        return Ok(Some(old));
+    }
+    match scope.delete_stored(name, &old, revision).await {
+        Ok(revision) => {
+            old.child("metadata").set("resourceVersion", revision.to_string());
+            Ok(Some(old))
+        }
+        Err(store::Error::Conflict { .. }) => Ok(None),
+        Err(error) => Err(store_status(error)),
     }
 }
 
@@ -122,31 +150,18 @@ async fn admit(scope: &Scope<'_>, name: &str, old: &Tree, warnings: &mut Vec<Str
 }
 
 fn check_preconditions(resource: &Resource, old: &Tree, name: &str, options: &DeleteOptions) -> Result<(), Status> {
-    let kind = resource.kind;
-    let fail = |what: &str, asked: &str, there: &str| {
+    let fail = |what: &str, asked: &str, there: &str, happened: &str| {
         let why = format!(
-            "the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been deleted and then recreated"
+            "the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been {happened}"
         );
-        let why = if what == "ResourceVersion" {
-            format!(
-                "the {what} in the precondition ({asked}) does not match the {what} in record ({there}). The object might have been modified"
-            )
-        } else {
-            why
-        };
-        Err(Status::conflict(kind.group, kind.plural, name, &why))
+        Err(Status::conflict(resource.kind.group, resource.kind.kind, name, &why))
     };
-    if let Some(uid) = &options.uid
-        && uid != old.str("metadata.uid")
-    {
-        return fail("UID", uid, old.str("metadata.uid"));
+    let (uid, version) = (old.str("metadata.uid"), old.str("metadata.resourceVersion"));
+    match (&options.uid, &options.resource_version) {
+        (Some(asked), _) if asked != uid => fail("UID", asked, uid, "deleted and then recreated"),
+        (_, Some(asked)) if asked != version => fail("ResourceVersion", asked, version, "modified"),
+        _ => Ok(()),
     }
-    if let Some(version) = &options.resource_version
-        && version != old.str("metadata.resourceVersion")
-    {
-        return fail("ResourceVersion", version, old.str("metadata.resourceVersion"));
-    }
-    Ok(())
 }
 
 /// What a deletion does to an object.
@@ -187,11 +202,11 @@ fn plan_pending(kind: &Kind, mut object: Tree, old: &Tree, grace: i64, changed: 
         meta.set("deletionTimestamp", time::format_seconds(stamp));
         return Plan::Mark(Box::new(object));
     }
-    if changed {
-        return Plan::Mark(Box::new(object));
-    }
     if !waits && left == 0 {
         return Plan::Remove;
+    }
+    if changed {
+        return Plan::Mark(Box::new(object));
     }
     Plan::Nothing
 }

@@ -161,7 +161,8 @@ pub fn selection(query: &Query, kind: &Kind) -> Result<Selection, Status> {
 fn check_fields(selector: &FieldSelector, kind: &Kind) -> Result<(), Status> {
     for term in selector.terms() {
         let name = term.field.as_str();
-        let common = name == "metadata.name" || (name == "metadata.namespace" && kind.namespaced);
+        let common = name == "metadata.name"
+            || (name == "metadata.namespace" && (kind.namespaced || kind.selectable.is_empty()));
         let own = kind.selectable.iter().any(|selectable| selectable.name == name);
         if !common && !own && alias(kind, name).is_none() {
             return Err(unknown_field(kind, name));
@@ -172,8 +173,9 @@ fn check_fields(selector: &FieldSelector, kind: &Kind) -> Result<(), Status> {
 
 fn unknown_field(kind: &Kind, name: &str) -> Status {
     if kind.selectable.is_empty() {
-        let known = if kind.namespaced { "\"metadata.name\", \"metadata.namespace\"" } else { "\"metadata.name\"" };
-        return Status::bad_request(format!("{name:?} is not a known field selector: only {known}"));
+        return Status::bad_request(format!(
+            "{name:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ));
     }
     Status::bad_request(format!("field label not supported: {name}"))
 }

@@ -65,13 +65,17 @@ pub async fn read_adapted(
     codec::conform(decoded, expected, options.validation, &mut call.warnings)
 }
 
-/// An object's namespace must be that of the path.
+/// An object's namespace must be that of the path; one that has none gets it.
 pub fn check_namespace(object: &mut Tree, resource: &Resource, namespace: &str) -> Result<(), Status> {
+    if !resource.kind.namespaced {
+        return Ok(());
+    }
     let given = object.str("metadata.namespace");
-    if resource.kind.namespaced && !given.is_empty() && given != namespace {
+    if !given.is_empty() && given != namespace {
         return Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
+    object.child("metadata").set("namespace", namespace);
     Ok(())
 }

@@ -145,7 +145,7 @@ async fn run_patch(
         .update(name, warnings, |old, _| {
             let patched = patch.patched(old, scope.resource.ty())?;
             let expected = Expected::of(scope.resource.kind);
-            let mut object = shape_patched(&expected, patched, patch, options, &mut problems)?;
+            let mut object = shape_patched(&expected, old, patched, patch, options, &mut problems)?;
             check_identity(&object, old, name, scope)?;
             check_patch_version(scope.resource, &object, old, name)?;
             (scope.resource.kind.set_defaults)(&mut object);
@@ -188,13 +188,14 @@ pub fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) 
 /// Shapes what a patch made; problems become errors or warnings.
 pub fn shape_patched(
     expected: &Expected,
+    old: &Tree,
     mut patched: Tree,
     patch: &Patch,
     options: &WriteOptions,
     problems: &mut Vec<String>,
 ) -> Result<Tree, Status> {
     let mut strict = Strict { problems: patch.problems.clone() };
-    let shown = || String::from_utf8_lossy(&json::encode(&patched, Some(expected.ty))).into_owned();
+    let shown = || String::from_utf8_lossy(&json::encode_changed(&patched, old, Some(expected.ty))).into_owned();
     let invalid = |text: String, why: &str| {
         let mut errors = Errors::new();
         errors.invalid(&Path::root("patch"), text, why);
@@ -229,15 +230,14 @@ async fn run_apply(
     warnings: &mut Vec<String>,
 ) -> Result<(u16, Outcome), Status> {
     let name = &call.info.name;
-    let mut applied = applied.clone();
-    check_applied(&mut applied, scope, name)?;
+    check_applied(applied, scope, name)?;
     if options.validation == Validation::Strict && !problems.is_empty() {
         return Err(Status::bad_request(format!("error strict decoding YAML: {}", problems.join(", "))));
     }
     let updated = scope
         .update(name, warnings, |old, _| {
-            check_patch_version(scope.resource, &applied, old, name)?;
-            applied_object(scope, Some(old), &applied, options)
+            check_patch_version(scope.resource, applied, old, name)?;
+            applied_object(scope, Some(old), applied, name, options)
         })
         .await;
     match updated {
@@ -250,7 +250,7 @@ async fn run_apply(
                     format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
                 return Err(Status::conflict(scope.resource.kind.group, scope.resource.kind.plural, name, &why));
             }
-            let object = applied_object(scope, None, &applied, options)?;
+            let object = applied_object(scope, None, applied, name, options)?;
             Ok((201, scope.create_applied(object, warnings).await?))
         }
         other => Ok((200, other?)),
@@ -262,7 +262,7 @@ fn is_own_not_found(status: &Status, resource: &Resource) -> bool {
     status.details.as_ref().is_some_and(|details| details.kind == resource.kind.plural)
 }
 
-pub fn check_applied(applied: &mut Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
+pub fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
     if !matches!(applied, Tree::Map(_)) {
         return Err(Status::bad_request("error decoding patch: the patch is not an object"));
     }
@@ -272,21 +272,15 @@ pub fn check_applied(applied: &mut Tree, scope: &Scope<'_>, name: &str) -> Resul
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
     }
-    check_namespace(applied, scope.resource, scope.namespace)?;
-    if !applied.str("apiVersion").is_empty() {
-        let meta = applied.child("metadata");
-        meta.set("name", name);
-        if scope.resource.kind.namespaced {
-            meta.set("namespace", scope.namespace);
-        }
-    }
-    Ok(())
+    let mut probe = applied.clone();
+    check_namespace(&mut probe, scope.resource, scope.namespace)
 }
 
 fn applied_object(
     scope: &Scope<'_>,
     live: Option<&Tree>,
     applied: &Tree,
+    name: &str,
     options: &WriteOptions,
 ) -> Result<Tree, Status> {
     let reset = scope.resource.reset(scope.subresource);
@@ -300,6 +294,11 @@ fn applied_object(
         versions: &versions,
     };
     let mut object = apply::apply(live, applied, options.force, &request).map_err(apply_status)?;
+    let meta = object.child("metadata");
+    meta.set("name", name);
+    if scope.resource.kind.namespaced {
+        meta.set("namespace", scope.namespace);
+    }
     let mut strict = Strict::default();
     typed::conform(&mut object, scope.resource.ty(), &mut strict)
         .map_err(|error| Status::bad_request(error.to_string()))?;

@@ -76,7 +76,7 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
     }
     let version = object.str("metadata.resourceVersion");
     if version.is_empty() || version == "0" {
-        return if kind.unconditional_update { Ok(()) } else { Err(version_required(resource, object, name)) };
+        return if kind.unconditional_update { Ok(()) } else { Err(version_required(resource, name)) };
     }
     if version != old.str("metadata.resourceVersion") {
         if version.parse::<u64>().is_err() {
@@ -97,15 +97,11 @@ pub fn wrong_uid(resource: &Resource, uid: &str, old: &Tree, name: &str) -> Stat
     Status::conflict(resource.kind.group, resource.kind.plural, name, &why)
 }
 
-fn version_required(resource: &Resource, object: &Tree, name: &str) -> Status {
+fn version_required(resource: &Resource, name: &str) -> Status {
     let mut errors = Errors::new();
     let path = Path::root("metadata");
-    errors.invalid(
-        &path.field("resourceVersion"),
-        object.str("metadata.resourceVersion"),
-        "must be specified for an update",
-    );
-    Status::invalid(resource.kind.group, resource.kind.kind, name, &errors)
+    errors.invalid(&path.field("resourceVersion"), 0, "must be specified for an update");
+    Status::invalid(resource.kind.group, resource.kind.plural, name, &errors)
 }
 
 fn invalid_version(resource: &Resource, version: &str, name: &str) -> Status {

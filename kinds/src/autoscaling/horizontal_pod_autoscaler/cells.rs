@@ -89,7 +89,7 @@ mod tests {
         ];
         let current = tree! { "current" => tree! { "averageUtilization" => 7 } };
         let statuses = list![tree! { "type" => "Resource", "resource" => current }];
-        let text = metrics(specs.as_list().unwrap(), statuses.as_list().unwrap());
+        let text = metrics(specs.as_list().expect("a list"), statuses.as_list().expect("a list"));
         assert_eq!(text, "cpu: 7%/60%, <unknown>/100 + 1 more...");
     }
 }

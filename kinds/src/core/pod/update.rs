@@ -1,5 +1,7 @@
 //! What an update of a pod may change: images, a deadline, tolerations, gates, and little else.
 
+use std::collections::HashSet;
+
 use api::Tree;
 use api::field::{Errors, Path, Value};
 
@@ -57,18 +59,24 @@ fn validate_deadline(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Error
 
 /// Every toleration stays, but for its seconds. The new list as such is judged with the spec.
 fn validate_tolerations(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    const KEYS: &[&str] = &["key", "operator", "value", "effect"];
-    let same = |a: &Tree, b: &Tree| KEYS.iter().all(|key| a.str(key) == b.str(key));
-    let kept = |before: &Tree| new.list("tolerations").iter().any(|now| same(before, now));
-    if !old.list("tolerations").iter().all(kept) {
+    if new.at("tolerations") == old.at("tolerations") {
+        return;
+    }
+    let kept: HashSet<[&str; 4]> = new.list("tolerations").iter().map(all_but_seconds).collect();
+    if !old.list("tolerations").iter().all(|before| kept.contains(&all_but_seconds(before))) {
         errors.forbidden(path, "existing toleration can not be modified except its tolerationSeconds");
     }
 }
 
+fn all_but_seconds(toleration: &Tree) -> [&str; 4] {
+    ["key", "operator", "value", "effect"].map(|key| toleration.get(key).and_then(Tree::as_str).unwrap_or(""))
+}
+
 fn validate_gates(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let before: HashSet<&str> = old.list("schedulingGates").iter().map(|gate| gate.str("name")).collect();
     for (index, gate) in new.list("schedulingGates").iter().enumerate() {
         let name = gate.str("name");
-        if !old.list("schedulingGates").iter().any(|before| before.str("name") == name) {
+        if !before.contains(name) {
             let text = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.forbidden(&path.index(index).field("name"), &text);
         }
@@ -158,4 +166,87 @@ fn only_adds(new: &Tree, old: &Tree) -> bool {
         return lists.iter().all(|list| new.list(list).is_empty());
     }
     lists.iter().all(|list| new.list(list).starts_with(old.list(list)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{json, tree};
+
+    fn pod(fields: &str) -> Tree {
+        let text = format!(r#"{{"containers":[{{"name":"c","image":"a:1","resources":{{}}}}]{fields}}}"#);
+        let mut pod =
+            tree! { "metadata" => tree! { "name" => "p" }, "spec" => json::decode(text.as_bytes()).expect(&text) };
+        crate::podspec::set_pod_defaults(&mut pod);
+        pod
+    }
+
+    fn check(old: &str, new: &str, expected: &[&str]) {
+        let mut errors = Errors::new();
+        validate(&pod(new), &pod(old), &mut errors);
+        let texts: Vec<String> =
+            errors.iter().map(|error| error.to_string().lines().next().unwrap_or("").to_string()).collect();
+        assert_eq!(texts, expected, "{old} {new}");
+    }
+
+    #[test]
+    fn little_may_change() {
+        let other = format!("spec: Forbidden: {UPDATABLE}");
+        check("", "", &[]);
+        check("", r#","nodeName":"n""#, &[&other]);
+        check("", r#","activeDeadlineSeconds":10"#, &[]);
+        check(
+            r#","activeDeadlineSeconds":10"#,
+            r#","activeDeadlineSeconds":20"#,
+            &["spec.activeDeadlineSeconds: Invalid value: 20: must be less than or equal to previous value"],
+        );
+        check(
+            r#","activeDeadlineSeconds":10"#,
+            "",
+            &["spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"],
+        );
+        check("", r#","tolerations":[{"operator":"Exists"}]"#, &[]);
+        check(
+            r#","tolerations":[{"operator":"Exists"}]"#,
+            "",
+            &["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],
+        );
+    }
+
+    #[test]
+    fn a_gated_pod_may_be_told_more() {
+        let gate = r#","schedulingGates":[{"name":"g"}]"#;
+        check(gate, "", &[]);
+        check(
+            "",
+            gate,
+            &["spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'"],
+        );
+        check(gate, &format!(r#"{gate},"nodeSelector":{{"a":"b"}}"#), &[]);
+        check(
+            &format!(r#"{gate},"nodeSelector":{{"a":"b"}}"#),
+            &format!(r#"{gate},"nodeSelector":{{"a":"c"}}"#),
+            &[
+                "spec.nodeSelector: Invalid value: {\"a\":\"c\"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+            ],
+        );
+        let affinity = |expressions: &str| {
+            format!(
+                r#"{gate},"affinity":{{"nodeAffinity":{{"{REQUIRED}":{{"nodeSelectorTerms":[{{"matchExpressions":[{expressions}]}}]}}}}}}"#
+            )
+        };
+        let (one, two) = (
+            r#"{"key":"a","operator":"Exists"}"#,
+            r#"{"key":"a","operator":"Exists"},{"key":"b","operator":"Exists"}"#,
+        );
+        check(gate, &affinity(one), &[]);
+        check(&affinity(one), &affinity(two), &[]);
+        check(
+            &affinity(two),
+            &affinity(one),
+            &[&format!(
+                "spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]: Invalid value: {{\"MatchExpressions\":[{{\"Key\":\"a\",\"Operator\":\"Exists\",\"Values\":null}}],\"MatchFields\":null}}: only additions are allowed (no mutations or deletions)"
+            )],
+        );
+    }
 }

@@ -78,7 +78,10 @@ mod tests {
             },
         };
         let row = cells(&service, 0);
-        assert_eq!(row[1..5], list!["LoadBalancer", "10.0.0.1", "<pending>", "80:30080/TCP"].as_list().unwrap()[..]);
+        assert_eq!(
+            row[1..5],
+            list!["LoadBalancer", "10.0.0.1", "<pending>", "80:30080/TCP"].as_list().expect("a list")[..]
+        );
         assert_eq!(row[6], Tree::from("<none>"));
     }
 }

@@ -4,10 +4,13 @@ pub mod local;
 pub mod network;
 pub mod projected;
 
+use std::collections::HashSet;
+
 use api::Tree;
 use api::field::{Errors, Path};
 
 use super::check;
+use super::seen::Seen;
 
 /// What the judgement of a volume may know of its pod.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +62,8 @@ const SOURCES: &[(&str, &str, &str, Validate)] = &[
 /// Judges the volumes and gives those without an error, which are the ones that containers can mount.
 pub fn validate<'a>(volumes: &'a [Tree], pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) -> Vec<&'a Tree> {
     let mut right: Vec<&Tree> = Vec::with_capacity(volumes.len());
+    let mut names = Seen::new();
+    let made = claims_made_here(volumes, pod);
     for (index, volume) in volumes.iter().enumerate() {
         let path = path.index(index);
         let before = errors.len();
@@ -69,43 +74,30 @@ pub fn validate<'a>(volumes: &'a [Tree], pod: Pod<'_>, path: &Path<'_>, errors: 
         } else {
             check::dns_label(name, &path.field("name"), errors);
         }
-        if right.iter().any(|other| other.str("name") == name) {
+        if names.contains(&name) {
             errors.duplicate(&path.field("name"), name);
         }
         if errors.len() == before {
             right.push(volume);
+            names.insert(name);
         }
-        validate_claim_is_not_made_here(volumes, volume, pod, &path, errors);
+        let claim = volume.str("persistentVolumeClaim.claimName");
+        if made.contains(claim) {
+            let at = path.field("persistentVolumeClaim");
+            let text = "must not reference a PVC that gets created for an ephemeral volume";
+            errors.invalid(&at.field("claimName"), claim, text);
+        }
     }
     right
 }
 
-/// A volume cannot refer to the claim that another volume of the same pod makes.
-fn validate_claim_is_not_made_here(
-    volumes: &[Tree],
-    volume: &Tree,
-    pod: Pod<'_>,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    let claim = volume.str("persistentVolumeClaim.claimName");
-    if pod.name.is_empty() || claim.is_empty() {
-        return;
+/// Claims that the pod's own volumes make; no other volume of it can refer to them.
+fn claims_made_here(volumes: &[Tree], pod: Pod<'_>) -> HashSet<String> {
+    if pod.name.is_empty() {
+        return HashSet::new();
     }
-    let made = |other: &&Tree| {
-        other.has("ephemeral")
-            && claim
-                .strip_prefix(pod.name)
-                .and_then(|rest| rest.strip_prefix('-'))
-                .is_some_and(|rest| rest == other.str("name"))
-    };
-    if volumes.iter().any(|other| made(&other)) {
-        errors.invalid(
-            &path.field("persistentVolumeClaim").field("claimName"),
-            claim,
-            "must not reference a PVC that gets created for an ephemeral volume",
-        );
-    }
+    let ephemeral = volumes.iter().filter(|volume| volume.has("ephemeral"));
+    ephemeral.map(|volume| format!("{}-{}", pod.name, volume.str("name"))).collect()
 }
 
 fn validate_source(volume: &Tree, pod: Pod<'_>, path: &Path<'_>, errors: &mut Errors) {

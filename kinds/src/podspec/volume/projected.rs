@@ -4,12 +4,13 @@ use api::field::{Errors, Path};
 use api::{Tree, validation};
 
 use super::local;
+use crate::podspec::seen::Seen;
 use crate::podspec::{check, selector};
 
 pub fn validate(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
     check::file_mode(source, "defaultMode", path, errors);
     let sources = path.field("sources");
-    let mut paths = Paths { seen: Vec::new(), at: path };
+    let mut paths = Paths { seen: Seen::new(), at: path };
     for (index, source) in source.list("sources").iter().enumerate() {
         validate_source(source, &mut paths, &sources.index(index), errors);
     }
@@ -17,17 +18,15 @@ pub fn validate(source: &Tree, path: &Path<'_>, errors: &mut Errors) {
 
 /// The files that the sources project; no two may have the same path. Such errors are at the volume.
 struct Paths<'a> {
-    seen: Vec<&'a str>,
+    seen: Seen<&'a str>,
     at: &'a Path<'a>,
 }
 
 impl<'a> Paths<'a> {
     /// `shown` is the value that the error names.
     fn add(&mut self, path: &'a str, shown: &str, errors: &mut Errors) {
-        if self.seen.contains(&path) {
+        if !self.seen.insert(path) {
             errors.invalid(self.at, shown, "conflicting duplicate paths");
-        } else {
-            self.seen.push(path);
         }
     }
 }

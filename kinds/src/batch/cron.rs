@@ -1,0 +1,241 @@
+//! Cron schedules: five fields, a descriptor such as `@daily`, or `@every 1h30m`. Refusals carry the
+//! words of the library that upstream uses, which clients show.
+
+/// When to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Schedule {
+    Fields(Fields),
+    /// At an interval.
+    Every {
+        seconds: i64,
+    },
+}
+
+/// A bit for each value that a field takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fields {
+    pub minutes: u64,
+    pub hours: u64,
+    pub days_of_month: u64,
+    pub months: u64,
+    pub days_of_week: u64,
+    /// `*` in one of the two day fields leaves the day to the other one; else either may match.
+    pub any_day_of_month: bool,
+    pub any_day_of_week: bool,
+}
+
+struct Bounds {
+    min: u32,
+    max: u32,
+    names: &'static [&'static str],
+}
+
+const MINUTES: Bounds = Bounds { min: 0, max: 59, names: &[] };
+const HOURS: Bounds = Bounds { min: 0, max: 23, names: &[] };
+const DAYS_OF_MONTH: Bounds = Bounds { min: 1, max: 31, names: &[] };
+const MONTHS: Bounds = Bounds {
+    min: 1,
+    max: 12,
+    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+};
+const DAYS_OF_WEEK: Bounds = Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
+
+/// A zone before the fields (`TZ=` or `CRON_TZ=`) is checked and skipped: whoever runs the schedule
+/// knows the zone from elsewhere.
+pub fn parse(text: &str) -> Result<Schedule, String> {
+    if text.is_empty() {
+        return Err("empty spec string".to_string());
+    }
+    let text = skip_zone(text)?;
+    if text.starts_with('@') {
+        return parse_descriptor(text);
+    }
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let [minutes, hours, days_of_month, months, days_of_week] = fields[..] else {
+        return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+    };
+    let (minutes, _) = parse_field(minutes, &MINUTES)?;
+    let (hours, _) = parse_field(hours, &HOURS)?;
+    let (days_of_month, any_day_of_month) = parse_field(days_of_month, &DAYS_OF_MONTH)?;
+    let (months, _) = parse_field(months, &MONTHS)?;
+    let (days_of_week, any_day_of_week) = parse_field(days_of_week, &DAYS_OF_WEEK)?;
+    let fields = Fields { minutes, hours, days_of_month, months, days_of_week, any_day_of_month, any_day_of_week };
+    Ok(Schedule::Fields(fields))
+}
+
+fn skip_zone(text: &str) -> Result<&str, String> {
+    let Some(rest) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else { return Ok(text) };
+    let (zone, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    if zone.is_empty() || zone == "Local" || is_zone(zone) {
+        return Ok(rest.trim());
+    }
+    Err(format!("provided bad location {zone}: unknown time zone {zone}"))
+}
+
+fn parse_descriptor(text: &str) -> Result<Schedule, String> {
+    let fields = match text {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        _ => return parse_every(text),
+    };
+    parse(fields)
+}
+
+/// Intervals are whole seconds, at least one.
+fn parse_every(text: &str) -> Result<Schedule, String> {
+    let Some(duration) = text.strip_prefix("@every ") else {
+        return Err(format!("unrecognized descriptor: {text}"));
+    };
+    match api::time::parse_duration(duration) {
+        Ok(nanos) => Ok(Schedule::Every { seconds: (nanos / 1_000_000_000).max(1) }),
+        Err(error) => Err(format!("failed to parse duration {text}: {error}")),
+    }
+}
+
+/// The bits of a field, and whether a part of it is `*`.
+fn parse_field(text: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
+    let mut bits = 0;
+    let mut any = false;
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (part_bits, part_any) = parse_range(part, bounds)?;
+        bits |= part_bits;
+        any |= part_any;
+    }
+    Ok((bits, any))
+}
+
+/// `5`, `1-5`, `*/15`, `10-20/2`, `mon-fri`
+fn parse_range(text: &str, bounds: &Bounds) -> Result<(u64, bool), String> {
+    let parts: Vec<&str> = text.split('/').collect();
+    let ends: Vec<&str> = parts[0].split('-').collect();
+    let star = matches!(ends[0], "*" | "?");
+    let (start, mut end) = match ends[..] {
+        _ if star => (bounds.min, bounds.max),
+        [only] => {
+            let number = parse_number_or_name(only, bounds)?;
+            (number, number)
+        }
+        [first, last] => (parse_number_or_name(first, bounds)?, parse_number_or_name(last, bounds)?),
+        _ => {
+            parse_number_or_name(ends[0], bounds)?;
+            return Err(format!("too many hyphens: {text}"));
+        }
+    };
+    let step = match parts[..] {
+        [_] => 1,
+        [_, step] => {
+            let step = parse_number(step)?;
+            if ends.len() == 1 {
+                end = bounds.max;
+            }
+            step
+        }
+        _ => return Err(format!("too many slashes: {text}")),
+    };
+    check_range((start, end, step), bounds, text)?;
+    let bits = (start..=end).step_by(step as usize).fold(0, |bits, number| bits | 1 << number);
+    Ok((bits, star && step == 1))
+}
+
+fn check_range((start, end, step): (u32, u32, u32), bounds: &Bounds, text: &str) -> Result<(), String> {
+    if start < bounds.min {
+        return Err(format!("beginning of range ({start}) below minimum ({}): {text}", bounds.min));
+    }
+    if end > bounds.max {
+        return Err(format!("end of range ({end}) above maximum ({}): {text}", bounds.max));
+    }
+    if start > end {
+        return Err(format!("beginning of range ({start}) beyond end of range ({end}): {text}"));
+    }
+    if step == 0 {
+        return Err(format!("step of range should be a positive number: {text}"));
+    }
+    Ok(())
+}
+
+fn parse_number_or_name(text: &str, bounds: &Bounds) -> Result<u32, String> {
+    match bounds.names.iter().position(|name| name.eq_ignore_ascii_case(text)) {
+        Some(index) => Ok(bounds.min + index as u32),
+        None => parse_number(text),
+    }
+}
+
+/// As Go reads integers, with its words.
+fn parse_number(text: &str) -> Result<u32, String> {
+    let number: i64 = text.parse().map_err(|error: std::num::ParseIntError| {
+        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+        let why =
+            if matches!(error.kind(), NegOverflow | PosOverflow) { "value out of range" } else { "invalid syntax" };
+        format!("failed to parse int from {text}: strconv.Atoi: parsing {}: {why}", api::field::go_quote(text))
+    })?;
+    if number < 0 {
+        return Err(format!("negative number ({number}) not allowed: {text}"));
+    }
+    // Larger numbers are out of every field's bounds as well.
+    Ok(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+/// Names of the time zone database, sorted.
+static ZONES: &str = include_str!("time_zones.txt");
+
+/// A name of the time zone database, in its own spelling.
+pub fn is_zone(name: &str) -> bool {
+    ZONES.lines().any(|zone| zone == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, want: Result<(u64, u64, u64, u64, u64), &str>) {
+        let found = parse(text).map(|schedule| match schedule {
+            Schedule::Fields(f) => (f.minutes, f.hours, f.days_of_month, f.months, f.days_of_week),
+            Schedule::Every { seconds } => (seconds as u64, 0, 0, 0, 0),
+        });
+        assert_eq!(found, want.map_err(str::to_string), "{text}");
+    }
+
+    const ALL_HOURS: u64 = (1 << 24) - 1;
+    const ALL_DAYS: u64 = ((1 << 32) - 1) & !1;
+    const ALL_MONTHS: u64 = ((1 << 13) - 1) & !1;
+
+    #[test]
+    fn schedules_that_are_right() {
+        let quarters = 1 | 1 << 15 | 1 << 30 | 1 << 45;
+        check("*/15 * * * *", Ok((quarters, ALL_HOURS, ALL_DAYS, ALL_MONTHS, 127)));
+        check("0 0 1 JAN mon-fri", Ok((1, 1, 2, 2, 0b11_1110)));
+        check("5 1,2-4 * * ?", Ok((1 << 5, 0b1_1110, ALL_DAYS, ALL_MONTHS, 127)));
+        check("@daily", Ok((1, 1, ALL_DAYS, ALL_MONTHS, 127)));
+        check("@every 1h30m", Ok((5400, 0, 0, 0, 0)));
+        check("TZ=UTC 0 0 * * *", Ok((1, 1, ALL_DAYS, ALL_MONTHS, 127)));
+    }
+
+    #[test]
+    fn schedules_that_are_not() {
+        let cases = [
+            ("", "empty spec string"),
+            ("bad", "expected exactly 5 fields, found 1: [bad]"),
+            ("61 * * * *", "end of range (61) above maximum (59): 61"),
+            ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
+            ("5-3 * * * *", "beginning of range (5) beyond end of range (3): 5-3"),
+            ("*/0 * * * *", "step of range should be a positive number: */0"),
+            ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
+            ("1/2/3 * * * *", "too many slashes: 1/2/3"),
+            ("x * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
+            ("@never", "unrecognized descriptor: @never"),
+            ("TZ=Mars/X * * * * *", "provided bad location Mars/X: unknown time zone Mars/X"),
+        ];
+        for (text, error) in cases {
+            check(text, Err(error));
+        }
+    }
+
+    #[test]
+    fn zones_are_known_by_name() {
+        assert!(is_zone("Europe/Berlin") && is_zone("UTC") && is_zone("Etc/GMT+1"));
+        assert!(!is_zone("europe/berlin") && !is_zone("Mars/X") && !is_zone(""));
+    }
+}

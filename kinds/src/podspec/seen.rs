@@ -1,0 +1,70 @@
+//! Names that were seen already. Lists of a pod are short as a rule, but a client may send a hundred
+//! thousand entries, and comparing each with all others must not be a way to keep the server busy.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+/// Up to this many are compared one by one, which needs no hashing and little memory.
+const FEW: usize = 16;
+
+/// A set that is a plain list while it is small.
+pub struct Seen<T> {
+    few: Vec<T>,
+    many: HashSet<T>,
+}
+
+impl<T: Hash + Eq + Copy> Seen<T> {
+    pub fn new() -> Seen<T> {
+        Seen { few: Vec::new(), many: HashSet::new() }
+    }
+
+    pub fn contains(&self, item: &T) -> bool {
+        if self.many.is_empty() { self.few.contains(item) } else { self.many.contains(item) }
+    }
+
+    /// False if it was there already.
+    pub fn insert(&mut self, item: T) -> bool {
+        if self.contains(&item) {
+            return false;
+        }
+        if self.many.is_empty() && self.few.len() < FEW {
+            self.few.push(item);
+        } else {
+            self.many.extend(self.few.drain(..));
+            self.many.insert(item);
+        }
+        true
+    }
+}
+
+impl<T: Hash + Eq + Copy> Default for Seen<T> {
+    fn default() -> Seen<T> {
+        Seen::new()
+    }
+}
+
+impl<T: Hash + Eq + Copy> FromIterator<T> for Seen<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Seen<T> {
+        let mut seen = Seen::new();
+        for item in items {
+            seen.insert(item);
+        }
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_are_remembered_alike() {
+        for count in [1, FEW, FEW + 1, 1000] {
+            let seen: Seen<usize> = (0..count).collect();
+            assert!((0..count).all(|item| seen.contains(&item)), "{count}");
+            assert!(!seen.contains(&count), "{count}");
+        }
+        let mut seen = Seen::new();
+        assert!(seen.insert("a") && !seen.insert("a"));
+    }
+}
