@@ -120,6 +120,7 @@ impl<'a> Scope<'a> {
         let attributes = self.attributes(Operation::Create, &name);
         admission::mutate(&attributes, &mut object, None, warnings).await?;
         (kind.prepare_create)(&mut object, &self.context());
+        hooks::complete(self, &mut object, None)?;
         typed::fill(&mut object, self.resource.ty());
         let mut errors = Errors::new();
         kinds::meta::validate_object_meta(kind, &object, &mut errors);
@@ -150,14 +151,14 @@ impl<'a> Scope<'a> {
                 Ok(item) => return Ok(Outcome::Stored(item)),
                 Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
                 // Somebody else took an address: the next try picks another.
-                Err(store::Error::Conflict { .. }) => {}
+                Err(store::Error::Conflict { .. }) => self.server.catch_up().await?,
                 Err(error) => return Err(store_status(error)),
             }
         }
         Err(Status::internal("the object's claims could not be made"))
     }
 
-    fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
+    pub fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
         let (bytes, hole) = self.resource.encode(object);
         StoreWrite {
             op: Op::Put(Template { bytes, hole: Some(hole) }),
@@ -167,7 +168,7 @@ impl<'a> Scope<'a> {
     }
 
     /// A write to this object's key that says nothing yet.
-    fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
+    pub fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
         StoreWrite {
             key: self.resource.store_key(self.namespace, name),
             op: Op::Delete,
@@ -208,7 +209,7 @@ impl<'a> Scope<'a> {
 
     /// Managed fields after a write that is no apply.
     pub fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
-        let reset = if self.subresource == "status" { &self.resource.status_reset } else { &self.resource.reset };
+        let reset = self.resource.reset(self.subresource);
         let versions = crate::versions::Versions { resource: self.resource };
         let request = apply::Request {
             manager: &options.field_manager,
@@ -225,6 +226,12 @@ impl<'a> Scope<'a> {
     pub async fn current(&self, name: &str) -> Result<Arc<Item>, Status> {
         let found = self.server.read(self.resource, self.namespace, name).await?;
         found.ok_or_else(|| self.resource.not_found(name))
+    }
+
+    /// The same, in this resource's version.
+    pub async fn current_object(&self, name: &str) -> Result<Tree, Status> {
+        let item = self.current(name).await?;
+        Ok(self.resource.read(&item))
     }
 
     /// Changes the stored object by `change`, which sees it and gives the new one, shaped and
@@ -271,6 +278,7 @@ impl<'a> Scope<'a> {
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();
         hooks::prepare_update(self, &mut object, old)?;
+        hooks::complete(self, &mut object, Some(old))?;
         typed::fill(&mut object, self.resource.ty());
         kinds::meta::validate_object_meta_update(kind, &object, old, &mut errors);
         hooks::validate_update(self, &object, old, &mut errors);
