@@ -60,7 +60,7 @@ async fn make_one(server: &Server, object: Object) -> Result<(), Status> {
     let mut tree = object.tree;
     let ty = resource.ty();
     api::typed::conform(&mut tree, ty, &mut Default::default()).map_err(Status::internal)?;
-    (resource.kind.set_defaults)(&mut tree);
+    resource.set_defaults(&mut tree);
     let user = system_user();
     let scope = Scope {
         server,

@@ -148,7 +148,7 @@ async fn run_patch(
             let mut object = shape_patched(&expected, old, patched, patch, options, &mut problems)?;
             check_identity(&object, old, name, scope)?;
             check_patch_version(scope.resource, &object, old, name)?;
-            (scope.resource.kind.set_defaults)(&mut object);
+            scope.resource.set_defaults(&mut object);
             scope.own_fields(Some(old), &mut object, options);
             Ok(object)
         })
@@ -302,7 +302,7 @@ fn applied_object(
     let mut strict = Strict::default();
     typed::conform(&mut object, scope.resource.ty(), &mut strict)
         .map_err(|error| Status::bad_request(error.to_string()))?;
-    (scope.resource.kind.set_defaults)(&mut object);
+    scope.resource.set_defaults(&mut object);
     Ok(object)
 }
 
