@@ -272,7 +272,8 @@ fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), St
     check_namespace(&mut probe, scope.resource, scope.namespace)
 }
 
-fn applied_object(
+/// The object after an apply, with its managed fields.
+pub fn applied_object(
     scope: &Scope<'_>,
     live: Option<&Tree>,
     applied: &Tree,
