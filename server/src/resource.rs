@@ -9,6 +9,7 @@ use api::status::Status;
 use api::{Str, Tree, json};
 use bytes::Bytes;
 use kinds::Kind;
+use kinds::certificates::certificate_signing_request::APPROVAL;
 
 use crate::cache::{Cache, Caches, Item};
 
@@ -19,9 +20,10 @@ pub struct Resource {
     /// None for kinds that are answered and never stored.
     pub cache: Option<Arc<Cache>>,
     pub api_version: &'static str,
-    /// What a write to the object itself, and to its status, cannot own.
-    pub reset: FieldSet,
-    pub status_reset: FieldSet,
+    /// What a write to the object itself, to its status, and to its approval cannot own.
+    reset: FieldSet,
+    status_reset: FieldSet,
+    approval_reset: FieldSet,
     key_prefix: String,
 }
 
@@ -40,7 +42,17 @@ impl Resource {
             api_version: kind.api_version().leak(),
             reset: FieldSet::of(kind.reset),
             status_reset: FieldSet::of(kind.status.map_or(&[], |status| status.reset)),
+            approval_reset: FieldSet::of(APPROVAL.reset),
             key_prefix: format!("{}/{}/", prefix.trim_end_matches('/'), stored.storage),
+        }
+    }
+
+    /// What a write through this subresource cannot own.
+    pub fn reset(&self, subresource: &str) -> &FieldSet {
+        match subresource {
+            "status" => &self.status_reset,
+            "approval" => &self.approval_reset,
+            _ => &self.reset,
         }
     }
 

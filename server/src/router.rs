@@ -112,6 +112,10 @@ async fn route_subresource(server: &Server, resource: &Arc<Resource>, call: &mut
     if !call.info.rest.is_empty() && sub.name != "proxy" {
         return Err(Status::no_resource());
     }
+    // A proxy passes every method on.
+    if sub.name == "proxy" {
+        return subresources::handle(server, resource, call).await;
+    }
     let verb = match call.info.verb {
         "create" => Verb::Create,
         "get" => Verb::Get,
@@ -120,8 +124,7 @@ async fn route_subresource(server: &Server, resource: &Arc<Resource>, call: &mut
         "delete" => Verb::Delete,
         _ => return Err(Status::method_not_allowed()),
     };
-    let head = call.method == Method::HEAD && sub.name != "proxy";
-    if head || !(sub.verbs.contains(&verb) || sub.name == "proxy") {
+    if call.method == Method::HEAD || !sub.verbs.contains(&verb) {
         return Err(Status::method_not_allowed());
     }
     subresources::handle(server, resource, call).await

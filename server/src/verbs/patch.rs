@@ -60,8 +60,12 @@ pub struct Patch {
 }
 
 impl Patch {
-    pub fn is_apply(&self) -> bool {
-        matches!(self.body, Body::Apply(_))
+    /// The configuration of a server-side apply.
+    pub fn applied(&self) -> Option<&Tree> {
+        match &self.body {
+            Body::Apply(applied) => Some(applied),
+            _ => None,
+        }
     }
 
     pub fn read(ty: PatchType, bytes: &Bytes) -> Result<Patch, Status> {
@@ -140,7 +144,8 @@ async fn run_patch(
     let outcome = scope
         .update(name, warnings, |old, _| {
             let patched = patch.patched(old, scope.resource.ty())?;
-            let mut object = shape_patched(scope.resource, old, patched, patch, options, &mut problems)?;
+            let expected = Expected::of(scope.resource.kind);
+            let mut object = shape_patched(&expected, old, patched, patch, options, &mut problems)?;
             check_identity(&object, old, name, scope)?;
             check_patch_version(scope.resource, &object, old, name)?;
             (scope.resource.kind.set_defaults)(&mut object);
@@ -155,7 +160,7 @@ async fn run_patch(
 }
 
 /// A patch conflicts by resourceVersion only: another uid is a change of an immutable field.
-fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
+pub fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
     let mut versioned = api::tree! { "metadata" => api::tree! {} };
     versioned.child("metadata").set("resourceVersion", object.str("metadata.resourceVersion"));
     if object.str("metadata.resourceVersion").is_empty() {
@@ -164,7 +169,7 @@ fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &st
     check_version(resource, &versioned, old, name)
 }
 
-fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
+pub fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
     let given = object.str("metadata.name");
     if given != name {
         return Err(Status::bad_request(format!(
@@ -181,15 +186,14 @@ fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) -> R
 }
 
 /// Shapes what a patch made; problems become errors or warnings.
-fn shape_patched(
-    resource: &Resource,
+pub fn shape_patched(
+    expected: &Expected,
     old: &Tree,
     mut patched: Tree,
     patch: &Patch,
     options: &WriteOptions,
     problems: &mut Vec<String>,
 ) -> Result<Tree, Status> {
-    let expected = Expected::of(resource.kind);
     let mut strict = Strict { problems: patch.problems.clone() };
     let shown = || String::from_utf8_lossy(&json::encode_changed(&patched, old, Some(expected.ty))).into_owned();
     let invalid = |text: String, why: &str| {
@@ -201,7 +205,7 @@ fn shape_patched(
         }
         status
     };
-    if let Err(why) = codec::same_kind(&patched, &expected) {
+    if let Err(why) = codec::same_kind(&patched, expected) {
         return Err(invalid(shown(), &why));
     }
     let text = shown();
@@ -258,7 +262,7 @@ fn is_own_not_found(status: &Status, resource: &Resource) -> bool {
     status.details.as_ref().is_some_and(|details| details.kind == resource.kind.plural)
 }
 
-fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
+pub fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
     if !matches!(applied, Tree::Map(_)) {
         return Err(Status::bad_request("error decoding patch: the patch is not an object"));
     }
@@ -280,7 +284,7 @@ pub fn applied_object(
     name: &str,
     options: &WriteOptions,
 ) -> Result<Tree, Status> {
-    let reset = if scope.subresource == "status" { &scope.resource.status_reset } else { &scope.resource.reset };
+    let reset = scope.resource.reset(scope.subresource);
     let versions = crate::versions::Versions { resource: scope.resource };
     let request = apply::Request {
         manager: &options.field_manager,
