@@ -53,6 +53,8 @@ pub struct Config {
     pub port: u16,
     pub storage_prefix: String,
     pub issuer: String,
+    /// The authorities of client certificates in PEM: extension API servers are told of them.
+    pub client_ca: String,
 }
 
 impl Default for Config {
@@ -65,6 +67,7 @@ impl Default for Config {
             port: 6443,
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
+            client_ca: String::new(),
         }
     }
 }

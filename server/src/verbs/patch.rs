@@ -276,7 +276,8 @@ pub fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<()
     check_namespace(&mut probe, scope.resource, scope.namespace)
 }
 
-fn applied_object(
+/// The object after an apply, with its managed fields.
+pub fn applied_object(
     scope: &Scope<'_>,
     live: Option<&Tree>,
     applied: &Tree,
