@@ -89,11 +89,6 @@ impl Patch {
         };
         patched.map_err(patch_status)
     }
-
-    /// What strict decoding has against a patched object: the patch's own text, then its outcome.
-    pub fn problems(&self) -> &[String] {
-        &self.problems
-    }
 }
 
 fn read_apply(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Status> {
