@@ -126,7 +126,9 @@ fn conform_field(value: &mut Tree, field: &Field, walk: &mut Walk<'_>) -> Result
     conform_value(value, field.ty, walk)?;
     Ok(match field.presence {
         Presence::OmitEmpty => !is_zero(value, field.ty),
-        Presence::Pointer | Presence::Always | Presence::Nullable => true,
+        // An empty list does not survive upstream's storage: it comes back as none.
+        Presence::Always => !(matches!(field.ty, Ty::List(_) | Ty::Map(_)) && is_zero(value, field.ty)),
+        Presence::Pointer | Presence::Nullable => true,
     })
 }
 

@@ -56,7 +56,7 @@ pub async fn up(options: &Up, progress: impl Fn(&str)) -> io::Result<Running> {
     })?;
     let address = listener.local_addr()?;
     config.port = address.port();
-    let server = start_server(options, config, &authority).await?;
+    let server = start_server(options, config, &authority, &pki.signing_key("sa")?).await?;
     progress("store");
     let tls = server::http::tls::server_config(certificates(&serving.certificate)?, key(&serving.key)?)
         .map_err(io::Error::other)?;
@@ -127,14 +127,21 @@ fn first_address(network: IpAddr) -> Option<IpAddr> {
     }
 }
 
-async fn start_server(options: &Up, config: server::Config, authority: &Pair) -> io::Result<Arc<Server>> {
+async fn start_server(
+    options: &Up,
+    config: server::Config,
+    authority: &Pair,
+    signing_key: &str,
+) -> io::Result<Arc<Server>> {
     let adopt = server::resource::adopt_own;
     let caches = Arc::new(Caches::new(&config.storage_prefix, server::resource::storage_paths(), adopt));
     let store_dir = options.data_dir.join("store");
     let store = store::embedded::open_dir(store_dir, caches.clone()).map_err(io::Error::other)?;
     let authorities = certificates(&authority.certificate)?;
-    let auth =
-        server::auth::Authenticator::new(&authorities, server::http::tls::provider()).map_err(io::Error::other)?;
+    let tokens = server::auth::token::Tokens::new(&key(signing_key)?).map_err(io::Error::other)?;
+    let auth = server::auth::Authenticator::new(&authorities, server::http::tls::provider())
+        .map_err(io::Error::other)?
+        .with_tokens(tokens);
     Server::start(config, Arc::new(store), caches, auth, false).await.map_err(io::Error::other)
 }
 

@@ -70,6 +70,19 @@ impl Pki {
         Ok(pair)
     }
 
+    /// A key without a certificate, such as that of service account tokens; made where it is missing.
+    pub fn signing_key(&self, file: &str) -> io::Result<String> {
+        let path = self.dir.join(format!("{file}.key"));
+        match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => return result,
+        }
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        write_private(&path, &key.serialize_pem())?;
+        write_private(&self.dir.join(format!("{file}.pub")), &key.public_key_pem())?;
+        Ok(key.serialize_pem())
+    }
+
     /// A certificate signed by the authority, made where it is missing or where its names have changed.
     pub fn issue(&self, authority: &Pair, subject: &Subject<'_>) -> io::Result<Pair> {
         let stamp = stamp(subject);

@@ -16,6 +16,7 @@ pub mod http;
 mod ids;
 pub mod metrics;
 mod negotiate;
+pub mod openapi;
 mod options;
 pub mod request;
 pub mod resource;
@@ -80,6 +81,7 @@ pub struct Server {
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
     discovery: discovery::Documents,
+    openapi: openapi::Documents,
     adopt: fn(&store::Entry) -> Option<Bytes>,
     /// True where others write to the store too: reads then ask it first.
     shared_store: bool,
@@ -103,6 +105,7 @@ impl Server {
         let server = Arc::new(Server {
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
+            openapi: openapi::Documents::default(),
             config,
             store,
             caches: caches.clone(),
@@ -132,6 +135,12 @@ impl Server {
     /// An object from the cache by storage path and key, for parts of the server that look things up.
     pub fn object(&self, storage: &str, key: &str) -> Option<Tree> {
         Some(self.caches.get(storage)?.get(key)?.tree())
+    }
+
+    /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.
+    pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
+        let Some(cache) = self.caches.get(storage) else { return Vec::new() };
+        cache.items(namespace).iter().map(|item| item.tree()).collect()
     }
 
     /// The newest state of an object. Our own store publishes before it answers, so the cache is it.

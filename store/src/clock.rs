@@ -26,6 +26,36 @@ impl Clock for SystemClock {
     }
 }
 
+/// The clock of the tokio runtime, which a test can pause: it starts with the machine's time.
+#[derive(Debug, Clone, Copy)]
+pub struct RuntimeClock {
+    start: tokio::time::Instant,
+    epoch: Duration,
+}
+
+impl Default for RuntimeClock {
+    fn default() -> Self {
+        Self::starting_at(SystemClock.now())
+    }
+}
+
+impl RuntimeClock {
+    /// Shows this time now.
+    pub fn starting_at(epoch: Duration) -> Self {
+        Self { start: tokio::time::Instant::now(), epoch }
+    }
+}
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> Duration {
+        self.epoch + self.start.elapsed()
+    }
+
+    fn sleep_until(&self, at: Duration) -> Option<Duration> {
+        Some(at.saturating_sub(self.now()))
+    }
+}
+
 /// A clock that stands until it is turned.
 #[derive(Default)]
 pub struct ManualClock {

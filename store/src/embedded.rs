@@ -6,6 +6,7 @@ mod compaction;
 mod expiries;
 mod files;
 mod format;
+mod inline;
 mod load;
 mod log;
 mod plan;
@@ -32,6 +33,7 @@ use crate::{BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, S
 
 pub use format::Record;
 pub use load::{check_and_copy, history};
+pub(crate) use plan::{holds, refuse_duplicates};
 
 /// Ends the process, with the reason. Tests put something else in its place.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
@@ -55,6 +57,17 @@ pub struct Config {
     pub progress_interval: Duration,
     pub clock: Arc<dyn Clock>,
     pub fatal: Fatal,
+    /// Who does the writer's work.
+    pub drive: Drive,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drive {
+    /// A thread of its own, as a disk needs it.
+    Thread,
+    /// The callers themselves, before their call returns: nothing happens behind a simulated clock,
+    /// and a run can be repeated. For disks that never wait.
+    Inline,
 }
 
 impl Config {
@@ -71,6 +84,7 @@ impl Config {
             progress_interval: Duration::from_secs(5),
             clock: Arc::new(SystemClock),
             fatal: Arc::new(abort),
+            drive: Drive::Thread,
         }
     }
 }
@@ -103,7 +117,9 @@ pub struct Embedded {
     queue: Arc<queue::Queue>,
     feed: Arc<Feed>,
     written: Arc<AtomicU64>,
+    /// One of the two is there.
     thread: Mutex<Option<JoinHandle<()>>>,
+    inline: Option<Arc<inline::Inline>>,
 }
 
 impl Embedded {
@@ -130,8 +146,8 @@ impl Embedded {
         let queue = Arc::new(queue::Queue::default());
         let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
         let written = log.written.clone();
-        let nudged = queue.clone();
-        config.clock.on_turn(Arc::new(move || nudged.nudge()));
+        let clock = config.clock.clone();
+        let drive = config.drive;
         let writer = writer::Writer {
             queue: queue.clone(),
             feed: feed.clone(),
@@ -150,9 +166,20 @@ impl Embedded {
             lock,
             config,
         };
-        let thread = std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || writer.run());
-        let thread = thread.map_err(|source| Error::Io { what: "cannot start a thread".to_owned(), source })?;
-        Ok(Self { queue, feed, written, thread: Mutex::new(Some(thread)) })
+        let mut store = Self { queue, feed, written, thread: Mutex::default(), inline: None };
+        match drive {
+            Drive::Inline => store.inline = Some(inline::Inline::start(writer, &clock)),
+            Drive::Thread => store.thread = Mutex::new(Some(spawn(writer, &clock)?)),
+        }
+        Ok(store)
+    }
+
+    fn push(&self, request: queue::Request) -> Result<()> {
+        self.queue.push(request)?;
+        if let Some(inline) = &self.inline {
+            inline.drive();
+        }
+        Ok(())
     }
 
     /// Everything that readers see now, with no copy.
@@ -165,10 +192,18 @@ impl Embedded {
     }
 }
 
+fn spawn(writer: writer::Writer, clock: &Arc<dyn Clock>) -> Result<JoinHandle<()>> {
+    let queue = writer.queue.clone();
+    clock.on_turn(Arc::new(move || queue.nudge()));
+    let thread = std::thread::Builder::new().name("store-writer".to_owned());
+    let thread = thread.spawn(move || writer.run());
+    thread.map_err(|source| Error::Io { what: "cannot start a thread".to_owned(), source })
+}
+
 impl Drop for Embedded {
     fn drop(&mut self) {
         // Closed already is as good.
-        let _ = self.queue.push(queue::Request::Close(None));
+        let _ = self.push(queue::Request::Close(None));
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The writer itself may drop the last reference, through its sink: it cannot wait for itself.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
@@ -207,7 +242,7 @@ impl Store for Embedded {
 
     fn commit(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Vec<Committed>>> {
         let (reply, answer) = oneshot::channel();
-        let pushed = self.queue.push(queue::Request::Commit { writes, reply });
+        let pushed = self.push(queue::Request::Commit { writes, reply });
         Box::pin(async move {
             pushed?;
             answer.await.map_err(|_| Error::Closed)?
@@ -238,7 +273,7 @@ impl Store for Embedded {
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         let (reply, answer) = oneshot::channel();
-        let pushed = self.queue.push(queue::Request::Close(Some(reply)));
+        let pushed = self.push(queue::Request::Close(Some(reply)));
         Box::pin(async move {
             pushed?;
             answer.await.map_err(|_| Error::Closed)?

@@ -12,6 +12,7 @@ pub mod disk;
 pub mod embedded;
 mod entries;
 pub mod error;
+pub mod etcd;
 mod feed;
 mod history;
 pub mod memory;

@@ -59,6 +59,18 @@ impl Cache {
         self.state.read().unwrap_or_else(PoisonError::into_inner).map.get(key).cloned()
     }
 
+    /// The objects of a namespace, or all where it is "", in the order of their keys.
+    pub fn items(&self, namespace: &str) -> Vec<Arc<Item>> {
+        let map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
+        if namespace.is_empty() {
+            return map.values().cloned().collect();
+        }
+        let prefix = format!("{namespace}/");
+        let from: Arc<str> = Arc::from(prefix.as_str());
+        let found = map.range(from..).map(|(key, item)| (key, item.clone()));
+        found.take_while(|(key, _)| key.starts_with(&prefix)).map(|(_, item)| item).collect()
+    }
+
     /// All objects, with the newest revision for which they are complete. The global revision is read
     /// first: whatever it covers has reached the map.
     pub fn snapshot(&self) -> Snapshot {

@@ -6,6 +6,9 @@ use super::queue::Reply;
 use crate::{Committed, Durability, Error, Event, Op, Result, Write};
 use std::time::Duration;
 
+/// Who waits, and for what.
+type Answer = (Reply<Vec<Committed>>, Result<Vec<Committed>>);
+
 pub(crate) struct Batch {
     /// The head with every write of the batch.
     pub head: Head,
@@ -16,7 +19,7 @@ pub(crate) struct Batch {
     pub relaxed: bool,
     /// Where the builder stood before.
     mark: Mark,
-    answers: Vec<(Reply<Vec<Committed>>, Result<Vec<Committed>>)>,
+    answers: Vec<Answer>,
 }
 
 impl Batch {

@@ -82,11 +82,16 @@ pub(crate) fn tidy(disk: &dyn Disk, dir: &Path, listing: &Listing, end: &End) ->
     let logs = listing.logs.iter().filter(|&&sequence| sequence <= newest || sequence > end.sequence);
     let paths = states.map(|&sequence| files::state_path(dir, sequence));
     let paths = paths.chain(logs.map(|&sequence| files::log_path(dir, sequence)));
-    let paths = paths.chain(listing.temporary.iter().map(|name| dir.join(name)));
-    for path in paths {
-        disk.remove(&path).map_err(|error| files::failed("remove", &path, error))?;
+    let mut paths = paths.chain(listing.temporary.iter().map(|name| dir.join(name)));
+    paths.try_for_each(|path| remove(disk, &path))
+}
+
+/// What is gone already, as a temporary file that was used again, is as good as removed.
+fn remove(disk: &dyn Disk, path: &Path) -> Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(files::failed("remove", path, error)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Reads, checks and copies each record of a directory, and does nothing else: what no load can be

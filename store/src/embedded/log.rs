@@ -161,6 +161,8 @@ impl Log {
             let file = self.disk.create(&path)?;
             file.allocate(self.allocate_bytes)?;
             file.write_at(&header.encode(), 0)?;
+            // Before the first batch: a batch behind a bad header is then damage, and no torn start.
+            file.sync_data()?;
             Ok(file)
         };
         let file = create().map_err(|error| files::failed("create", &path, error))?;

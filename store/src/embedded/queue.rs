@@ -70,6 +70,12 @@ impl Queue {
         into.append(&mut waiting.requests);
     }
 
+    /// Whether a writer without a thread has something to do.
+    pub fn has_work(&self) -> bool {
+        let waiting = self.hold();
+        !waiting.requests.is_empty() || waiting.nudged
+    }
+
     /// The writer is gone: whoever waits is told by the dropped reply.
     pub fn abandon(&self) {
         let requests = {

@@ -63,8 +63,8 @@ pub(crate) fn scan(disk: &dyn Disk, dir: &Path, listing: &Listing, id: u64, visi
     Ok(end)
 }
 
-/// A crash can leave a last log without a header, or with a torn one; no batch of it was ever
-/// acknowledged, since the header is synced with the first of them.
+/// A crash can leave a last log without a header, or with a torn one. It has no batch then, since
+/// the header is synced before the first.
 fn used_logs<'a>(disk: &dyn Disk, dir: &Path, logs: &'a [u64], id: u64) -> Result<&'a [u64]> {
     let Some((&last, before)) = logs.split_last() else {
         return Ok(logs);

@@ -63,6 +63,24 @@ impl Writer {
         }
     }
 
+    /// Everything that can be done without waiting, for a writer that has no thread.
+    pub fn turn(&mut self) -> Option<Option<Reply<()>>> {
+        self.queue.take(&mut self.waiting, Some(Duration::ZERO));
+        loop {
+            let close = self.step();
+            let works = self.refused.is_none() && self.broken.is_none();
+            let due = works && self.next_expiry() == Some(Duration::ZERO);
+            if close.is_some() || (self.waiting.is_empty() && !due) {
+                return close;
+            }
+        }
+    }
+
+    /// How long until the next entry expires; `None` if none does, or if the clock will say.
+    pub fn next_expiry(&self) -> Option<Duration> {
+        self.expiries.nearest().and_then(|at| self.until(at))
+    }
+
     /// Until when there is nothing to do; `None` if only a request can change that.
     fn sleep(&self) -> Option<Duration> {
         if !self.waiting.is_empty() {
@@ -71,9 +89,14 @@ impl Writer {
         let now = Instant::now();
         let retry = self.refused.map(|until| until.saturating_duration_since(now));
         let flush = self.flush_at.map(|at| at.saturating_duration_since(now));
-        let expiry = self.expiries.nearest().and_then(|at| self.config.clock.sleep_until(at));
+        let expiry = self.next_expiry();
         let nearest = [flush, expiry].into_iter().flatten().min()?;
         Some(nearest.max(retry.unwrap_or_default()))
+    }
+
+    /// A clock that is turned by hand says when it is, and not how long that takes.
+    fn until(&self, at: Duration) -> Option<Duration> {
+        if at <= self.config.clock.now() { Some(Duration::ZERO) } else { self.config.clock.sleep_until(at) }
     }
 
     /// One batch. Gives back the closing request, if that was in the queue.
@@ -216,7 +239,7 @@ impl Writer {
         self.compact_above = self.log.bytes() + self.config.compact_bytes;
     }
 
-    fn close(mut self, reply: Option<Reply<()>>) {
+    pub fn close(mut self, reply: Option<Reply<()>>) {
         self.compaction = None;
         let result = self.flush_and_end();
         self.feed.close();

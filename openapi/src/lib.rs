@@ -1,0 +1,78 @@
+//! The OpenAPI documents that clients read: v3 a document a group version, v2 one for all, each as JSON
+//! and as protobuf. Everything here is a pure function of the schema table, the kinds and what the caller
+//! adds; nothing is kept, for the server keeps the compressed bytes alone.
+
+mod document;
+mod etag;
+mod names;
+mod nonresource;
+mod operation;
+mod parameters;
+mod paths;
+mod proto;
+mod resource;
+mod schemas;
+pub mod v2;
+pub mod v3;
+mod writer;
+
+pub use etag::etag;
+pub use resource::Resource;
+
+use api::Map;
+use kinds::Kind;
+
+/// What the documents describe.
+#[derive(Clone, Copy)]
+pub struct Api<'a> {
+    /// `v1.37.0`, as `/version` says it.
+    pub version: &'a str,
+    pub kinds: &'a [&'static Kind],
+    pub texts: &'a dyn Texts,
+    /// Custom resources and whatever else is served besides the kinds.
+    pub extras: &'a [Extra],
+}
+
+/// Resources that are not in the schema table, with the schemas they bring along.
+#[derive(Clone, Default)]
+pub struct Extra {
+    pub resources: Vec<Resource>,
+    /// Schemas by name, in the form of OpenAPI v3 with references to `#/components/schemas/`; v2 is
+    /// derived from them.
+    pub schemas: Map,
+}
+
+/// Where descriptions come from. Names are OpenAPI's: `io.k8s.api.core.v1.PodSpec`.
+pub trait Texts {
+    fn of_type(&self, ty: &str) -> Option<&str>;
+    fn of_field(&self, ty: &str, field: &str) -> Option<&str>;
+}
+
+/// Documents without descriptions.
+pub struct NoTexts;
+
+impl Texts for NoTexts {
+    fn of_type(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn of_field(&self, _: &str, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+/// How a document is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    Json,
+    /// gnostic's messages.
+    Protobuf,
+}
+
+impl Api<'_> {
+    /// Every resource, the built-in ones first.
+    fn resources(&self) -> Vec<Resource> {
+        let extras = self.extras.iter().flat_map(|extra| extra.resources.iter().cloned());
+        self.kinds.iter().map(|kind| Resource::of(kind)).chain(extras).collect()
+    }
+}

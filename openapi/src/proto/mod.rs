@@ -1,0 +1,221 @@
+//! Documents as gnostic's protobuf messages. The messages are tables (`v2`, `v3`) that say under which
+//! number a JSON key travels and in what shape; one encoder serves both.
+
+pub(crate) mod v2;
+pub(crate) mod v3;
+
+#[cfg(test)]
+mod decode;
+
+use api::{Tree, json};
+
+use crate::writer::Writer;
+
+pub(crate) struct Message {
+    pub fields: &'static [Field],
+    /// Where keys that begin with `x-` go, each as a NamedAny.
+    pub extensions: Option<u32>,
+    /// Where all other keys go, each as a message of name and value: the message is a map.
+    pub named: Option<(u32, Shape)>,
+}
+
+pub(crate) struct Field {
+    pub number: u32,
+    pub key: &'static str,
+    pub shape: Shape,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Shape {
+    Text,
+    Flag,
+    /// A double.
+    Number,
+    Int,
+    /// An Any, whose content is YAML; JSON is YAML too.
+    Any,
+    Message(&'static Message),
+    /// One field an item.
+    List(&'static Shape),
+    /// A message whose field 1 holds this.
+    Wrapped(&'static Shape),
+    /// A message that is a oneof; a value that no option fits is left out.
+    Choice(&'static Choice),
+}
+
+pub(crate) struct Choice {
+    pub options: &'static [(u32, Shape)],
+    pub pick: fn(&Tree) -> Option<usize>,
+}
+
+/// A row of a table.
+const fn field(number: u32, key: &'static str, shape: Shape) -> Field {
+    Field { number, key, shape }
+}
+
+/// A message that is a map of names to values.
+const fn map_of(shape: Shape) -> Message {
+    Message { fields: &[], extensions: None, named: Some((1, shape)) }
+}
+
+impl Message {
+    fn field(&self, key: &str) -> Option<&'static Field> {
+        self.fields.iter().find(|field| field.key == key)
+    }
+}
+
+const VARINT: u32 = 0;
+const FIXED64: u32 = 1;
+const BYTES: u32 = 2;
+
+fn write_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn write_key(out: &mut Vec<u8>, number: u32, wire: u32) {
+    write_varint(out, u64::from(number << 3 | wire));
+}
+
+fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+    write_key(out, number, BYTES);
+    write_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A field that is a message, written by `fill`.
+fn write_nested(out: &mut Vec<u8>, number: u32, fill: impl FnOnce(&mut Vec<u8>)) {
+    let mut inner = Vec::new();
+    fill(&mut inner);
+    write_bytes(out, number, &inner);
+}
+
+fn write_message(out: &mut Vec<u8>, message: &Message, tree: &Tree) {
+    for (key, value) in tree.as_map().into_iter().flat_map(|map| map.iter()) {
+        write_entry(out, message, key, value);
+    }
+}
+
+fn write_entry(out: &mut Vec<u8>, message: &Message, key: &str, value: &Tree) {
+    if let Some(field) = message.field(key) {
+        write_value(out, field.number, field.shape, value);
+    } else if let (Some(number), true) = (message.extensions, key.starts_with("x-")) {
+        write_named(out, number, key, Shape::Any, value);
+    } else if let Some((number, shape)) = message.named {
+        write_named(out, number, key, shape, value);
+    }
+}
+
+fn write_named(out: &mut Vec<u8>, number: u32, name: &str, shape: Shape, value: &Tree) {
+    write_nested(out, number, |inner| {
+        write_bytes(inner, 1, name.as_bytes());
+        write_value(inner, 2, shape, value);
+    });
+}
+
+fn write_value(out: &mut Vec<u8>, number: u32, shape: Shape, value: &Tree) {
+    match shape {
+        Shape::Text => write_bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),
+        Shape::Flag => {
+            write_key(out, number, VARINT);
+            write_varint(out, value.as_bool().unwrap_or_default().into());
+        }
+        Shape::Int => {
+            write_key(out, number, VARINT);
+            write_varint(out, value.as_int().unwrap_or_default() as u64);
+        }
+        Shape::Number => {
+            write_key(out, number, FIXED64);
+            out.extend_from_slice(&number_of(value).to_le_bytes());
+        }
+        Shape::Any => write_nested(out, number, |inner| {
+            let mut yaml = json::encode(value, None);
+            yaml.push(b'\n');
+            write_bytes(inner, 2, &yaml);
+        }),
+        Shape::Message(message) => write_nested(out, number, |inner| write_message(inner, message, value)),
+        Shape::List(item) => {
+            let items = value.as_list().unwrap_or_default();
+            items.iter().for_each(|value| write_value(out, number, *item, value));
+        }
+        Shape::Wrapped(inside) => write_nested(out, number, |inner| write_value(inner, 1, *inside, value)),
+        Shape::Choice(choice) => write_choice(out, number, choice, value),
+    }
+}
+
+fn write_choice(out: &mut Vec<u8>, number: u32, choice: &Choice, value: &Tree) {
+    if let Some((option, shape)) = (choice.pick)(value).and_then(|at| choice.options.get(at)) {
+        write_nested(out, number, |inner| write_value(inner, *option, *shape, value));
+    }
+}
+
+fn number_of(value: &Tree) -> f64 {
+    match value {
+        Tree::Float(number) => *number,
+        Tree::Int(number) => *number as f64,
+        _ => 0.0,
+    }
+}
+
+/// A reference comes second, all else first.
+fn pick_reference(value: &Tree) -> Option<usize> {
+    Some(usize::from(value.has("$ref")))
+}
+
+/// A boolean comes second, all else first.
+fn pick_boolean(value: &Tree) -> Option<usize> {
+    Some(usize::from(value.as_bool().is_some()))
+}
+
+pub(crate) struct ProtoWriter {
+    /// The messages that are open, the document first.
+    open: Vec<Open>,
+}
+
+struct Open {
+    message: &'static Message,
+    number: u32,
+    out: Vec<u8>,
+}
+
+impl ProtoWriter {
+    pub(crate) fn new(message: &'static Message) -> ProtoWriter {
+        ProtoWriter { open: vec![Open { message, number: 0, out: Vec::new() }] }
+    }
+}
+
+static NOTHING: Message = Message { fields: &[], extensions: None, named: None };
+
+impl Writer for ProtoWriter {
+    fn open(&mut self, key: &str) {
+        let found = self.open.last().and_then(|open| open.message.field(key));
+        let (number, message) = match found {
+            Some(Field { number, shape: Shape::Message(message), .. }) => (*number, *message),
+            _ => (0, &NOTHING),
+        };
+        self.open.push(Open { message, number, out: Vec::new() });
+    }
+
+    fn put(&mut self, key: &str, value: &Tree) {
+        if let Some(open) = self.open.last_mut() {
+            write_entry(&mut open.out, open.message, key, value);
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(done) = self.open.pop() else { return };
+        if let Some(open) = self.open.last_mut() {
+            write_bytes(&mut open.out, done.number, &done.out);
+        }
+    }
+
+    fn finish(mut self: Box<Self>) -> Vec<u8> {
+        while self.open.len() > 1 {
+            self.close();
+        }
+        self.open.pop().map(|open| open.out).unwrap_or_default()
+    }
+}

@@ -1,0 +1,184 @@
+//! OpenAPI v2 (Swagger): one document for everything that is served.
+
+use std::collections::BTreeMap;
+
+use api::{Map, Tree, list, tree};
+
+use crate::document;
+use crate::operation::{Body, Content, Operation, Path, status_text};
+use crate::parameters::{Parameter, Place};
+use crate::schemas::{REFERENCE, Schemas};
+use crate::writer::{Writer, writer};
+use crate::{Api, Encoding, etag, proto};
+
+/// Media types by which clients ask for the protobuf form, the older name first. Some clients ask for
+/// nothing else.
+pub const PROTOBUF_NAMES: &[&str] = &["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF];
+
+/// The Content-Type of the protobuf form, whichever name was asked for: the `@` of the older one is not
+/// allowed in a header, and Go's parser refuses it.
+pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+const DEFINITIONS: &str = "#/definitions/";
+
+/// What GET /openapi/v2 answers.
+pub fn document(api: &Api<'_>, encoding: Encoding) -> Vec<u8> {
+    let mut out = writer(encoding, &proto::v2::DOCUMENT);
+    let mut paths: Vec<Path> =
+        document::sources(api).values().flat_map(|source| document::paths(api, source)).collect();
+    paths.sort_by(|a, b| a.path.cmp(&b.path));
+    write_definitions(api, &paths, &mut *out);
+    out.put("info", &document::info(api));
+    write_paths(&paths, &mut *out);
+    out.put("security", &document::security());
+    out.put("securityDefinitions", &document::security_scheme());
+    out.put("swagger", &Tree::from("2.0"));
+    out.finish()
+}
+
+fn write_definitions(api: &Api<'_>, paths: &[Path], out: &mut dyn Writer) {
+    let schemas = Schemas::new(api);
+    out.open("definitions");
+    for (name, definition) in schemas.reach(document::roots(paths)) {
+        out.put(&name, &lowered(schemas.render(&name, definition)));
+    }
+    out.close();
+}
+
+fn write_paths(paths: &[Path], out: &mut dyn Writer) {
+    let mut shared = Shared::default();
+    out.open("paths");
+    for path in paths {
+        out.put(&path.path, &path_item(path, &mut shared));
+    }
+    out.close();
+    out.open("parameters");
+    for (name, parameter) in &shared.parameters {
+        out.put(name, parameter);
+    }
+    out.close();
+}
+
+/// Parameters that many operations have are said once. Those by which clients learn what the server can
+/// do stay where they are looked for.
+#[derive(Default)]
+struct Shared {
+    parameters: BTreeMap<String, Tree>,
+}
+
+impl Shared {
+    fn parameter(&mut self, parameter: &Parameter) -> Tree {
+        let by_kind = parameter.place == Place::Path && parameter.name == "name";
+        if by_kind || matches!(parameter.name, "dryRun" | "fieldValidation") {
+            return parameter_of(parameter);
+        }
+        let hash = etag(parameter.description.as_bytes());
+        let key = format!("{}-{}", parameter.name, &hash[..8]);
+        let reference = format!("#/parameters/{key}");
+        self.parameters.entry(key).or_insert_with(|| parameter_of(parameter));
+        tree! { "$ref" => reference }
+    }
+}
+
+fn parameter_of(parameter: &Parameter) -> Tree {
+    let mut out = document::parameter_head(parameter);
+    out.set("type", parameter.ty);
+    out.set("uniqueItems", true);
+    out
+}
+
+fn path_item(path: &Path, shared: &mut Shared) -> Tree {
+    let common = path.common_parameters();
+    let mut out = Map::new();
+    for operation in &path.operations {
+        out.insert(operation.method, operation_of(operation, &common, shared));
+    }
+    if !common.is_empty() {
+        out.insert("parameters", common.iter().map(|parameter| shared.parameter(parameter)).collect::<Vec<_>>());
+    }
+    Tree::Map(out)
+}
+
+fn operation_of(operation: &Operation, common: &[&Parameter], shared: &mut Shared) -> Tree {
+    let mut out = document::operation_head(operation);
+    let own = operation.parameters.iter().filter(|parameter| !common.contains(parameter));
+    let mut parameters: Vec<Tree> = operation.body.iter().map(body_parameter).collect();
+    parameters.extend(own.map(|parameter| shared.parameter(parameter)));
+    if !parameters.is_empty() {
+        out.set("parameters", parameters);
+    }
+    let consumes = operation.body.as_ref().map_or(operation.produces, |body| body.media);
+    out.set("consumes", strings(consumes));
+    out.set("produces", strings(operation.produces));
+    out.set("responses", responses(operation));
+    out.set("schemes", list!["https"]);
+    out
+}
+
+fn body_parameter(body: &Body) -> Tree {
+    let mut out = tree! { "in" => "body", "name" => "body", "schema" => reference(&body.schema) };
+    if body.required {
+        out.set("required", true);
+    }
+    out
+}
+
+fn responses(operation: &Operation) -> Tree {
+    let mut out = tree! { "401" => tree! { "description" => status_text("401") } };
+    for (code, content) in &operation.responses {
+        let schema = match content {
+            Content::Object(name) => reference(name),
+            Content::Text => tree! { "type" => "string" },
+        };
+        out.set(code, tree! { "description" => status_text(code), "schema" => schema });
+    }
+    out
+}
+
+fn strings(items: &[&str]) -> Vec<Tree> {
+    items.iter().map(|item| Tree::from(*item)).collect()
+}
+
+fn reference(name: &str) -> Tree {
+    tree! { "$ref" => format!("{DEFINITIONS}{name}") }
+}
+
+/// A v3 schema in v2's words: references stand by themselves, there are no alternatives, and, as upstream
+/// has it, no defaults.
+fn lowered(schema: Tree) -> Tree {
+    let Tree::Map(map) = schema else { return schema };
+    let mut out = Map::new();
+    for (key, value) in map.into_entries() {
+        match key.as_str() {
+            "default" | "anyOf" | "not" | "nullable" => {}
+            // Quantities and IntOrStrings: a string is what both may be.
+            "oneOf" => drop(out.insert("type", "string")),
+            "$ref" => drop(out.insert("$ref", lowered_reference(&value))),
+            "allOf" => join_references(value, &mut out),
+            "properties" => drop(out.insert(key, lowered_values(value))),
+            "items" | "additionalProperties" => drop(out.insert(key, lowered(value))),
+            _ => drop(out.insert(key, value)),
+        }
+    }
+    Tree::Map(out)
+}
+
+fn lowered_values(properties: Tree) -> Tree {
+    let Tree::Map(map) = properties else { return properties };
+    let entries = map.into_entries().into_iter().map(|(name, schema)| (name, lowered(schema))).collect();
+    Tree::Map(Map::from_entries(entries, |_| ()))
+}
+
+fn lowered_reference(value: &Tree) -> Tree {
+    let text = value.as_str().unwrap_or_default();
+    Tree::from(text.replacen(REFERENCE, DEFINITIONS, 1))
+}
+
+/// An `allOf` around one reference was only made for v3; of any other there is nothing v2 could say.
+fn join_references(value: Tree, out: &mut Map) {
+    if let Some([only]) = value.as_list()
+        && let Some(reference) = only.get("$ref")
+    {
+        out.insert("$ref", lowered_reference(reference));
+    }
+}

@@ -1,0 +1,143 @@
+//! OpenAPI v3: an index and a document a group version.
+
+use api::{Map, Tree, tree};
+
+use crate::document::{self, Source};
+use crate::operation::{Body, Content, Operation, Path, status_text};
+use crate::parameters::Parameter;
+use crate::schemas::{Schemas, reference};
+use crate::writer::{Writer, writer};
+use crate::{Api, Encoding, NoTexts, etag, proto};
+
+/// Media types by which clients ask for the protobuf form, the older name first. Some clients ask for
+/// nothing else.
+pub const PROTOBUF_NAMES: &[&str] = &["application/com.github.proto-openapi.spec.v3@v1.0+protobuf", PROTOBUF];
+
+/// The Content-Type of the protobuf form, whichever name was asked for: the `@` of the older one is not
+/// allowed in a header, and Go's parser refuses it.
+pub const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+
+/// What GET /openapi/v3 answers: each document with a URL that changes with its content.
+pub fn index(api: &Api<'_>) -> Tree {
+    let api = without_texts(api);
+    let schemas = Schemas::new(&api);
+    let hashes = document::sources(&api).into_iter().map(|(name, source)| {
+        let hash = etag(&write(&schemas, &source, Encoding::Json));
+        (name, hash)
+    });
+    index_of(hashes)
+}
+
+/// The index of documents whose hashes are known. Extras change no other document's hash, so a server
+/// that keeps the built-in ones needs to make but the new.
+pub fn index_of(hashes: impl IntoIterator<Item = (String, String)>) -> Tree {
+    let mut paths = Map::new();
+    for (name, hash) in hashes {
+        let url = format!("/openapi/v3/{name}?hash={hash}");
+        paths.insert(name, tree! { "serverRelativeURL" => url });
+    }
+    tree! { "paths" => paths }
+}
+
+/// The names of all documents, sorted.
+pub fn names(api: &Api<'_>) -> Vec<String> {
+    document::sources(api).into_keys().collect()
+}
+
+/// The hash in a document's URL, which is also its ETag.
+pub fn hash(api: &Api<'_>, name: &str) -> Option<String> {
+    document(&without_texts(api), name, Encoding::Json).map(|bytes| etag(&bytes))
+}
+
+/// Descriptions belong to the binary as its version does, so they need not be made for a hash.
+fn without_texts<'a>(api: &Api<'a>) -> Api<'a> {
+    Api { texts: &NoTexts, ..*api }
+}
+
+/// A document by its name in the index: `api/v1`, `apis/apps/v1`, `apis/apps`, `version`.
+pub fn document(api: &Api<'_>, name: &str, encoding: Encoding) -> Option<Vec<u8>> {
+    document::sources(api).get(name).map(|source| write(&Schemas::new(api), source, encoding))
+}
+
+fn write(schemas: &Schemas<'_>, source: &Source, encoding: Encoding) -> Vec<u8> {
+    let mut out = writer(encoding, &proto::v3::DOCUMENT);
+    let paths = document::paths(schemas.api, source);
+    write_components(schemas, &paths, &mut *out);
+    out.put("info", &document::info(schemas.api));
+    out.put("openapi", &Tree::from("3.0.0"));
+    out.open("paths");
+    for path in &paths {
+        out.put(&path.path, &path_item(path));
+    }
+    out.close();
+    out.put("security", &document::security());
+    out.finish()
+}
+
+fn write_components(schemas: &Schemas<'_>, paths: &[Path], out: &mut dyn Writer) {
+    out.open("components");
+    out.open("schemas");
+    for (name, definition) in schemas.reach(document::roots(paths)) {
+        out.put(&name, &schemas.render(&name, definition));
+    }
+    out.close();
+    out.put("securitySchemes", &document::security_scheme());
+    out.close();
+}
+
+fn path_item(path: &Path) -> Tree {
+    let common = path.common_parameters();
+    let mut out = Map::new();
+    for operation in &path.operations {
+        out.insert(operation.method, operation_of(operation, &common));
+    }
+    if !common.is_empty() {
+        out.insert("parameters", common.iter().map(|parameter| parameter_of(parameter)).collect::<Vec<_>>());
+    }
+    Tree::Map(out)
+}
+
+fn operation_of(operation: &Operation, common: &[&Parameter]) -> Tree {
+    let mut out = document::operation_head(operation);
+    let own = operation.parameters.iter().filter(|parameter| !common.contains(parameter));
+    let own: Vec<Tree> = own.map(parameter_of).collect();
+    if !own.is_empty() {
+        out.set("parameters", own);
+    }
+    if let Some(body) = &operation.body {
+        out.set("requestBody", request_body(body));
+    }
+    out.set("responses", responses(operation));
+    out
+}
+
+fn parameter_of(parameter: &Parameter) -> Tree {
+    let mut out = document::parameter_head(parameter);
+    out.set("schema", tree! { "type" => parameter.ty, "uniqueItems" => true });
+    out
+}
+
+fn request_body(body: &Body) -> Tree {
+    let mut out = tree! { "content" => media(body.media, &reference(&body.schema)) };
+    if body.required {
+        out.set("required", true);
+    }
+    out
+}
+
+fn responses(operation: &Operation) -> Tree {
+    let mut out = tree! { "401" => tree! { "description" => status_text("401") } };
+    for (code, content) in &operation.responses {
+        let schema = match content {
+            Content::Object(name) => reference(name),
+            Content::Text => tree! { "type" => "string" },
+        };
+        out.set(code, tree! { "content" => media(operation.produces, &schema), "description" => status_text(code) });
+    }
+    out
+}
+
+fn media(types: &[&str], schema: &Tree) -> Tree {
+    let entries = types.iter().map(|ty| ((*ty).into(), tree! { "schema" => schema.clone() })).collect();
+    Tree::Map(Map::from_entries(entries, |_| ()))
+}

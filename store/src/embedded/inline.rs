@@ -1,0 +1,87 @@
+//! The writer without a thread: whoever brings a request does the writer's work before it goes on.
+//! With a simulated clock nothing then happens that the test did not ask for.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::queue::Queue;
+use super::writer::Writer;
+use crate::clock::Clock;
+
+pub(crate) struct Inline {
+    queue: Arc<Queue>,
+    /// None once it is closed.
+    writer: Mutex<Option<Writer>>,
+    /// The nearest expiry has changed.
+    expiry: Notify,
+}
+
+impl Inline {
+    pub fn start(writer: Writer, clock: &Arc<dyn Clock>) -> Arc<Self> {
+        let queue = writer.queue.clone();
+        let inline = Arc::new(Self { queue, writer: Mutex::new(Some(writer)), expiry: Notify::new() });
+        let weak = Arc::downgrade(&inline);
+        clock.on_turn(Arc::new(move || nudge(&weak)));
+        // Without a runtime entries expire when the clock is turned, or with the next write.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(expire(inline.clone()));
+        }
+        inline
+    }
+
+    /// Works until nothing waits. One that finds another at work leaves its request to it: that one
+    /// looks again after it has let go.
+    pub fn drive(&self) {
+        loop {
+            let Ok(mut slot) = self.writer.try_lock() else {
+                return;
+            };
+            let Some(writer) = slot.as_mut() else { return };
+            let before = writer.expiries.nearest();
+            let closed = writer.turn();
+            if writer.expiries.nearest() != before {
+                self.expiry.notify_one();
+            }
+            if let Some(reply) = closed {
+                let writer = slot.take();
+                self.expiry.notify_one();
+                return writer.map_or((), |writer| writer.close(reply));
+            }
+            drop(slot);
+            if !self.queue.has_work() {
+                return;
+            }
+        }
+    }
+
+    /// None once the store is closed.
+    fn next_expiry(&self) -> Option<Option<Duration>> {
+        let slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().map(Writer::next_expiry)
+    }
+}
+
+fn nudge(inline: &Weak<Inline>) {
+    if let Some(inline) = inline.upgrade() {
+        inline.queue.nudge();
+        inline.drive();
+    }
+}
+
+/// Lets entries expire in the runtime's own time, until the store is closed.
+async fn expire(inline: Arc<Inline>) {
+    while let Some(next) = inline.next_expiry() {
+        let changed = inline.expiry.notified();
+        match next {
+            None => changed.await,
+            Some(time) => {
+                if tokio::time::timeout(time, changed).await.is_err() {
+                    inline.queue.nudge();
+                    inline.drive();
+                }
+            }
+        }
+    }
+}

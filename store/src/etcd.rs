@@ -1,0 +1,301 @@
+//! The engine on etcd v3, in upstream's layout. One watch over everything feeds the sink; reads are
+//! quorum reads; a write is answered after the sink has seen its revision.
+
+mod client;
+mod compactor;
+mod keys;
+mod leases;
+mod proto;
+mod pump;
+mod txn;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tonic::{Code, Status};
+
+use crate::feed::Feed;
+use crate::history::{History, HistoryLimits};
+use crate::{BoxFuture, Committed, Entry, Error, Page, Range, Result, Revision, Sink, Store, Watch, Write};
+use client::{Client, failed, is_compacted};
+use keys::{END, Keys};
+use leases::Leases;
+
+/// Keys of one page of a range without a limit: the answer is put together here.
+const PAGE: usize = 5000;
+/// etcd's own default limit of a request.
+const MAX_REQUEST: usize = 3 << 19;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `http://` or `https://` with host and port.
+    pub endpoints: Vec<String>,
+    /// Put before every key, `/registry` for upstream's layout; the store's own keys are without it.
+    pub prefix: String,
+    pub ca_file: Option<PathBuf>,
+    pub cert_file: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
+    /// For a single call, and for a write or a read to be seen by the watch.
+    pub timeout: Duration,
+    /// None leaves compaction to others.
+    pub compact_interval: Option<Duration>,
+    pub history: HistoryLimits,
+    pub progress_interval: Duration,
+}
+
+impl Config {
+    pub fn new(endpoints: Vec<String>) -> Self {
+        Self {
+            endpoints,
+            prefix: String::new(),
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
+            timeout: Duration::from_secs(10),
+            compact_interval: Some(Duration::from_secs(300)),
+            history: HistoryLimits::default(),
+            progress_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Reads everything under the prefix and follows it from there. Its tasks run on the current runtime.
+pub async fn connect(config: Config, sink: Arc<dyn Sink>) -> Result<Etcd> {
+    let client = Client::new(&config)?;
+    let keys = Arc::new(Keys { prefix: config.prefix.clone() });
+    let leases = Arc::new(Leases::default());
+    let (entries, revision) = pump::list(&client, &keys, &leases).await?;
+    let history = History::new(config.history, revision);
+    let feed = Feed::new(entries.clone(), revision, history, config.progress_interval);
+    let closed = watch::Sender::new(false);
+    let pump = pump::Pump {
+        client: client.clone(),
+        keys: keys.clone(),
+        leases: leases.clone(),
+        feed: feed.clone(),
+        sink,
+        limits: config.history,
+        entries,
+        revision,
+    };
+    tokio::spawn(pump.run(closed.subscribe()));
+    if let Some(interval) = config.compact_interval {
+        let compactor = compactor::Compactor { client: client.clone(), feed: feed.clone(), interval };
+        tokio::spawn(compactor.run(closed.subscribe()));
+    }
+    Ok(Etcd { client, keys, leases, feed, closed, timeout: config.timeout })
+}
+
+/// A store on etcd. Dropping it ends its tasks.
+pub struct Etcd {
+    client: Client,
+    keys: Arc<Keys>,
+    leases: Arc<Leases>,
+    feed: Arc<Feed>,
+    closed: watch::Sender<bool>,
+    timeout: Duration,
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.closed.send_replace(true);
+        self.feed.close();
+    }
+}
+
+impl Etcd {
+    fn check_open(&self) -> Result<()> {
+        if self.feed.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Until the sink has seen this revision.
+    async fn published(&self, revision: Revision) -> Result<()> {
+        match tokio::time::timeout(self.timeout, self.feed.reached(revision)).await {
+            Ok(reached) => reached,
+            Err(_elapsed) => Err(Error::Unavailable(format!("etcd's watch has not shown revision {revision}"))),
+        }
+    }
+
+    /// The newest revision by a linearizable read of a key that need not exist.
+    async fn newest(&self) -> Result<Revision> {
+        let request = proto::RangeRequest { key: self.keys.full("\0"), keys_only: true, ..Default::default() };
+        let response = self.client.range(request).await.map_err(|status| failed(&status))?;
+        Ok(response.header.map_or(0, |header| header.revision) as u64)
+    }
+
+    async fn seen_revision(&self) -> Result<Revision> {
+        self.check_open()?;
+        let revision = self.newest().await?;
+        self.published(revision).await?;
+        Ok(revision)
+    }
+
+    async fn read(&self, key: &str) -> Result<Option<Arc<Entry>>> {
+        self.check_open()?;
+        let request = proto::RangeRequest { key: self.keys.full(key), ..Default::default() };
+        let response = self.client.range(request).await.map_err(|status| failed(&status))?;
+        Ok(response.kvs.into_iter().next().and_then(|kv| self.keys.entry(kv, &self.leases)))
+    }
+
+    async fn read_range(&self, range: Range) -> Result<Page> {
+        self.check_open()?;
+        let mut page = Page { entries: Vec::new(), revision: range.revision, remaining: 0 };
+        let (mut start, end) = (self.keys.full(&range.start), self.keys.end(&range.end));
+        if start.is_empty() {
+            start = END.to_vec();
+        }
+        if end != END && end <= start {
+            page.revision = if range.revision == 0 { self.newest().await? } else { range.revision };
+            return Ok(page);
+        }
+        loop {
+            let wanted = if range.limit == 0 { PAGE } else { (range.limit - page.entries.len()).min(PAGE) };
+            let request = proto::RangeRequest {
+                key: start,
+                range_end: end.clone(),
+                limit: wanted as i64,
+                revision: page.revision as i64,
+                keys_only: false,
+            };
+            let response = self.client.range(request).await.map_err(|status| self.refused(&status, &page))?;
+            let header = response.header.map_or(0, |header| header.revision) as u64;
+            page.revision = if page.revision == 0 { header } else { page.revision };
+            page.remaining = (response.count as u64).saturating_sub(response.kvs.len() as u64);
+            start = response.kvs.last().map(|last| [&last.key[..], END].concat()).unwrap_or_default();
+            page.entries.extend(response.kvs.into_iter().filter_map(|kv| self.keys.entry(kv, &self.leases)));
+            let enough = range.limit != 0 && page.entries.len() >= range.limit;
+            if enough || !response.more || start.is_empty() {
+                return Ok(page);
+            }
+        }
+    }
+
+    fn refused(&self, status: &Status, page: &Page) -> Error {
+        let asked = page.revision;
+        match status.code() {
+            Code::OutOfRange if is_compacted(status) => Error::Compacted { asked, oldest: self.feed.compacted() },
+            Code::OutOfRange => Error::Future { asked, newest: self.feed.revision() },
+            _ => failed(status),
+        }
+    }
+
+    async fn write(&self, writes: Vec<Write>) -> Result<Vec<Committed>> {
+        self.check_open()?;
+        crate::embedded::refuse_duplicates(&writes)?;
+        let mut leases = Vec::with_capacity(writes.len());
+        for write in &writes {
+            leases.push(match write.ttl {
+                Some(ttl) => self.leases.lease(&self.client, ttl).await?,
+                None => 0,
+            });
+        }
+        let request = txn::request(&self.keys, &writes, &leases);
+        let size = prost::Message::encoded_len(&request);
+        let response = self.client.txn(request).await.map_err(|status| too_large(&status, size))?;
+        let revision = response.header.as_ref().map_or(0, |header| header.revision) as u64;
+        self.published(revision).await?;
+        if !response.succeeded {
+            return Err(txn::conflict(&self.keys, &writes, &self.leases, response)?);
+        }
+        Ok(txn::committed(&self.keys, writes, &leases, &self.leases, response, revision))
+    }
+
+    async fn forget(&self, revision: Revision) -> Result<()> {
+        self.check_open()?;
+        match self.client.compact(revision).await {
+            Ok(_) => {}
+            Err(status) if is_compacted(&status) => {}
+            Err(status) if status.code() == Code::OutOfRange => {
+                return Err(Error::Future { asked: revision, newest: self.feed.revision() });
+            }
+            Err(status) => return Err(failed(&status)),
+        }
+        self.published(revision).await?;
+        self.feed.compact(revision)
+    }
+
+    /// etcd's own snapshot, with its own checksum; `etcdctl snapshot restore` reads it.
+    async fn save(&self, path: &Path) -> Result<Revision> {
+        self.check_open()?;
+        let revision = self.newest().await?;
+        let io = |source| Error::Io { what: format!("cannot write {}", path.display()), source };
+        let mut stream = self.client.snapshot().await.map_err(|status| failed(&status))?;
+        let file = std::fs::File::create(path).map_err(io)?;
+        while let Some(part) = stream.message().await.map_err(|status| failed(&status))? {
+            std::io::Write::write_all(&mut &file, &part.blob).map_err(io)?;
+        }
+        file.sync_all().map_err(io)?;
+        Ok(revision)
+    }
+
+    /// The version of the etcd that answers.
+    pub async fn version(&self) -> Result<String> {
+        Ok(self.client.status().await.map_err(|status| failed(&status))?.version)
+    }
+}
+
+/// etcd refuses a large request in its own words, or gRPC does before it.
+fn too_large(status: &Status, size: usize) -> Error {
+    let says_so = status.message().contains("too large") || status.message().contains("larger than max");
+    match status.code() {
+        Code::InvalidArgument | Code::ResourceExhausted if says_so => Error::TooLarge { size, limit: MAX_REQUEST },
+        _ => failed(status),
+    }
+}
+
+impl Store for Etcd {
+    fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        Box::pin(self.seen_revision())
+    }
+
+    fn compacted(&self) -> Revision {
+        self.feed.compacted()
+    }
+
+    fn load(&self) -> BoxFuture<'_, Result<(Vec<Arc<Entry>>, Revision)>> {
+        Box::pin(async {
+            self.seen_revision().await?;
+            let (entries, revision) = self.feed.state();
+            Ok((entries.iter().cloned().collect(), revision))
+        })
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Arc<Entry>>>> {
+        Box::pin(self.read(key))
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(self.read_range(range))
+    }
+
+    fn commit(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Vec<Committed>>> {
+        Box::pin(self.write(writes))
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        self.feed.watch(prefix, after)
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.forget(revision))
+    }
+
+    fn snapshot<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(self.save(path))
+    }
+
+    fn bytes_written(&self) -> u64 {
+        0
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            self.check_open()?;
+            self.closed.send_replace(true);
+            self.feed.close();
+            Ok(())
+        })
+    }
+}

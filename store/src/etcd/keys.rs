@@ -1,0 +1,78 @@
+//! Keys and values between the store and etcd, where all keys have a prefix.
+
+use std::sync::Arc;
+
+use super::leases::Leases;
+use super::proto::{EVENT_DELETE, Event as Change, KeyValue};
+use crate::{Entry, Event};
+
+/// etcd's sign for "to the end of all keys", and for the first key of all.
+pub(crate) const END: &[u8] = b"\0";
+
+pub(crate) struct Keys {
+    pub prefix: String,
+}
+
+impl Keys {
+    pub fn full(&self, key: &str) -> Vec<u8> {
+        [self.prefix.as_bytes(), key.as_bytes()].concat()
+    }
+
+    /// The end of a range of ours: never behind the last key with the prefix.
+    pub fn end(&self, end: &str) -> Vec<u8> {
+        if end.is_empty() { behind(self.prefix.as_bytes()) } else { self.full(end) }
+    }
+
+    /// The store's key; none if it is not ours or no text.
+    fn ours<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key).ok()?.strip_prefix(self.prefix.as_str())
+    }
+
+    pub fn entry(&self, kv: KeyValue, leases: &Leases) -> Option<Arc<Entry>> {
+        let key = self.ours(&kv.key)?.into();
+        let expires = leases.expires(kv.lease);
+        Some(Arc::new(Entry { key, value: kv.value.into(), revision: kv.mod_revision as u64, expires }))
+    }
+
+    pub fn event(&self, change: Change, leases: &Leases) -> Option<Event> {
+        let kv = change.kv?;
+        let (key, revision) = (self.ours(&kv.key)?.into(), kv.mod_revision as u64);
+        let previous = change.prev_kv.and_then(|previous| self.entry(previous, leases));
+        let entry = if change.kind == EVENT_DELETE { None } else { Some(self.entry(kv, leases)?) };
+        Some(Event { revision, key, entry, previous })
+    }
+}
+
+/// The first key behind all that begin with the prefix.
+fn behind(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    END.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_the_next_begins() {
+        for (prefix, expected) in [(&b"/registry"[..], &b"/registrz"[..]), (b"", END), (b"a\xff", b"b"), (b"\xff", END)]
+        {
+            assert_eq!(behind(prefix), expected);
+        }
+    }
+
+    #[test]
+    fn only_keys_with_the_prefix_are_ours() {
+        let keys = Keys { prefix: "/registry".to_owned() };
+        assert_eq!(keys.ours(b"/registry/pods/a"), Some("/pods/a"));
+        assert_eq!(keys.ours(b"compact_rev_key"), None);
+        assert_eq!(keys.ours(b"/registry/\xff"), None);
+        assert_eq!(keys.full("/pods/a"), b"/registry/pods/a");
+    }
+}

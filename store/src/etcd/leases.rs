@@ -1,0 +1,92 @@
+//! etcd expires a key with its lease. Keys of one lifetime that are written close together share
+//! one, as upstream does: a lease a key would be a second write for each event.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::client::{Client, failed};
+use crate::Result;
+
+/// Upstream's limits of sharing.
+const MAX_KEYS: u32 = 1000;
+const MAX_SHARED_SECONDS: u64 = 60;
+
+#[derive(Default)]
+pub(crate) struct Leases {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By lifetime in seconds.
+    current: BTreeMap<u64, Lease>,
+    /// When our own leases end, by their id; those of others we cannot know.
+    expires: BTreeMap<i64, u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Lease {
+    id: i64,
+    /// Not for new keys after this second: they would live too short.
+    until: u64,
+    keys: u32,
+}
+
+impl Leases {
+    /// A lease that ends no earlier than `ttl` from now, and little later.
+    pub async fn lease(&self, client: &Client, ttl: Duration) -> Result<i64> {
+        let seconds = ttl.as_secs().max(1) + u64::from(ttl.subsec_nanos() > 0 && ttl.as_secs() > 0);
+        let now = now();
+        if let Some(id) = self.hold().reuse(seconds, now) {
+            return Ok(id);
+        }
+        let shared = (seconds / 20).min(MAX_SHARED_SECONDS);
+        let granted = client.grant((seconds + shared) as i64).await.map_err(|status| failed(&status))?;
+        let mut state = self.hold();
+        state.expires.retain(|_, &mut expires| expires + MAX_SHARED_SECONDS > now);
+        state.expires.insert(granted.id, now + granted.ttl.max(0) as u64);
+        state.current.insert(seconds, Lease { id: granted.id, until: now + shared, keys: 1 });
+        Ok(granted.id)
+    }
+
+    /// When a key with this lease expires; 0 for never, or for a time that only another server knows.
+    pub fn expires(&self, lease: i64) -> u64 {
+        if lease == 0 { 0 } else { self.hold().expires.get(&lease).copied().unwrap_or(0) }
+    }
+
+    fn hold(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn reuse(&mut self, seconds: u64, now: u64) -> Option<i64> {
+        let lease = self.current.get_mut(&seconds)?;
+        if now >= lease.until || lease.keys >= MAX_KEYS {
+            return None;
+        }
+        lease.keys += 1;
+        Some(lease.id)
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_shared_for_a_while_and_not_by_too_many() {
+        let mut state = State::default();
+        state.current.insert(3600, Lease { id: 7, until: 100, keys: MAX_KEYS - 2 });
+        assert_eq!(state.reuse(60, 50), None, "another lifetime");
+        assert_eq!(state.reuse(3600, 100), None, "too old");
+        assert_eq!(state.reuse(3600, 99), Some(7));
+        assert_eq!(state.reuse(3600, 99), Some(7));
+        assert_eq!(state.reuse(3600, 99), None, "too many");
+    }
+}

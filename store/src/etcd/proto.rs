@@ -1,0 +1,253 @@
+//! The part of etcd's v3 protocol that a store needs, by its published field numbers. Written by
+//! hand, so that no build needs protoc.
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ResponseHeader {
+    #[prost(int64, tag = "3")]
+    pub revision: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub create_revision: i64,
+    #[prost(int64, tag = "3")]
+    pub mod_revision: i64,
+    #[prost(int64, tag = "4")]
+    pub version: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub value: Vec<u8>,
+    #[prost(int64, tag = "6")]
+    pub lease: i64,
+}
+
+pub const EVENT_DELETE: i32 = 1;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Event {
+    #[prost(int32, tag = "1")]
+    pub kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub kv: Option<KeyValue>,
+    #[prost(message, optional, tag = "3")]
+    pub prev_kv: Option<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub limit: i64,
+    #[prost(int64, tag = "4")]
+    pub revision: i64,
+    #[prost(bool, tag = "8")]
+    pub keys_only: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub more: bool,
+    #[prost(int64, tag = "4")]
+    pub count: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub lease: i64,
+    #[prost(bool, tag = "4")]
+    pub prev_kv: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PutResponse {
+    #[prost(message, optional, tag = "2")]
+    pub prev_kv: Option<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeleteRangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    #[prost(bool, tag = "3")]
+    pub prev_kv: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeleteRangeResponse {
+    #[prost(message, repeated, tag = "3")]
+    pub prev_kvs: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RequestOp {
+    #[prost(oneof = "Request", tags = "1, 2, 3")]
+    pub request: Option<Request>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Request {
+    #[prost(message, tag = "1")]
+    Range(RangeRequest),
+    #[prost(message, tag = "2")]
+    Put(PutRequest),
+    #[prost(message, tag = "3")]
+    DeleteRange(DeleteRangeRequest),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ResponseOp {
+    #[prost(oneof = "Response", tags = "1, 2, 3")]
+    pub response: Option<Response>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Response {
+    #[prost(message, tag = "1")]
+    Range(RangeResponse),
+    #[prost(message, tag = "2")]
+    Put(PutResponse),
+    #[prost(message, tag = "3")]
+    DeleteRange(DeleteRangeResponse),
+}
+
+pub const COMPARE_EQUAL: i32 = 0;
+pub const TARGET_VERSION: i32 = 0;
+pub const TARGET_MOD: i32 = 2;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Compare {
+    #[prost(int32, tag = "1")]
+    pub result: i32,
+    #[prost(int32, tag = "2")]
+    pub target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub key: Vec<u8>,
+    #[prost(oneof = "Target", tags = "4, 6")]
+    pub target_union: Option<Target>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Oneof)]
+pub enum Target {
+    #[prost(int64, tag = "4")]
+    Version(i64),
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub success: Vec<RequestOp>,
+    #[prost(message, repeated, tag = "3")]
+    pub failure: Vec<RequestOp>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    #[prost(bool, tag = "2")]
+    pub succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub responses: Vec<ResponseOp>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CompactionRequest {
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CompactionResponse {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub create_request: Option<WatchCreateRequest>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct WatchCreateRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub start_revision: i64,
+    #[prost(bool, tag = "6")]
+    pub prev_kv: bool,
+    #[prost(bool, tag = "8")]
+    pub fragment: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    #[prost(bool, tag = "3")]
+    pub created: bool,
+    #[prost(bool, tag = "4")]
+    pub canceled: bool,
+    #[prost(int64, tag = "5")]
+    pub compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub cancel_reason: String,
+    #[prost(bool, tag = "7")]
+    pub fragment: bool,
+    #[prost(message, repeated, tag = "11")]
+    pub events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseGrantRequest {
+    #[prost(int64, tag = "1")]
+    pub ttl: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseGrantResponse {
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StatusRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    #[prost(string, tag = "2")]
+    pub version: String,
+    #[prost(int64, tag = "3")]
+    pub db_size: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SnapshotRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SnapshotResponse {
+    #[prost(bytes = "vec", tag = "3")]
+    pub blob: Vec<u8>,
+}

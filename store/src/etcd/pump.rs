@@ -1,0 +1,227 @@
+//! The one watch. It runs over all keys of etcd, so that every revision has an event, also when
+//! others write beside our prefix: a revision is known to be complete because it was itself seen,
+//! never because of a report of progress, which old versions of etcd send too early.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tonic::{Status, Streaming};
+
+use super::client::{Client, failed, is_compacted};
+use super::keys::{END, Keys};
+use super::leases::Leases;
+use super::proto;
+use crate::entries::Entries;
+use crate::feed::Feed;
+use crate::{Event, HistoryLimits, Result, Revision, Sink};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Keys of one page of a full read.
+const PAGE: i64 = 2000;
+
+pub(crate) struct Pump {
+    pub client: Client,
+    pub keys: Arc<Keys>,
+    pub leases: Arc<Leases>,
+    pub feed: Arc<Feed>,
+    pub sink: Arc<dyn Sink>,
+    pub limits: HistoryLimits,
+    /// What the sink has been shown, up to `revision`.
+    pub entries: Entries,
+    pub revision: Revision,
+}
+
+/// Why a watch ended.
+enum End {
+    /// Events that we have not seen are gone.
+    Compacted,
+    Lost(String),
+}
+
+impl Pump {
+    pub async fn run(mut self, mut closed: watch::Receiver<bool>) {
+        tokio::select! {
+            biased;
+            _ = closed.wait_for(|&closed| closed) => {}
+            () = self.pump() => {}
+        }
+    }
+
+    /// A watch that ended is taken up where it stood, for ever.
+    async fn pump(&mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let before = self.revision;
+            let end = match self.follow().await {
+                End::Compacted => self.resync().await,
+                End::Lost(reason) => Err(reason),
+            };
+            if self.revision > before {
+                pause = FIRST_PAUSE;
+            }
+            if let Err(reason) = end {
+                tracing::warn!(reason, "the watch of etcd ended; it is opened again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    async fn follow(&mut self) -> End {
+        let (_requests, mut responses) = match self.open().await {
+            Ok(watch) => watch,
+            Err(status) => return lost(&status),
+        };
+        let mut fragments = Vec::new();
+        loop {
+            let response = match responses.message().await {
+                Ok(Some(response)) => response,
+                Ok(None) => return End::Lost("etcd ended the watch".to_owned()),
+                Err(status) => return lost(&status),
+            };
+            if response.compact_revision > 0 {
+                return End::Compacted;
+            }
+            if response.canceled {
+                return End::Lost(response.cancel_reason);
+            }
+            fragments.extend(response.events);
+            if !response.fragment && !fragments.is_empty() {
+                self.publish(std::mem::take(&mut fragments));
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<(mpsc::Sender<proto::WatchRequest>, Streaming<proto::WatchResponse>), Status> {
+        let create = proto::WatchCreateRequest {
+            key: END.to_vec(),
+            range_end: END.to_vec(),
+            start_revision: self.revision as i64 + 1,
+            prev_kv: true,
+            fragment: true,
+        };
+        let (sender, receiver) = mpsc::channel(1);
+        let request = proto::WatchRequest { create_request: Some(create) };
+        // Room for one is there: the channel is new.
+        let _ = sender.try_send(request);
+        Ok((sender, self.client.watch(receiver).await?))
+    }
+
+    fn publish(&mut self, changes: Vec<proto::Event>) {
+        let newest = changes.iter().filter_map(|change| change.kv.as_ref()).map(|kv| kv.mod_revision).max();
+        self.revision = self.revision.max(newest.unwrap_or(0) as u64);
+        let events: Vec<Event> =
+            changes.into_iter().filter_map(|change| self.keys.event(change, &self.leases)).collect();
+        for event in &events {
+            match &event.entry {
+                Some(entry) => drop(self.entries.insert(entry.clone())),
+                None => drop(self.entries.remove(&event.key)),
+            }
+        }
+        self.show(&events, &events);
+    }
+
+    fn show(&self, history: &[Event], events: &[Event]) {
+        self.feed.publish(self.entries.clone(), self.revision, history);
+        match events {
+            [] => self.sink.progress(self.revision),
+            events => self.sink.publish(events),
+        }
+        self.feed.wake();
+    }
+
+    /// Events are lost for good: reads everything, and shows what differs from what was shown.
+    async fn resync(&mut self) -> Result<(), String> {
+        let listed = list(&self.client, &self.keys, &self.leases).await;
+        let (entries, revision) = listed.map_err(|error| error.to_string())?;
+        let events = difference(&self.entries, &entries, revision);
+        (self.entries, self.revision) = (entries, revision);
+        self.feed.restart_history(self.limits, revision);
+        // Watchers have to start anew: what lies between is in no history.
+        self.show(&[], &events);
+        Ok(())
+    }
+}
+
+fn lost(status: &Status) -> End {
+    if is_compacted(status) { End::Compacted } else { End::Lost(failed(status).to_string()) }
+}
+
+/// The puts have the revisions they were made with; when a key was deleted nobody knows any more, so
+/// its deletion has the revision of the read.
+fn difference(before: &Entries, after: &Entries, revision: Revision) -> Vec<Event> {
+    let put = after.iter().filter_map(|entry| {
+        let previous = before.get(&entry.key).cloned();
+        let same = previous.as_ref().is_some_and(|previous| previous.revision == entry.revision);
+        (!same).then(|| Event {
+            revision: entry.revision,
+            key: entry.key.clone(),
+            entry: Some(entry.clone()),
+            previous,
+        })
+    });
+    let deleted = before.iter().filter(|entry| after.get(&entry.key).is_none());
+    let deleted =
+        deleted.map(|entry| Event { revision, key: entry.key.clone(), entry: None, previous: Some(entry.clone()) });
+    let mut events: Vec<_> = put.chain(deleted).collect();
+    events.sort_by_key(|event| event.revision);
+    events
+}
+
+/// Every entry under the prefix, of one revision.
+pub(crate) async fn list(client: &Client, keys: &Keys, leases: &Leases) -> Result<(Entries, Revision)> {
+    let mut entries = Entries::default();
+    let mut revision = 0;
+    let mut start = keys.full("");
+    // An empty key would mean something else to etcd.
+    if start.is_empty() {
+        start = END.to_vec();
+    }
+    loop {
+        let request =
+            proto::RangeRequest { key: start, range_end: keys.end(""), limit: PAGE, revision, keys_only: false };
+        let response = client.range(request).await.map_err(|status| failed(&status))?;
+        if revision == 0 {
+            revision = response.header.map_or(0, |header| header.revision);
+        }
+        start = match response.kvs.last() {
+            Some(last) => [&last.key[..], END].concat(),
+            None => break,
+        };
+        for entry in response.kvs.into_iter().filter_map(|kv| keys.entry(kv, leases)) {
+            entries.insert(entry);
+        }
+        if !response.more {
+            break;
+        }
+    }
+    Ok((entries, revision as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Entry;
+
+    fn entries(all: &[(&str, Revision)]) -> Entries {
+        let mut entries = Entries::default();
+        for &(key, revision) in all {
+            let entry = Entry { key: key.into(), value: Default::default(), revision, expires: 0 };
+            entries.insert(Arc::new(entry));
+        }
+        entries
+    }
+
+    #[test]
+    fn the_difference_is_what_was_missed_in_order() {
+        let before = entries(&[("changed", 2), ("deleted", 3), ("same", 1)]);
+        let after = entries(&[("changed", 9), ("new", 7), ("same", 1)]);
+        let events = difference(&before, &after, 10);
+        let seen =
+            events.iter().map(|event| (event.revision, &*event.key, event.entry.is_some(), event.previous.is_some()));
+        let seen: Vec<_> = seen.collect();
+        assert_eq!(seen, [(7, "new", true, false), (9, "changed", true, true), (10, "deleted", false, true)]);
+    }
+}

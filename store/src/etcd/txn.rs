@@ -1,0 +1,95 @@
+//! Transactions in etcd's form, and what its answers mean.
+
+use std::sync::Arc;
+
+use super::keys::Keys;
+use super::leases::Leases;
+use super::proto::{self, Compare, Request, RequestOp, Response, Target, TxnRequest, TxnResponse};
+use crate::embedded::holds;
+use crate::{Committed, Entry, Error, Expect, Op, Result, Revision, Write};
+
+/// `leases` has the lease of each write, 0 for none. If an expectation does not hold, every key is
+/// read in the same moment, so that the answer can say which and what is there.
+pub(crate) fn request(keys: &Keys, writes: &[Write], leases: &[i64]) -> TxnRequest {
+    TxnRequest {
+        compare: writes.iter().filter_map(|write| compare(keys, write)).collect(),
+        success: writes.iter().zip(leases).map(|(write, &lease)| operation(keys, write, lease)).collect(),
+        failure: writes.iter().map(|write| read(keys, &write.key)).collect(),
+    }
+}
+
+fn compare(keys: &Keys, write: &Write) -> Option<Compare> {
+    let revision = match write.expect {
+        Expect::Anything => return None,
+        Expect::Absent => 0,
+        // No entry has revision 0, but to etcd it means that there is none.
+        Expect::Revision(0) => i64::MAX,
+        Expect::Revision(revision) => revision as i64,
+    };
+    Some(Compare {
+        result: proto::COMPARE_EQUAL,
+        target: proto::TARGET_MOD,
+        key: keys.full(&write.key),
+        target_union: Some(Target::ModRevision(revision)),
+    })
+}
+
+fn operation(keys: &Keys, write: &Write, lease: i64) -> RequestOp {
+    let key = keys.full(&write.key);
+    let request = match &write.op {
+        // The hole stays empty, as upstream leaves it: the revision is etcd's to say.
+        Op::Put(template) => {
+            Request::Put(proto::PutRequest { key, value: template.bytes.clone(), lease, prev_kv: true })
+        }
+        Op::Delete => Request::DeleteRange(proto::DeleteRangeRequest { key, prev_kv: true }),
+    };
+    RequestOp { request: Some(request) }
+}
+
+fn read(keys: &Keys, key: &str) -> RequestOp {
+    let range = proto::RangeRequest { key: keys.full(key), ..Default::default() };
+    RequestOp { request: Some(Request::Range(range)) }
+}
+
+/// What each write did.
+pub(crate) fn committed(
+    keys: &Keys,
+    writes: Vec<Write>,
+    lease_ids: &[i64],
+    leases: &Leases,
+    response: TxnResponse,
+    revision: Revision,
+) -> Vec<Committed> {
+    let answers = writes.into_iter().zip(lease_ids).zip(response.responses);
+    let outcome = |((write, &lease), answer): ((Write, &i64), proto::ResponseOp)| {
+        let previous = match answer.response {
+            Some(Response::Put(put)) => put.prev_kv,
+            Some(Response::DeleteRange(delete)) => delete.prev_kvs.into_iter().next(),
+            _ => None,
+        };
+        let expires = leases.expires(lease);
+        let entry = match write.op {
+            Op::Put(template) => {
+                let (key, value) = (write.key.into(), template.bytes.into());
+                Some(Arc::new(Entry { key, value, revision, expires }))
+            }
+            Op::Delete => None,
+        };
+        Committed { revision, entry, previous: previous.and_then(|kv| keys.entry(kv, leases)) }
+    };
+    answers.map(outcome).collect()
+}
+
+/// The first expectation that does not hold.
+pub(crate) fn conflict(keys: &Keys, writes: &[Write], leases: &Leases, response: TxnResponse) -> Result<Error> {
+    for (place, (write, answer)) in writes.iter().zip(response.responses).enumerate() {
+        let Some(Response::Range(range)) = answer.response else {
+            break;
+        };
+        let current = range.kvs.into_iter().next().and_then(|kv| keys.entry(kv, leases));
+        if !holds(write.expect, current.as_ref().map(|entry| entry.revision)) {
+            return Ok(Error::Conflict { write: place, current });
+        }
+    }
+    Err(Error::Unavailable("etcd refused a transaction and did not say why".to_owned()))
+}

@@ -1,0 +1,242 @@
+//! The power goes while 64 writers write. Whatever was acknowledged is there afterwards, no batch is
+//! half there, and no revision goes back or comes twice. `TIPHYS_SEEDS=5000` runs more seeds.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use store::embedded::{self, Config, Embedded};
+use store::{Durability, Expect, Op, Revision, Store, Write};
+use support::sim::{Random, SimDisk};
+use support::{Recorder, delete, put};
+
+const WRITERS: u64 = 64;
+const LIVES: u64 = 3;
+
+/// What one write did to a key, as far as its writer knows.
+#[derive(Debug, Clone)]
+struct Step {
+    /// None for a deletion.
+    value: Option<String>,
+    /// None if no answer came.
+    revision: Option<Revision>,
+    durable: bool,
+}
+
+/// All that the writers know, over all lives.
+#[derive(Default)]
+struct Model {
+    /// For each key its writes in order. Only one writer writes a key.
+    keys: BTreeMap<String, Vec<Step>>,
+    /// The newest revision that anyone was told.
+    newest: Revision,
+    /// Someone was told something since the last start.
+    acknowledged: bool,
+}
+
+fn config() -> Config {
+    Config {
+        // Small, so that files are ended and compacted all the time.
+        segment_bytes: 16 << 10,
+        allocate_bytes: 4 << 10,
+        compact_bytes: 24 << 10,
+        reserve: 20,
+        relaxed_delay: std::time::Duration::from_millis(1),
+        // The power going looks like a failed sync.
+        fatal: Arc::new(|_| {}),
+        ..Config::new("/data")
+    }
+}
+
+fn run_seed(seed: u64, syncs: bool) -> Result<(), String> {
+    let disk = SimDisk::new(seed);
+    let disk = if syncs { disk } else { disk.without_sync() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let mut random = Random::new(seed ^ 0xabcd);
+    let model = Arc::new(Mutex::new(Model::default()));
+    for life in 0..LIVES {
+        // Also into the start, and into the middle of a compaction.
+        disk.cut_power_after(random.below(if life == 0 { 300 } else { 120 }));
+        let opened = embedded::open(config(), Arc::new(disk.clone()), Recorder::new());
+        if let Ok(store) = opened {
+            let store = Arc::new(store);
+            runtime.block_on(write_until_dark(&store, &model, random.next(), life));
+            drop(store);
+        }
+        disk.reboot();
+        let store = embedded::open(config(), Arc::new(disk.clone()), Recorder::new());
+        let store = store.map_err(|error| format!("life {life}: the store does not open: {error}"))?;
+        runtime.block_on(check(&store, &mut model.lock().unwrap())).map_err(|what| format!("life {life}: {what}"))?;
+        drop(store);
+    }
+    Ok(())
+}
+
+async fn write_until_dark(store: &Arc<Embedded>, model: &Arc<Mutex<Model>>, seed: u64, life: u64) {
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let (store, model) = (store.clone(), model.clone());
+            tokio::spawn(async move {
+                let mut random = Random::new(seed ^ writer);
+                for number in 0.. {
+                    let writes = choose(writer, &format!("{life}.{writer}.{number}"), &mut random);
+                    if !commit(&store, &model, writes).await {
+                        break;
+                    }
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+}
+
+/// A single write, a deletion, or a pair that must stay equal.
+fn choose(writer: u64, value: &str, random: &mut Random) -> Vec<Write> {
+    let filler = "x".repeat(random.below(900) as usize);
+    let value = format!("{value}.{filler}");
+    let key = format!("/single/{writer}/{}", random.below(3));
+    let durability = if random.below(4) == 0 { Durability::Relaxed } else { Durability::Durable };
+    let writes = match random.below(6) {
+        0 => vec![delete(&key, Expect::Anything)],
+        1 | 2 => ["a", "b"].map(|half| put(&format!("/pair/{writer}/{half}"), &value, Expect::Anything)).into(),
+        _ => vec![put(&key, &value, Expect::Anything)],
+    };
+    writes.into_iter().map(|write| Write { durability, ..write }).collect()
+}
+
+async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> bool {
+    let steps: Vec<(String, Step)> = writes
+        .iter()
+        .map(|write| {
+            let value = match &write.op {
+                Op::Put(template) => Some(String::from_utf8(template.bytes.clone()).unwrap()),
+                Op::Delete => None,
+            };
+            let durable = write.durability == Durability::Durable;
+            (write.key.clone(), Step { value, revision: None, durable })
+        })
+        .collect();
+    for (key, step) in &steps {
+        model.lock().unwrap().keys.entry(key.clone()).or_default().push(step.clone());
+    }
+    let Ok(committed) = store.commit(writes).await else {
+        return false;
+    };
+    let mut model = model.lock().unwrap();
+    for ((key, _), committed) in steps.iter().zip(committed) {
+        model.newest = model.newest.max(committed.revision);
+        model.acknowledged |= committed.entry.is_some() || committed.previous.is_some();
+        model.keys.get_mut(key).unwrap().last_mut().unwrap().revision = Some(committed.revision);
+    }
+    true
+}
+
+/// What is there after the start must be what someone could have been told, and becomes what all
+/// are told from now on.
+async fn check(store: &Embedded, model: &mut Model) -> Result<(), String> {
+    let revision = store.revision().await.map_err(|error| error.to_string())?;
+    if revision < model.newest {
+        return Err(format!("the revision went back from {} to {revision}", model.newest));
+    }
+    // A life in which nobody was told anything may end as the one before did: closed.
+    if model.acknowledged && store.compacted() != revision {
+        return Err(format!("history from {} on is offered after a crash", store.compacted()));
+    }
+    let mut seen = BTreeMap::new();
+    for (key, steps) in &mut model.keys {
+        let entry = store.get(key).await.map_err(|error| error.to_string())?;
+        if let Some(entry) = &entry
+            && let Some(other) = seen.insert(entry.revision, key.clone())
+        {
+            return Err(format!("{key} and {other} have the revision {}", entry.revision));
+        }
+        let value = entry.as_ref().map(|entry| emptied(&entry.value));
+        check_key(key, steps, value.as_deref(), entry.map(|entry| entry.revision))?;
+        *steps = vec![Step { value, revision: Some(revision), durable: true }];
+    }
+    for writer in 0..WRITERS {
+        let half = |half: &str| format!("/pair/{writer}/{half}");
+        let values = [half("a"), half("b")].map(|key| model.keys.get(&key).map(|steps| steps[0].value.clone()));
+        if values[0] != values[1] {
+            return Err(format!("half of a transaction of writer {writer} is there: {values:?}"));
+        }
+    }
+    let committed = store.commit(vec![put("/next", "", Expect::Anything)]).await.map_err(|error| error.to_string())?;
+    if committed[0].revision <= model.newest || committed[0].revision <= revision {
+        return Err(format!("the revision {} comes twice", committed[0].revision));
+    }
+    model.newest = committed[0].revision;
+    model.acknowledged = false;
+    Ok(())
+}
+
+/// The value as its writer gave it, without the revision.
+fn emptied(value: &[u8]) -> String {
+    let text = std::str::from_utf8(value).unwrap();
+    let rest = text.strip_prefix(r#"{"rv":""#).unwrap();
+    format!(r#"{{"rv":"{}"#, &rest[rest.find('"').unwrap()..])
+}
+
+fn check_key(key: &str, steps: &[Step], value: Option<&str>, revision: Option<Revision>) -> Result<(), String> {
+    let kept = steps.iter().rposition(|step| step.durable && step.revision.is_some());
+    let possible = &steps[kept.unwrap_or(0)..];
+    let mut fits = kept.is_none() && value.is_none();
+    for step in possible {
+        fits |= step.value.as_deref() == value;
+    }
+    if !fits {
+        let steps: Vec<_> = possible
+            .iter()
+            .map(|step| (step.value.as_ref().map(|value| &value[..24.min(value.len())]), step.revision, step.durable))
+            .collect();
+        return Err(format!(
+            "{key} is {:?} at {revision:?}, but was {steps:?}",
+            value.map(|value| &value[..24.min(value.len())])
+        ));
+    }
+    Ok(())
+}
+
+fn seeds(usual: u64) -> u64 {
+    std::env::var("TIPHYS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
+}
+
+/// Runs seeds on all cores and gives back the first that failed.
+fn first_failure(seeds: u64, syncs: bool) -> Option<(u64, String)> {
+    let next = AtomicU64::new(0);
+    let failure = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while failure.lock().unwrap().is_none() {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        return;
+                    }
+                    if let Err(what) = run_seed(seed, syncs) {
+                        *failure.lock().unwrap() = Some((seed, what));
+                    }
+                }
+            });
+        }
+    });
+    failure.into_inner().unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_survives() {
+    if let Some((seed, what)) = first_failure(seeds(300), true) {
+        panic!("seed {seed}: {what}");
+    }
+}
+
+/// The checker is worth something: without syncs it finds losses soon.
+#[test]
+fn without_syncs_the_checker_finds_a_loss() {
+    assert!(first_failure(200, false).is_some(), "syncs were taken out and nobody noticed");
+}

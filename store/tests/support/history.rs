@@ -1,0 +1,170 @@
+//! A checker of histories. Clients write by compare-and-swap, list and watch while faults happen;
+//! afterwards all that they were told has to fit into one order: that of the sink.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use store::{Entry, Error, Event, Expect, Notice, Revision, Store};
+
+use super::{Recorder, everything, put, within};
+
+const KEYS: u64 = 6;
+const WRITERS: u64 = 8;
+const WATCHERS: usize = 4;
+
+/// What the clients were told.
+#[derive(Default)]
+struct Told {
+    /// Key and revision of every write that was acknowledged.
+    writes: Mutex<Vec<(String, Revision)>>,
+    /// Every list, with its revision.
+    lists: Mutex<Vec<(Revision, Vec<Arc<Entry>>)>>,
+    /// Every watch: the revision it began after, and what it saw.
+    watches: Mutex<Vec<(Revision, Vec<Event>)>>,
+    /// The newest acknowledged revision: a read that starts now must not be older.
+    newest: AtomicU64,
+}
+
+impl Told {
+    fn acknowledge(&self, key: &str, revision: Revision) {
+        self.writes.lock().unwrap().push((key.to_owned(), revision));
+        self.newest.fetch_max(revision, Ordering::SeqCst);
+    }
+}
+
+/// Lets clients work while `faults` runs, and checks. Each writer ends after `rounds` successes.
+pub async fn exercise(store: Arc<dyn Store>, sink: Arc<Recorder>, rounds: u64, faults: impl Future<Output = ()>) {
+    let told = Arc::new(Told::default());
+    let (before, start) = store.load().await.unwrap();
+    let done = tokio::sync::watch::Sender::new(false);
+    let writers: Vec<_> =
+        (0..WRITERS).map(|writer| tokio::spawn(write(store.clone(), told.clone(), writer, rounds))).collect();
+    let watchers: Vec<_> =
+        (0..WATCHERS).map(|_| tokio::spawn(list_and_watch(store.clone(), told.clone(), done.subscribe()))).collect();
+    faults.await;
+    for writer in writers {
+        within("the end of a writer", writer).await.unwrap();
+    }
+    done.send_replace(true);
+    // Wakes the watchers for the last time.
+    let last = until_ok(|| store.commit(vec![put("/last", "", Expect::Anything)])).await[0].revision;
+    for watcher in watchers {
+        within("the end of a watcher", watcher).await.unwrap();
+    }
+    assert!(sink.newest() >= last);
+    check(&before, start, &sink.events(), &told);
+}
+
+/// Tries again while a fault lasts.
+pub async fn until_ok<T, F: Future<Output = store::Result<T>>>(mut call: impl FnMut() -> F) -> T {
+    loop {
+        match call().await {
+            Ok(value) => return value,
+            Err(Error::Unavailable(_) | Error::Io { .. } | Error::Full(_)) => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn write(store: Arc<dyn Store>, told: Arc<Told>, writer: u64, rounds: u64) {
+    for round in 0..rounds {
+        let key = format!("/key/{}", (writer + round) % KEYS);
+        loop {
+            let floor = told.newest.load(Ordering::SeqCst);
+            let current = until_ok(|| store.get(&key)).await;
+            let seen = told
+                .writes
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|(of, _)| *of == key)
+                .map(|&(_, at)| at)
+                .filter(|&at| at <= floor)
+                .max();
+            let revision = current.map(|entry| entry.revision);
+            assert!(revision >= seen, "{key} read at {revision:?} after {seen:?} was acknowledged");
+            let expect = revision.map_or(Expect::Absent, Expect::Revision);
+            match store.commit(vec![put(&key, &format!("{writer}.{round}"), expect)]).await {
+                Ok(committed) => {
+                    assert_eq!(committed[0].previous.as_ref().map(|entry| entry.revision), revision);
+                    told.acknowledge(&key, committed[0].revision);
+                    break;
+                }
+                Err(Error::Conflict { current, .. }) => {
+                    assert!(current.map(|entry| entry.revision) > revision, "a conflict with what was read");
+                }
+                // It may have happened all the same: then the next turn reads it.
+                Err(Error::Unavailable(_) | Error::Io { .. } | Error::Full(_)) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Lists, watches from there for a while, and begins again.
+async fn list_and_watch(store: Arc<dyn Store>, told: Arc<Told>, done: tokio::sync::watch::Receiver<bool>) {
+    while !*done.borrow() {
+        let floor = told.newest.load(Ordering::SeqCst);
+        let page = until_ok(|| store.range(everything())).await;
+        assert!(page.revision >= floor, "a list of {} after {floor} was acknowledged", page.revision);
+        let revision = page.revision;
+        told.lists.lock().unwrap().push((revision, page.entries));
+        // The list may be ahead of the watch on etcd: the store's revision waits for it.
+        until_ok(|| store.revision()).await;
+        let Ok(mut watch) = store.watch("/", revision) else {
+            continue;
+        };
+        let mut seen = Vec::new();
+        while seen.len() < 40 && !*done.borrow() {
+            match within("a notice", watch.next()).await {
+                Ok(Notice::Events(events)) => seen.extend(events),
+                Ok(Notice::Progress(_)) => {}
+                Err(Error::Lagging | Error::Compacted { .. }) => break,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        told.watches.lock().unwrap().push((revision, seen));
+    }
+}
+
+fn check(before: &[Arc<Entry>], start: Revision, events: &[Event], told: &Told) {
+    let events: Vec<&Event> = events.iter().filter(|event| event.revision > start).collect();
+    let mut states: BTreeMap<Revision, BTreeMap<Box<str>, Revision>> = BTreeMap::new();
+    let mut state: BTreeMap<_, _> = before.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
+    let mut newest = start;
+    states.insert(start, state.clone());
+    for event in &events {
+        assert!(event.revision >= newest, "{} after {newest}", event.revision);
+        newest = event.revision;
+        let previous = event.previous.as_ref().map(|entry| entry.revision);
+        let was = match &event.entry {
+            Some(entry) => state.insert(event.key.clone(), entry.revision),
+            None => state.remove(&event.key),
+        };
+        assert_eq!(previous, was, "{} at {} does not follow what was there", event.key, event.revision);
+        states.insert(newest, state.clone());
+    }
+    for (key, revision) in &*told.writes.lock().unwrap() {
+        let found =
+            events.iter().find(|event| event.revision == *revision).expect("an acknowledged write has an event");
+        assert_eq!(&*found.key, key);
+    }
+    for (revision, entries) in &*told.lists.lock().unwrap() {
+        let (_, then) = states.range(..=revision).next_back().expect("a state");
+        let listed: BTreeMap<_, _> = entries.iter().map(|entry| (entry.key.clone(), entry.revision)).collect();
+        assert_eq!(&listed, then, "the list at {revision} is not the state of that revision");
+    }
+    for (after, seen) in &*told.watches.lock().unwrap() {
+        let expected = events.iter().filter(|event| event.revision > *after).take(seen.len());
+        let expected: Vec<_> = expected.map(|event| (event.revision, event.key.clone())).collect();
+        let seen: Vec<_> = seen.iter().map(|event| (event.revision, event.key.clone())).collect();
+        assert_eq!(seen, expected, "the watch after {after} saw another order");
+    }
+    assert!(!told.watches.lock().unwrap().is_empty() && !told.lists.lock().unwrap().is_empty());
+}

@@ -1,0 +1,185 @@
+//! What the tests of the store share: a sink that remembers, waiting with a deadline, engines.
+#![allow(dead_code)] // Each test binary uses its own part.
+
+pub mod etcd;
+pub mod history;
+pub mod sim;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use store::disk::{MemoryDisk, RealDisk};
+use store::embedded::{self, Config, Embedded};
+use store::{Durability, Event, Expect, Notice, Op, Range, Revision, Sink, Store, Template, Watch, Write};
+use tokio::sync::watch;
+
+/// Nothing here takes long; a test that waits this long has failed.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A sink that remembers every event.
+pub struct Recorder {
+    events: Mutex<Vec<Event>>,
+    newest: watch::Sender<Revision>,
+}
+
+impl Recorder {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { events: Mutex::default(), newest: watch::Sender::new(0) })
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap().clone()
+    }
+
+    pub fn newest(&self) -> Revision {
+        *self.newest.borrow()
+    }
+
+    /// Waits until an event has been seen.
+    pub async fn wait(&self, what: &str, found: impl Fn(&Event) -> bool) -> Event {
+        let mut newest = self.newest.subscribe();
+        let search = async {
+            loop {
+                newest.mark_unchanged();
+                if let Some(event) = self.events().into_iter().find(|event| found(event)) {
+                    return event;
+                }
+                newest.changed().await.unwrap();
+            }
+        };
+        within(what, search).await
+    }
+}
+
+impl Sink for Recorder {
+    fn publish(&self, events: &[Event]) {
+        self.events.lock().unwrap().extend_from_slice(events);
+        self.newest.send_replace(events.last().map_or(0, |event| event.revision));
+    }
+
+    fn progress(&self, _revision: Revision) {}
+}
+
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(DEADLINE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not happen within {DEADLINE:?}"),
+    }
+}
+
+/// For threads that are not tasks: looks again and again until it holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < DEADLINE, "{what} did not happen within {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A value with a hole in it: `{"rv":"","value":...}`.
+pub fn template(value: &str) -> Template {
+    Template { bytes: format!(r#"{{"rv":"","value":"{value}"}}"#).into_bytes(), hole: Some(7) }
+}
+
+pub fn put(key: &str, value: &str, expect: Expect) -> Write {
+    write(key, Op::Put(template(value)), expect)
+}
+
+pub fn delete(key: &str, expect: Expect) -> Write {
+    write(key, Op::Delete, expect)
+}
+
+fn write(key: &str, op: Op, expect: Expect) -> Write {
+    Write { key: key.to_owned(), op, expect, durability: Durability::Durable, ttl: None, cause: b"test".to_vec() }
+}
+
+pub fn relaxed(write: Write) -> Write {
+    Write { durability: Durability::Relaxed, ..write }
+}
+
+pub fn everything() -> Range {
+    Range::default()
+}
+
+pub fn prefix_range(prefix: &str) -> Range {
+    let mut end = prefix.as_bytes().to_vec();
+    *end.last_mut().unwrap() += 1;
+    Range { start: prefix.to_owned(), end: String::from_utf8(end).unwrap(), ..Range::default() }
+}
+
+/// The next events of a watch; reports of progress are passed over.
+pub async fn next_events(watch: &mut Box<dyn Watch>) -> Vec<Event> {
+    loop {
+        if let Notice::Events(events) = within("an event", watch.next()).await.expect("the watch goes on") {
+            return events;
+        }
+    }
+}
+
+/// Watches until this many events have come.
+pub async fn collect(watch: &mut Box<dyn Watch>, count: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        events.extend(next_events(watch).await);
+    }
+    events
+}
+
+pub fn config(dir: impl Into<std::path::PathBuf>) -> Config {
+    Config::new(dir)
+}
+
+/// An engine under test, with all that has to live as long.
+pub struct Fixture {
+    pub store: Arc<dyn Store>,
+    pub sink: Arc<Recorder>,
+    /// Whether the engine fills the hole of a template.
+    pub fills: bool,
+    /// Whether each write of a transaction has a revision of its own.
+    pub splits: bool,
+    _keep: Box<dyn std::any::Any>,
+}
+
+impl Fixture {
+    /// What a value put with `template` reads back as.
+    pub fn value(&self, value: &str, revision: Revision) -> String {
+        let rv = if self.fills { revision.to_string() } else { String::new() };
+        format!(r#"{{"rv":"{rv}","value":"{value}"}}"#)
+    }
+
+    pub async fn put(&self, key: &str, value: &str) -> Revision {
+        let committed = self.store.commit(vec![put(key, value, Expect::Anything)]).await.expect("a put");
+        committed[0].revision
+    }
+
+    pub async fn delete(&self, key: &str) -> Revision {
+        let committed = self.store.commit(vec![delete(key, Expect::Anything)]).await.expect("a delete");
+        committed[0].revision
+    }
+
+    pub async fn keys(&self, range: Range) -> Vec<String> {
+        let page = self.store.range(range).await.expect("a range");
+        page.entries.iter().map(|entry| entry.key.to_string()).collect()
+    }
+}
+
+pub async fn memory() -> Fixture {
+    let sink = Recorder::new();
+    let store = Arc::new(store::memory::open(sink.clone()).expect("a store"));
+    Fixture { store, sink, fills: true, splits: true, _keep: Box::new(()) }
+}
+
+pub async fn disk() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let sink = Recorder::new();
+    let store = Arc::new(open_real(dir.path(), sink.clone()));
+    Fixture { store, sink, fills: true, splits: true, _keep: Box::new(dir) }
+}
+
+pub fn open_real(dir: &std::path::Path, sink: Arc<Recorder>) -> Embedded {
+    embedded::open(config(dir), Arc::new(RealDisk), sink).expect("the store opens")
+}
+
+pub fn open_memory(disk: &MemoryDisk, config: Config) -> store::Result<Embedded> {
+    embedded::open(config, Arc::new(disk.clone()), Recorder::new())
+}

@@ -1,0 +1,8 @@
+//! k8s-openapi's types behind non-generic functions: what they cost to compile is paid here, once. It
+//! knows nothing else of the project.
+
+mod descriptions;
+#[cfg(feature = "descriptions")]
+mod upstream;
+
+pub use descriptions::{Descriptions, descriptions};
