@@ -557,6 +557,33 @@ fn new_line(out: &mut Vec<u8>, level: usize) {
     out.resize(out.len() + 2 * level, b' ');
 }
 
+/// The JSON of a patched object as upstream shows it in errors: maps that the patch touched have their
+/// keys sorted, the rest is in the order of its type.
+pub fn encode_changed(tree: &Tree, old: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    write_changed(&mut out, tree, old, ty.map(Ty::Struct));
+    out
+}
+
+fn write_changed(out: &mut Vec<u8>, tree: &Tree, old: &Tree, ty: Option<Ty>) {
+    let Tree::Map(map) = tree else { return encode_into(out, tree, ty) };
+    if tree == old {
+        return encode_into(out, tree, ty);
+    }
+    out.push(b'{');
+    let mut first = true;
+    for (key, value) in map.iter() {
+        write_key(out, &mut first, key);
+        let field_ty = match ty {
+            Some(Ty::Struct(ty)) => ty.field(key).map(|field| field.ty),
+            Some(Ty::Map(item)) => Some(*item),
+            _ => None,
+        };
+        write_changed(out, value, old.get(key).unwrap_or(&Tree::Null), field_ty);
+    }
+    out.push(b'}');
+}
+
 /// Like `encode`, with `metadata.resourceVersion` left empty: the offset says where it belongs.
 pub fn encode_with_hole(tree: &Tree, ty: Option<&'static Type>) -> (Vec<u8>, usize) {
     let mut out = Vec::with_capacity(1024);

@@ -21,6 +21,7 @@ pub struct Plan {
     pub serving: Pair,
     /// Whose certificates are identities, in PEM.
     pub client_authorities: String,
+    pub tokens: Option<server::auth::token::Tokens>,
     pub config: server::Config,
 }
 
@@ -77,10 +78,12 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
 async fn open(plan: Plan, port: u16) -> Result<Arc<Server>> {
     let mut config = plan.config;
     config.port = port;
-    let auth = server::auth::Authenticator::new(
-        &crate::pki::authorities(&plan.client_authorities)?,
-        server::http::tls::provider(),
-    )?;
+    let authorities = crate::pki::authorities(&plan.client_authorities)?;
+    let mut auth = server::auth::Authenticator::new(&authorities, server::http::tls::provider())?;
+    if let Some(tokens) = plan.tokens {
+        auth = auth.with_tokens(tokens);
+    }
+    config.client_ca = plan.client_authorities;
     match plan.engine {
         Engine::Embedded(dir) => {
             let caches = caches(&config, server::resource::adopt_own);

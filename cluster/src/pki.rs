@@ -7,7 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
+use server::auth::token::Tokens;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -41,6 +42,21 @@ pub fn certificates(pair: &Pair) -> Result<Vec<CertificateDer<'static>>> {
 pub fn private_key(pair: &Pair) -> Result<PrivateKeyDer<'static>> {
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
     key.map_err(|error| Error::Pem { path: pair.path.with_extension("key"), source: Box::new(error) })
+}
+
+/// Signs with one key, and takes what any of the public keys has signed too.
+pub fn tokens(signing_key: &Path, public_keys: &[PathBuf]) -> Result<Tokens> {
+    let bad = |path: &Path, source| Error::Pem { path: path.to_path_buf(), source };
+    let key = fs::read(signing_key).map_err(Error::file(signing_key))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| bad(signing_key, Box::new(error)))?;
+    let mut tokens = Tokens::new(&key).map_err(|error| bad(signing_key, error.into()))?;
+    for path in public_keys {
+        let pem = fs::read(path).map_err(Error::file(path))?;
+        for key in SubjectPublicKeyInfoDer::pem_slice_iter(&pem) {
+            tokens.trust(key.map_err(|error| bad(path, Box::new(error)))?.to_vec());
+        }
+    }
+    Ok(tokens)
 }
 
 /// The authorities of a bundle.
@@ -102,6 +118,17 @@ impl Pki {
         let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem(), path };
         self.write(file, &pair)?;
         Ok(pair)
+    }
+
+    /// The key of service account tokens, made where it is missing.
+    pub fn tokens(&self) -> Result<Tokens> {
+        let path = self.path("sa", "key");
+        if matches!(path.try_exists(), Ok(false)) {
+            let key = KeyPair::generate()?;
+            write_private(&self.path("sa", "pub"), &key.public_key_pem())?;
+            write_private(&path, &key.serialize_pem())?;
+        }
+        tokens(&path, &[])
     }
 
     /// A certificate signed by the authority, made where it is missing or where its names have changed.

@@ -1,7 +1,9 @@
 //! `tiphys up`: a whole cluster on this machine, with certificates of its own.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+
+use server::auth::token::Tokens;
 
 use crate::boot::{self, Engine, Plan, Running};
 use crate::error::{Error, Result};
@@ -21,19 +23,22 @@ pub struct Certificates {
     pub authority: Pair,
     pub serving: Pair,
     pub admin: Pair,
+    pub tokens: Tokens,
 }
 
 /// Starts the cluster and writes the kubeconfig of its administrator.
 pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
     let mut config = options.config;
-    config.advertise_address = reachable(options.listen.ip());
-    let Certificates { authority, serving, admin } = certificates(&options.data_dir, options.listen.ip(), &config)?;
+    config.advertise_address = advertised(options.listen.ip());
+    let Certificates { authority, serving, admin, tokens } =
+        certificates(&options.data_dir, options.listen.ip(), &config)?;
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
         serving,
         client_authorities: authority.certificate.clone(),
+        tokens: Some(tokens),
         config,
     };
     let running = boot::start(plan, progress).await?;
@@ -48,7 +53,7 @@ pub fn certificates(data_dir: &Path, listen: IpAddr, config: &server::Config) ->
     let authority = pki.authority("ca", "kubernetes")?;
     let serving = serving_certificate(&pki, &authority, listen, config)?;
     let admin = pki.issue(&authority, &ADMIN)?;
-    Ok(Certificates { authority, serving, admin })
+    Ok(Certificates { authority, serving, admin, tokens: pki.tokens()? })
 }
 
 /// The kubeconfig of the administrator, for clients of this machine.
@@ -77,6 +82,21 @@ pub fn reachable(address: IpAddr) -> IpAddr {
         IpAddr::V6(v6) if v6.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         other => other,
     }
+}
+
+/// Where others reach it: the address of the way out of this machine, where it listens on all or on
+/// the loopback alone. Connecting a datagram socket sends nothing.
+pub fn advertised(listen: IpAddr) -> IpAddr {
+    if !listen.is_unspecified() && !listen.is_loopback() {
+        return listen;
+    }
+    let way_out = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        // Reserved for documentation: any address that is not local will do.
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    way_out().unwrap_or_else(|| reachable(listen))
 }
 
 fn serving_certificate(pki: &Pki, authority: &Pair, listen: IpAddr, config: &server::Config) -> Result<Pair> {

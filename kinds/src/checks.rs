@@ -1,5 +1,7 @@
 //! Checks of single values that several kinds share, in upstream's words.
 
+use std::collections::HashSet;
+
 use api::field::{Errors, Path, Value};
 use api::schema::Ty;
 use api::{Tree, validation};
@@ -106,9 +108,17 @@ pub fn port_number_or_name(port: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// An address of an older field; one that the stored object has already stays whatever it is.
-pub fn ip(value: &str, stored: &[Tree], path: &Path<'_>, errors: &mut Errors) -> bool {
-    if contains(stored, value) {
+/// The texts of a stored object that may stay whatever they are.
+pub type Stored<'a> = HashSet<&'a str>;
+
+/// The strings of a list.
+pub fn stored(list: &[Tree]) -> Stored<'_> {
+    list.iter().filter_map(Tree::as_str).collect()
+}
+
+/// An address of an older field; one that the stored object has already is not judged again.
+pub fn ip(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
+    if stored.contains(value) {
         return true;
     }
     let messages = validation::ip_legacy(value, true);
@@ -118,14 +128,10 @@ pub fn ip(value: &str, stored: &[Tree], path: &Path<'_>, errors: &mut Errors) ->
 }
 
 /// A network of an older field, as [`ip`].
-pub fn cidr(value: &str, stored: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    if !contains(stored, value) {
+pub fn cidr(value: &str, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
+    if !stored.contains(value) {
         errors.invalid_all(path, value, validation::cidr_legacy(value, true));
     }
-}
-
-pub fn contains(list: &[Tree], text: &str) -> bool {
-    list.iter().any(|item| item.as_str() == Some(text))
 }
 
 /// An address that traffic can be sent to from another machine.

@@ -1,5 +1,6 @@
 //! The rules of meta/v1 conditions, for the status of the kinds that have them.
 
+use crate::podspec::seen::Seen;
 use api::Tree;
 use api::field::{Errors, Path};
 use api::validation::qualified_name;
@@ -13,10 +14,11 @@ const REASON_MESSAGE: &str = "a condition reason must start with alphabetic char
 
 /// Judges a list of conditions: each well formed, one of a type.
 pub fn validate_conditions(conditions: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = Seen::new();
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let ty = condition.str("type");
-        if conditions.iter().take(index).any(|earlier| earlier.str("type") == ty) {
+        if !seen.insert(ty) {
             errors.duplicate(&path.field("type"), ty);
         }
         validate_condition(condition, &path, errors);

@@ -125,6 +125,75 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::field::Errors;
+    use api::schema::{Ty, Type};
+    use api::{Tree, list, tree, typed};
+
+    /// An object of a type with something in every field, a few levels deep.
+    fn filled(ty: &'static Type, depth: usize) -> Tree {
+        let mut object = tree! {};
+        for field in ty.fields() {
+            if depth > 0 || !matches!(field.ty, Ty::Struct(_) | Ty::List(Ty::Struct(_)) | Ty::Map(Ty::Struct(_))) {
+                object.set(field.name, filled_value(field.ty, depth.saturating_sub(1)));
+            }
+        }
+        object
+    }
+
+    fn filled_value(ty: Ty, depth: usize) -> Tree {
+        match ty {
+            Ty::Bool => Tree::Bool(true),
+            Ty::Int32 | Ty::Int64 | Ty::Double | Ty::IntOrString => Tree::Int(-1),
+            Ty::Quantity => Tree::from("1500m"),
+            Ty::Time => Tree::from("2024-01-01T00:00:00Z"),
+            Ty::MicroTime => Tree::from("2024-01-01T00:00:00.000000Z"),
+            Ty::Struct(ty) => filled(ty, depth),
+            Ty::List(item) => list![filled_value(*item, depth), filled_value(*item, depth)],
+            Ty::Map(item) => tree! { "é b" => filled_value(*item, depth), "" => filled_value(*item, depth) },
+            _ => Tree::from("a/b/é"),
+        }
+    }
+
+    /// Calls every function of a row.
+    fn exercise(kind: &Kind, new: &Tree, old: &Tree) {
+        let user = User::default();
+        let context = Context { now: 0, user: &user };
+        let (mut new, mut errors) = (new.clone(), Errors::new());
+        (kind.set_defaults)(&mut new);
+        let mut updated = new.clone();
+        (kind.prepare_create)(&mut new, &context);
+        (kind.validate)(&new, &mut errors);
+        meta::validate_object_meta(kind, &new, &mut errors);
+        (kind.prepare_update)(&mut updated, old, &context);
+        (kind.validate_update)(&updated, old, &mut errors);
+        meta::validate_object_meta_update(kind, &updated, old, &mut errors);
+        (kind.warnings)(&new, Some(old));
+        (kind.cells)(&new, 0);
+        for field in kind.selectable {
+            (field.get)(&new, field.name);
+        }
+        if let Some(rules) = &kind.status {
+            (rules.prepare)(&mut updated, old, &context);
+            (rules.validate)(&updated, old, &mut errors);
+        }
+        if let Some(conversion) = &kind.conversion {
+            (conversion.from_storage)((conversion.to_storage)(new));
+        }
+    }
+
+    #[test]
+    fn no_object_makes_a_rule_panic() {
+        for kind in ALL {
+            let mut minimal = tree! {};
+            typed::fill(&mut minimal, kind.schema());
+            let objects = [Tree::Null, tree! {}, minimal, filled(kind.schema(), 3), filled(kind.schema(), 6)];
+            for new in &objects {
+                for old in &objects {
+                    exercise(kind, new, old);
+                }
+            }
+        }
+    }
 
     #[test]
     fn every_kind_has_a_type() {

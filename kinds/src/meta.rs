@@ -1,7 +1,9 @@
 //! The rules of ObjectMeta, the same for every kind: what a create and an update may put there. It knows
 //! no kind by name; a row gives its scope and its rule for names.
 
-use api::field::{Errors, Path};
+use std::collections::{BTreeSet, HashSet};
+
+use api::field::{Errors, Path, go_quote};
 use api::validation::{dns1123_label, label_value, qualified_name};
 use api::{Map, Tree};
 
@@ -111,6 +113,26 @@ pub fn validate_immutable(new: &Tree, old: &Tree, path: &Path<'_>, errors: &mut 
     }
 }
 
+/// Owner references with a uid that an earlier one has are dropped; gives the warning about them.
+pub fn dedup_owner_references(object: &mut Tree) -> Option<String> {
+    let references = object.at_mut("metadata.ownerReferences").and_then(Tree::as_list_mut)?;
+    let (mut seen, mut dropped) = (HashSet::new(), BTreeSet::new());
+    references.retain(|reference| {
+        let first = seen.insert(reference.str("uid").to_string());
+        if !first {
+            dropped.insert(reference.str("uid").to_string());
+        }
+        first
+    });
+    (!dropped.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            dropped.into_iter().collect::<Vec<_>>().join(", ")
+        )
+    })
+}
+
 fn validate_namespace(namespace: &str, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
     match (namespaced, namespace) {
         (true, "") => errors.required(path, ""),
@@ -151,16 +173,13 @@ fn validate_change(meta: &Tree, old: &Tree, errors: &mut Errors) {
 }
 
 fn validate_no_new_finalizers(meta: &Tree, old: &Tree, errors: &mut Errors) {
-    let stored = old.list("finalizers");
-    let mut added: Vec<String> = Vec::new();
-    for finalizer in meta.list("finalizers").iter().filter(|finalizer| !stored.contains(finalizer)) {
-        added.push(api::field::go_quote(finalizer.as_str().unwrap_or("")));
-    }
+    let names = |meta: &Tree| -> BTreeSet<String> {
+        meta.list("finalizers").iter().filter_map(Tree::as_str).map(str::to_string).collect()
+    };
+    let added: Vec<String> = names(meta).difference(&names(old)).map(|name| go_quote(name)).collect();
     if added.is_empty() {
         return;
     }
-    added.sort_unstable();
-    added.dedup();
     let detail = format!(
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         added.join(", ")
@@ -169,20 +188,16 @@ fn validate_no_new_finalizers(meta: &Tree, old: &Tree, errors: &mut Errors) {
 }
 
 fn validate_owner_references(references: &[Tree], path: &Path<'_>, errors: &mut Errors) {
-    let mut controller: Option<&Tree> = None;
     for (index, reference) in references.iter().enumerate() {
         validate_owner_reference(reference, &path.index(index), errors);
-        if !reference.bool("controller") {
-            continue;
-        }
-        let Some(first) = controller else {
-            controller = Some(reference);
-            continue;
-        };
+    }
+    // The error shows all references, so it is made once however many there are.
+    let mut controllers = references.iter().filter(|reference| reference.bool("controller"));
+    if let (Some(first), Some(second)) = (controllers.next(), controllers.next()) {
         let detail = format!(
             "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
             owner_name(first),
-            owner_name(reference)
+            owner_name(second)
         );
         errors.invalid(path, gojson::list(references, OWNER), &detail);
     }
@@ -333,6 +348,17 @@ mod tests {
                 "metadata.ownerReferences[0].uid: Required value: must not be empty",
             ],
         );
+    }
+
+    #[test]
+    fn owners_are_named_once() {
+        let owner = |uid: &str| tree! { "kind" => "Pod", "uid" => uid };
+        let mut object =
+            tree! { "metadata" => tree! { "ownerReferences" => list![owner("a"), owner("b"), owner("a")] } };
+        let warning = dedup_owner_references(&mut object).unwrap_or_default();
+        assert!(warning.ends_with("duplicate UID(s) observed: a"), "{warning}");
+        assert_eq!(object.list("metadata.ownerReferences").len(), 2);
+        assert_eq!(dedup_owner_references(&mut object), None);
     }
 
     #[test]

@@ -53,7 +53,12 @@ pub fn decode_any_version(media: Media, body: &Bytes, expected: &Expected) -> Re
 
 /// Reads a body and checks that it is of the expected kind; kind and apiVersion are filled in.
 pub fn decode(media: Media, body: &Bytes, expected: &Expected) -> Result<Decoded, Status> {
-    let Decoded { mut tree, strict } = decode_any_version(media, body, expected)?;
+    expect(decode_any_version(media, body, expected)?, expected)
+}
+
+/// Checks that what was read is of the expected kind; kind and apiVersion are filled in.
+pub fn expect(decoded: Decoded, expected: &Expected) -> Result<Decoded, Status> {
+    let Decoded { mut tree, strict } = decoded;
     if tree.is_null() {
         tree = Tree::map_new();
     }

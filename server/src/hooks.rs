@@ -30,6 +30,14 @@ impl Claims {
     }
 }
 
+/// What the cluster adds to an object before it is judged: services learn their IP families.
+pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Result<(), Status> {
+    match scope.resource.kind.kind {
+        "Service" if scope.subresource.is_empty() => crate::alloc::complete(scope, object, old),
+        _ => Ok(()),
+    }
+}
+
 /// Services claim addresses and node ports.
 pub fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<Claims, Status> {
     match scope.resource.kind.kind {
@@ -142,9 +150,11 @@ pub fn returns_deleted(kind: &Kind) -> bool {
     )
 }
 
-/// A namespace waits for its own finalizers in the spec.
+/// A namespace waits for its own finalizers in the spec, and is marked at the first deletion even where
+/// it has none.
 pub fn waits_for_finalize(kind: &Kind, object: &Tree) -> bool {
-    kind.kind == "Namespace" && !object.list("spec.finalizers").is_empty()
+    let marked = object.at("metadata").has("deletionTimestamp");
+    kind.kind == "Namespace" && (!marked || !object.list("spec.finalizers").is_empty())
 }
 
 /// A namespace that waits shows no grace period.
@@ -183,4 +193,13 @@ pub fn orphans_by_default(kind: &Kind) -> bool {
 /// Events own nothing: the garbage collector does not look at them.
 pub fn has_dependents(kind: &Kind) -> bool {
     kind.kind != "Event"
+}
+
+/// What every request to a kind that is on its way out is told.
+pub fn deprecation(kind: &Kind) -> Option<&'static str> {
+    match (kind.group, kind.kind) {
+        ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+        ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
+    }
 }

@@ -81,7 +81,7 @@ async fn get_index(server: &Arc<Server>, call: &Call) -> Result<Answer, Status> 
 async fn get_v3(server: &Arc<Server>, call: &Call, name: &str) -> Result<Option<Answer>, Status> {
     check_method(call)?;
     let hashes = hashes(server).await?;
-    let Some(hash) = hashes.get(name) else { return Ok(Some(answer(404, "text/plain; charset=utf-8", Vec::new()))) };
+    let Some(hash) = hashes.get(name) else { return Ok(Some(not_there())) };
     let asked = call.query.get("hash");
     if !asked.is_empty() && asked != hash {
         return Ok(Some(redirect(name, hash)));
@@ -93,6 +93,13 @@ async fn get_v3(server: &Arc<Server>, call: &Call, name: &str) -> Result<Option<
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(IMMUTABLE));
     }
     Ok(Some(response))
+}
+
+/// Upstream says nothing more than that.
+fn not_there() -> Answer {
+    let mut answer = answer(404, "text/plain", Body::empty());
+    answer.headers_mut().remove(header::CONTENT_TYPE);
+    answer
 }
 
 /// The URL of an older version leads to the newest one.

@@ -9,6 +9,7 @@ use api::status::Status;
 use api::{Str, Tree, json};
 use bytes::Bytes;
 use kinds::Kind;
+use kinds::certificates::certificate_signing_request::APPROVAL;
 
 use crate::cache::{Cache, Caches, Item};
 
@@ -19,9 +20,10 @@ pub struct Resource {
     /// None for kinds that are answered and never stored.
     pub cache: Option<Arc<Cache>>,
     pub api_version: &'static str,
-    /// What a write to the object itself, and to its status, cannot own.
-    pub reset: FieldSet,
-    pub status_reset: FieldSet,
+    /// What a write to the object itself, to its status, and to its approval cannot own.
+    reset: FieldSet,
+    status_reset: FieldSet,
+    approval_reset: FieldSet,
     key_prefix: String,
 }
 
@@ -40,7 +42,17 @@ impl Resource {
             api_version: kind.api_version().leak(),
             reset: FieldSet::of(kind.reset),
             status_reset: FieldSet::of(kind.status.map_or(&[], |status| status.reset)),
+            approval_reset: FieldSet::of(APPROVAL.reset),
             key_prefix: format!("{}/{}/", prefix.trim_end_matches('/'), stored.storage),
+        }
+    }
+
+    /// What a write through this subresource cannot own.
+    pub fn reset(&self, subresource: &str) -> &FieldSet {
+        match subresource {
+            "status" => &self.status_reset,
+            "approval" => &self.approval_reset,
+            _ => &self.reset,
         }
     }
 
@@ -76,8 +88,20 @@ impl Resource {
     pub fn read(&self, item: &Item) -> Tree {
         let tree = item.tree();
         match self.kind.conversion {
-            Some(conversion) if !self.serves_stored_bytes() => (conversion.from_storage)(tree),
+            Some(conversion) if !self.serves_stored_bytes() => shaped((conversion.from_storage)(tree), self.ty()),
             _ => tree,
+        }
+    }
+
+    /// Defaults as upstream sets them: those of this version, then those of the stored form.
+    pub fn set_defaults(&self, object: &mut Tree) {
+        (self.kind.set_defaults)(object);
+        if let Some(conversion) = self.kind.conversion
+            && !self.serves_stored_bytes()
+        {
+            let mut stored = shaped((conversion.to_storage)(object.take()), self.stored.schema());
+            (self.stored.set_defaults)(&mut stored);
+            *object = shaped((conversion.from_storage)(stored), self.ty());
         }
     }
 
@@ -85,7 +109,8 @@ impl Resource {
     pub fn encode(&self, tree: &Tree) -> (Vec<u8>, usize) {
         match self.kind.conversion {
             Some(conversion) if !self.serves_stored_bytes() => {
-                json::encode_with_hole(&(conversion.to_storage)(tree.clone()), Some(self.stored.schema()))
+                let ty = self.stored.schema();
+                json::encode_with_hole(&shaped((conversion.to_storage)(tree.clone()), ty), Some(ty))
             }
             _ => json::encode_with_hole(tree, Some(self.ty())),
         }
@@ -94,6 +119,13 @@ impl Resource {
     pub fn not_found(&self, name: &str) -> Status {
         Status::not_found(self.kind.group, self.kind.plural, name)
     }
+}
+
+/// A converted object with the zero values of its new type in place.
+fn shaped(mut tree: Tree, ty: &'static Type) -> Tree {
+    // Conversions give the right types: there is nothing to refuse.
+    let _ = api::typed::conform(&mut tree, ty, &mut api::json::Strict::default());
+    tree
 }
 
 /// All resources, by the parts of their path.

@@ -8,7 +8,7 @@ use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
 use crate::resource::Resource;
-use crate::{Server, discovery, health, openapi, subresources, verbs};
+use crate::{Server, discovery, health, hooks, openapi, subresources, verbs};
 
 pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     if call.info.is_resource {
@@ -38,6 +38,7 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
     let resource =
         server.registry.find(&info.group, &info.version, &info.resource).ok_or_else(Status::no_resource)?.clone();
     check_place(&resource, call)?;
+    call.warnings.extend(hooks::deprecation(resource.kind).map(str::to_string));
     if !call.info.subresource.is_empty() {
         return route_subresource(server, &resource, call).await;
     }
@@ -111,6 +112,10 @@ async fn route_subresource(server: &Server, resource: &Arc<Resource>, call: &mut
     if !call.info.rest.is_empty() && sub.name != "proxy" {
         return Err(Status::no_resource());
     }
+    // A proxy passes every method on.
+    if sub.name == "proxy" {
+        return subresources::handle(server, resource, call).await;
+    }
     let verb = match call.info.verb {
         "create" => Verb::Create,
         "get" => Verb::Get,
@@ -119,8 +124,7 @@ async fn route_subresource(server: &Server, resource: &Arc<Resource>, call: &mut
         "delete" => Verb::Delete,
         _ => return Err(Status::method_not_allowed()),
     };
-    let head = call.method == Method::HEAD && sub.name != "proxy";
-    if head || !(sub.verbs.contains(&verb) || sub.name == "proxy") {
+    if call.method == Method::HEAD || !sub.verbs.contains(&verb) {
         return Err(Status::method_not_allowed());
     }
     subresources::handle(server, resource, call).await

@@ -49,10 +49,17 @@ pub fn object(kind: &Kind, object: Tree, shaping: Shaping) -> Result<Tree, Statu
             Ok(table(kind, version, metadata, vec![row(kind, object, version, shaping)], true))
         }
         Shape::PartialObjectMetadata(version) => Ok(partial(object, version)),
-        Shape::PartialObjectMetadataList(_) => Err(Status::not_acceptable(
-            "you requested PartialObjectMetadataList, but the requested object is not a list",
-        )),
+        Shape::PartialObjectMetadataList(_) => Err(Status::not_acceptable(format!(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*{}.{})",
+            internal_package(kind),
+            kind.kind
+        ))),
     }
+}
+
+/// The package of upstream's internal type, which its messages name.
+fn internal_package(kind: &Kind) -> &str {
+    if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or(kind.group) }
 }
 
 /// The metadata of an object that is no list.
@@ -85,9 +92,11 @@ pub fn list_of(kind: &Kind, metadata: Tree, objects: Vec<Tree>, shaping: Shaping
             "metadata" => metadata,
             "items" => list_or_null(objects.into_iter().map(|object| partial(object, version)).collect()),
         }),
-        Shape::PartialObjectMetadata(_) => {
-            Err(Status::not_acceptable("you requested PartialObjectMetadata, but the requested object is a list"))
-        }
+        Shape::PartialObjectMetadata(_) => Err(Status::not_acceptable(format!(
+            "you requested PartialObjectMetadata, but the requested object is a list (*{}.{}List)",
+            internal_package(kind),
+            kind.kind
+        ))),
     }
 }
 
@@ -99,7 +108,8 @@ fn without_type_meta(mut object: Tree) -> Tree {
 
 /// A Table; a watch sends the columns with its first event only.
 pub fn table(kind: &Kind, version: &str, metadata: Tree, rows: Vec<Tree>, columns: bool) -> Tree {
-    let definitions = if columns { Tree::List(kind.columns.iter().map(column).collect()) } else { Tree::Null };
+    let shown = if columns { kind.columns } else { &[] };
+    let definitions = Tree::List(shown.iter().map(column).collect());
     tree! {
         "kind" => "Table",
         "apiVersion" => meta_version(version),

@@ -74,6 +74,7 @@ impl<'a> Scope<'a> {
     ) -> Result<Outcome, Status> {
         self.check_refused(&object)?;
         wipe_system_fields(&mut object);
+        dedup_owners(&mut object, warnings);
         self.own_fields(None, &mut object, options);
         self.create_owned(object, warnings).await
     }
@@ -119,13 +120,14 @@ impl<'a> Scope<'a> {
         let attributes = self.attributes(Operation::Create, &name);
         admission::mutate(&attributes, &mut object, None, warnings).await?;
         (kind.prepare_create)(&mut object, &self.context());
+        hooks::complete(self, &mut object, None)?;
         typed::fill(&mut object, self.resource.ty());
         let mut errors = Errors::new();
         kinds::meta::validate_object_meta(kind, &object, &mut errors);
         (kind.validate)(&object, &mut errors);
         // Addresses and ports are claimed on a judged object only, in the same commit.
         if !errors.is_empty() {
-            return Err(Status::invalid(kind.group, kind.kind, &name, &errors));
+            return Err(self.invalid(&name, &errors));
         }
         warnings.extend((kind.warnings)(&object, None));
         admission::validate(&attributes, Some(&object), None, warnings).await?;
@@ -149,14 +151,14 @@ impl<'a> Scope<'a> {
                 Ok(item) => return Ok(Outcome::Stored(item)),
                 Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
                 // Somebody else took an address: the next try picks another.
-                Err(store::Error::Conflict { .. }) => {}
+                Err(store::Error::Conflict { .. }) => self.server.catch_up().await?,
                 Err(error) => return Err(store_status(error)),
             }
         }
         Err(Status::internal("the object's claims could not be made"))
     }
 
-    fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
+    pub fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
         let (bytes, hole) = self.resource.encode(object);
         StoreWrite {
             op: Op::Put(Template { bytes, hole: Some(hole) }),
@@ -166,7 +168,7 @@ impl<'a> Scope<'a> {
     }
 
     /// A write to this object's key that says nothing yet.
-    fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
+    pub fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
         StoreWrite {
             key: self.resource.store_key(self.namespace, name),
             op: Op::Delete,
@@ -175,6 +177,12 @@ impl<'a> Scope<'a> {
             ttl: hooks::ttl(self.server, self.resource.kind),
             cause: self.cause(),
         }
+    }
+
+    /// Upstream names the kind in whose form the object is stored.
+    fn invalid(&self, name: &str, errors: &Errors) -> Status {
+        let kind = self.resource.stored;
+        Status::invalid(kind.group, kind.kind, name, errors)
     }
 
     /// What the log keeps beside the value: who wrote, by what.
@@ -201,7 +209,7 @@ impl<'a> Scope<'a> {
 
     /// Managed fields after a write that is no apply.
     pub fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
-        let reset = if self.subresource == "status" { &self.resource.status_reset } else { &self.resource.reset };
+        let reset = self.resource.reset(self.subresource);
         let versions = crate::versions::Versions { resource: self.resource };
         let request = apply::Request {
             manager: &options.field_manager,
@@ -220,6 +228,12 @@ impl<'a> Scope<'a> {
         found.ok_or_else(|| self.resource.not_found(name))
     }
 
+    /// The same, in this resource's version.
+    pub async fn current_object(&self, name: &str) -> Result<Tree, Status> {
+        let item = self.current(name).await?;
+        Ok(self.resource.read(&item))
+    }
+
     /// Changes the stored object by `change`, which sees it and gives the new one, shaped and
     /// defaulted. Tried again from the newest state while others write, unless `change` refuses.
     pub async fn update<F>(&self, name: &str, warnings: &mut Vec<String>, mut change: F) -> Result<Outcome, Status>
@@ -229,8 +243,9 @@ impl<'a> Scope<'a> {
         let mut item = self.current(name).await?;
         for _ in 0..MAX_TRIES {
             let old = self.resource.read(&item);
-            let fresh = change(&old, &item)?;
+            let mut fresh = change(&old, &item)?;
             let mut said = Vec::new();
+            dedup_owners(&mut fresh, &mut said);
             let object = self.judge_update(name, fresh, &old, &mut said).await?;
             match self.replace(name, object, &old, &item).await? {
                 Replaced::Done(outcome) => {
@@ -263,11 +278,12 @@ impl<'a> Scope<'a> {
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();
         hooks::prepare_update(self, &mut object, old)?;
+        hooks::complete(self, &mut object, Some(old))?;
         typed::fill(&mut object, self.resource.ty());
         kinds::meta::validate_object_meta_update(kind, &object, old, &mut errors);
         hooks::validate_update(self, &object, old, &mut errors);
         if !errors.is_empty() {
-            return Err(Status::invalid(kind.group, kind.kind, name, &errors));
+            return Err(self.invalid(name, &errors));
         }
         warnings.extend((kind.warnings)(&object, Some(old)));
         admission::validate(&attributes, Some(&object), Some(old), warnings).await?;
@@ -370,6 +386,27 @@ fn wipe_system_fields(object: &mut Tree) {
     }
 }
 
+/// An owner that is named twice is kept once, and the client is told.
+fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
+    let Some(Tree::List(owners)) = object.at_mut("metadata.ownerReferences") else { return };
+    let mut twice: Vec<String> = Vec::new();
+    let mut kept: Vec<Tree> = Vec::with_capacity(owners.len());
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            twice.push(owner.str("uid").to_string());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    if !twice.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
+    }
+}
+
 fn generate_name(object: &mut Tree) {
     let meta = object.child("metadata");
     // Names are at most 63 bytes where they become labels and host names.
@@ -402,10 +439,11 @@ fn keep_system_metadata(object: &mut Tree, old: &Tree) {
             meta.set(key, old.at("metadata").at(key).clone());
         }
     }
-    for key in ["uid", "creationTimestamp"] {
-        if !meta.has(key) && old.at("metadata").has(key) {
-            meta.set(key, old.at("metadata").at(key).clone());
-        }
+    if let Some(created) = old.at("metadata").get("creationTimestamp") {
+        meta.set("creationTimestamp", created.clone());
+    }
+    if !meta.has("uid") {
+        meta.set("uid", old.str("metadata.uid"));
     }
     match old.at("metadata").get("generation") {
         Some(generation) => meta.set("generation", generation.clone()),

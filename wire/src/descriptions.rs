@@ -1,23 +1,12 @@
 //! The texts of `kubectl explain`, as upstream writes them beside its types.
 
-use k8s_openapi::api::{
-    admissionregistration, apps, authentication, authorization, autoscaling, batch, certificates, coordination, core,
-    discovery, events, flowcontrol, networking, node, policy, rbac, resource, scheduling, storage, storagemigration,
-};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions;
-use k8s_openapi::apimachinery::pkg::apis::meta;
-use k8s_openapi::apimachinery::pkg::version;
-use k8s_openapi::kube_aggregator::pkg::apis::apiregistration;
-use k8s_openapi::schemars::SchemaGenerator;
-use k8s_openapi::serde_json::{Map, Value};
-
 /// Texts by type and field. It is some 1.5 MB: make it, use it, drop it.
 pub struct Descriptions {
     /// Sorted by type, then field; the type's own text stands under the field "".
     rows: Vec<Row>,
 }
 
-type Row = (Box<str>, Box<str>, Box<str>);
+pub(crate) type Row = (Box<str>, Box<str>, Box<str>);
 
 impl Descriptions {
     /// The text of a field: `of_field("io.k8s.api.core.v1.PodSpec", "containers")`.
@@ -32,89 +21,17 @@ impl Descriptions {
     }
 }
 
-/// Every text of every type that a served kind can reach.
+/// Every text of every type that a served kind can reach; none without the feature `descriptions`.
 pub fn descriptions() -> Descriptions {
-    let mut generator = SchemaGenerator::default();
-    reach_kinds(&mut generator);
-    reach_meta(&mut generator);
-    let mut rows = Vec::new();
-    for (ty, schema) in generator.take_definitions(false) {
-        read_type(&ty, &schema, &mut rows);
-    }
+    #[cfg(feature = "descriptions")]
+    let mut rows = crate::upstream::rows();
+    #[cfg(not(feature = "descriptions"))]
+    let mut rows: Vec<Row> = Vec::new();
     rows.sort_unstable();
     Descriptions { rows }
 }
 
-fn read_type(ty: &str, schema: &Value, rows: &mut Vec<Row>) {
-    push(ty, "", schema, rows);
-    let none = Map::new();
-    let fields = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
-    for (field, value) in fields {
-        push(ty, field, value, rows);
-    }
-}
-
-fn push(ty: &str, field: &str, schema: &Value, rows: &mut Vec<Row>) {
-    if let Some(text) = schema.get("description").and_then(Value::as_str) {
-        rows.push((ty.into(), field.into(), text.into()));
-    }
-}
-
-/// Asks for each type once; what it refers to comes with it.
-macro_rules! reach {
-    ($generator:expr, $($group:ident :: $version:ident { $($kind:ident),* $(,)? })*) => {
-        $($($generator.subschema_for::<$group::$version::$kind>();)*)*
-    };
-}
-
-fn reach_meta(generator: &mut SchemaGenerator) {
-    reach! { generator,
-        meta::v1 { APIGroup, APIGroupList, APIResourceList, APIVersions, DeleteOptions, ListMeta, Patch, Status }
-    }
-    generator.subschema_for::<meta::v1::WatchEvent<Value>>();
-    generator.subschema_for::<version::Info>();
-}
-
-fn reach_kinds(generator: &mut SchemaGenerator) {
-    reach! { generator,
-        admissionregistration::v1 {
-            MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, MutatingWebhookConfiguration,
-            ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
-        }
-        apiextensions::v1 { CustomResourceDefinition }
-        apiregistration::v1 { APIService }
-        apps::v1 { ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet }
-        authentication::v1 { SelfSubjectReview, TokenRequest, TokenReview }
-        authorization::v1 {
-            LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
-        }
-        autoscaling::v1 { HorizontalPodAutoscaler, Scale }
-        autoscaling::v2 { HorizontalPodAutoscaler }
-        batch::v1 { CronJob, Job }
-        certificates::v1 { CertificateSigningRequest, ClusterTrustBundle, PodCertificateRequest }
-        coordination::v1 { Lease }
-        core::v1 {
-            Binding, ComponentStatus, ConfigMap, Endpoints, Event, LimitRange, Namespace, Node,
-            PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, ReplicationController, ResourceQuota,
-            Secret, Service, ServiceAccount,
-        }
-        discovery::v1 { EndpointSlice }
-        events::v1 { Event }
-        flowcontrol::v1 { FlowSchema, PriorityLevelConfiguration }
-        networking::v1 { IPAddress, Ingress, IngressClass, NetworkPolicy, ServiceCIDR }
-        node::v1 { RuntimeClass }
-        policy::v1 { Eviction, PodDisruptionBudget }
-        rbac::v1 { ClusterRole, ClusterRoleBinding, Role, RoleBinding }
-        resource::v1 { DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice }
-        scheduling::v1 { PriorityClass }
-        storage::v1 {
-            CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
-        }
-        storagemigration::v1 { StorageVersionMigration }
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "descriptions"))]
 mod tests {
     use super::*;
 

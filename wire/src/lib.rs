@@ -2,5 +2,7 @@
 //! knows nothing else of the project.
 
 mod descriptions;
+#[cfg(feature = "descriptions")]
+mod upstream;
 
 pub use descriptions::{Descriptions, descriptions};

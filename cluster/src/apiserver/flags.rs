@@ -24,6 +24,8 @@ pub struct Flags {
     pub client_ca_file: Option<PathBuf>,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
+    pub service_account_signing_key_file: Option<PathBuf>,
+    pub service_account_key_files: Vec<PathBuf>,
     pub log_format: Format,
     pub log_level: Level,
     pub config: server::Config,
@@ -45,6 +47,8 @@ impl Default for Flags {
             client_ca_file: None,
             tls_cert_file: None,
             tls_private_key_file: None,
+            service_account_signing_key_file: None,
+            service_account_key_files: Vec::new(),
             log_format: Format::Text,
             log_level: Level::Info,
             config: server::Config::default(),
@@ -81,7 +85,6 @@ const fn unfinished(name: &'static str, missing: &'static str) -> Flag {
 
 const AGGREGATION: &str = "servers behind the API are not reached yet";
 const KUBELETS: &str = "kubelets are not spoken to yet";
-const TOKENS: &str = "service account tokens are not there yet";
 
 /// Sorted by name.
 pub static FLAGS: &[Flag] = &[
@@ -169,9 +172,18 @@ pub static FLAGS: &[Flag] = &[
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
     }),
-    unfinished("service-account-issuer", TOKENS),
-    unfinished("service-account-key-file", TOKENS),
-    unfinished("service-account-signing-key-file", TOKENS),
+    flag("service-account-issuer", "who stands in service account tokens", |flags, value| {
+        flags.config.issuer = value.to_string();
+        Ok(())
+    }),
+    flag("service-account-key-file", "public keys whose tokens are taken too; can be repeated", |flags, value| {
+        flags.service_account_key_files.extend(value.split(',').map(PathBuf::from));
+        Ok(())
+    }),
+    flag("service-account-signing-key-file", "the key that signs service account tokens", |flags, value| {
+        flags.service_account_signing_key_file = Some(value.into());
+        Ok(())
+    }),
     flag("service-cluster-ip-range", "where services get their addresses from [10.96.0.0/16]", |flags, value| {
         flags.config.service_cidrs = cidrs(value)?;
         Ok(())

@@ -4,11 +4,11 @@ pub mod flags;
 mod values;
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::boot::{self, Engine, Plan, Running};
 use crate::error::{Error, Result};
-use crate::pki::Pair;
+use crate::pki::{self, Pair};
 use crate::up;
 use flags::Flags;
 
@@ -16,10 +16,11 @@ use flags::Flags;
 /// is written there too.
 pub async fn run(flags: Flags) -> Result<Running> {
     let own = own_certificates(&flags)?;
-    let plan = plan(flags_checked(&flags, own.is_some())?, own.as_ref())?;
+    let kubeconfig = own.as_ref().map(|own| (own.authority.clone(), own.admin.clone()));
+    let plan = plan(flags_checked(&flags, own.is_some())?, own)?;
     let running = boot::start(plan, &|step| tracing::info!(step, "starting")).await?;
-    if let (Some(own), Some(dir)) = (&own, &flags.data_dir) {
-        up::write_kubeconfig(&dir.join("kubeconfig"), running.address, &own.authority, &own.admin)?;
+    if let (Some((authority, admin)), Some(dir)) = (&kubeconfig, &flags.data_dir) {
+        up::write_kubeconfig(&dir.join("kubeconfig"), running.address, authority, admin)?;
     }
     Ok(running)
 }
@@ -51,17 +52,24 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.client_ca_file.is_none() && !own {
         errors.push("--client-ca-file, or --data-dir, must be given: nobody could come in".to_string());
     }
+    if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
+        errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
+    }
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
-fn plan(flags: &Flags, own: Option<&up::Certificates>) -> Result<Plan> {
-    let serving = match (&flags.tls_cert_file, &flags.tls_private_key_file, own) {
+fn plan(flags: &Flags, own: Option<up::Certificates>) -> Result<Plan> {
+    let serving = match (&flags.tls_cert_file, &flags.tls_private_key_file, &own) {
         (Some(certificate), Some(key), _) => Pair::read(certificate, key)?,
-        (_, _, own) => own.map(|own| own.serving.clone()).unwrap_or_default(),
+        (_, _, own) => own.as_ref().map(|own| own.serving.clone()).unwrap_or_default(),
     };
-    let client_authorities = match (&flags.client_ca_file, own) {
+    let client_authorities = match (&flags.client_ca_file, &own) {
         (Some(path), _) => fs::read_to_string(path).map_err(Error::file(path))?,
-        (None, own) => own.map(|own| own.authority.certificate.clone()).unwrap_or_default(),
+        (None, own) => own.as_ref().map(|own| own.authority.certificate.clone()).unwrap_or_default(),
+    };
+    let tokens = match &flags.service_account_signing_key_file {
+        Some(path) => Some(pki::tokens(path, &flags.service_account_key_files)?),
+        None => own.map(|own| own.tokens),
     };
     let mut config = config(flags);
     let engine = match &flags.data_dir {
@@ -73,27 +81,13 @@ fn plan(flags: &Flags, own: Option<&up::Certificates>) -> Result<Plan> {
         }
     };
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
-    Ok(Plan { engine, listen, serving, client_authorities, config })
+    Ok(Plan { engine, listen, serving, client_authorities, tokens, config })
 }
 
 fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
-    config.advertise_address = flags.advertise_address.unwrap_or_else(|| advertised(flags.bind_address));
+    config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
     config
-}
-
-/// The address of this machine towards others, where it listens on all; no packet is sent for that.
-fn advertised(bind: IpAddr) -> IpAddr {
-    if !bind.is_unspecified() {
-        return bind;
-    }
-    let outward = || {
-        let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
-        // An address that is reserved for documentation: any that is not local will do.
-        socket.connect("192.0.2.1:9").ok()?;
-        Some(socket.local_addr().ok()?.ip())
-    };
-    outward().unwrap_or(IpAddr::from([127, 0, 0, 1]))
 }
 
 fn etcd(flags: &Flags) -> store::etcd::Config {

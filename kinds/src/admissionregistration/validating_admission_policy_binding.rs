@@ -1,6 +1,11 @@
 //! ValidatingAdmissionPolicyBinding.
 
+use api::Tree;
+use api::field::{Errors, Path};
+
+use super::{policy, rules};
 use crate::kind::{Kind, column};
+use crate::podspec::seen::Seen;
 
 pub static KIND: Kind = Kind {
     categories: &["api-extensions"],
@@ -10,6 +15,14 @@ pub static KIND: Kind = Kind {
         column("ParamRef", "string", "", 0),
         column("Age", "string", "", 0),
     ],
+    refused: Some(rules::CEL_MISSING),
+    set_defaults: policy::set_binding_defaults,
+    prepare_create: rules::prepare_create,
+    prepare_update: rules::prepare_update,
+    validate,
+    validate_update: |object, _, errors| validate(object, errors),
+    unconditional_update: false,
+    cells: policy::binding_cells,
     ..Kind::cluster(
         "admissionregistration.k8s.io",
         "v1",
@@ -18,3 +31,30 @@ pub static KIND: Kind = Kind {
         "validatingadmissionpolicybinding",
     )
 };
+
+const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
+
+fn validate(object: &Tree, errors: &mut Errors) {
+    policy::validate_binding(object, errors);
+    let actions = object.list("spec.validationActions");
+    let path = Path::root("spec.validationActions");
+    if actions.is_empty() {
+        errors.required(&path, "");
+    }
+    let mut seen = Seen::new();
+    for (index, action) in actions.iter().enumerate() {
+        let text = action.as_str().unwrap_or("");
+        if !ACTIONS.contains(&text) {
+            errors.not_supported(&path.index(index), text, ACTIONS);
+        }
+        if !seen.insert(text) {
+            errors.duplicate(&path.index(index), text);
+        }
+    }
+    let has = |wanted: &str| actions.iter().any(|action| action.as_str() == Some(wanted));
+    if has("Deny") && has("Warn") {
+        let detail = "must not contain both Deny and Warn (repeating the same validation failure information in the \
+             API response and headers serves no purpose)";
+        errors.invalid(&path, object.at("spec.validationActions"), detail);
+    }
+}

@@ -1,5 +1,9 @@
 //! ValidatingWebhookConfiguration.
 
+use api::Tree;
+
+use super::{rules, webhook};
+use crate::cells;
 use crate::kind::{Kind, column};
 
 pub static KIND: Kind = Kind {
@@ -9,6 +13,14 @@ pub static KIND: Kind = Kind {
         column("Webhooks", "integer", "", 0),
         column("Age", "string", "", 0),
     ],
+    refused: Some(rules::WEBHOOKS_MISSING),
+    set_defaults: webhook::set_defaults,
+    prepare_create: rules::prepare_create,
+    prepare_update: rules::prepare_update,
+    validate: webhook::validate,
+    validate_update: |object, _, errors| webhook::validate(object, errors),
+    unconditional_update: false,
+    cells,
     ..Kind::cluster(
         "admissionregistration.k8s.io",
         "v1",
@@ -17,3 +29,8 @@ pub static KIND: Kind = Kind {
         "validatingwebhookconfiguration",
     )
 };
+
+fn cells(object: &Tree, now: i64) -> Vec<Tree> {
+    let count = object.list("webhooks").len() as i64;
+    vec![cells::name(object), Tree::Int(count), cells::age(object, now)]
+}

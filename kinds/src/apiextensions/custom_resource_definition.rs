@@ -1,6 +1,9 @@
 //! CustomResourceDefinition.
 
-use crate::kind::{Kind, Subresource, Verb, column};
+use api::{Tree, tree};
+
+use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation, column};
+use crate::{cells, names, prepare};
 
 pub static KIND: Kind = Kind {
     short_names: &["crd", "crds"],
@@ -16,6 +19,19 @@ pub static KIND: Kind = Kind {
         column("ShortNames", "string", "", 1),
         column("Established", "boolean", "", 1),
     ],
+    refused: Some("custom resources need the engine that serves them, which is not built in yet"),
+    validate_name: names::any,
+    set_defaults,
+    prepare_create,
+    prepare_update,
+    reset: &["status"],
+    status: Some(StatusRules {
+        prepare: prepare::keep_all_but_status,
+        validate: prepare::any_status,
+        reset: &["metadata", "spec"],
+    }),
+    unconditional_update: false,
+    cells,
     ..Kind::cluster(
         "apiextensions.k8s.io",
         "v1",
@@ -24,3 +40,84 @@ pub static KIND: Kind = Kind {
         "customresourcedefinition",
     )
 };
+
+fn set_defaults(object: &mut Tree) {
+    let spec = object.child("spec");
+    let kind = spec.str("names.kind").to_string();
+    let names = spec.child("names");
+    if names.str("singular").is_empty() {
+        names.set("singular", kind.to_lowercase());
+    }
+    if names.str("listKind").is_empty() && !kind.is_empty() {
+        names.set("listKind", format!("{kind}List"));
+    }
+    spec.set_default("conversion", tree! { "strategy" => "None" });
+    if let Some(service) = spec.at_mut("conversion.webhook.clientConfig.service") {
+        service.set_default("port", 443);
+    }
+}
+
+/// The version in which objects are stored is the first that they were ever stored in.
+fn prepare_create(object: &mut Tree, _: &Context<'_>) {
+    let stored = object.list("spec.versions").iter().filter(|version| version.bool("storage"));
+    let stored: Vec<Tree> = stored.map(|version| Tree::from(version.str("name"))).collect();
+    object.set("status", tree! { "storedVersions" => stored });
+    prepare::first_generation(object);
+}
+
+fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
+    prepare::keep_status(object, old, context);
+    bump_generation(object, old, &["spec"]);
+    let now_stored = object.list("spec.versions").iter().find(|version| version.bool("storage"));
+    let Some(name) = now_stored.map(|version| Tree::from(version.str("name"))) else { return };
+    let stored = object.child("status").list_entry("storedVersions");
+    if !stored.contains(&name) {
+        stored.push(name);
+    }
+}
+
+fn cells(object: &Tree, _: i64) -> Vec<Tree> {
+    let versions = object.list("spec.versions").iter().filter(|version| version.bool("served"));
+    let versions: Vec<String> = versions.map(version_text).collect();
+    let established = object.list("status.conditions").iter().find(|item| item.str("type") == "Established");
+    vec![
+        cells::name(object),
+        Tree::from(object.str("spec.scope")),
+        Tree::from(versions.join(",")),
+        Tree::from(object.str("metadata.creationTimestamp")),
+        Tree::from(object.str("spec.group")),
+        Tree::from(object.str("spec.names.kind")),
+        cells::joined(object.list("spec.names.shortNames"), ""),
+        Tree::Bool(established.is_some_and(|condition| condition.str("status") == "True")),
+    ]
+}
+
+fn version_text(version: &Tree) -> String {
+    let mark = if version.bool("storage") { "(storage)" } else { "" };
+    format!("{}{mark}", version.str("name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::list;
+
+    #[test]
+    fn names_follow_from_the_kind() {
+        let mut object = tree! { "spec" => tree! { "names" => tree! { "plural" => "foos", "kind" => "Foo" } } };
+        set_defaults(&mut object);
+        assert_eq!(object.str("spec.names.singular"), "foo");
+        assert_eq!(object.str("spec.names.listKind"), "FooList");
+        assert_eq!(object.str("spec.conversion.strategy"), "None");
+    }
+
+    #[test]
+    fn cells_mark_the_stored_version() {
+        let versions = list![
+            tree! { "name" => "v1", "served" => true, "storage" => true },
+            tree! { "name" => "v2", "served" => true }
+        ];
+        let object = tree! { "spec" => tree! { "versions" => versions } };
+        assert_eq!(cells(&object, 0)[2], Tree::from("v1(storage),v2"));
+    }
+}

@@ -1,6 +1,7 @@
 //! The kinds of the `authorization` group, a file a kind.
 
 pub mod local_subject_access_review;
+mod rules;
 pub mod self_subject_access_review;
 pub mod self_subject_rules_review;
 pub mod subject_access_review;

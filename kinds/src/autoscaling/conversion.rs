@@ -359,6 +359,11 @@ mod tests {
         let selector = tree! { "matchLabels" => tree! { "a" => "b" } };
         let metrics = list![
             tree! { "type" => "Pods", "pods" => tree! { "metric" => tree! { "name" => "rps" }, "target" => average("100") } },
+            tree! { "type" => "Object", "object" => tree! {
+                "describedObject" => tree! { "apiVersion" => "v1", "kind" => "Service", "name" => "s" },
+                "metric" => tree! { "name" => "q" },
+                "target" => tree! { "type" => "Value", "value" => "10k" },
+            } },
             tree! { "type" => "External", "external" => tree! {
                 "metric" => tree! { "name" => "e", "selector" => selector }, "target" => average("30m"),
             } },
@@ -382,7 +387,7 @@ mod tests {
         let annotations = v1.map("metadata.annotations");
         assert_eq!(
             annotations.str(METRICS),
-            r#"[{"type":"Pods","pods":{"metricName":"rps","targetAverageValue":"100"}},{"type":"External","external":{"metricName":"e","metricSelector":{"matchLabels":{"a":"b"}},"targetAverageValue":"30m"}},{"type":"ContainerResource","containerResource":{"name":"memory","targetAverageValue":"1Gi","container":"c"}}]"#
+            r#"[{"type":"Pods","pods":{"metricName":"rps","targetAverageValue":"100"}},{"type":"Object","object":{"target":{"kind":"Service","name":"s","apiVersion":"v1"},"metricName":"q","targetValue":"10k"}},{"type":"External","external":{"metricName":"e","metricSelector":{"matchLabels":{"a":"b"}},"targetAverageValue":"30m"}},{"type":"ContainerResource","containerResource":{"name":"memory","targetAverageValue":"1Gi","container":"c"}}]"#
         );
         assert_eq!(
             annotations.str(BEHAVIOR),

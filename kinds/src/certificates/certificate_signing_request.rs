@@ -1,10 +1,13 @@
 //! CertificateSigningRequest.
 
+use std::collections::HashMap;
+
 use api::field::{Errors, Path, Value};
 use api::{Tree, base64, time};
 
 use super::pem;
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, keep_old, selectable};
+use crate::podspec::seen::Seen;
 use crate::podspec::volume::projected::validate_signer_name;
 use crate::{cells, gojson, names, prepare};
 
@@ -144,16 +147,15 @@ fn keep_conditions(object: &mut Tree, old: &Tree, ty: &str) {
 
 fn set_condition_times(object: &mut Tree, old: &Tree, context: &Context<'_>) {
     let now = time::format_seconds(context.now);
+    let mut stored: HashMap<(&str, &str), &Tree> = HashMap::new();
+    for condition in old.list("status.conditions").iter().filter(|condition| condition.has("lastTransitionTime")) {
+        let key = (condition.str("type"), condition.str("status"));
+        stored.entry(key).or_insert(condition.at("lastTransitionTime"));
+    }
     for condition in object.list_mut("status.conditions") {
         condition.set_default("lastUpdateTime", now.clone());
-        let same = |stored: &&Tree| {
-            stored.str("type") == condition.str("type")
-                && stored.str("status") == condition.str("status")
-                && stored.has("lastTransitionTime")
-        };
-        let stored = old.list("status.conditions").iter().find(same);
-        let since = stored.map_or(Tree::from(now.clone()), |stored| stored.at("lastTransitionTime").clone());
-        condition.set_default("lastTransitionTime", since);
+        let since = stored.get(&(condition.str("type"), condition.str("status"))).map(|time| (*time).clone());
+        condition.set_default("lastTransitionTime", since.unwrap_or_else(|| Tree::from(now.clone())));
     }
 }
 
@@ -206,12 +208,13 @@ fn validate_usages(object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
     if old.is_some_and(|old| old.at("spec.usages") == object.at("spec.usages")) {
         return;
     }
+    let mut seen = Seen::new();
     for (index, usage) in usages.iter().enumerate() {
         let text = usage.as_str().unwrap_or("");
         if !USAGES.contains(&text) {
             errors.not_supported(&path.index(index), text, USAGES);
         }
-        if usages[..index].contains(usage) {
+        if !seen.insert(text) {
             errors.duplicate(&path.index(index), text);
         }
     }
@@ -232,6 +235,7 @@ fn validate_signer(object: &Tree, old: Option<&Tree>, errors: &mut Errors) {
 
 fn validate_conditions(object: &Tree, errors: &mut Errors) {
     let all = object.list("status.conditions");
+    let mut seen = Seen::new();
     for (index, condition) in all.iter().enumerate() {
         let path = CONDITIONS.index(index);
         let (ty, status) = (condition.str("type"), condition.str("status"));
@@ -247,7 +251,7 @@ fn validate_conditions(object: &Tree, errors: &mut Errors) {
         } else if !supported.contains(&status) {
             errors.not_supported(&path.field("status"), status, supported);
         }
-        if all[..index].iter().any(|earlier| earlier.str("type") == ty) {
+        if !seen.insert(ty) {
             errors.duplicate(&path.field("type"), ty);
         }
     }

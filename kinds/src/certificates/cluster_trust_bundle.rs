@@ -1,5 +1,7 @@
 //! ClusterTrustBundle.
 
+use std::collections::BTreeMap;
+
 use api::Tree;
 use api::field::{Errors, Path};
 
@@ -85,11 +87,12 @@ fn validate_bundle(bundle: &str, path: &Path<'_>, errors: &mut Errors) {
     if blocks.is_empty() {
         errors.invalid(path, HIDDEN, "at least one trust anchor must be provided");
     }
+    let mut places: BTreeMap<&[u8], Vec<String>> = BTreeMap::new();
     for (index, block) in blocks.iter().enumerate() {
-        let same: Vec<String> = (0..blocks.len()).filter(|at| blocks[*at] == *block).map(|at| at.to_string()).collect();
-        if same.len() > 1 && same[0] == index.to_string() {
-            errors.invalid(path, HIDDEN, &format!("duplicate trust anchor (indices [{}])", same.join(" ")));
-        }
+        places.entry(&block.der).or_default().push(index.to_string());
+    }
+    for same in places.values().filter(|same| same.len() > 1) {
+        errors.invalid(path, HIDDEN, &format!("duplicate trust anchor (indices [{}])", same.join(" ")));
     }
 }
 

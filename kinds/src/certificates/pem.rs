@@ -11,28 +11,26 @@ pub struct Block {
     pub der: Vec<u8>,
 }
 
-/// All well-formed blocks of a text; whatever stands between them is skipped.
+/// All well-formed blocks of a text; whatever stands between them is skipped. Each line is looked at once,
+/// so that a text of nothing but beginnings costs no more than another.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
-    let mut rest = text;
-    while let Some((block, after)) = next_block(rest) {
-        blocks.extend(block);
-        rest = after;
+    let mut open: Option<(&str, Vec<&str>)> = None;
+    for line in text.lines() {
+        if let Some(label) = marked(line, "-----BEGIN ") {
+            open = Some((label, Vec::new()));
+        } else if let Some(label) = marked(line, "-----END ") {
+            let block = open.take().filter(|(begun, _)| *begun == label);
+            blocks.extend(block.and_then(|(label, lines)| parse(label, &lines.join("\n"))));
+        } else if let Some((_, lines)) = &mut open {
+            lines.push(line);
+        }
     }
     blocks
 }
 
-/// The next block, or none where it is damaged, and the text after its first line or its end.
-fn next_block(text: &str) -> Option<(Option<Block>, &str)> {
-    const BEGIN: &str = "-----BEGIN ";
-    let at = if text.starts_with(BEGIN) { 0 } else { text.find("\n-----BEGIN ")? + 1 };
-    let after_begin = &text[at + BEGIN.len()..];
-    let Some((label, body)) = after_begin.split_once("-----") else { return Some((None, "")) };
-    let end = format!("-----END {label}-----");
-    match body.split_once(&end) {
-        Some((body, after)) if !label.contains('\n') => Some((parse(label, body), after)),
-        _ => Some((None, after_begin)),
-    }
+fn marked<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+    line.trim_end().strip_prefix(mark)?.strip_suffix("-----")
 }
 
 fn parse(label: &str, body: &str) -> Option<Block> {

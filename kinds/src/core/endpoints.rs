@@ -3,6 +3,7 @@
 use api::field::{Errors, Path};
 use api::{Tree, validation};
 
+use crate::checks::Stored;
 use crate::core::service::validate_protocol;
 use crate::kind::{Kind, column};
 use crate::{cells, checks};
@@ -11,7 +12,7 @@ pub static KIND: Kind = Kind {
     short_names: &["ep"],
     storage: "services/endpoints",
     set_defaults,
-    validate: |endpoints, errors| validate_subsets(endpoints, &[], errors),
+    validate: |endpoints, errors| validate_subsets(endpoints, &Stored::new(), errors),
     validate_update: |endpoints, old, errors| validate_subsets(endpoints, &addresses(old), errors),
     warnings,
     create_on_update: true,
@@ -35,13 +36,13 @@ fn set_defaults(endpoints: &mut Tree) {
 }
 
 /// Every address, ready or not.
-fn addresses(endpoints: &Tree) -> Vec<Tree> {
+fn addresses(endpoints: &Tree) -> Stored<'_> {
     let subsets = endpoints.list("subsets").iter();
     let items = subsets.flat_map(|subset| ADDRESS_LISTS.into_iter().flat_map(|key| subset.list(key)));
-    items.map(|address| address.at("ip").clone()).collect()
+    items.map(|address| address.str("ip")).collect()
 }
 
-fn validate_subsets(endpoints: &Tree, stored: &[Tree], errors: &mut Errors) {
+fn validate_subsets(endpoints: &Tree, stored: &Stored<'_>, errors: &mut Errors) {
     let subsets = Path::root("subsets");
     for (index, subset) in endpoints.list("subsets").iter().enumerate() {
         let path = subsets.index(index);
@@ -60,7 +61,7 @@ fn validate_subsets(endpoints: &Tree, stored: &[Tree], errors: &mut Errors) {
     }
 }
 
-fn validate_address(address: &Tree, stored: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+fn validate_address(address: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
     let ip = address.str("ip");
     checks::ip(ip, stored, &path.field("ip"), errors);
     if !address.str("hostname").is_empty() {

@@ -7,6 +7,7 @@ use api::{Map, Tree};
 
 use crate::cells;
 use crate::kind::{Kind, column};
+use crate::podspec::seen::Seen;
 use crate::resources::{self, read};
 
 pub static KIND: Kind = Kind {
@@ -45,11 +46,12 @@ fn fill(limit: &mut Tree, bound: &str, source: &str) {
 fn validate(object: &Tree, errors: &mut Errors) {
     let path = Path::root("spec.limits");
     let limits = object.list("spec.limits");
+    let mut seen = Seen::new();
     for (index, limit) in limits.iter().enumerate() {
         let path = path.index(index);
         let ty = limit.str("type");
         validate_type(ty, &path.field("type"), errors);
-        if limits[..index].iter().any(|earlier| earlier.str("type") == ty) {
+        if !seen.insert(ty) {
             errors.duplicate(&path.field("type"), ty);
         }
         validate_limit(limit, &path, errors);

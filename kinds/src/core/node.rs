@@ -6,6 +6,7 @@ use api::{Tree, list};
 
 use crate::gojson::{self, EMPTY, NULL, Shown, field};
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, selectable};
+use crate::podspec::seen::Seen;
 use crate::{cells, prepare, resources};
 
 pub static KIND: Kind = Kind {
@@ -93,6 +94,7 @@ fn validate(object: &Tree, errors: &mut Errors) {
 }
 
 fn validate_taints(taints: &[Tree], errors: &mut Errors) {
+    let mut seen = Seen::new();
     for (index, taint) in taints.iter().enumerate() {
         let path = TAINTS.index(index);
         let (key, value, effect) = (taint.str("key"), taint.str("value"), taint.str("effect"));
@@ -102,7 +104,7 @@ fn validate_taints(taints: &[Tree], errors: &mut Errors) {
             errors.invalid(&path.field("value"), value, &messages.join(";"));
         }
         validate_effect(effect, &path.field("effect"), errors);
-        if taints[..index].iter().any(|earlier| earlier.str("key") == key && earlier.str("effect") == effect) {
+        if !seen.insert((key, effect)) {
             errors.duplicate_with(&path, gojson::value(taint, TAINT), "taints must be unique by key and effect pair");
         }
     }
@@ -139,7 +141,8 @@ fn validate_pod_cidrs(object: &Tree, errors: &mut Errors) {
         let detail = "may specify no more than one CIDR for each IP family";
         errors.invalid(&POD_CIDRS, object.at("spec.podCIDRs"), detail);
     }
-    for (index, cidr) in cidrs.iter().enumerate().filter(|(index, cidr)| cidrs[..*index].contains(cidr)) {
+    let mut seen = Seen::new();
+    for (index, cidr) in cidrs.iter().enumerate().filter(|(_, cidr)| !seen.insert(cidr.as_str())) {
         errors.duplicate(&POD_CIDRS.index(index), cidr);
     }
 }
@@ -162,8 +165,9 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
 fn validate_addresses(object: &Tree, errors: &mut Errors) {
     let addresses = object.list("status.addresses");
     let path = Path::root("status.addresses");
+    let mut seen = Seen::new();
     for (index, address) in addresses.iter().enumerate() {
-        if addresses[..index].contains(address) {
+        if !seen.insert((address.str("type"), address.str("address"))) {
             errors.duplicate(&path.index(index), gojson::value(address, ADDRESS));
         }
     }

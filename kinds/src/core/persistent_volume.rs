@@ -71,6 +71,16 @@ const SOURCES: &[(&str, &str, Validate)] = &[
     ("csi", "csi", validate_csi),
 ];
 
+type SetDefaults = fn(&mut Tree);
+
+const SOURCE_DEFAULTS: &[(&str, SetDefaults)] = &[
+    ("hostPath", |source| source.set_default("type", "")),
+    ("iscsi", iscsi),
+    ("rbd", rbd),
+    ("scaleIO", scale_io),
+    ("azureDisk", azure_disk),
+];
+
 fn set_defaults(object: &mut Tree) {
     let spec = object.child("spec");
     if spec.str("persistentVolumeReclaimPolicy").is_empty() {
@@ -78,14 +88,7 @@ fn set_defaults(object: &mut Tree) {
     }
     spec.set_default("volumeMode", "Filesystem");
     resources::round_up(spec, "capacity");
-    let sources: [(&str, fn(&mut Tree)); 5] = [
-        ("hostPath", |source| source.set_default("type", "")),
-        ("iscsi", iscsi),
-        ("rbd", rbd),
-        ("scaleIO", scale_io),
-        ("azureDisk", azure_disk),
-    ];
-    for (key, set) in sources {
+    for (key, set) in SOURCE_DEFAULTS {
         if let Some(source) = spec.get_mut(key) {
             set(source);
         }

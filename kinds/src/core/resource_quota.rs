@@ -1,5 +1,7 @@
 //! ResourceQuota.
 
+use std::collections::BTreeSet;
+
 use api::field::{Errors, Path};
 use api::{Map, Tree};
 
@@ -72,33 +74,30 @@ fn validate_status(object: &Tree, errors: &mut Errors) {
     validate_hard(object.map("status.used"), &Path::root("status.used"), errors);
 }
 
+/// Each complaint shows all scopes, so it is made once however many scopes it is about.
 fn validate_scopes(spec: &Tree, errors: &mut Errors) {
     let path = SPEC.field("scopes");
     let shown = spec.at("scopes");
     let scopes: Vec<&str> = spec.list("scopes").iter().filter_map(Tree::as_str).collect();
-    for scope in &scopes {
-        if !SCOPES.contains(scope) {
-            errors.invalid(&path, shown, "unsupported scope");
-        }
-        for _ in misapplied(scope, spec) {
-            errors.invalid(&path, shown, "unsupported scope applied to resource");
-        }
+    if scopes.iter().any(|scope| !SCOPES.contains(scope)) {
+        errors.invalid(&path, shown, "unsupported scope");
+    }
+    if SCOPES.iter().any(|scope| scopes.contains(scope) && is_misapplied(scope, spec)) {
+        errors.invalid(&path, shown, "unsupported scope applied to resource");
     }
     validate_conflicts(&scopes, shown, &path, errors);
 }
 
-/// The standard resources of the quota that a scope cannot restrict.
-fn misapplied<'a>(scope: &'a str, spec: &'a Tree) -> impl Iterator<Item = &'a str> {
-    let names = spec.map("hard").keys();
-    names.filter(move |name| resources::is_standard_for_quota(name) && !applies(scope, name))
+/// Whether the quota holds a standard resource that a scope cannot restrict.
+fn is_misapplied(scope: &str, spec: &Tree) -> bool {
+    spec.map("hard").keys().any(|name| resources::is_standard_for_quota(name) && !applies(scope, name))
 }
 
 fn applies(scope: &str, name: &str) -> bool {
     match scope {
         "BestEffort" => name == "pods",
         "VolumeAttributesClass" => matches!(name, "persistentvolumeclaims" | "requests.storage"),
-        scope if SCOPES.contains(&scope) => COMPUTE.contains(&name),
-        _ => true,
+        _ => COMPUTE.contains(&name),
     }
 }
 
@@ -119,11 +118,11 @@ fn validate_scope_selector(spec: &Tree, errors: &mut Errors) {
         if !SCOPES.contains(&scope) {
             errors.invalid(&path.field("scopeName"), scope, "unsupported scope");
         }
-        for _ in misapplied(scope, spec) {
-            errors.invalid(&path, selector, "unsupported scope applied to resource");
-        }
         validate_operator(requirement, &path, errors);
         scopes.push(scope);
+    }
+    if SCOPES.iter().any(|scope| scopes.contains(scope) && is_misapplied(scope, spec)) {
+        errors.invalid(&path, selector, "unsupported scope applied to resource");
     }
     validate_conflicts(&scopes, spec.at("scopes"), &path, errors);
 }
@@ -153,8 +152,10 @@ fn validate_operator(requirement: &Tree, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     validate_spec(object.at("spec"), errors);
-    let (new, old) = (object.list("spec.scopes"), old.list("spec.scopes"));
-    if new.iter().any(|scope| !old.contains(scope)) || old.iter().any(|scope| !new.contains(scope)) {
+    let scopes = |object: &'_ Tree| -> BTreeSet<String> {
+        object.list("spec.scopes").iter().filter_map(Tree::as_str).map(str::to_string).collect()
+    };
+    if scopes(object) != scopes(old) {
         errors.invalid(&SPEC.field("scopes"), object.at("spec.scopes"), "field is immutable");
     }
 }

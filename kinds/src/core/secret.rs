@@ -5,6 +5,7 @@ use api::{Map, Tree, base64, json};
 
 use super::config_map::{MAX_BYTES, decoded_bytes, validate_frozen, validate_keys};
 use crate::cells;
+use crate::certificates::pem;
 use crate::kind::{Context, Kind, column, selectable};
 use crate::meta::validate_immutable;
 
@@ -20,6 +21,7 @@ pub static KIND: Kind = Kind {
     prepare_update,
     validate,
     validate_update,
+    warnings,
     cells,
     ..Kind::namespaced("", "v1", "Secret", "secrets", "secret")
 };
@@ -111,6 +113,41 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
         validate_frozen(object, old, &["data"], errors);
     }
     validate(object, errors);
+}
+
+/// A pair that no TLS server could use is stored nevertheless. Whether the two belong together is not
+/// judged here: that needs cryptography.
+fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+    if object.str("type") != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let labels = |key: &str| -> Vec<String> {
+        let bytes = base64::decode(object.map("data").str(key)).unwrap_or_default();
+        pem::blocks(&String::from_utf8_lossy(&bytes)).into_iter().map(|block| block.label).collect()
+    };
+    let (certificates, keys) = (labels("tls.crt"), labels("tls.key"));
+    let is_key = |label: &String| label == "PRIVATE KEY" || label.ends_with(" PRIVATE KEY");
+    let problem = if certificates.is_empty() {
+        "tls: failed to find any PEM data in certificate input"
+    } else if !certificates.iter().any(|label| label == "CERTIFICATE") {
+        if certificates.len() == 1 && is_key(&certificates[0]) {
+            "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may \
+             have been switched"
+        } else {
+            return vec![format!(
+                "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the \
+                 following types: [{}]",
+                certificates.join(" ")
+            )];
+        }
+    } else if keys.is_empty() {
+        "tls: failed to find any PEM data in key input"
+    } else if !keys.iter().any(is_key) && keys.len() == 1 && keys[0] == "CERTIFICATE" {
+        "tls: found a certificate rather than a key in the PEM for the private key"
+    } else {
+        return Vec::new();
+    };
+    vec![problem.to_string()]
 }
 
 fn cells(object: &Tree, now: i64) -> Vec<Tree> {

@@ -4,6 +4,7 @@ use api::Tree;
 use api::field::{Errors, Path};
 
 use crate::kind::Context;
+use crate::podspec::seen::Seen;
 use crate::prepare;
 
 pub fn prepare_create(object: &mut Tree, context: &Context<'_>) {
@@ -14,9 +15,10 @@ pub fn prepare_create(object: &mut Tree, context: &Context<'_>) {
 pub fn validate_status(object: &Tree, errors: &mut Errors) {
     let conditions = object.list("status.conditions");
     let path = Path::root("status.conditions");
+    let mut seen = Seen::new();
     for (index, condition) in conditions.iter().enumerate() {
         let (path, ty) = (path.index(index), condition.str("type"));
-        if conditions[..index].iter().any(|earlier| earlier.str("type") == ty) {
+        if !seen.insert(ty) {
             errors.duplicate(&path.field("type"), ty);
         }
         if ty.is_empty() {

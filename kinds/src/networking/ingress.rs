@@ -203,8 +203,7 @@ pub(super) fn validate_reference_names(reference: &Tree, keys: &[&str], path: &P
 }
 
 fn validate_status(ingress: &Tree, old: &Tree, errors: &mut Errors) {
-    let stored: Vec<Tree> =
-        old.list("status.loadBalancer.ingress").iter().map(|ingress| ingress.at("ip").clone()).collect();
+    let stored = old.list("status.loadBalancer.ingress").iter().map(|ingress| ingress.str("ip")).collect();
     let status = Path::root("status");
     let balancer = status.field("loadBalancer");
     let path = balancer.field("ingress");

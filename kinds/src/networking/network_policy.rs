@@ -3,6 +3,7 @@
 use api::field::{Errors, Path};
 use api::{Tree, list, validation};
 
+use crate::checks::Stored;
 use crate::kind::{Kind, column};
 use crate::podspec::validate_label_selector;
 use crate::{cells, checks, strategy};
@@ -45,7 +46,7 @@ fn set_defaults(policy: &mut Tree) {
 }
 
 fn validate(policy: &Tree, errors: &mut Errors) {
-    validate_spec(policy.at("spec"), &[], errors);
+    validate_spec(policy.at("spec"), &Stored::new(), errors);
 }
 
 fn validate_update(policy: &Tree, old: &Tree, errors: &mut Errors) {
@@ -53,11 +54,11 @@ fn validate_update(policy: &Tree, old: &Tree, errors: &mut Errors) {
 }
 
 /// Every network that a policy names.
-fn networks(policy: &Tree) -> Vec<Tree> {
-    let mut found = Vec::new();
+fn networks(policy: &Tree) -> Stored<'_> {
+    let mut found = Stored::new();
     for (_, block, _) in blocks(policy) {
-        found.push(block.at("cidr").clone());
-        found.extend_from_slice(block.list("except"));
+        found.insert(block.str("cidr"));
+        found.extend(block.list("except").iter().filter_map(Tree::as_str));
     }
     found
 }
@@ -76,7 +77,7 @@ fn blocks(policy: &Tree) -> Vec<(String, &Tree, usize)> {
     found
 }
 
-fn validate_spec(spec: &Tree, stored: &[Tree], errors: &mut Errors) {
+fn validate_spec(spec: &Tree, stored: &Stored<'_>, errors: &mut Errors) {
     validate_label_selector(spec.at("podSelector"), &SPEC.field("podSelector"), errors);
     for (direction, peers) in DIRECTIONS {
         for (index, rule) in spec.list(direction).iter().enumerate() {
@@ -133,7 +134,7 @@ fn validate_port(port: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_peer(peer: &Tree, stored: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+fn validate_peer(peer: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut peers = 0;
     for key in ["podSelector", "namespaceSelector"].into_iter().filter(|key| peer.has(key)) {
         peers += 1;
@@ -149,7 +150,7 @@ fn validate_peer(peer: &Tree, stored: &[Tree], path: &Path<'_>, errors: &mut Err
     }
 }
 
-fn validate_block(block: &Tree, stored: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+fn validate_block(block: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
     let cidr = block.str("cidr");
     if cidr.is_empty() {
         return errors.required(&path.field("cidr"), "");

@@ -1,8 +1,10 @@
 //! RuntimeClass.
 
-use api::Tree;
+use std::collections::HashSet;
+
 use api::field::{Errors, Path};
 use api::validation::dns1123_label;
+use api::{Tree, json};
 
 use crate::kind::{Kind, column};
 use crate::meta::validate_labels;
@@ -45,8 +47,9 @@ fn validate_overhead(object: &Tree, errors: &mut Errors) {
 
 fn validate_tolerations(tolerations: &[Tree], path: &Path<'_>, errors: &mut Errors) {
     podspec::toleration::validate(tolerations, path, errors);
+    let mut seen = HashSet::new();
     for (index, toleration) in tolerations.iter().enumerate() {
-        if tolerations[..index].contains(toleration) {
+        if !seen.insert(json::encode(toleration, None)) {
             errors.duplicate(&path.index(index), toleration);
         }
     }

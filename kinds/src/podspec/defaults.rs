@@ -324,3 +324,58 @@ pub fn azure_disk(source: &mut Tree) {
     source.set_default("kind", Str::const_new("Shared"));
     source.set_default("readOnly", false);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{json, tree};
+
+    fn check(set: fn(&mut Tree), spec: &str, path: &str, expected: &str) {
+        let mut object = tree! { "spec" => json::decode(spec.as_bytes()).expect(spec) };
+        set(&mut object);
+        let value = object.at("spec").at(path);
+        let text = String::from_utf8(json::encode(value, None)).expect("UTF-8");
+        assert_eq!(text, expected, "{spec} {path}");
+    }
+
+    #[test]
+    fn pods_have_more_defaults_than_templates() {
+        let pod = set_pod_defaults;
+        check(pod, "{}", "enableServiceLinks", "true");
+        check(set_template_defaults, "{}", "enableServiceLinks", "null");
+        check(pod, r#"{"terminationGracePeriodSeconds":-1}"#, "terminationGracePeriodSeconds", "1");
+        check(set_template_defaults, r#"{"terminationGracePeriodSeconds":-1}"#, "terminationGracePeriodSeconds", "-1");
+        check(pod, "{}", "securityContext", "{}");
+        check(pod, r#"{"serviceAccount":"a"}"#, "serviceAccountName", r#""a""#);
+        check(pod, r#"{"serviceAccountName":"a","serviceAccount":"b"}"#, "serviceAccount", r#""a""#);
+    }
+
+    #[test]
+    fn requests_follow_limits() {
+        let container =
+            r#"{"containers":[{"resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"100m"}}}]}"#;
+        let expected = r#"{"cpu":"100m","memory":"1Gi"}"#;
+        let mut pod = tree! { "spec" => json::decode(container.as_bytes()).expect(container) };
+        set_pod_defaults(&mut pod);
+        let requests = pod.list("spec.containers")[0].at("resources.requests");
+        assert_eq!(json::encode(requests, None), expected.as_bytes());
+        check(
+            set_pod_defaults,
+            r#"{"resources":{"limits":{"cpu":"2","memory":"1Gi"}},"containers":[{"resources":{"requests":{"cpu":"500m"}}},{"resources":{"requests":{"cpu":"500m"}}}]}"#,
+            "resources.requests",
+            r#"{"cpu":"1","memory":"1Gi"}"#,
+        );
+    }
+
+    #[test]
+    fn volumes_and_quantities_have_theirs() {
+        let mut volumes = tree! { "spec" => json::decode(br#"{"volumes":[{"name":"a"},{"name":"b","projected":{"sources":[{"serviceAccountToken":{"path":"t"}}]}},{"name":"c","image":{"reference":"x:1"}}]}"#).expect("JSON") };
+        set_template_defaults(&mut volumes);
+        let list = volumes.list("spec.volumes");
+        assert!(list[0].has("emptyDir"));
+        assert_eq!(list[1].int("projected.defaultMode"), Some(420));
+        assert_eq!(list[1].list("projected.sources")[0].int("serviceAccountToken.expirationSeconds"), Some(3600));
+        assert_eq!(list[2].str("image.pullPolicy"), "IfNotPresent");
+        check(set_template_defaults, r#"{"overhead":{"cpu":"1500u"}}"#, "overhead.cpu", r#""2m""#);
+    }
+}

@@ -15,7 +15,7 @@ mod probe;
 pub mod qos;
 pub mod resources;
 mod security;
-mod seen;
+pub mod seen;
 mod selector;
 pub mod spec;
 mod template;

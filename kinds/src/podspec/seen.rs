@@ -37,6 +37,12 @@ impl<T: Hash + Eq + Copy> Seen<T> {
     }
 }
 
+impl<T: Hash + Eq + Copy> Default for Seen<T> {
+    fn default() -> Seen<T> {
+        Seen::new()
+    }
+}
+
 impl<T: Hash + Eq + Copy> FromIterator<T> for Seen<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Seen<T> {
         let mut seen = Seen::new();

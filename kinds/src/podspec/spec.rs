@@ -211,3 +211,179 @@ fn validate_resource_claims(claims: &[Tree], path: &Path<'_>, errors: &mut Error
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{json, tree};
+
+    /// A right container, for specs that are wrong elsewhere.
+    const CONTAINER: &str = r#"{"name":"c","image":"a"}"#;
+
+    /// Judges a spec of a pod with defaults. `fields` are JSON fields of the spec besides its containers.
+    fn check(container: &str, fields: &str, expected: &[&str]) {
+        let comma = if fields.is_empty() { "" } else { "," };
+        let text = format!(r#"{{"containers":[{container}]{comma}{fields}}}"#);
+        let mut pod = tree! { "spec" => json::decode(text.as_bytes()).expect(&text) };
+        super::super::set_pod_defaults(&mut pod);
+        let mut errors = Errors::new();
+        validate(pod.at("spec"), Pod { is_pod: true, name: "p" }, &Path::root("spec"), &mut errors);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, expected, "{text}");
+    }
+
+    #[test]
+    fn containers_are_judged_field_by_field() {
+        let with =
+            |field: &str, expected: &[&str]| check(&format!(r#"{{"name":"c","image":"a",{field}}}"#), "", expected);
+        with(r#""stdin":true"#, &[]);
+        with(
+            r#""imagePullPolicy":"Sometimes""#,
+            &[
+                "spec.containers[0].imagePullPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+            ],
+        );
+        with(
+            r#""ports":[{"containerPort":1,"hostPort":5},{"containerPort":2,"hostPort":5}]"#,
+            &["spec.containers[0].ports[1].hostPort: Duplicate value: \"TCP//5\""],
+        );
+        with(
+            r#""env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"metadata.bad"}}}]"#,
+            &[
+                "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"metadata.bad\": error converting fieldPath: field label not supported: metadata.bad",
+            ],
+        );
+        with(r#""env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"metadata.labels['app']"}}}]"#, &[]);
+        with(
+            r#""envFrom":[{}]"#,
+            &["spec.containers[0].envFrom: Invalid value: \"\": must specify one of: `configMapRef` or `secretRef`"],
+        );
+        with(
+            r#""livenessProbe":{"httpGet":{"port":0},"tcpSocket":{"port":1}}"#,
+            &[
+                "spec.containers[0].livenessProbe.httpGet.port: Invalid value: 0: must be between 1 and 65535, inclusive",
+                "spec.containers[0].livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type",
+            ],
+        );
+        with(
+            r#""lifecycle":{"preStop":{"sleep":{"seconds":31}}}"#,
+            &[
+                "spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)",
+            ],
+        );
+        with(
+            r#""volumeMounts":[{"name":"nope","mountPath":"/a"}]"#,
+            &["spec.containers[0].volumeMounts[0].name: Not found: \"nope\""],
+        );
+        with(
+            r#""restartPolicyRules":[{"action":"Restart"}]"#,
+            &[
+                "spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used",
+                "spec.containers[0].restartPolicyRules[0].exitCodes: Required value: must be specified",
+            ],
+        );
+    }
+
+    #[test]
+    fn names_of_containers_are_unique_in_a_pod() {
+        check(
+            CONTAINER,
+            r#""initContainers":[{"name":"c","image":"x"}]"#,
+            &["spec.initContainers[0].name: Duplicate value: \"c\""],
+        );
+        check(
+            CONTAINER,
+            r#""initContainers":[{"name":"i","image":"x","readinessProbe":{"tcpSocket":{"port":1}}}]"#,
+            &[
+                "spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without restartPolicy=Always",
+            ],
+        );
+        let sidecar = r#""initContainers":[{"name":"i","image":"x","restartPolicy":"Always","readinessProbe":{"tcpSocket":{"port":1}}}]"#;
+        check(CONTAINER, sidecar, &[]);
+    }
+
+    #[test]
+    fn volumes_have_one_source() {
+        let with = |volumes: &str, expected: &[&str]| check(CONTAINER, &format!(r#""volumes":[{volumes}]"#), expected);
+        with(r#"{"name":"v"}"#, &[]);
+        with(
+            r#"{"name":"v","emptyDir":{},"hostPath":{"path":"/"}}"#,
+            &["spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type"],
+        );
+        with(
+            r#"{"name":"v","secret":{"defaultMode":512}}"#,
+            &[
+                "spec.volumes[0].secret.secretName: Required value",
+                "spec.volumes[0].secret.defaultMode: Invalid value: 512: must be a number between 0 and 0777 (octal), both inclusive",
+            ],
+        );
+        with(
+            r#"{"name":"v","configMap":{"name":"x","items":[{"key":"k","path":"../a"}]}}"#,
+            &["spec.volumes[0].configMap.items[0].path: Invalid value: \"../a\": must not contain '..'"],
+        );
+        with(
+            r#"{"name":"v","projected":{"sources":[{"configMap":{"name":"x","items":[{"key":"k","path":"a"}]}},{"secret":{"name":"s","items":[{"key":"k","path":"a"}]}}]}}"#,
+            &["spec.volumes[0].projected: Invalid value: \"s\": conflicting duplicate paths"],
+        );
+        with(
+            r#"{"name":"v","iscsi":{"targetPortal":"t","iqn":"iqn.2001-4.x","lun":300}}"#,
+            &[
+                "spec.volumes[0].iscsi.iqn: Invalid value: \"iqn.2001-4.x\": must be valid format",
+                "spec.volumes[0].iscsi.lun: Invalid value: 300: must be between 0 and 255, inclusive",
+            ],
+        );
+    }
+
+    #[test]
+    fn placement_and_policies_are_judged() {
+        let with = |fields: &str, expected: &[&str]| check(CONTAINER, fields, expected);
+        with(
+            r#""restartPolicy":"Sometimes""#,
+            &[
+                "spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"OnFailure\", \"Never\"",
+            ],
+        );
+        with(
+            r#""dnsPolicy":"None""#,
+            &["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"],
+        );
+        with(
+            r#""tolerations":[{"key":"a","operator":"Exists","value":"b"}]"#,
+            &["spec.tolerations[0].operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'"],
+        );
+        with(
+            r#""affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[]}}}"#,
+            &[
+                "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: Required value: must have at least one node selector term",
+            ],
+        );
+        with(
+            r#""topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"k","whenUnsatisfiable":"DoNotSchedule"},{"maxSkew":1,"topologyKey":"k","whenUnsatisfiable":"DoNotSchedule"}]"#,
+            &[
+                "spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: \"{k, DoNotSchedule}\"",
+            ],
+        );
+        with(
+            r#""hostPID":true,"shareProcessNamespace":true"#,
+            &[
+                "spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled",
+            ],
+        );
+        with(
+            r#""hostNetwork":true,"securityContext":{"sysctls":[{"name":"net.core.somaxconn","value":"1"}]}"#,
+            &[
+                "spec.securityContext.sysctls[0].name: Invalid value: \"net.core.somaxconn\": may not be specified when 'hostNetwork' is true",
+            ],
+        );
+        with(
+            r#""os":{"name":"linux"},"securityContext":{"windowsOptions":{}}"#,
+            &["spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod"],
+        );
+        with(
+            r#""resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"storage":"1"}}"#,
+            &[
+                "spec.resources.requests[storage]: Unsupported value: \"storage\": supported values: \"cpu\", \"memory\"",
+            ],
+        );
+    }
+}

@@ -8,11 +8,14 @@ use super::{annotations, for_each_container, resources};
 
 /// Ports are compared each with each; more of them than this are not compared at all.
 const MAX_COMPARED_PORTS: usize = 256;
+/// Nobody reads more, and headers have room for less.
+const MAX_WARNINGS: usize = 100;
 
 /// Warnings for a PodTemplateSpec at this path.
 pub fn warnings(template: &Tree, path: &Path<'_>) -> Vec<String> {
     let mut out = Vec::new();
     collect(template, path, true, &mut out);
+    out.truncate(MAX_WARNINGS);
     out
 }
 
@@ -25,6 +28,7 @@ pub fn pod_warnings(pod: &Tree) -> Vec<String> {
         out.push(format!("{start} a DNS label is recommended: [{}]", messages.join(" ")));
     }
     collect(pod, &Path::nil(), false, &mut out);
+    out.truncate(MAX_WARNINGS);
     out
 }
 
@@ -298,13 +302,13 @@ fn overlapping_ports(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     // Most pods have one port or none: nothing to compare and no path to write.
     let ports = lists.iter().flat_map(|list| spec.list(list)).map(|container| container.list("ports").len());
-    let count: usize = ports.sum();
+    let compared = (2..=MAX_COMPARED_PORTS).contains(&ports.sum::<usize>());
     let mut seen: Vec<Port<'_>> = Vec::new();
     for list in lists {
         for (index, container) in spec.list(list).iter().enumerate() {
             for (number, port) in container.list("ports").iter().enumerate() {
                 let has_ip = !port.str("hostIP").is_empty();
-                if count < 2 && !has_ip {
+                if !compared && !has_ip {
                     continue;
                 }
                 let here = path.field(list);
@@ -314,8 +318,8 @@ fn overlapping_ports(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
                 if has_ip && port.int("hostPort").unwrap_or(0) == 0 {
                     out.push(format!("{here}: hostIP set without hostPort: {}", go_port(port)));
                 }
-                compare_ports(port, &here, &seen, out);
-                if seen.len() < MAX_COMPARED_PORTS {
+                if compared {
+                    compare_ports(port, &here, &seen, out);
                     seen.push(Port { port, path: here });
                 }
             }

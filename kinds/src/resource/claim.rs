@@ -6,8 +6,8 @@ use api::schema::type_named;
 use api::validation::dns1123_subdomain;
 
 use super::rules::{
-    MAX_CONFIGS, duplicates, validate_configuration, validate_full_attribute_name, validate_items, validate_label,
-    validate_selectors, validate_tolerations,
+    MAX_CONFIGS, duplicates, itself, validate_configuration, validate_full_attribute_name, validate_items,
+    validate_label, validate_selectors, validate_tolerations,
 };
 
 pub const MAX_REQUESTS: usize = 32;
@@ -44,6 +44,10 @@ pub fn validate(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (devices, path) = (spec.at("devices"), path.field("devices"));
     let requests = devices.list("requests");
     validate_items(requests, MAX_REQUESTS, &path.field("requests"), errors, validate_request);
+    if requests.len() > MAX_REQUESTS {
+        // Every reference would be looked for among all of them.
+        return;
+    }
     for at in duplicates(requests, |request| request.str("name")) {
         errors.duplicate(&path.field("requests").index(at), shown_request(&requests[at]));
     }
@@ -125,7 +129,7 @@ pub fn validate_references(names: &[Tree], requests: &[Tree], path: &Path<'_>, e
     validate_items(names, MAX_REQUESTS, path, errors, |name, path, errors| {
         validate_reference(name.as_str().unwrap_or(""), requests, path, errors);
     });
-    for at in duplicates(names, |name| name) {
+    for at in duplicates(names, itself) {
         errors.duplicate(&path.index(at), &names[at]);
     }
 }
@@ -152,5 +156,5 @@ pub fn validate_reference(name: &str, requests: &[Tree], path: &Path<'_>, errors
 pub fn is_allocated(device: &Tree, allocation: &Tree) -> bool {
     let keys = ["driver", "pool", "device", "shareID"];
     let same = |result: &Tree| keys.iter().all(|key| result.str(key) == device.str(key));
-    allocation.list("devices.results").iter().any(same)
+    allocation.list("devices.results").iter().take(MAX_REQUESTS).any(same)
 }

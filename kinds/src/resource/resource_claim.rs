@@ -5,12 +5,13 @@ use api::field::{Errors, Path};
 
 use super::claim;
 use super::rules::{
-    duplicates, validate_binding_conditions, validate_configuration, validate_items, validate_label,
+    duplicates, itself, validate_binding_conditions, validate_configuration, validate_items, validate_label,
     validate_pool_name, validate_raw, validate_tolerations,
 };
 use crate::conditions::validate_conditions;
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
 use crate::podspec::affinity::validate_node_selector;
+use crate::podspec::seen::Seen;
 use crate::storage::rules::validate_driver_name;
 use crate::{cells, gojson, prepare};
 
@@ -80,7 +81,8 @@ fn validate_reservations(object: &Tree, old: &Tree, errors: &mut Errors) {
     if !object.at("status").has("allocation") {
         return errors.forbidden(&path, "may not be specified when `allocated` is not set");
     }
-    let added = reserved.iter().any(|consumer| !old.list("status.reservedFor").contains(consumer));
+    let stored: Seen<&str> = old.list("status.reservedFor").iter().map(|consumer| consumer.str("uid")).collect();
+    let added = reserved.iter().any(|consumer| !stored.contains(&consumer.str("uid")));
     if added && object.at("metadata").has("deletionTimestamp") {
         let detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
         errors.forbidden(&path, detail);
@@ -158,7 +160,7 @@ fn validate_network(network: &Tree, path: &Path<'_>, errors: &mut Errors) {
         let text = ip.as_str().unwrap_or("");
         errors.invalid_all(path, text, api::validation::interface_address(text));
     });
-    for at in duplicates(ips, |ip| ip) {
+    for at in duplicates(ips, itself) {
         errors.duplicate(&path.field("ips").index(at), &ips[at]);
     }
 }

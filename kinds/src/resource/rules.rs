@@ -7,6 +7,7 @@ use api::json;
 use api::validation::{c_identifier, dns1123_label, dns1123_subdomain, label_value, qualified_name};
 
 use crate::kind::Context;
+use crate::podspec::seen::Seen;
 use crate::storage::rules::validate_driver_name;
 
 const MAX_POOL_BYTES: usize = 253;
@@ -34,9 +35,14 @@ pub fn validate_items(
 }
 
 /// The places of items that have the key of an earlier one.
-pub fn duplicates<'a, K: PartialEq>(items: &'a [Tree], key: impl Fn(&'a Tree) -> K) -> Vec<usize> {
-    let again = |at: &usize| items[..*at].iter().any(|earlier| key(earlier) == key(&items[*at]));
-    (0..items.len()).filter(again).collect()
+pub fn duplicates<'a>(items: &'a [Tree], key: impl Fn(&'a Tree) -> &'a str) -> Vec<usize> {
+    let mut seen = Seen::new();
+    (0..items.len()).filter(|at| !seen.insert(key(&items[*at]))).collect()
+}
+
+/// The key of an item that is a plain text.
+pub fn itself(item: &Tree) -> &str {
+    item.as_str().unwrap_or("")
 }
 
 pub fn validate_label(name: &str, path: &Path<'_>, errors: &mut Errors) {
@@ -173,14 +179,15 @@ pub fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors: &mut 
         });
     }
     let [conditions, failures] = fields.map(|field| device.list(field));
-    for at in duplicates(conditions, |condition| condition) {
+    for at in duplicates(conditions, itself) {
         errors.duplicate(&path.field(fields[0]).index(at), &conditions[at]);
     }
+    let (known, mut seen): (Seen<&str>, Seen<&str>) = (conditions.iter().map(itself).collect(), Seen::new());
     for (at, failure) in failures.iter().enumerate() {
-        if failures[..at].contains(failure) {
+        if !seen.insert(itself(failure)) {
             errors.duplicate(&path.field(fields[1]).index(at), failure);
         }
-        if conditions.contains(failure) {
+        if known.contains(&itself(failure)) {
             let detail = "bindingFailureConditions must not overlap with bindingConditions";
             errors.invalid(&path.field(fields[1]).index(at), failure, detail);
         }

@@ -6,6 +6,7 @@ use api::{Tree, list};
 use crate::cells;
 use crate::kind::{Kind, bump_generation, column};
 use crate::meta::validate_immutable;
+use crate::podspec::seen::Seen;
 
 pub static KIND: Kind = Kind {
     columns: &[
@@ -75,10 +76,11 @@ fn validate(object: &Tree, errors: &mut Errors) {
 fn validate_token_requests(object: &Tree, errors: &mut Errors) {
     let requests = object.list("spec.tokenRequests");
     let path = Path::root("spec.tokenRequests");
+    let mut seen = Seen::new();
     for (index, request) in requests.iter().enumerate() {
         let path = path.index(index);
         let audience = request.str("audience");
-        if requests[..index].iter().any(|earlier| earlier.str("audience") == audience) {
+        if !seen.insert(audience) {
             errors.duplicate(&path.field("audience"), audience);
             continue;
         }

@@ -1,5 +1,7 @@
 //! CSINode.
 
+use std::collections::HashMap;
+
 use api::Tree;
 use api::field::{Errors, Path};
 use api::validation::qualified_name;
@@ -7,6 +9,7 @@ use api::validation::qualified_name;
 use super::rules::validate_driver_name;
 use crate::gojson::{self, EMPTY, NULL, Shown, field, nested};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::podspec::seen::Seen;
 use crate::{cells, prepare};
 
 pub static KIND: Kind = Kind {
@@ -50,11 +53,12 @@ fn set_defaults(object: &mut Tree) {
 fn validate(object: &Tree, errors: &mut Errors) {
     let drivers = object.list("spec.drivers");
     let path = Path::root("spec.drivers");
+    let mut seen = Seen::new();
     for (index, driver) in drivers.iter().enumerate() {
         let path = path.index(index);
         validate_driver(driver, &path, errors);
         let name = driver.str("name");
-        if drivers[..index].iter().any(|earlier| earlier.str("name") == name) {
+        if !seen.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
         validate_topology_keys(driver, &path, errors);
@@ -77,17 +81,19 @@ fn validate_driver(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_topology_keys(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let keys = driver.list("topologyKeys");
-    for (index, key) in keys.iter().enumerate() {
-        let text = key.as_str().unwrap_or("");
-        if text.is_empty() {
+    let mut seen = Seen::new();
+    let mut shown = false;
+    for key in driver.list("topologyKeys").iter().map(|key| key.as_str().unwrap_or("")) {
+        if key.is_empty() {
             errors.required(path, "");
         }
-        if keys[..index].contains(key) {
-            errors.duplicate(path, text);
+        if !seen.insert(key) {
+            errors.duplicate(path, key);
         }
-        for message in qualified_name(text) {
+        // The error shows the whole list, so that one for each key could be out of all proportion.
+        for message in if shown { Vec::new() } else { qualified_name(key) } {
             errors.invalid(path, driver.at("topologyKeys"), &message);
+            shown = true;
         }
     }
 }
@@ -96,8 +102,10 @@ fn validate_topology_keys(driver: &Tree, path: &Path<'_>, errors: &mut Errors) {
 fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     validate(object, errors);
     let fixed = ["name", "nodeID", "topologyKeys"];
+    let stored: HashMap<&str, &Tree> =
+        old.list("spec.drivers").iter().map(|driver| (driver.str("name"), driver)).collect();
     for driver in object.list("spec.drivers") {
-        let stored = old.list("spec.drivers").iter().find(|stored| stored.str("name") == driver.str("name"));
+        let stored = stored.get(driver.str("name"));
         if stored.is_some_and(|stored| fixed.iter().any(|field| stored.at(field) != driver.at(field))) {
             errors.invalid(&Path::root("CSINodeDriver"), gojson::value(driver, DRIVER), "field is immutable");
         }

@@ -1,8 +1,11 @@
 //! What the kinds of storage share: names of drivers, parameters, topologies.
 
+use std::collections::HashSet;
+
+use crate::podspec::seen::Seen;
 use api::field::{Errors, Path};
 use api::validation::{dns1123_subdomain, qualified_name};
-use api::{Map, Tree};
+use api::{Map, Tree, json};
 
 const MAX_DRIVER_BYTES: usize = 63;
 const MAX_PARAMETERS: usize = 512;
@@ -37,10 +40,11 @@ pub fn validate_parameters(parameters: &Map, path: &Path<'_>, errors: &mut Error
 
 /// The topologies in which volumes of a class may be made.
 pub fn validate_topologies(terms: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+    let mut seen = HashSet::new();
     for (index, term) in terms.iter().enumerate() {
         let path = path.index(index);
         validate_term(term, &path.field("matchLabelExpressions"), errors);
-        if terms[..index].contains(term) {
+        if !seen.insert(json::encode(term, None)) {
             errors.duplicate(&path.field("matchLabelExpressions"), "");
         }
     }
@@ -54,11 +58,13 @@ fn validate_term(term: &Tree, path: &Path<'_>, errors: &mut Errors) {
         if values.is_empty() {
             errors.required(&path.field("values"), "");
         }
-        for (at, value) in values.iter().enumerate().filter(|(at, value)| values[..*at].contains(value)) {
+        let mut seen = Seen::new();
+        let mut values_seen = Seen::new();
+        for (at, value) in values.iter().enumerate().filter(|(_, value)| !values_seen.insert(value.as_str())) {
             errors.duplicate(&path.field("values").index(at), value);
         }
         errors.invalid_all(&path.field("key"), key, qualified_name(key));
-        if expressions[..index].iter().any(|earlier| earlier.str("key") == key) {
+        if !seen.insert(key) {
             errors.duplicate(&path.field("key"), key);
         }
     }

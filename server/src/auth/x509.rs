@@ -13,8 +13,12 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::token::Tokens;
+
 pub struct Authenticator {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// None where no key was given: then there are no service account tokens.
+    pub tokens: Option<Tokens>,
 }
 
 impl Authenticator {
@@ -24,7 +28,7 @@ impl Authenticator {
         provider: Arc<CryptoProvider>,
     ) -> Result<Authenticator, rustls::Error> {
         if authorities.is_empty() {
-            return Ok(Authenticator { verifier: None });
+            return Ok(Authenticator { verifier: None, tokens: None });
         }
         let mut roots = RootCertStore::empty();
         for authority in authorities {
@@ -33,7 +37,11 @@ impl Authenticator {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map_err(|error| rustls::Error::General(error.to_string()))?;
-        Ok(Authenticator { verifier: Some(verifier) })
+        Ok(Authenticator { verifier: Some(verifier), tokens: None })
+    }
+
+    pub fn with_tokens(self, tokens: Tokens) -> Authenticator {
+        Authenticator { tokens: Some(tokens), ..self }
     }
 
     /// The user of a chain that is good now: CN is the name, O are the groups.

@@ -11,6 +11,7 @@ use crate::respond;
 use crate::write::Outcome;
 
 pub async fn get(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
+    respond::accepted(call)?;
     let version = call.query.get("resourceVersion");
     server.wait_for_version(version).await?;
     let name = &call.info.name;

@@ -41,15 +41,27 @@ pub fn scope<'a>(
 pub async fn read_object(call: &mut Call, resource: &Resource, options: &WriteOptions) -> Result<Tree, Status> {
     let expected = Expected::of(resource.kind);
     let mut object = read_expected(call, &expected, options).await?;
-    (resource.kind.set_defaults)(&mut object);
+    resource.set_defaults(&mut object);
     Ok(object)
 }
 
 /// Reads, checks and shapes a body of any known kind.
 pub async fn read_expected(call: &mut Call, expected: &Expected, options: &WriteOptions) -> Result<Tree, Status> {
+    read_adapted(call, expected, options, |_| Ok(())).await
+}
+
+/// The same; `adapt` sees the body before its kind is judged.
+pub async fn read_adapted(
+    call: &mut Call,
+    expected: &Expected,
+    options: &WriteOptions,
+    adapt: impl FnOnce(&mut Tree) -> Result<(), Status>,
+) -> Result<Tree, Status> {
     let media = crate::negotiate::content_type(call.header(http::header::CONTENT_TYPE))?;
     let body = call.read_body().await?;
-    let decoded = codec::decode(media, &body, expected)?;
+    let mut decoded = codec::decode_any_version(media, &body, expected)?;
+    adapt(&mut decoded.tree)?;
+    let decoded = codec::expect(decoded, expected)?;
     codec::conform(decoded, expected, options.validation, &mut call.warnings)
 }
 

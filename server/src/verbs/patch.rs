@@ -60,8 +60,12 @@ pub struct Patch {
 }
 
 impl Patch {
-    pub fn is_apply(&self) -> bool {
-        matches!(self.body, Body::Apply(_))
+    /// The configuration of a server-side apply.
+    pub fn applied(&self) -> Option<&Tree> {
+        match &self.body {
+            Body::Apply(applied) => Some(applied),
+            _ => None,
+        }
     }
 
     pub fn read(ty: PatchType, bytes: &Bytes) -> Result<Patch, Status> {
@@ -84,11 +88,6 @@ impl Patch {
             Body::Apply(_) => Err(patch::Error::Internal("apply is no patch of the stored object".to_string())),
         };
         patched.map_err(patch_status)
-    }
-
-    /// What strict decoding has against a patched object: the patch's own text, then its outcome.
-    pub fn problems(&self) -> &[String] {
-        &self.problems
     }
 }
 
@@ -140,10 +139,11 @@ async fn run_patch(
     let outcome = scope
         .update(name, warnings, |old, _| {
             let patched = patch.patched(old, scope.resource.ty())?;
-            let mut object = shape_patched(scope.resource, patched, patch, options, &mut problems)?;
+            let expected = Expected::of(scope.resource.kind);
+            let mut object = shape_patched(&expected, old, patched, patch, options, &mut problems)?;
             check_identity(&object, old, name, scope)?;
             check_patch_version(scope.resource, &object, old, name)?;
-            (scope.resource.kind.set_defaults)(&mut object);
+            scope.resource.set_defaults(&mut object);
             scope.own_fields(Some(old), &mut object, options);
             Ok(object)
         })
@@ -155,7 +155,7 @@ async fn run_patch(
 }
 
 /// A patch conflicts by resourceVersion only: another uid is a change of an immutable field.
-fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
+pub fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
     let mut versioned = api::tree! { "metadata" => api::tree! {} };
     versioned.child("metadata").set("resourceVersion", object.str("metadata.resourceVersion"));
     if object.str("metadata.resourceVersion").is_empty() {
@@ -164,7 +164,7 @@ fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &st
     check_version(resource, &versioned, old, name)
 }
 
-fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
+pub fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
     let given = object.str("metadata.name");
     if given != name {
         return Err(Status::bad_request(format!(
@@ -181,16 +181,16 @@ fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) -> R
 }
 
 /// Shapes what a patch made; problems become errors or warnings.
-fn shape_patched(
-    resource: &Resource,
+pub fn shape_patched(
+    expected: &Expected,
+    old: &Tree,
     mut patched: Tree,
     patch: &Patch,
     options: &WriteOptions,
     problems: &mut Vec<String>,
 ) -> Result<Tree, Status> {
-    let expected = Expected::of(resource.kind);
     let mut strict = Strict { problems: patch.problems.clone() };
-    let shown = || String::from_utf8_lossy(&json::encode(&patched, Some(expected.ty))).into_owned();
+    let shown = || String::from_utf8_lossy(&json::encode_changed(&patched, old, Some(expected.ty))).into_owned();
     let invalid = |text: String, why: &str| {
         let mut errors = Errors::new();
         errors.invalid(&Path::root("patch"), text, why);
@@ -200,7 +200,7 @@ fn shape_patched(
         }
         status
     };
-    if let Err(why) = codec::same_kind(&patched, &expected) {
+    if let Err(why) = codec::same_kind(&patched, expected) {
         return Err(invalid(shown(), &why));
     }
     let text = shown();
@@ -225,15 +225,14 @@ async fn run_apply(
     warnings: &mut Vec<String>,
 ) -> Result<(u16, Outcome), Status> {
     let name = &call.info.name;
-    let mut applied = applied.clone();
-    check_applied(&mut applied, scope, name)?;
+    check_applied(applied, scope, name)?;
     if options.validation == Validation::Strict && !problems.is_empty() {
         return Err(Status::bad_request(format!("error strict decoding YAML: {}", problems.join(", "))));
     }
     let updated = scope
         .update(name, warnings, |old, _| {
-            check_patch_version(scope.resource, &applied, old, name)?;
-            applied_object(scope, Some(old), &applied, options)
+            check_patch_version(scope.resource, applied, old, name)?;
+            applied_object(scope, Some(old), applied, name, options)
         })
         .await;
     match updated {
@@ -246,7 +245,7 @@ async fn run_apply(
                     format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
                 return Err(Status::conflict(scope.resource.kind.group, scope.resource.kind.plural, name, &why));
             }
-            let object = applied_object(scope, None, &applied, options)?;
+            let object = applied_object(scope, None, applied, name, options)?;
             Ok((201, scope.create_applied(object, warnings).await?))
         }
         other => Ok((200, other?)),
@@ -258,7 +257,7 @@ fn is_own_not_found(status: &Status, resource: &Resource) -> bool {
     status.details.as_ref().is_some_and(|details| details.kind == resource.kind.plural)
 }
 
-fn check_applied(applied: &mut Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
+pub fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
     if !matches!(applied, Tree::Map(_)) {
         return Err(Status::bad_request("error decoding patch: the patch is not an object"));
     }
@@ -268,24 +267,19 @@ fn check_applied(applied: &mut Tree, scope: &Scope<'_>, name: &str) -> Result<()
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
     }
-    check_namespace(applied, scope.resource, scope.namespace)?;
-    if !applied.str("apiVersion").is_empty() {
-        let meta = applied.child("metadata");
-        meta.set("name", name);
-        if scope.resource.kind.namespaced {
-            meta.set("namespace", scope.namespace);
-        }
-    }
-    Ok(())
+    let mut probe = applied.clone();
+    check_namespace(&mut probe, scope.resource, scope.namespace)
 }
 
-fn applied_object(
+/// The object after an apply, with its managed fields.
+pub fn applied_object(
     scope: &Scope<'_>,
     live: Option<&Tree>,
     applied: &Tree,
+    name: &str,
     options: &WriteOptions,
 ) -> Result<Tree, Status> {
-    let reset = if scope.subresource == "status" { &scope.resource.status_reset } else { &scope.resource.reset };
+    let reset = scope.resource.reset(scope.subresource);
     let versions = crate::versions::Versions { resource: scope.resource };
     let request = apply::Request {
         manager: &options.field_manager,
@@ -296,10 +290,15 @@ fn applied_object(
         versions: &versions,
     };
     let mut object = apply::apply(live, applied, options.force, &request).map_err(apply_status)?;
+    let meta = object.child("metadata");
+    meta.set("name", name);
+    if scope.resource.kind.namespaced {
+        meta.set("namespace", scope.namespace);
+    }
     let mut strict = Strict::default();
     typed::conform(&mut object, scope.resource.ty(), &mut strict)
         .map_err(|error| Status::bad_request(error.to_string()))?;
-    (scope.resource.kind.set_defaults)(&mut object);
+    scope.resource.set_defaults(&mut object);
     Ok(object)
 }
 

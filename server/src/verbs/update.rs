@@ -26,7 +26,7 @@ pub async fn update(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     respond::outcome(call, resource, code, &outcome)
 }
 
-fn check_name(object: &Tree, name: &str) -> Result<(), Status> {
+pub fn check_name(object: &Tree, name: &str) -> Result<(), Status> {
     match object.str("metadata.name") {
         "" => Err(Status::bad_request(format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -70,13 +70,9 @@ async fn put(
 /// The client's resourceVersion and uid, where it gives them, must be those of the stored object.
 pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
     let kind = resource.kind;
-    let (uid, there) = (object.str("metadata.uid"), old.str("metadata.uid"));
-    if !uid.is_empty() && uid != there {
-        let key = resource.store_key(old.str("metadata.namespace"), name);
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {there}"
-        );
-        return Err(Status::conflict(kind.group, kind.plural, name, &why));
+    let uid = object.str("metadata.uid");
+    if !uid.is_empty() && uid != old.str("metadata.uid") {
+        return Err(wrong_uid(resource, uid, old, name));
     }
     let version = object.str("metadata.resourceVersion");
     if version.is_empty() || version == "0" {
@@ -89,6 +85,16 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
         return Err(Status::conflict(kind.group, kind.plural, name, MODIFIED));
     }
     Ok(())
+}
+
+/// The words of upstream's store.
+pub fn wrong_uid(resource: &Resource, uid: &str, old: &Tree, name: &str) -> Status {
+    let key = resource.store_key(old.str("metadata.namespace"), name);
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+        old.str("metadata.uid")
+    );
+    Status::conflict(resource.kind.group, resource.kind.plural, name, &why)
 }
 
 fn version_required(resource: &Resource, name: &str) -> Status {

@@ -47,15 +47,21 @@ fn parse_interval(text: &str, completions: i64) -> Result<(i64, i64), String> {
     Ok((first, last))
 }
 
-/// An index that both texts name; parts that cannot be read are left out.
+/// An index that both texts name; parts that cannot be read are left out. Both lists grow, so one walk
+/// along the two is enough.
 pub(super) fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
-    let intervals = |text: &str| -> Vec<(i64, i64)> {
+    let intervals = |text: &'_ str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|interval| parse_interval(interval, completions).ok()).collect()
     };
-    let failed = intervals(failed);
-    intervals(completed).into_iter().find_map(|(first, last)| {
-        failed.iter().find(|other| first <= other.1 && other.0 <= last).map(|other| first.max(other.0))
-    })
+    let (completed, failed) = (intervals(completed), intervals(failed));
+    let (mut at, mut other) = (0, 0);
+    while let (Some(a), Some(b)) = (completed.get(at), failed.get(other)) {
+        if a.0 <= b.1 && b.0 <= a.1 {
+            return Some(a.0.max(b.0));
+        }
+        if a.0 <= b.0 { at += 1 } else { other += 1 }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@ mod prepare;
 mod status;
 mod validate;
 
-use api::Tree;
+use api::{Str, Tree};
 
 pub(super) use prepare::set_failure_policy_defaults;
 pub(super) use validate::validate_spec;
 
-use crate::kind::{Kind, StatusRules, Subresource, Verb, column, selectable};
+use crate::kind::{Kind, Selectable, StatusRules, Subresource, Verb, column};
 use crate::{cells, strategy, workload};
 
 pub static KIND: Kind = Kind {
@@ -36,9 +36,14 @@ pub static KIND: Kind = Kind {
         column("Selector", "string", "", 1),
     ],
     cells: row,
-    selectable: &[selectable("status.successful")],
+    selectable: &[Selectable { name: "status.successful", get: successful }],
     ..Kind::namespaced("batch", "v1", "Job", "jobs", "job")
 };
+
+/// The selector has another name than its field, and a value even where none has succeeded.
+fn successful(job: &Tree, _: &'static str) -> Str {
+    Str::from(job.int("status.succeeded").unwrap_or(0).to_string())
+}
 
 /// A condition of this type is true.
 fn is_true(job: &Tree, kind: &str) -> bool {

@@ -1,5 +1,7 @@
 //! When a job gives up on a pod, and when it is done early.
 
+use std::collections::BTreeSet;
+
 use api::Tree;
 use api::field::{Errors, Path, Value};
 use api::validation;
@@ -99,11 +101,12 @@ fn validate_exit_codes(spec: &Tree, codes: &Tree, path: &Path<'_>, errors: &mut 
     } else if values.len() > MAX_EXIT_CODES {
         errors.too_many(&values_path, values.len(), MAX_EXIT_CODES);
     }
+    let mut seen = BTreeSet::new();
     for (index, value) in values.iter().enumerate() {
         if codes.str("operator") == "In" && value.as_int() == Some(0) {
             errors.invalid(&values_path.index(index), 0, "must not be 0 for the In operator");
         }
-        if values[..index].contains(value) {
+        if !seen.insert(value.as_int()) {
             errors.duplicate(&values_path.index(index), value);
         }
     }

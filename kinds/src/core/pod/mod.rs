@@ -89,3 +89,77 @@ fn host_network(pod: &Tree, path: &'static str) -> Str {
 fn first_address(pod: &Tree, _: &'static str) -> Str {
     pod.list("status.podIPs").first().map(|address| Str::new(address.str("ip"))).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::{Context, User};
+    use api::field::Errors;
+    use api::{json, list};
+
+    const RICH: &str = r#"{"metadata":{"name":"p","annotations":{"container.apparmor.security.beta.kubernetes.io/c":"x","scheduler.alpha.kubernetes.io/tolerations":"[{}]"},"labels":{"a":"b"}},
+        "spec":{"initContainers":[{"name":"i","image":"a","restartPolicy":"Always"}],
+        "containers":[{"name":"c","image":"a","ports":[{"containerPort":1,"hostPort":1}],"env":[{"name":"A","valueFrom":{"fieldRef":{"fieldPath":"metadata.labels['a']"},"resourceFieldRef":{"resource":"limits.cpu","divisor":"1m"}}}],
+          "envFrom":[{"configMapRef":{"name":"x"}}],"resources":{"limits":{"cpu":"1","hugepages-2Mi":"2Mi"},"requests":{"cpu":"1"},"claims":[{"name":"x"}]},
+          "volumeMounts":[{"name":"v","mountPath":"/a","subPath":"b"}],"volumeDevices":[{"name":"w","devicePath":"/d"}],
+          "livenessProbe":{"httpGet":{"port":1,"httpHeaders":[{"name":"a"}]}},"lifecycle":{"preStop":{"sleep":{"seconds":1}}},
+          "resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}],"restartPolicyRules":[{"action":"Restart","exitCodes":{"operator":"In","values":[1]}}],
+          "securityContext":{"seccompProfile":{"type":"Localhost"},"windowsOptions":{"runAsUserName":"a\\b"},"appArmorProfile":{"type":"x"},"capabilities":{"add":["CAP_SYS_ADMIN"]},"allowPrivilegeEscalation":false}}],
+        "ephemeralContainers":[{"name":"e","image":"a","targetContainerName":"c"}],
+        "volumes":[{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"t"}},{"clusterTrustBundle":{"name":"a:b:c","path":"x"}},{"podCertificate":{"signerName":"a.b/c"}}]}},{"name":"w","ephemeral":{"volumeClaimTemplate":{"spec":{"accessModes":["x"]}}}},{"name":"d","downwardAPI":{"items":[{"path":"a"}]}}],
+        "affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"labelSelector":{"matchExpressions":[{"key":"a"}]},"matchLabelKeys":["a"],"topologyKey":"t"}]}},
+        "tolerations":[{"key":"a"}],"topologySpreadConstraints":[{"maxSkew":1,"matchLabelKeys":["a"]}],"schedulingGates":[{"name":"g"}],"resourceClaims":[{"name":"x"}],
+        "resources":{"limits":{"cpu":"2"}},"overhead":{"cpu":"1"},"dnsConfig":{"nameservers":["x"],"searches":["y"]},"hostAliases":[{"ip":"x"}],"os":{"name":"windows"},"securityContext":{"sysctls":[{"name":"a"}]}},
+        "status":{"phase":"Running","podIP":"x","podIPs":[{"ip":"y"}],"conditions":[{"type":"Ready","status":"True"}],"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":1}},"allocatedResourcesStatus":[{"name":"claim:x","resources":[{}]}],"user":{"linux":{"uid":-1}}}]}}"#;
+
+    /// Replaces the node of this number, counted depth first, by another value.
+    fn replace(tree: &mut Tree, number: &mut usize, value: &Tree) -> bool {
+        if *number == 0 {
+            *tree = value.clone();
+            return true;
+        }
+        *number -= 1;
+        match tree {
+            Tree::List(items) => items.iter_mut().any(|item| replace(item, number, value)),
+            Tree::Map(map) => map.iter_mut().any(|(_, item)| replace(item, number, value)),
+            _ => false,
+        }
+    }
+
+    fn run_everything(mut pod: Tree, old: &Tree) {
+        let user = User::default();
+        let context = Context { now: 0, user: &user };
+        let mut errors = Errors::new();
+        prepare::set_defaults(&mut pod);
+        (KIND.cells)(&pod, 0);
+        warnings(&pod, None);
+        // Against itself: texts of differences would take most of the time.
+        (KIND.validate_update)(&pod, &pod, &mut errors);
+        status::validate(&pod, old, &mut errors);
+        resize::validate(&pod, old, &mut errors);
+        ephemeral_containers::validate(&pod, old, &mut errors);
+        resize::prepare(&mut pod.clone(), old, &context);
+        ephemeral_containers::prepare(&mut pod.clone(), old, &context);
+        status::prepare(&mut pod.clone(), old, &context);
+        prepare::update(&mut pod.clone(), old, &context);
+        eviction::decide(&pod, &[&pod, old], 0);
+        let _ = binding::bind(&mut pod.clone(), old, 0);
+        prepare::create(&mut pod, &context);
+        (KIND.validate)(&pod, &mut errors);
+    }
+
+    #[test]
+    fn no_shape_of_a_pod_makes_anything_panic() {
+        let rich = json::decode(RICH.as_bytes()).expect("JSON");
+        let odd = [Tree::Null, Tree::from("é\\x"), Tree::from(i64::MIN), list![Tree::Null]];
+        for value in &odd {
+            for start in 0.. {
+                let mut pod = rich.clone();
+                if !replace(&mut pod, &mut start.clone(), value) {
+                    break;
+                }
+                run_everything(pod, &rich);
+            }
+        }
+    }
+}

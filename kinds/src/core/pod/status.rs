@@ -247,3 +247,46 @@ fn not_asked_for(container: &Tree, name: &str) -> Option<&'static str> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{json, tree};
+
+    fn pod(status: &str) -> Tree {
+        let spec = tree! { "restartPolicy" => "Never" };
+        tree! { "spec" => spec, "status" => json::decode(status.as_bytes()).expect(status) }
+    }
+
+    fn check(old: &str, new: &str, expected: &[&str]) {
+        let mut errors = Errors::new();
+        validate(&pod(new), &pod(old), &mut errors);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, expected, "{old} {new}");
+    }
+
+    #[test]
+    fn a_status_stays_true_to_itself() {
+        let ended = r#"{"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":0}}}]}"#;
+        let running = r#"{"containerStatuses":[{"name":"c","state":{"running":{}}}]}"#;
+        check(running, ended, &[]);
+        check(
+            ended,
+            running,
+            &["status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"],
+        );
+        check(
+            r#"{"qosClass":"Burstable"}"#,
+            r#"{"qosClass":"Guaranteed"}"#,
+            &["status.qosClass: Invalid value: \"Guaranteed\": field is immutable"],
+        );
+        check(
+            "{}",
+            r#"{"podIPs":[{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}]}"#,
+            &[
+                "status.podIPs: Invalid value: [{\"IP\":\"10.0.0.1\"},{\"IP\":\"10.0.0.2\"}]: may specify no more than one IP for each IP family",
+            ],
+        );
+        check("{}", r#"{"podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}"#, &[]);
+    }
+}

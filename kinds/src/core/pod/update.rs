@@ -167,3 +167,86 @@ fn only_adds(new: &Tree, old: &Tree) -> bool {
     }
     lists.iter().all(|list| new.list(list).starts_with(old.list(list)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{json, tree};
+
+    fn pod(fields: &str) -> Tree {
+        let text = format!(r#"{{"containers":[{{"name":"c","image":"a:1","resources":{{}}}}]{fields}}}"#);
+        let mut pod =
+            tree! { "metadata" => tree! { "name" => "p" }, "spec" => json::decode(text.as_bytes()).expect(&text) };
+        crate::podspec::set_pod_defaults(&mut pod);
+        pod
+    }
+
+    fn check(old: &str, new: &str, expected: &[&str]) {
+        let mut errors = Errors::new();
+        validate(&pod(new), &pod(old), &mut errors);
+        let texts: Vec<String> =
+            errors.iter().map(|error| error.to_string().lines().next().unwrap_or("").to_string()).collect();
+        assert_eq!(texts, expected, "{old} {new}");
+    }
+
+    #[test]
+    fn little_may_change() {
+        let other = format!("spec: Forbidden: {UPDATABLE}");
+        check("", "", &[]);
+        check("", r#","nodeName":"n""#, &[&other]);
+        check("", r#","activeDeadlineSeconds":10"#, &[]);
+        check(
+            r#","activeDeadlineSeconds":10"#,
+            r#","activeDeadlineSeconds":20"#,
+            &["spec.activeDeadlineSeconds: Invalid value: 20: must be less than or equal to previous value"],
+        );
+        check(
+            r#","activeDeadlineSeconds":10"#,
+            "",
+            &["spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"],
+        );
+        check("", r#","tolerations":[{"operator":"Exists"}]"#, &[]);
+        check(
+            r#","tolerations":[{"operator":"Exists"}]"#,
+            "",
+            &["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],
+        );
+    }
+
+    #[test]
+    fn a_gated_pod_may_be_told_more() {
+        let gate = r#","schedulingGates":[{"name":"g"}]"#;
+        check(gate, "", &[]);
+        check(
+            "",
+            gate,
+            &["spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'"],
+        );
+        check(gate, &format!(r#"{gate},"nodeSelector":{{"a":"b"}}"#), &[]);
+        check(
+            &format!(r#"{gate},"nodeSelector":{{"a":"b"}}"#),
+            &format!(r#"{gate},"nodeSelector":{{"a":"c"}}"#),
+            &[
+                "spec.nodeSelector: Invalid value: {\"a\":\"c\"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+            ],
+        );
+        let affinity = |expressions: &str| {
+            format!(
+                r#"{gate},"affinity":{{"nodeAffinity":{{"{REQUIRED}":{{"nodeSelectorTerms":[{{"matchExpressions":[{expressions}]}}]}}}}}}"#
+            )
+        };
+        let (one, two) = (
+            r#"{"key":"a","operator":"Exists"}"#,
+            r#"{"key":"a","operator":"Exists"},{"key":"b","operator":"Exists"}"#,
+        );
+        check(gate, &affinity(one), &[]);
+        check(&affinity(one), &affinity(two), &[]);
+        check(
+            &affinity(two),
+            &affinity(one),
+            &[&format!(
+                "spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]: Invalid value: {{\"MatchExpressions\":[{{\"Key\":\"a\",\"Operator\":\"Exists\",\"Values\":null}}],\"MatchFields\":null}}: only additions are allowed (no mutations or deletions)"
+            )],
+        );
+    }
+}

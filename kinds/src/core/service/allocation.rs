@@ -1,7 +1,7 @@
 //! What a service takes from the cluster's pools. The server holds the pools; these functions only
 //! read services.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::Tree;
 
@@ -118,12 +118,13 @@ fn keep_node_ports(service: &mut Tree, old: &Tree) {
             .collect()
     };
     let mut used: BTreeSet<i64> = numbers(old).intersection(&numbers(service)).copied().collect();
+    let by_name: BTreeMap<&str, i64> =
+        old.list("spec.ports").iter().map(|port| (port.str("name"), port.int("nodePort").unwrap_or(0))).collect();
     for port in service.list_mut("spec.ports") {
         if port.int("nodePort").unwrap_or(0) != 0 {
             continue;
         }
-        let same_name = |other: &&Tree| other.str("name") == port.str("name");
-        let number = old.list("spec.ports").iter().rev().find(same_name).and_then(|port| port.int("nodePort"));
+        let number = by_name.get(port.str("name")).copied();
         if let Some(number) = number.filter(|number| *number != 0)
             && used.insert(number)
         {

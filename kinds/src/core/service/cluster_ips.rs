@@ -1,5 +1,7 @@
 //! The rules that bind clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy to each other.
 
+use std::collections::HashSet;
+
 use api::field::{Errors, Path};
 use api::{Tree, validation};
 
@@ -50,11 +52,12 @@ fn validate_first(service: &Tree, errors: &mut Errors) {
 fn validate_families(service: &Tree, errors: &mut Errors) {
     let families = service.list("spec.ipFamilies");
     let path = SPEC.field("ipFamilies");
+    let mut seen = HashSet::new();
     for (index, family) in families.iter().enumerate() {
         if !matches!(family.as_str(), Some("IPv4" | "IPv6")) {
             errors.not_supported(&path.index(index), family, &["IPv4", "IPv6"]);
         }
-        if families[..index].contains(family) {
+        if !seen.insert(family.as_str()) {
             errors.duplicate(&path.index(index), family);
         }
     }

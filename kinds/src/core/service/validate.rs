@@ -10,7 +10,8 @@ use super::{
     CLUSTER_IP, EXTERNAL_NAME, LOAD_BALANCER, NODE_PORT, externally_accessible, is_headless, kind_of,
     needs_health_check_node_port,
 };
-use crate::{checks, meta};
+use crate::checks::{self, Stored};
+use crate::meta;
 
 const SPEC: Path<'static> = Path::root("spec");
 const KUBELET_PORT: i64 = 10250;
@@ -58,9 +59,10 @@ fn validate_service(service: &Tree, old: &Tree, errors: &mut Errors) {
     meta::validate_labels(service.map("spec.selector"), &SPEC.field("selector"), errors);
     validate_session_affinity(service, errors);
     validate_cluster_ips(service, errors);
+    let stored = checks::stored(old.list("spec.externalIPs"));
     for (index, ip) in service.list("spec.externalIPs").iter().enumerate() {
         let (ip, path) = (ip.as_str().unwrap_or(""), SPEC.field("externalIPs"));
-        if checks::ip(ip, old.list("spec.externalIPs"), &path.index(index), errors) {
+        if checks::ip(ip, &stored, &path.index(index), errors) {
             checks::endpoint_ip(ip, &path.index(index), errors);
         }
     }
@@ -215,20 +217,16 @@ fn validate_type(service: &Tree, errors: &mut Errors) {
 /// A protocol and a number make a port, on the service as on the nodes.
 fn validate_duplicate_ports(ports: &[Tree], errors: &mut Errors) {
     let path = SPEC.field("ports");
-    let repeats = |index: usize, key: &str| {
-        let port = &ports[index];
-        ports[..index]
-            .iter()
-            .any(|other| other.str("protocol") == port.str("protocol") && other.int(key) == port.int(key))
-    };
+    let mut seen = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let number = port.int("nodePort").unwrap_or(0);
-        if number != 0 && repeats(index, "nodePort") {
+        if number != 0 && !seen.insert((port.str("protocol"), number)) {
             errors.duplicate(&path.index(index).field("nodePort"), number);
         }
     }
+    seen.clear();
     for (index, port) in ports.iter().enumerate() {
-        if repeats(index, "port") {
+        if !seen.insert((port.str("protocol"), port.int("port").unwrap_or(0))) {
             errors.duplicate(&path.index(index), port_key(port));
         }
     }
@@ -246,7 +244,7 @@ fn port_key(port: &Tree) -> Value {
 
 fn validate_source_ranges(service: &Tree, old: &Tree, errors: &mut Errors) {
     let ranges = service.list("spec.loadBalancerSourceRanges");
-    let old_ranges = old.list("spec.loadBalancerSourceRanges");
+    let old_ranges = checks::stored(old.list("spec.loadBalancerSourceRanges"));
     if !ranges.is_empty() {
         let path = SPEC.field("LoadBalancerSourceRanges");
         if kind_of(service) != LOAD_BALANCER {
@@ -254,7 +252,7 @@ fn validate_source_ranges(service: &Tree, old: &Tree, errors: &mut Errors) {
         }
         for (index, range) in ranges.iter().enumerate() {
             // Blanks around a range are let through since the days of the annotation.
-            checks::cidr(range.as_str().unwrap_or("").trim(), old_ranges, &path.index(index), errors);
+            checks::cidr(range.as_str().unwrap_or("").trim(), &old_ranges, &path.index(index), errors);
         }
     } else if let Some(ranges) = service.map("metadata.annotations").get(SOURCE_RANGES_ANNOTATION) {
         let metadata = Path::root("metadata");
@@ -266,7 +264,7 @@ fn validate_source_ranges(service: &Tree, old: &Tree, errors: &mut Errors) {
         let same = old.map("metadata.annotations").get(SOURCE_RANGES_ANNOTATION) == Some(ranges);
         let ranges = ranges.as_str().unwrap_or("").trim();
         for range in ranges.split(',').filter(|_| !same && !ranges.is_empty()) {
-            checks::cidr(range.trim(), old_ranges, &path, errors);
+            checks::cidr(range.trim(), &old_ranges, &path, errors);
         }
     }
 }
@@ -299,8 +297,8 @@ fn validate_external_traffic(service: &Tree, errors: &mut Errors) {
     }
     let path = SPEC.field("healthCheckNodePort");
     match (needs_health_check_node_port(service), service.int("spec.healthCheckNodePort").unwrap_or(0)) {
-        (false, 0) => {}
-        (true, 0) => errors.required(&path, ""),
+        // One that is needed and not named is given after this.
+        (_, 0) => {}
         (true, number) => checks::port_number(number, &path, errors),
         (false, number) => {
             let text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
@@ -326,15 +324,14 @@ pub(super) fn validate_status(service: &Tree, old: &Tree, errors: &mut Errors) {
     if kind_of(service) != LOAD_BALANCER && !ingress.is_empty() {
         return errors.forbidden(&path, "may only be used when `spec.type` is \"LoadBalancer\"");
     }
-    let stored: Vec<Tree> =
-        old.list("status.loadBalancer.ingress").iter().map(|ingress| ingress.at("ip").clone()).collect();
+    let stored = old.list("status.loadBalancer.ingress").iter().map(|ingress| ingress.str("ip")).collect();
     for (index, item) in ingress.iter().enumerate() {
         validate_ingress_ip(item, &stored, &path.index(index), errors);
         validate_ingress_hostname(item, &path.index(index), errors);
     }
 }
 
-fn validate_ingress_ip(ingress: &Tree, stored: &[Tree], path: &Path<'_>, errors: &mut Errors) {
+fn validate_ingress_ip(ingress: &Tree, stored: &Stored<'_>, path: &Path<'_>, errors: &mut Errors) {
     let ip = ingress.str("ip");
     if !ip.is_empty() {
         checks::ip(ip, stored, &path.field("ip"), errors);

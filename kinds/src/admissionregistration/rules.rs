@@ -1,0 +1,182 @@
+//! What policies and webhooks share: rules about operations and resources, match conditions, the
+//! resources that they are matched against. CEL expressions are not compiled here.
+
+use api::field::{Errors, Path};
+use api::validation::qualified_name;
+use api::{Tree, tree};
+
+use crate::kind::{Context, bump_generation};
+use crate::podspec::seen::Seen;
+use crate::podspec::validate_label_selector;
+use crate::prepare;
+
+pub const CEL_MISSING: &str = "admission policies need the CEL engine, which is not built in yet";
+pub const WEBHOOKS_MISSING: &str = "admission webhooks are not called by this version yet";
+pub const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
+const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
+const MATCH_POLICIES: &[&str] = &["Equivalent", "Exact"];
+const MAX_MATCH_CONDITIONS: usize = 64;
+
+pub fn prepare_create(object: &mut Tree, context: &Context<'_>) {
+    prepare::no_status(object, context);
+    prepare::first_generation(object);
+}
+
+pub fn prepare_update(object: &mut Tree, old: &Tree, context: &Context<'_>) {
+    prepare::keep_status(object, old, context);
+    bump_generation(object, old, &["spec", "webhooks"]);
+}
+
+/// A rule without a scope is about both.
+pub fn set_rule_defaults(rules: &mut [Tree]) {
+    for rule in rules {
+        rule.set_default("scope", "*");
+    }
+}
+
+/// The selectors of a webhook or a policy match everything unless they say otherwise.
+pub fn set_match_defaults(resources: &mut Tree) {
+    resources.set_default("matchPolicy", "Equivalent");
+    resources.set_default("namespaceSelector", tree! {});
+    resources.set_default("objectSelector", tree! {});
+    set_rule_defaults(resources.list_mut("resourceRules"));
+    set_rule_defaults(resources.list_mut("excludeResourceRules"));
+}
+
+pub fn validate_one_of(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if !value.is_empty() && !supported.contains(&value) {
+        errors.not_supported(path, value, supported);
+    }
+}
+
+pub fn validate_match_resources(resources: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    validate_selectors(resources, path, errors);
+    for list in ["resourceRules", "excludeResourceRules"] {
+        for (index, rule) in resources.list(list).iter().enumerate() {
+            validate_rule(rule, &path.field(list).index(index), errors);
+        }
+    }
+    validate_one_of(resources.str("matchPolicy"), MATCH_POLICIES, &path.field("matchPolicy"), errors);
+}
+
+pub fn validate_selectors(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    for selector in ["namespaceSelector", "objectSelector"] {
+        validate_label_selector(object.at(selector), &path.field(selector), errors);
+    }
+}
+
+pub fn validate_match_policy(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    validate_one_of(object.str("matchPolicy"), MATCH_POLICIES, &path.field("matchPolicy"), errors);
+}
+
+pub fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let operations = rule.list("operations");
+    validate_wildcards(rule, "operations", "operations", path, errors);
+    for (index, operation) in operations.iter().filter_map(Tree::as_str).enumerate() {
+        if !OPERATIONS.contains(&operation) {
+            errors.not_supported(&path.field("operations").index(index), operation, OPERATIONS);
+        }
+    }
+    validate_wildcards(rule, "apiGroups", "API groups", path, errors);
+    validate_wildcards(rule, "apiVersions", "API versions", path, errors);
+    for (index, version) in rule.list("apiVersions").iter().enumerate() {
+        if version.as_str() == Some("") {
+            errors.required(&path.field("apiVersions").index(index), "");
+        }
+    }
+    validate_resources(rule, &path.field("resources"), errors);
+    validate_one_of(rule.str("scope"), SCOPES, &path.field("scope"), errors);
+}
+
+/// At least one, and a wildcard alone.
+fn validate_wildcards(rule: &Tree, field: &str, words: &str, path: &Path<'_>, errors: &mut Errors) {
+    let values = rule.list(field);
+    if values.is_empty() {
+        errors.required(&path.field(field), "");
+    }
+    if values.len() > 1 && values.iter().any(|value| value.as_str() == Some("*")) {
+        let detail = format!("if '*' is present, must not specify other {words}");
+        errors.invalid(&path.field(field), rule.at(field), &detail);
+    }
+}
+
+fn validate_resources(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let resources: Vec<&str> = rule.list("resources").iter().map(|value| value.as_str().unwrap_or("")).collect();
+    if resources.is_empty() {
+        errors.required(path, "");
+    }
+    let mut seen = Seen::new();
+    for (index, resource) in resources.iter().enumerate() {
+        if resource.is_empty() {
+            errors.required(&path.index(index), "");
+        }
+        let Some((name, sub)) = resource.split_once('/') else { continue };
+        for wildcard in [format!("{name}/*"), format!("*/{sub}")] {
+            if is_seen(&seen, &wildcard) {
+                let detail = format!("if '{wildcard}' is present, must not specify {resource}");
+                errors.invalid(&path.index(index), *resource, &detail);
+            }
+        }
+        seen.insert(*resource);
+    }
+    let plain = |resource: &&str| !resource.contains('/') && *resource != "*";
+    if resources.len() > 1 && resources.contains(&"*/*") {
+        let detail = "if '*/*' is present, must not specify other resources";
+        errors.invalid(path, rule.at("resources"), detail);
+    }
+    if resources.contains(&"*") && resources.iter().any(plain) {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        errors.invalid(path, rule.at("resources"), detail);
+    }
+}
+
+fn is_seen(seen: &Seen<&str>, resource: &str) -> bool {
+    seen.contains(&resource)
+}
+
+pub fn validate_match_conditions(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    let (conditions, path) = (object.list("matchConditions"), path.field("matchConditions"));
+    if conditions.len() > MAX_MATCH_CONDITIONS {
+        return errors.too_many(&path, conditions.len(), MAX_MATCH_CONDITIONS);
+    }
+    let mut seen = Seen::new();
+    for (index, condition) in conditions.iter().enumerate() {
+        let (path, name) = (path.index(index), condition.str("name"));
+        validate_expression(condition, "expression", &path, errors);
+        match name {
+            "" => errors.required(&path.field("name"), ""),
+            name => errors.invalid_all(&path.field("name"), name, qualified_name(name)),
+        }
+        if !seen.insert(name) {
+            errors.duplicate(&path.field("name"), name);
+        }
+    }
+}
+
+pub fn validate_expression(object: &Tree, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    if object.str(field).trim().is_empty() {
+        errors.required(&path.field(field), &format!("{field} is not specified"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::list;
+
+    #[test]
+    fn rules_mix_no_wildcards() {
+        let check = |resources: Tree, want: &[&str]| {
+            let rule = tree! { "operations" => list!["*"], "apiGroups" => list![""], "apiVersions" => list!["v1"], "resources" => resources };
+            let mut errors = Errors::new();
+            validate_rule(&rule, &Path::root("r"), &mut errors);
+            assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), want);
+        };
+        check(list!["pods", "pods/status"], &[]);
+        check(list!["*", "pods/status"], &[]);
+        check(list!["*", "pods"], &["r.resources"]);
+        check(list!["*/*", "pods"], &["r.resources"]);
+        check(list!["pods/*", "pods/status"], &["r.resources[1]"]);
+    }
+}

@@ -1,0 +1,383 @@
+//! Service account tokens: signed, and judged again, with the cluster's own key.
+
+use api::{Map, Tree, base64, json, tree};
+use aws_lc_rs::digest;
+use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm};
+use kinds::User;
+use rustls::pki_types::PrivateKeyDer;
+
+use crate::Server;
+
+/// A name and a uid.
+type Identity = (String, String);
+
+/// Objects that a token dies with.
+#[derive(Debug, Clone, Default)]
+pub struct Bound {
+    pub pod: Option<Identity>,
+    pub secret: Option<Identity>,
+    pub node: Option<Identity>,
+}
+
+/// Whom a token is for.
+pub struct Subject<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub bound: Bound,
+    pub audiences: Vec<&'a str>,
+    pub seconds: i64,
+    /// When a user of the token is to be told that it is old, in seconds since the Unix epoch.
+    pub warn_after: Option<i64>,
+}
+
+enum Key {
+    Ecdsa(EcdsaKeyPair),
+    Rsa(RsaKeyPair),
+}
+
+/// The key that signs tokens.
+pub struct Tokens {
+    key: Key,
+    id: String,
+    /// Other public keys whose tokens are taken, as SubjectPublicKeyInfo.
+    trusted: Vec<Vec<u8>>,
+}
+
+/// Why a token is not taken.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Not one of ours, or not signed by us.
+    Unknown,
+    Refused(String),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Unknown => f.write_str("invalid bearer token"),
+            Error::Refused(why) => write!(f, "[invalid bearer token, {why}]"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::Refused(why.into())
+}
+
+impl Tokens {
+    /// Takes a P-256 or an RSA key.
+    pub fn new(key: &PrivateKeyDer<'_>) -> Result<Tokens, String> {
+        let key = Key::read(key).ok_or("the service account key is neither P-256 nor RSA")?;
+        let id = url_encode(digest::digest(&digest::SHA256, &key.public_der()?).as_ref());
+        Ok(Tokens { key, id, trusted: Vec::new() })
+    }
+
+    /// Takes tokens of another key too, given as SubjectPublicKeyInfo.
+    pub fn trust(&mut self, public_key: Vec<u8>) {
+        self.trusted.push(public_key);
+    }
+
+    pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<String, String> {
+        let header = tree! { "alg" => self.key.algorithm(), "kid" => self.id.as_str() };
+        let claims = claims(subject, issuer, now);
+        let part = |tree: &Tree| url_encode(&json::encode(tree, None));
+        let text = format!("{}.{}", part(&header), part(&claims));
+        let signature = self.key.sign(text.as_bytes())?;
+        Ok(format!("{text}.{}", url_encode(&signature)))
+    }
+
+    fn is_trusted(&self, algorithm: &str, text: &[u8], signature: &[u8]) -> bool {
+        let algorithm: &dyn VerificationAlgorithm = match algorithm {
+            "ES256" => &signature::ECDSA_P256_SHA256_FIXED,
+            "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
+            _ => return false,
+        };
+        self.trusted.iter().any(|key| algorithm.verify_sig(key, text, signature).is_ok())
+    }
+
+    /// The claims of a token that a known key has signed.
+    fn verify(&self, token: &str) -> Option<Tree> {
+        let (text, signature) = token.rsplit_once('.')?;
+        let (header, claims) = text.split_once('.')?;
+        let header = json::decode(&url_decode(header)?).ok()?;
+        let signature = url_decode(signature)?;
+        let own = header.str("alg") == self.key.algorithm() && self.key.verifies(text.as_bytes(), &signature);
+        if !own && !self.is_trusted(header.str("alg"), text.as_bytes(), &signature) {
+            return None;
+        }
+        json::decode(&url_decode(claims)?).ok()
+    }
+}
+
+impl Key {
+    fn read(key: &PrivateKeyDer<'_>) -> Option<Key> {
+        let algorithm = &signature::ECDSA_P256_SHA256_FIXED_SIGNING;
+        match key {
+            PrivateKeyDer::Pkcs8(key) => {
+                let der = key.secret_pkcs8_der();
+                let ecdsa = EcdsaKeyPair::from_pkcs8(algorithm, der).map(Key::Ecdsa);
+                ecdsa.or_else(|_| RsaKeyPair::from_pkcs8(der).map(Key::Rsa)).ok()
+            }
+            PrivateKeyDer::Sec1(key) => {
+                EcdsaKeyPair::from_private_key_der(algorithm, key.secret_sec1_der()).map(Key::Ecdsa).ok()
+            }
+            PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()).map(Key::Rsa).ok(),
+            _ => None,
+        }
+    }
+
+    fn algorithm(&self) -> &'static str {
+        match self {
+            Key::Ecdsa(_) => "ES256",
+            Key::Rsa(_) => "RS256",
+        }
+    }
+
+    fn public_der(&self) -> Result<Vec<u8>, String> {
+        let der: Result<PublicKeyX509Der<'_>, _> = match self {
+            Key::Ecdsa(key) => key.public_key().as_der(),
+            Key::Rsa(key) => key.public_key().as_der(),
+        };
+        der.map(|der| der.as_ref().to_vec()).map_err(|error| error.to_string())
+    }
+
+    fn sign(&self, text: &[u8]) -> Result<Vec<u8>, String> {
+        let random = SystemRandom::new();
+        match self {
+            Key::Ecdsa(key) => {
+                key.sign(&random, text).map(|signature| signature.as_ref().to_vec()).map_err(|error| error.to_string())
+            }
+            Key::Rsa(key) => {
+                let mut signature = vec![0; key.public_modulus_len()];
+                key.sign(&signature::RSA_PKCS1_SHA256, &random, text, &mut signature)
+                    .map_err(|error| error.to_string())?;
+                Ok(signature)
+            }
+        }
+    }
+
+    fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
+        match self {
+            Key::Ecdsa(key) => {
+                let algorithm = &signature::ECDSA_P256_SHA256_FIXED;
+                UnparsedPublicKey::new(algorithm, key.public_key().as_ref()).verify(text, signature).is_ok()
+            }
+            Key::Rsa(key) => {
+                let algorithm = &signature::RSA_PKCS1_2048_8192_SHA256;
+                UnparsedPublicKey::new(algorithm, key.public_key().as_ref()).verify(text, signature).is_ok()
+            }
+        }
+    }
+}
+
+fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
+    let named = |(name, uid): &Identity| tree! { "name" => name.as_str(), "uid" => uid.as_str() };
+    let mut private = tree! { "namespace" => subject.namespace };
+    for (key, identity) in
+        [("node", &subject.bound.node), ("pod", &subject.bound.pod), ("secret", &subject.bound.secret)]
+    {
+        if let Some(identity) = identity {
+            private.set(key, named(identity));
+        }
+    }
+    private.set("serviceaccount", tree! { "name" => subject.name, "uid" => subject.uid });
+    if let Some(seconds) = subject.warn_after {
+        private.set("warnafter", seconds);
+    }
+    tree! {
+        "aud" => subject.audiences.iter().map(|audience| Tree::from(*audience)).collect::<Vec<_>>(),
+        "exp" => now + subject.seconds,
+        "iat" => now,
+        "iss" => issuer,
+        "jti" => crate::ids::uid(),
+        "kubernetes.io" => private,
+        "nbf" => now,
+        "sub" => format!("system:serviceaccount:{}:{}", subject.namespace, subject.name),
+    }
+}
+
+/// A good token's owner, and those of the asked audiences that it is for.
+#[derive(Debug)]
+pub struct Verified {
+    pub user: User,
+    pub audiences: Vec<String>,
+}
+
+/// Judges a token now: its signature, its time, its audiences, and the objects that it is bound to.
+pub fn authenticate(server: &Server, token: &str, audiences: &[&str], now: i64) -> Result<Verified, Error> {
+    let tokens = server.auth.tokens.as_ref().ok_or(Error::Unknown)?;
+    let claims = tokens.verify(token).ok_or(Error::Unknown)?;
+    if claims.str("iss") != server.config.issuer {
+        return Err(Error::Unknown);
+    }
+    let common = check_audiences(&claims, audiences)?;
+    check_time(&claims, now)?;
+    check_objects(server, &claims)?;
+    Ok(Verified { user: user_of(&claims), audiences: common })
+}
+
+fn check_audiences(claims: &Tree, wanted: &[&str]) -> Result<Vec<String>, Error> {
+    let own: Vec<&str> = claims.list("aud").iter().filter_map(Tree::as_str).collect();
+    let common: Vec<String> = own.iter().filter(|own| wanted.contains(own)).map(ToString::to_string).collect();
+    if common.is_empty() {
+        let shown = |list: &[&str]| list.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" ");
+        let text = format!("token audiences [{}] is invalid for the target audiences [{}]", shown(&own), shown(wanted));
+        return Err(refused(text));
+    }
+    Ok(common)
+}
+
+fn check_time(claims: &Tree, now: i64) -> Result<(), Error> {
+    // Clocks may differ by this much, as upstream allows.
+    const LEEWAY_SECONDS: i64 = 60;
+    if claims.int("exp").is_none_or(|end| now > end + LEEWAY_SECONDS) {
+        return Err(refused("service account token has expired"));
+    }
+    if claims.int("nbf").is_some_and(|start| now + LEEWAY_SECONDS < start) {
+        return Err(refused("service account token is not valid yet"));
+    }
+    Ok(())
+}
+
+/// The account and all that the token is bound to must be there still, and be the same.
+fn check_objects(server: &Server, claims: &Tree) -> Result<(), Error> {
+    let private = claims.get("kubernetes.io").unwrap_or(&Tree::Null);
+    let namespace = private.str("namespace");
+    for (key, storage) in
+        [("serviceaccount", "serviceaccounts"), ("secret", "secrets"), ("pod", "pods"), ("node", "minions")]
+    {
+        let claim = private.at(key);
+        // A pod's token merely says where the pod is.
+        if claim.is_null() || (key == "node" && private.has("pod")) {
+            continue;
+        }
+        let name = claim.str("name");
+        let place = if key == "node" { name.to_string() } else { format!("{namespace}/{name}") };
+        let object = server.object(storage, &place);
+        if !object.is_some_and(|object| object.str("metadata.uid") == claim.str("uid") && lives(&object)) {
+            return Err(refused("service account token has been invalidated"));
+        }
+    }
+    Ok(())
+}
+
+/// An object that is being deleted counts for a minute more.
+fn lives(object: &Tree) -> bool {
+    let Some(stamp) = object.at("metadata.deletionTimestamp").as_str() else { return true };
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs() as i64);
+    api::time::parse(stamp).is_ok_and(|time| time.seconds + 60 > now)
+}
+
+fn user_of(claims: &Tree) -> User {
+    let private = claims.get("kubernetes.io").unwrap_or(&Tree::Null);
+    let namespace = private.str("namespace");
+    let mut extra = Map::new();
+    let mut add = |key: &str, value: String| {
+        extra.insert(format!("authentication.kubernetes.io/{key}"), Tree::List(vec![Tree::from(value)]));
+    };
+    add("credential-id", format!("JTI={}", claims.str("jti")));
+    for key in ["pod", "node"] {
+        for (field, end) in [("name", "name"), ("uid", "uid")] {
+            let value = private.at(key).str(field);
+            if !value.is_empty() {
+                add(&format!("{key}-{end}"), value.to_string());
+            }
+        }
+    }
+    User {
+        name: claims.str("sub").to_string(),
+        uid: private.str("serviceaccount.uid").to_string(),
+        groups: vec![
+            "system:serviceaccounts".to_string(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_string(),
+        ],
+        extra,
+    }
+}
+
+/// base64 as URLs take it, without padding.
+fn url_encode(bytes: &[u8]) -> String {
+    base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
+}
+
+fn url_decode(text: &str) -> Option<Vec<u8>> {
+    let mut text = text.replace('-', "+").replace('_', "/");
+    while text.len() % 4 != 0 {
+        text.push('=');
+    }
+    base64::decode(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::ECDSA_P256_SHA256_FIXED_SIGNING;
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+
+    use super::*;
+
+    fn tokens() -> Tokens {
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
+        let der = pkcs8.expect("a key").as_ref().to_vec();
+        Tokens::new(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der))).expect("a P-256 key")
+    }
+
+    fn subject() -> Subject<'static> {
+        Subject {
+            namespace: "n",
+            name: "a",
+            uid: "u",
+            bound: Bound { pod: Some(("p".to_string(), "v".to_string())), ..Bound::default() },
+            audiences: vec!["x", "y"],
+            seconds: 600,
+            warn_after: None,
+        }
+    }
+
+    #[test]
+    fn only_what_was_signed_is_taken() {
+        let tokens = tokens();
+        let token = tokens.sign(&subject(), "https://issuer", 1000).expect("a token");
+        let claims = tokens.verify(&token).expect("our token");
+        assert_eq!(claims.str("sub"), "system:serviceaccount:n:a");
+        assert_eq!(claims.get("kubernetes.io").map(|private| private.str("pod.name")), Some("p"));
+        let (text, signature) = token.rsplit_once('.').expect("a signature");
+        let (header, _) = text.split_once('.').expect("a header");
+        let forged = url_encode(br#"{"sub":"admin"}"#);
+        for bad in [format!("{header}.{forged}.{signature}"), format!("{text}."), text.to_string(), "x".to_string()] {
+            assert_eq!(tokens.verify(&bad), None, "{bad}");
+        }
+        let mut other = self::tokens();
+        assert_eq!(other.verify(&token), None);
+        other.trust(tokens.key.public_der().expect("a public key"));
+        assert_eq!(other.verify(&token).expect("a trusted token").str("sub"), "system:serviceaccount:n:a");
+        assert_eq!(other.verify(&format!("{text}.")), None);
+    }
+
+    #[test]
+    fn time_and_audiences_are_judged() {
+        let claims = claims(&subject(), "i", 1000);
+        assert_eq!(check_time(&claims, 1600), Ok(()));
+        assert_eq!(check_time(&claims, 1661), Err(refused("service account token has expired")));
+        assert_eq!(check_time(&claims, 900), Err(refused("service account token is not valid yet")));
+        assert_eq!(check_audiences(&claims, &["y", "z"]), Ok(vec!["y".to_string()]));
+        let text = r#"token audiences ["x" "y"] is invalid for the target audiences ["z"]"#;
+        assert_eq!(check_audiences(&claims, &["z"]), Err(refused(text)));
+    }
+
+    #[test]
+    fn users_carry_what_they_are_bound_to() {
+        let user = user_of(&claims(&subject(), "i", 0));
+        assert_eq!(user.uid, "u");
+        assert_eq!(user.groups[1], "system:serviceaccounts:n");
+        let names: Vec<&str> = user.extra.keys().collect();
+        let want = ["credential-id", "pod-name", "pod-uid"].map(|end| format!("authentication.kubernetes.io/{end}"));
+        assert_eq!(names, want);
+    }
+}

@@ -1,0 +1,49 @@
+//! ComponentStatus: how the parts of the control plane are, as far as one process can say.
+
+use std::sync::Arc;
+
+use api::status::Status;
+use api::{Tree, list, tree};
+
+use crate::Server;
+use crate::call::{Answer, Call};
+use crate::resource::Resource;
+use crate::{respond, shape};
+
+pub async fn read(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    let accepted = respond::accepted(call)?;
+    let shaping = respond::shaping(call, accepted)?;
+    let deprecated = "v1 ComponentStatus is deprecated in v1.19+".to_string();
+    if !call.warnings.contains(&deprecated) {
+        call.warnings.push(deprecated);
+    }
+    let mut components = components(server).await;
+    if call.info.name.is_empty() {
+        let tree = shape::list_of(resource.kind, tree! {}, components, shaping)?;
+        return Ok(respond::encoded(200, &tree, accepted));
+    }
+    let name = &call.info.name;
+    let at = components.iter().position(|component| component.str("metadata.name") == name);
+    let at = at.ok_or_else(|| resource.not_found(name))?;
+    respond::tree(call, resource, 200, components.swap_remove(at))
+}
+
+async fn components(server: &Server) -> Vec<Tree> {
+    let store = match server.store.revision().await {
+        Ok(_) => Ok("ok".to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let missing = || Err("not part of this version yet".to_string());
+    vec![component("scheduler", missing()), component("controller-manager", missing()), component("etcd-0", store)]
+}
+
+fn component(name: &str, health: Result<String, String>) -> Tree {
+    let status = if health.is_ok() { "True" } else { "False" };
+    let (Ok(message) | Err(message)) = health;
+    tree! {
+        "kind" => "ComponentStatus",
+        "apiVersion" => "v1",
+        "metadata" => tree! { "name" => name },
+        "conditions" => list![tree! { "type" => "Healthy", "status" => status, "message" => message }],
+    }
+}

@@ -1,0 +1,149 @@
+//! Eviction: the deletion of a pod as far as its disruption budget has room for it.
+
+use std::sync::Arc;
+
+use api::Tree;
+use api::status::Status;
+use kinds::User;
+use kinds::core::pod::eviction::{self, Decision};
+
+use super::success;
+use crate::call::{Answer, Call};
+use crate::codec::{Expected, Validation};
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::resource::Resource;
+use crate::verbs::delete::delete_one;
+use crate::verbs::{self, update};
+use crate::write::{Scope, store_status};
+use crate::{Server, bootstrap, respond};
+
+/// How often the decision is made anew because the pod changed.
+const MAX_TRIES: usize = 20;
+
+pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    respond::accepted(call)?;
+    let options = WriteOptions::parse(call, "CreateOptions", false)?;
+    let expected = Expected::named("policy", "v1", "Eviction").ok_or_else(Status::no_resource)?;
+    let eviction = verbs::read_adapted(call, &expected, &options, take_beta).await?;
+    if eviction.str("metadata.name") != call.info.name {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let delete_options = match eviction.get("deleteOptions") {
+        Some(given) if !given.is_null() => DeleteOptions::parse(&call.query, Some(given))?,
+        _ => DeleteOptions::default(),
+    };
+    let dry_run = options.dry_run || delete_options.dry_run;
+    let mut scope = verbs::scope(server, resource, call, dry_run)?;
+    scope.subresource = "";
+    let mut warnings = Vec::new();
+    evict(&scope, &call.info.name, &delete_options, &mut warnings).await?;
+    call.warnings.append(&mut warnings);
+    success(call, 201)
+}
+
+/// The old version has the same fields.
+fn take_beta(tree: &mut Tree) -> Result<(), Status> {
+    if tree.str("apiVersion") == "policy/v1beta1" && tree.str("kind") == "Eviction" {
+        tree.set("apiVersion", "policy/v1");
+    }
+    Ok(())
+}
+
+async fn evict(
+    scope: &Scope<'_>,
+    name: &str,
+    options: &DeleteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    for attempt in 1.. {
+        let item = scope.current(name).await?;
+        let pod = scope.resource.read(&item);
+        let budgets = budgets(scope);
+        let matching = eviction::matching(&pod, &budgets);
+        let as_read = match eviction::decide(&pod, &matching, scope.now) {
+            Decision::Refuse(status) => return Err(*status),
+            Decision::Delete { as_read } => as_read,
+            Decision::Spend { budget } => {
+                spend(scope, &pod, budget.str("metadata.name")).await?;
+                false
+            }
+        };
+        let mut options = options.clone();
+        let enforced = as_read && options.resource_version.is_none();
+        if enforced {
+            options.resource_version = Some(pod.str("metadata.resourceVersion").to_string());
+        }
+        match mark_and_delete(scope, name, options, warnings).await {
+            // The pod is no longer what the decision was made for.
+            Err(status) if status.code == 409 && enforced && attempt < MAX_TRIES => {}
+            result => return result,
+        }
+    }
+    Ok(())
+}
+
+/// The disruption budgets of the pod's namespace.
+fn budgets(scope: &Scope<'_>) -> Vec<Tree> {
+    let Some(cache) = scope.server.caches.get("poddisruptionbudgets") else { return Vec::new() };
+    let snapshot = cache.snapshot();
+    let start: Arc<str> = Arc::from(format!("{}/", scope.namespace));
+    let own = snapshot.map.range(start..).map(|(_, item)| item);
+    own.take_while(|item| item.namespace() == scope.namespace).map(|item| item.tree()).collect()
+}
+
+/// Takes one disruption from the budget, through its status, as it is now.
+async fn spend(scope: &Scope<'_>, pod: &Tree, name: &str) -> Result<(), Status> {
+    let resource =
+        scope.server.registry.find("policy", "v1", "poddisruptionbudgets").ok_or_else(Status::no_resource)?;
+    let user: User = bootstrap::system_user();
+    let scope = Scope { resource, user: &user, subresource: "status", ..*scope };
+    let options = WriteOptions {
+        dry_run: scope.dry_run,
+        field_manager: "kube-apiserver".to_string(),
+        validation: Validation::Ignore,
+        force: false,
+    };
+    let change = |old: &Tree, _: &Arc<crate::cache::Item>| match eviction::decide(pod, &[old], scope.now) {
+        Decision::Refuse(status) => Err(*status),
+        Decision::Delete { .. } => Ok(old.clone()),
+        Decision::Spend { mut budget } => {
+            scope.own_fields(Some(old), &mut budget, &options);
+            Ok(budget)
+        }
+    };
+    scope.update(name, &mut Vec::new(), change).await.map(|_| ())
+}
+
+/// Says on the pod why it goes, then deletes it.
+async fn mark_and_delete(
+    scope: &Scope<'_>,
+    name: &str,
+    mut options: DeleteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    if !scope.dry_run {
+        let version = mark(scope, name, &options).await?;
+        if options.resource_version.is_some() {
+            options.resource_version = Some(version);
+        }
+    }
+    delete_one(scope, name, &options, warnings).await.map(|_| ())
+}
+
+/// Gives the version that the pod has after it.
+async fn mark(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Result<String, Status> {
+    loop {
+        let item = scope.newest(name).await?;
+        let mut pod = scope.resource.read(&item);
+        let mut wanted = Tree::map_new();
+        wanted.child("metadata").set("uid", options.uid.clone().unwrap_or_default());
+        wanted.child("metadata").set("resourceVersion", options.resource_version.clone().unwrap_or_default());
+        update::check_version(scope.resource, &wanted, &pod, name)?;
+        eviction::mark(&mut pod, scope.now);
+        match scope.put_at(name, &pod, item.revision).await {
+            Ok(item) => return Ok(item.revision.to_string()),
+            Err(store::Error::Conflict { .. }) => {}
+            Err(error) => return Err(store_status(error)),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The reverse proxy itself: one connection for one request, headers of the hop dropped, upgrades
+//! passed through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::status::Status;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::target::Target;
+use crate::call::{Answer, Call};
+use crate::http::body::{Body, Source, StreamBody};
+use crate::http::tls;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Headers that concern one connection and not the message.
+const HOP_BY_HOP: &[&str] = &[
+    "connection",
+    "proxy-connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// Sends the call to the target with this path; `prefix` is the part of the client's path that stands
+/// for the target.
+pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
+    let upgrade = call.upgrade.take();
+    let request = outbound(call, target, path, upgrade.is_some())?;
+    let response = send(target, request)
+        .await
+        .map_err(|error| Status::service_unavailable(format!("error trying to reach service: {error}")))?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(client) = upgrade
+    {
+        return Ok(switch(response, client));
+    }
+    Ok(inbound(response, target, prefix))
+}
+
+fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Result<Request<Incoming>, Status> {
+    let body = call.body.take().ok_or_else(|| Status::internal("the body has been read already"))?;
+    let path = if path.is_empty() { "/" } else { path };
+    let uri = if call.raw_query.is_empty() { path.to_string() } else { format!("{path}?{}", call.raw_query) };
+    let mut request = Request::new(body);
+    *request.method_mut() = call.method.clone();
+    *request.uri_mut() = uri.parse::<Uri>().map_err(|error| Status::bad_request(error.to_string()))?;
+    let protocol = call.headers.get(header::UPGRADE).cloned();
+    let mut headers = call.headers.clone();
+    drop_hop_headers(&mut headers);
+    if let Some(protocol) = protocol.filter(|_| upgrade) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, protocol);
+    }
+    if !headers.contains_key(header::HOST) {
+        headers.insert(header::HOST, value(&target.address.to_string())?);
+    }
+    headers.insert("x-forwarded-uri", value(&call.path)?);
+    headers.insert(
+        "x-forwarded-for",
+        value(&forwarded_for(&headers, &call.peer.address.ip().to_canonical().to_string()))?,
+    );
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+fn value(text: &str) -> Result<HeaderValue, Status> {
+    HeaderValue::from_str(text).map_err(|error| Status::bad_request(error.to_string()))
+}
+
+/// The client behind those that are named already.
+fn forwarded_for(headers: &HeaderMap, client: &str) -> String {
+    let earlier = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+    earlier.chain([client]).collect::<Vec<_>>().join(", ")
+}
+
+fn drop_hop_headers(headers: &mut HeaderMap) {
+    let listed: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in listed {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(*name);
+    }
+}
+
+async fn send(target: &Target, request: Request<Incoming>) -> Result<Response<Incoming>, String> {
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect(target));
+    let stream = stream.await.map_err(|_| format!("dial tcp {}: i/o timeout", target.address))??;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "the proxied connection ended");
+        }
+    });
+    sender.send_request(request).await.map_err(|error| error.to_string())
+}
+
+async fn connect(target: &Target) -> Result<Box<dyn Connection>, String> {
+    let failed = |error: std::io::Error| format!("dial tcp {}: connect: {error}", target.address);
+    let stream = TcpStream::connect(target.address).await.map_err(failed)?;
+    if !target.tls {
+        return Ok(Box::new(stream));
+    }
+    let config = tls::any_server_config().map_err(|error| error.to_string())?;
+    let name = ServerName::IpAddress(target.address.ip().into());
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(failed)?;
+    Ok(Box::new(stream))
+}
+
+/// The target's answer as the client gets it.
+fn inbound(response: Response<Incoming>, target: &Target, prefix: &str) -> Answer {
+    let (mut parts, body) = response.into_parts();
+    drop_hop_headers(&mut parts.headers);
+    let place = parts.headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
+    if let Some(place) = place.and_then(|place| HeaderValue::from_str(&rewrite(place, target, prefix)).ok()) {
+        parts.headers.insert(header::LOCATION, place);
+    }
+    // The version is that of the client's own connection.
+    parts.version = http::Version::default();
+    Response::from_parts(parts, Body::Stream(StreamBody::new(Remote { body })))
+}
+
+/// A redirection inside the target stays below the proxy's path; any other goes where it says.
+fn rewrite(place: &str, target: &Target, prefix: &str) -> String {
+    let scheme = if target.tls { "https" } else { "http" };
+    let own = format!("{scheme}://{}", target.address);
+    let path = match place.strip_prefix(&own) {
+        Some("") => "/",
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => return place.to_string(),
+        None => place,
+    };
+    let stays = path.starts_with('/') && !path.starts_with("//") && !path.starts_with(prefix);
+    if stays { format!("{prefix}{path}") } else { path.to_string() }
+}
+
+/// A body that comes from the target.
+struct Remote {
+    body: Incoming,
+}
+
+impl Source for Remote {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            match self.body.frame().await? {
+                Ok(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Some(data);
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the proxied answer broke off");
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// Both sides have agreed on another protocol: from here on bytes are passed as they come.
+fn switch(mut response: Response<Incoming>, client: hyper::upgrade::OnUpgrade) -> Answer {
+    let target = hyper::upgrade::on(&mut response);
+    tokio::spawn(async move {
+        let (Ok(client), Ok(target)) = (client.await, target.await) else { return };
+        let (mut client, mut target) = (TokioIo::new(client), TokioIo::new(target));
+        if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut target).await {
+            tracing::debug!(%error, "the upgraded connection ended");
+        }
+    });
+    let (parts, _) = response.into_parts();
+    Response::from_parts(parts, Body::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirections_inside_the_target_stay_below_the_proxy() {
+        let target = Target { tls: false, address: "10.0.0.1:80".parse().expect("an address") };
+        let prefix = "/api/v1/namespaces/n/pods/p/proxy";
+        let cases = [
+            ("/login", format!("{prefix}/login")),
+            ("/login/", format!("{prefix}/login/")),
+            ("http://10.0.0.1:80/x?y=1", format!("{prefix}/x?y=1")),
+            ("http://other/x", "http://other/x".to_string()),
+            ("relative", "relative".to_string()),
+            ("//host/x", "//host/x".to_string()),
+            (&format!("{prefix}/x"), format!("{prefix}/x")),
+        ];
+        for (place, want) in cases {
+            assert_eq!(rewrite(place, &target, prefix), want, "{place}");
+        }
+    }
+
+    #[test]
+    fn headers_of_the_hop_are_dropped() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in
+            [("connection", "close, X-Own"), ("x-own", "1"), ("te", "trailers"), ("accept", "a"), ("upgrade", "h2c")]
+        {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        drop_hop_headers(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+        headers.insert("x-forwarded-for", HeaderValue::from_static("1.1.1.1"));
+        assert_eq!(forwarded_for(&headers, "2.2.2.2"), "1.1.1.1, 2.2.2.2");
+    }
+}
