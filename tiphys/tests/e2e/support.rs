@@ -97,12 +97,14 @@ impl Server {
     }
 
     pub async fn client(&self) -> Client {
-        Client::connect(&self.dir.path().join("data/pki"), self.port, false).await
+        Client::connect(&self.dir.path().join("data/pki"), self.port).await
     }
 
     pub async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
         let stream = tls(&self.dir.path().join("data/pki"), self.port, b"h2").await;
-        let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        // HTTP/2's own default, so that a stream which is not read stalls soon.
+        builder.initial_stream_window_size(65_535);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("HTTP/2");
         tokio::spawn(connection);
         sender
@@ -133,7 +135,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub async fn connect(pki: &Path, port: u16, _: bool) -> Client {
+    pub async fn connect(pki: &Path, port: u16) -> Client {
         let stream = tls(pki, port, b"http/1.1").await;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
         tokio::spawn(connection);
