@@ -10,7 +10,7 @@ use kinds::{Context, User};
 use store::{Durability, Expect, Op, Template, Write as StoreWrite};
 
 use crate::Server;
-use crate::admission::{self, Attributes, Operation};
+use crate::admission::{self, Attributes, Operation, resource_quota};
 use crate::cache::Item;
 use crate::hooks;
 use crate::options::WriteOptions;
@@ -141,6 +141,7 @@ impl<'a> Scope<'a> {
         if let Some(item) = cache.get(&self.resource.key(self.namespace, name)) {
             return Err(hooks::exists(&item.tree(), exists()));
         }
+        let _turn = resource_quota::turn(self, None).await;
         for _ in 0..MAX_TRIES {
             let mut object = object.clone();
             let claims = hooks::claim_create(self, name, &mut object)?;
@@ -295,6 +296,7 @@ impl<'a> Scope<'a> {
         if finished(&object) {
             return self.remove(name, object, item).await;
         }
+        let _turn = resource_quota::turn(self, Some(old)).await;
         let claims = hooks::claim_update(self, name, &mut object, old)?;
         let (bytes, hole) = self.resource.encode(&object);
         if fill_hole(&bytes, hole, item.revision) == item.bytes {

@@ -12,6 +12,7 @@ mod pod_resize_validator;
 mod pod_security;
 mod pod_topology_labels;
 mod priority;
+pub mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_object_in_use_protection;
@@ -92,8 +93,8 @@ impl Plugin {
     }
 }
 
-/// In upstream's order. What is missing of it (policies, webhooks, quota, the certificate plugins that
-/// ask the authorizer) comes with the rest of the gate.
+/// In upstream's order. What is missing of it (policies, webhooks, the certificate plugins that ask
+/// the authorizer) comes with the rest of the gate.
 static PLUGINS: &[Plugin] = &[
     // First: nothing else is worth looking at in a namespace that is missing or going.
     Plugin::new("NamespaceLifecycle").mutate(namespace_lifecycle::mutate).validate(namespace_lifecycle::validate),
@@ -118,6 +119,8 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),
     Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
+    // Last: what anybody else refuses is not charged.
+    Plugin::new("ResourceQuota").validate(resource_quota::validate),
 ];
 
 /// How long a request waits for what a controller is about to make.

@@ -60,7 +60,7 @@ impl Cache {
     }
 
     /// The objects of a namespace, or all where it is "", in the order of their keys.
-    pub fn items(&self, namespace: &str) -> Vec<Arc<Item>> {
+    pub fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
         let map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
         if namespace.is_empty() {
             return map.values().cloned().collect();
