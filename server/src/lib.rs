@@ -199,12 +199,10 @@ impl Server {
             return Ok(());
         }
         let deadline = tokio::time::Instant::now() + VERSION_WAIT;
-        while self.caches.revision() < revision {
-            if !self.caches.changed_by(deadline).await {
-                return Err(too_large_version(revision, self.caches.revision()));
-            }
+        if self.caches.until(deadline, || self.caches.revision() >= revision).await {
+            return Ok(());
         }
-        Ok(())
+        Err(too_large_version(revision, self.caches.revision()))
     }
 }
 

@@ -151,8 +151,8 @@ impl<'a> Scope<'a> {
             match self.commit(claims.writes(), self.put(name, &object, Expect::Absent)).await {
                 Ok(item) => return Ok(Outcome::Stored(item)),
                 Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
-                // Somebody else took an address: the next try picks another.
-                Err(store::Error::Conflict { .. }) => self.server.catch_up().await?,
+                // Somebody else took an address or charged a quota: the next try sees it.
+                Err(store::Error::Conflict { current, .. }) => self.settle(current).await?,
                 Err(error) => return Err(store_status(error)),
             }
         }
@@ -313,8 +313,19 @@ impl<'a> Scope<'a> {
         };
         match self.commit(claims.writes(), write).await {
             Ok(stored) => Ok(Replaced::Done(Outcome::Stored(stored))),
-            Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
+            Err(store::Error::Conflict { current, .. }) => {
+                self.settle(current).await?;
+                Ok(Replaced::Lost)
+            }
             Err(error) => Err(store_status(error)),
+        }
+    }
+
+    /// Waits until the caches show what a write lost against, which may not be on disk yet.
+    async fn settle(&self, current: Option<Arc<store::Entry>>) -> Result<(), Status> {
+        match current {
+            Some(entry) => self.server.wait_for_revision(entry.revision).await,
+            None => self.server.catch_up().await,
         }
     }
 

@@ -88,7 +88,7 @@ impl Plugin {
         Plugin { validate: Some(validate), ..self }
     }
 
-    const fn is_ready(self, is_ready: fn(&Attributes<'_>, &Tree) -> bool) -> Plugin {
+    const fn wait_for(self, is_ready: fn(&Attributes<'_>, &Tree) -> bool) -> Plugin {
         Plugin { is_ready: Some(is_ready), ..self }
     }
 }
@@ -101,7 +101,7 @@ static PLUGINS: &[Plugin] = &[
     // Requests and limits are set before anything counts them.
     Plugin::new("LimitRanger").mutate(limit_ranger::mutate).validate(limit_ranger::validate),
     Plugin::new("ServiceAccount")
-        .is_ready(service_account::is_ready)
+        .wait_for(service_account::is_ready)
         .mutate(service_account::mutate)
         .validate(service_account::validate),
     // A new node is not ready until its kubelet says so.
@@ -148,13 +148,8 @@ async fn wait_until(attributes: &Attributes<'_>, object: &Tree, is_ready: fn(&At
     if is_ready(attributes, object) {
         return;
     }
-    let caches = &attributes.server.caches;
     let deadline = tokio::time::Instant::now() + READY_WAIT;
-    while caches.changed_by(deadline).await {
-        if is_ready(attributes, object) {
-            return;
-        }
-    }
+    attributes.server.caches.until(deadline, || is_ready(attributes, object)).await;
 }
 
 pub async fn validate(

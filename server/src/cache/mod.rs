@@ -206,10 +206,18 @@ impl Caches {
         self.global.load(Ordering::Acquire)
     }
 
-    /// Waits for the next publication; false once the deadline has passed.
-    pub async fn changed_by(&self, deadline: tokio::time::Instant) -> bool {
-        let moved = self.moved.notified();
-        tokio::time::timeout_at(deadline, moved).await.is_ok()
+    /// Waits until publications have made something true; false once the deadline has passed.
+    pub async fn until(&self, deadline: tokio::time::Instant, is_true: impl Fn() -> bool) -> bool {
+        loop {
+            // Made before the question is asked: a publication in between is not missed.
+            let moved = self.moved.notified();
+            if is_true() {
+                return true;
+            }
+            if tokio::time::timeout_at(deadline, moved).await.is_err() {
+                return false;
+            }
+        }
     }
 
     /// Splits a store key into its cache and the key inside it.

@@ -106,3 +106,76 @@ impl Turns {
         all.entry(namespace.to_string()).or_default().clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::json;
+
+    use super::*;
+    use crate::auth::Authenticator;
+    use crate::cache::Caches;
+    use crate::{Config, bootstrap, resource};
+
+    async fn server() -> Arc<Server> {
+        let caches = Arc::new(Caches::new("/registry", resource::storage_paths(), resource::adopt_own));
+        let store = store::memory::open(caches.clone()).expect("a store in memory opens");
+        let auth = Authenticator::new(&[], crate::http::tls::provider()).expect("no authorities, no identities");
+        let server = Server::start(Config::default(), Arc::new(store), caches, auth, false).await;
+        let server = server.expect("an empty store is read");
+        bootstrap::run(&server).await.expect("a new cluster's objects are made");
+        server
+    }
+
+    async fn create(server: &Server, plural: &str, subresource: &str, text: &str) -> Result<(), Status> {
+        let resource = server.registry.find("", "v1", plural).expect("a kind of the core group");
+        let user = bootstrap::system_user();
+        let namespace = "default";
+        let scope = Scope { server, resource, user: &user, namespace, subresource, now: server.now(), dry_run: false };
+        let options = WriteOptions {
+            dry_run: false,
+            field_manager: "test".to_string(),
+            validation: Validation::Ignore,
+            force: false,
+        };
+        let tree = json::decode(text.as_bytes()).expect("the test's own JSON");
+        if subresource.is_empty() {
+            return scope.create(tree, &options, &mut Vec::new()).await.map(|_| ());
+        }
+        let name = tree.str("metadata.name").to_string();
+        let change = |old: &Tree| {
+            let mut object = old.clone();
+            object.set("status", tree.at("status").clone());
+            Ok(object)
+        };
+        scope.update(&name, &mut Vec::new(), |old, _| change(old)).await.map(|_| ())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn writers_at_once_never_share_what_is_left() {
+        let server = server().await;
+        let quota = r#"{"metadata":{"name":"q"},"spec":{"hard":{"configmaps":"10"}}}"#;
+        create(&server, "resourcequotas", "", quota).await.expect("the quota is made");
+        let status = r#"{"metadata":{"name":"q"},"status":{"hard":{"configmaps":"10"},"used":{"configmaps":"0"}}}"#;
+        create(&server, "resourcequotas", "status", status).await.expect("the usage is counted");
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let server = server.clone();
+            let text = format!(r#"{{"metadata":{{"name":"m{number}"}}}}"#);
+            tasks.spawn(async move { create(&server, "configmaps", "", &text).await });
+        }
+        let results = tasks.join_all().await;
+        let refused = results.iter().filter(|result| result.as_ref().is_err_and(|status| status.code == 403)).count();
+        assert_eq!((results.iter().filter(|result| result.is_ok()).count(), refused), (10, 90));
+        assert_eq!(server.objects("configmaps", "default").len(), 10);
+        let quota = server.object("resourcequotas", "default/q").expect("the quota is there");
+        assert_eq!(quota.str("status.used.configmaps"), "10");
+    }
+
+    #[tokio::test]
+    async fn a_second_start_writes_nothing() {
+        let server = server().await;
+        let before = server.caches.revision();
+        bootstrap::run(&server).await.expect("there is nothing to make");
+        assert_eq!(server.caches.revision(), before);
+    }
+}
