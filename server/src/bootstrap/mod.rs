@@ -114,7 +114,7 @@ fn find(server: &Server, group: &str, version: &str, plural: &str) -> Result<Arc
 async fn make_one(server: &Server, resource: &Resource, object: Object) -> Result<(), Status> {
     let mut tree = object.tree;
     api::typed::conform(&mut tree, resource.ty(), &mut Default::default()).map_err(Status::internal)?;
-    (resource.kind.set_defaults)(&mut tree);
+    resource.set_defaults(&mut tree);
     let user = system_user();
     let namespace = tree.str("metadata.namespace").to_string();
     let scope = scope(server, resource, &user, &namespace, "");

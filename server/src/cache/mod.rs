@@ -173,6 +173,8 @@ pub struct Caches {
     prefix: String,
     by_path: HashMap<String, Arc<Cache>>,
     global: Arc<AtomicU64>,
+    /// What is published before the caches are filled; None once they are.
+    early: Mutex<Option<Vec<store::Event>>>,
     /// Told after every publication, for those who wait for a revision.
     moved: Notify,
     /// Brings a value that another server wrote (etcd) into the form that is served.
@@ -191,7 +193,7 @@ impl Caches {
     ) -> Caches {
         let global = Arc::new(AtomicU64::new(0));
         let by_path = paths.map(|path| (path, Arc::new(Cache::new(global.clone(), 0, HISTORY_BYTES)))).collect();
-        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, moved: Notify::new(), adopt }
+        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, early: Mutex::new(Some(Vec::new())), moved: Notify::new(), adopt }
     }
 
     pub fn get(&self, path: &str) -> Option<Arc<Cache>> {
@@ -250,6 +252,25 @@ impl Caches {
             cache.start_at(revision);
         }
         self.global.store(revision, Ordering::Release);
+        // The lock is held until what came early is in its place: nothing can overtake it.
+        let mut early = lock(&self.early);
+        let waiting: Vec<_> = early.take().unwrap_or_default();
+        let newer: Vec<_> = waiting.into_iter().filter(|event| event.revision > revision).collect();
+        self.apply(&newer);
+    }
+
+    fn apply(&self, events: &[store::Event]) {
+        for event in events {
+            if let Some((cache, key)) = self.locate(&event.key)
+                && let Some(change) = self.change(key, cache, event)
+            {
+                cache.publish(vec![change]);
+            }
+        }
+        if let Some(last) = events.last() {
+            self.global.fetch_max(last.revision, Ordering::AcqRel);
+            self.moved.notify_waiters();
+        }
     }
 
     fn item(&self, key: &str, entry: &store::Entry) -> Option<Item> {
@@ -279,16 +300,13 @@ impl Cache {
 
 impl store::Sink for Caches {
     fn publish(&self, events: &[store::Event]) {
-        for event in events {
-            if let Some((cache, key)) = self.locate(&event.key)
-                && let Some(change) = self.change(key, cache, event)
-            {
-                cache.publish(vec![change]);
+        let mut early = lock(&self.early);
+        match &mut *early {
+            Some(waiting) => waiting.extend_from_slice(events),
+            None => {
+                drop(early);
+                self.apply(events);
             }
-        }
-        if let Some(last) = events.last() {
-            self.global.fetch_max(last.revision, Ordering::AcqRel);
-            self.moved.notify_waiters();
         }
     }
 
