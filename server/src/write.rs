@@ -52,7 +52,8 @@ impl<'a> Scope<'a> {
         Context { now: self.now, user: self.user }
     }
 
-    fn attributes(&self, operation: Operation, name: &'a str) -> Attributes<'a> {
+    /// What admission may know of this write.
+    pub fn attributes<'b>(&'b self, operation: Operation, name: &'b str) -> Attributes<'b> {
         Attributes {
             server: self.server,
             resource: self.resource,

@@ -193,7 +193,14 @@ impl Caches {
     ) -> Caches {
         let global = Arc::new(AtomicU64::new(0));
         let by_path = paths.map(|path| (path, Arc::new(Cache::new(global.clone(), 0, HISTORY_BYTES)))).collect();
-        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, early: Mutex::new(Some(Vec::new())), moved: Notify::new(), adopt }
+        Caches {
+            prefix: format!("{}/", prefix.trim_end_matches('/')),
+            by_path,
+            global,
+            early: Mutex::new(Some(Vec::new())),
+            moved: Notify::new(),
+            adopt,
+        }
     }
 
     pub fn get(&self, path: &str) -> Option<Arc<Cache>> {
