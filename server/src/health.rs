@@ -79,7 +79,7 @@ fn version(call: &Call) -> Answer {
             "emulationMinor" => "37",
             "minCompatibilityMajor" => "1",
             "minCompatibilityMinor" => "36",
-            "gitVersion" => concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION")),
+            "gitVersion" => crate::openapi::VERSION,
             "gitCommit" => option_env!("TIPHYS_COMMIT").unwrap_or("unknown"),
             "gitTreeState" => "clean",
             "buildDate" => "1970-01-01T00:00:00Z",

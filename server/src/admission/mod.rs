@@ -93,6 +93,11 @@ impl Plugin {
     }
 }
 
+/// The plugins that are there, all of them on.
+pub fn plugin_names() -> impl Iterator<Item = &'static str> {
+    PLUGINS.iter().map(|plugin| plugin.name)
+}
+
 /// In upstream's order. What is missing of it (policies, webhooks, the certificate plugins that ask
 /// the authorizer) comes with the rest of the gate.
 static PLUGINS: &[Plugin] = &[
