@@ -59,7 +59,10 @@ pub fn fill(tree: &mut Tree, ty: &'static Type) {
         if let Some(field) = ty.field(key) {
             fill_value(value, field.ty);
             // An empty list does not survive upstream's storage: it comes back as none.
-            if field.presence == Presence::Always && matches!(field.ty, Ty::List(_) | Ty::Map(_)) && is_zero(value, field.ty) {
+            if field.presence == Presence::Always
+                && matches!(field.ty, Ty::List(_) | Ty::Map(_))
+                && is_zero(value, field.ty)
+            {
                 *value = Tree::Null;
             }
         }

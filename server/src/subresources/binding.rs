@@ -8,6 +8,7 @@ use kinds::core::pod::binding;
 
 use super::success;
 use crate::Server;
+use crate::admission::{self, Operation};
 use crate::call::{Answer, Call};
 use crate::codec::Expected;
 use crate::options::WriteOptions;
@@ -29,7 +30,9 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     }
     binding::validate(&binding).map_err(|status| *status)?;
     let pods = server.registry.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
-    let scope = verbs::scope(server, pods, call, options.dry_run)?;
+    let scope = Scope { subresource: "binding", ..verbs::scope(server, pods, call, options.dry_run)? };
+    let attributes = scope.attributes(Operation::Create, &name);
+    admission::mutate(&attributes, &mut binding, None, &mut Vec::new()).await?;
     bind(&scope, &name, &binding).await?;
     success(call, 201)
 }
