@@ -14,7 +14,7 @@ use crate::options::{DeleteOptions, WriteOptions};
 use crate::resource::Resource;
 use crate::verbs::delete::delete_one;
 use crate::verbs::{self, update};
-use crate::write::{Scope, store_status};
+use crate::write::{MODIFIED, Scope, store_status};
 use crate::{Server, bootstrap, respond};
 
 /// How often the decision is made anew because the pod changed.
@@ -132,7 +132,7 @@ async fn mark_and_delete(
 
 /// Gives the version that the pod has after it.
 async fn mark(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Result<String, Status> {
-    loop {
+    for _ in 0..MAX_TRIES {
         let item = scope.newest(name).await?;
         let mut pod = scope.resource.read(&item);
         let mut wanted = Tree::map_new();
@@ -146,4 +146,5 @@ async fn mark(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Result<
             Err(error) => return Err(store_status(error)),
         }
     }
+    Err(Status::conflict("", "pods", name, MODIFIED))
 }
