@@ -1,7 +1,7 @@
 //! What starts in which order, and ends in the reverse one.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,6 +51,7 @@ pub async fn up(options: &Up, progress: impl Fn(&str)) -> io::Result<Running> {
     let admin = pki.issue(&authority, &admin())?;
     let mut config = options.config.clone();
     config.advertise_address = advertised(options.address);
+    config.client_ca.clone_from(&authority.certificate);
     let listener = TcpListener::bind((options.address, options.port)).await.map_err(|error| {
         io::Error::new(error.kind(), format!("cannot listen on {}:{}: {error}", options.address, options.port))
     })?;
@@ -89,8 +90,18 @@ fn config_address(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Where others reach it: the address of the way out of this machine, where it listens on all or on
+/// the loopback alone. Connecting a datagram socket sends nothing.
 fn advertised(address: IpAddr) -> IpAddr {
-    config_address(address)
+    if !address.is_unspecified() && !address.is_loopback() {
+        return address;
+    }
+    let way_out = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    way_out().unwrap_or_else(|| config_address(address))
 }
 
 fn serving_certificate(pki: &Pki, authority: &Pair, options: &Up) -> io::Result<Pair> {
@@ -103,7 +114,7 @@ fn serving_certificate(pki: &Pki, authority: &Pair, options: &Up) -> io::Result<
     ];
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
-    addresses.push(config_address(options.address));
+    addresses.extend([config_address(options.address), advertised(options.address)]);
     addresses.extend(options.config.service_cidrs.iter().filter_map(|(network, _)| first_address(*network)));
     addresses.sort_unstable();
     addresses.dedup();

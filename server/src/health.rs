@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use api::tree;
+use api::{Tree, tree};
 use http::Method;
 
 use crate::Server;
@@ -31,6 +31,9 @@ pub fn route(server: &Server, call: &Call) -> Option<Answer> {
     let path = call.path.as_str();
     if path == "/version" || path == "/version/" {
         return Some(version(call));
+    }
+    if path == "/" {
+        return Some(json_answer(200, &paths(server)));
     }
     if path == "/metrics" {
         return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", server.metrics.text()));
@@ -85,4 +88,23 @@ fn version(call: &Call) -> Answer {
             "platform" => concat!("linux/", "amd64"),
         },
     )
+}
+
+/// What is there, for people who ask for the root.
+fn paths(server: &Server) -> Tree {
+    let mut paths: Vec<String> =
+        vec!["/.well-known/openid-configuration".into(), "/api".into(), "/api/v1".into(), "/apis".into()];
+    for resource in server.registry.all() {
+        let kind = resource.kind;
+        if !kind.group.is_empty() {
+            paths.push(format!("/apis/{}", kind.group));
+            paths.push(format!("/apis/{}/{}", kind.group, kind.version));
+        }
+    }
+    for path in ["healthz", "livez", "metrics", "openapi/v2", "openapi/v3", "openid/v1/jwks", "readyz", "version"] {
+        paths.push(format!("/{path}"));
+    }
+    paths.sort();
+    paths.dedup();
+    tree! { "paths" => Tree::List(paths.into_iter().map(Tree::from).collect()) }
 }

@@ -55,6 +55,8 @@ pub struct Config {
     pub port: u16,
     pub storage_prefix: String,
     pub issuer: String,
+    /// The authorities of client certificates in PEM: extension API servers are told of them.
+    pub client_ca: String,
 }
 
 impl Default for Config {
@@ -67,6 +69,7 @@ impl Default for Config {
             port: 6443,
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
+            client_ca: String::new(),
         }
     }
 }
@@ -137,6 +140,12 @@ impl Server {
     /// An object from the cache by storage path and key, for parts of the server that look things up.
     pub fn object(&self, storage: &str, key: &str) -> Option<Tree> {
         Some(self.caches.get(storage)?.get(key)?.tree())
+    }
+
+    /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.
+    pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
+        let Some(cache) = self.caches.get(storage) else { return Vec::new() };
+        cache.items(namespace).iter().map(|item| item.tree()).collect()
     }
 
     /// The newest state of an object. Our own store publishes before it answers, so the cache is it.

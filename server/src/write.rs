@@ -127,7 +127,7 @@ impl<'a> Scope<'a> {
         (kind.validate)(&object, &mut errors);
         // Addresses and ports are claimed on a judged object only, in the same commit.
         if !errors.is_empty() {
-            return Err(Status::invalid(kind.group, kind.kind, &name, &errors));
+            return Err(self.invalid(&name, &errors));
         }
         warnings.extend((kind.warnings)(&object, None));
         admission::validate(&attributes, Some(&object), None, warnings).await?;
@@ -177,6 +177,12 @@ impl<'a> Scope<'a> {
             ttl: hooks::ttl(self.server, self.resource.kind),
             cause: self.cause(),
         }
+    }
+
+    /// Upstream names the kind in whose form the object is stored.
+    fn invalid(&self, name: &str, errors: &Errors) -> Status {
+        let kind = self.resource.stored;
+        Status::invalid(kind.group, kind.kind, name, errors)
     }
 
     /// What the log keeps beside the value: who wrote, by what.
@@ -277,7 +283,7 @@ impl<'a> Scope<'a> {
         kinds::meta::validate_object_meta_update(kind, &object, old, &mut errors);
         hooks::validate_update(self, &object, old, &mut errors);
         if !errors.is_empty() {
-            return Err(Status::invalid(kind.group, kind.kind, name, &errors));
+            return Err(self.invalid(name, &errors));
         }
         warnings.extend((kind.warnings)(&object, Some(old)));
         admission::validate(&attributes, Some(&object), Some(old), warnings).await?;
@@ -433,10 +439,11 @@ fn keep_system_metadata(object: &mut Tree, old: &Tree) {
             meta.set(key, old.at("metadata").at(key).clone());
         }
     }
-    for key in ["uid", "creationTimestamp"] {
-        if !meta.has(key) && old.at("metadata").has(key) {
-            meta.set(key, old.at("metadata").at(key).clone());
-        }
+    if let Some(created) = old.at("metadata").get("creationTimestamp") {
+        meta.set("creationTimestamp", created.clone());
+    }
+    if !meta.has("uid") {
+        meta.set("uid", old.str("metadata.uid"));
     }
     match old.at("metadata").get("generation") {
         Some(generation) => meta.set("generation", generation.clone()),

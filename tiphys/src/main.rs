@@ -4,5 +4,8 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    cluster::cli::main()
+    match std::env::args().nth(1).as_deref() {
+        Some("bench") => bench::main(),
+        _ => cluster::cli::main(),
+    }
 }

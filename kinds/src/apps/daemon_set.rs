@@ -41,6 +41,9 @@ pub static KIND: Kind = Kind {
 };
 
 fn set_defaults(daemon_set: &mut Tree) {
+    // Whoever writes the object owns the count, as in upstream, where the conversion puts it there.
+    let generation = template_generation(daemon_set);
+    set_template_generation(daemon_set, generation);
     let spec = daemon_set.child("spec");
     let strategy = spec.child("updateStrategy");
     if strategy.str("type").is_empty() {

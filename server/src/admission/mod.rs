@@ -1,6 +1,23 @@
-//! Admission: plugins that may change an object, then plugins that may refuse it, in one order.
+//! Admission: plugins that may change an object, then plugins that may refuse it, in one order. A plugin
+//! reads other objects from the caches, never from the store, and decides by pure functions on trees.
 
-mod builtin;
+mod certificate_subject_restriction;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod limit_ranger;
+mod namespace_lifecycle;
+mod persistent_volume_claim_resize;
+mod pod_resize_validator;
+mod pod_security;
+mod pod_topology_labels;
+mod priority;
+mod runtime_class;
+mod service_account;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
+
+use std::time::Duration;
 
 use api::Tree;
 use api::status::Status;
@@ -31,10 +48,12 @@ pub struct Attributes<'a> {
 impl Attributes<'_> {
     /// True for a write to the object itself of this kind.
     pub fn is(&self, group: &str, kind: &str, operation: Operation) -> bool {
-        self.operation == operation
-            && self.subresource.is_empty()
-            && self.resource.kind.group == group
-            && self.resource.kind.kind == kind
+        self.operation == operation && self.subresource.is_empty() && self.is_kind(group, kind)
+    }
+
+    /// True for any write to an object of this kind or to a part of it.
+    pub fn is_kind(&self, group: &str, kind: &str) -> bool {
+        self.resource.kind.group == group && self.resource.kind.kind == kind
     }
 
     pub fn forbidden(&self, why: &str) -> Status {
@@ -49,23 +68,60 @@ pub type Validate = fn(&Attributes<'_>, Option<&Tree>, Option<&Tree>, &mut Vec<S
 /// A plugin under upstream's name.
 pub struct Plugin {
     pub name: &'static str,
+    /// False while something that the plugin needs is about to be made by a controller.
+    pub is_ready: Option<fn(&Attributes<'_>, &Tree) -> bool>,
     pub mutate: Option<Mutate>,
     pub validate: Option<Validate>,
 }
 
-/// In upstream's order. What is missing of it comes with the rest of the gate.
+impl Plugin {
+    const fn new(name: &'static str) -> Plugin {
+        Plugin { name, is_ready: None, mutate: None, validate: None }
+    }
+
+    const fn mutate(self, mutate: Mutate) -> Plugin {
+        Plugin { mutate: Some(mutate), ..self }
+    }
+
+    const fn validate(self, validate: Validate) -> Plugin {
+        Plugin { validate: Some(validate), ..self }
+    }
+
+    const fn is_ready(self, is_ready: fn(&Attributes<'_>, &Tree) -> bool) -> Plugin {
+        Plugin { is_ready: Some(is_ready), ..self }
+    }
+}
+
+/// In upstream's order. What is missing of it (policies, webhooks, quota, the certificate plugins that
+/// ask the authorizer) comes with the rest of the gate.
 static PLUGINS: &[Plugin] = &[
     // First: nothing else is worth looking at in a namespace that is missing or going.
-    Plugin {
-        name: "NamespaceLifecycle",
-        mutate: Some(builtin::namespace_lifecycle),
-        validate: Some(builtin::immortal_namespaces),
-    },
+    Plugin::new("NamespaceLifecycle").mutate(namespace_lifecycle::mutate).validate(namespace_lifecycle::validate),
+    // Requests and limits are set before anything counts them.
+    Plugin::new("LimitRanger").mutate(limit_ranger::mutate).validate(limit_ranger::validate),
+    Plugin::new("ServiceAccount")
+        .is_ready(service_account::is_ready)
+        .mutate(service_account::mutate)
+        .validate(service_account::validate),
     // A new node is not ready until its kubelet says so.
-    Plugin { name: "TaintNodesByCondition", mutate: Some(builtin::taint_new_nodes), validate: None },
-    Plugin { name: "DefaultTolerationSeconds", mutate: Some(builtin::default_toleration_seconds), validate: None },
-    Plugin { name: "StorageObjectInUseProtection", mutate: Some(builtin::storage_protection), validate: None },
+    Plugin::new("TaintNodesByCondition").mutate(taint_nodes_by_condition::mutate),
+    // Judges what the mutating plugins made of a pod.
+    Plugin::new("PodSecurity").validate(pod_security::validate),
+    Plugin::new("Priority").mutate(priority::mutate).validate(priority::validate),
+    Plugin::new("DefaultTolerationSeconds").mutate(default_toleration_seconds::mutate),
+    Plugin::new("DefaultStorageClass").mutate(default_storage_class::mutate),
+    Plugin::new("StorageObjectInUseProtection").mutate(storage_object_in_use_protection::mutate),
+    Plugin::new("PersistentVolumeClaimResize").validate(persistent_volume_claim_resize::validate),
+    // After the default tolerations, which those of a runtime class join.
+    Plugin::new("RuntimeClass").mutate(runtime_class::mutate).validate(runtime_class::validate),
+    Plugin::new("CertificateSubjectRestriction").validate(certificate_subject_restriction::validate),
+    Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),
+    Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
+    Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
 ];
+
+/// How long a request waits for what a controller is about to make.
+const READY_WAIT: Duration = Duration::from_secs(1);
 
 pub async fn mutate(
     attributes: &Attributes<'_>,
@@ -74,11 +130,28 @@ pub async fn mutate(
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     for plugin in PLUGINS {
+        if let Some(is_ready) = plugin.is_ready {
+            wait_until(attributes, object, is_ready).await;
+        }
         if let Some(mutate) = plugin.mutate {
             mutate(attributes, object, old, warnings)?;
         }
     }
     Ok(())
+}
+
+/// The plugin itself refuses what is still missing when the time is over.
+async fn wait_until(attributes: &Attributes<'_>, object: &Tree, is_ready: fn(&Attributes<'_>, &Tree) -> bool) {
+    if is_ready(attributes, object) {
+        return;
+    }
+    let caches = &attributes.server.caches;
+    let deadline = tokio::time::Instant::now() + READY_WAIT;
+    while caches.changed_by(deadline).await {
+        if is_ready(attributes, object) {
+            return;
+        }
+    }
 }
 
 pub async fn validate(
@@ -93,4 +166,66 @@ pub async fn validate(
         }
     }
     Ok(())
+}
+
+/// Several complaints as one text, each once.
+fn join_errors(errors: Vec<String>) -> String {
+    let mut seen: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !seen.contains(&error) {
+            seen.push(error);
+        }
+    }
+    match seen.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+/// The newest of the classes that are marked as default by one of these annotations; of the same age the
+/// first by name.
+fn default_class(classes: Vec<Tree>, annotations: &[&str]) -> Option<Tree> {
+    let is_default = |class: &Tree| {
+        let map = class.map("metadata.annotations");
+        annotations.iter().any(|annotation| map.str(annotation) == "true")
+    };
+    let age = |class: &Tree| class.str("metadata.creationTimestamp").to_string();
+    // Classes come in the order of their names, and `reduce` keeps the first of equals.
+    classes
+        .into_iter()
+        .filter(is_default)
+        .reduce(|newest, class| if age(&class) > age(&newest) { class } else { newest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree from JSON, for the tables of the plugins.
+    pub fn json(text: &str) -> Tree {
+        api::json::decode(text.as_bytes()).expect("the test's own JSON")
+    }
+
+    #[test]
+    fn the_newest_default_class_wins_then_the_first_name() {
+        let class = |name: &str, time: &str, value: &str| {
+            json(&format!(
+                r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{time}","annotations":{{"d":"{value}"}}}}}}"#
+            ))
+        };
+        let check = |classes: Vec<Tree>, want: &str| {
+            let found = default_class(classes, &["d"]);
+            assert_eq!(found.as_ref().map_or("", |class| class.str("metadata.name")), want);
+        };
+        check(vec![], "");
+        check(vec![class("a", "2026-01-01T00:00:00Z", "false")], "");
+        check(vec![class("a", "2026-01-01T00:00:00Z", "true"), class("b", "2026-01-01T00:00:01Z", "true")], "b");
+        check(vec![class("a", "2026-01-01T00:00:00Z", "true"), class("b", "2026-01-01T00:00:00Z", "true")], "a");
+    }
+
+    #[test]
+    fn errors_are_joined_as_upstream_joins_them() {
+        assert_eq!(join_errors(vec!["a".into(), "a".into()]), "a");
+        assert_eq!(join_errors(vec!["a".into(), "b".into(), "a".into()]), "[a, b]");
+    }
 }

@@ -59,6 +59,18 @@ impl Cache {
         self.state.read().unwrap_or_else(PoisonError::into_inner).map.get(key).cloned()
     }
 
+    /// The objects of a namespace, or all where it is "", in the order of their keys.
+    pub fn items(&self, namespace: &str) -> Vec<Arc<Item>> {
+        let map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
+        if namespace.is_empty() {
+            return map.values().cloned().collect();
+        }
+        let prefix = format!("{namespace}/");
+        let from: Arc<str> = Arc::from(prefix.as_str());
+        let found = map.range(from..).map(|(key, item)| (key, item.clone()));
+        found.take_while(|(key, _)| key.starts_with(&prefix)).map(|(_, item)| item).collect()
+    }
+
     /// All objects, with the newest revision for which they are complete. The global revision is read
     /// first: whatever it covers has reached the map.
     pub fn snapshot(&self) -> Snapshot {
@@ -161,6 +173,8 @@ pub struct Caches {
     prefix: String,
     by_path: HashMap<String, Arc<Cache>>,
     global: Arc<AtomicU64>,
+    /// What is published before the caches are filled; None once they are.
+    early: Mutex<Option<Vec<store::Event>>>,
     /// Told after every publication, for those who wait for a revision.
     moved: Notify,
     /// Brings a value that another server wrote (etcd) into the form that is served.
@@ -179,7 +193,7 @@ impl Caches {
     ) -> Caches {
         let global = Arc::new(AtomicU64::new(0));
         let by_path = paths.map(|path| (path, Arc::new(Cache::new(global.clone(), 0, HISTORY_BYTES)))).collect();
-        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, moved: Notify::new(), adopt }
+        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, early: Mutex::new(Some(Vec::new())), moved: Notify::new(), adopt }
     }
 
     pub fn get(&self, path: &str) -> Option<Arc<Cache>> {
@@ -230,6 +244,25 @@ impl Caches {
             cache.start_at(revision);
         }
         self.global.store(revision, Ordering::Release);
+        // The lock is held until what came early is in its place: nothing can overtake it.
+        let mut early = lock(&self.early);
+        let waiting: Vec<_> = early.take().unwrap_or_default();
+        let newer: Vec<_> = waiting.into_iter().filter(|event| event.revision > revision).collect();
+        self.apply(&newer);
+    }
+
+    fn apply(&self, events: &[store::Event]) {
+        for event in events {
+            if let Some((cache, key)) = self.locate(&event.key)
+                && let Some(change) = self.change(key, cache, event)
+            {
+                cache.publish(vec![change]);
+            }
+        }
+        if let Some(last) = events.last() {
+            self.global.fetch_max(last.revision, Ordering::AcqRel);
+            self.moved.notify_waiters();
+        }
     }
 
     fn item(&self, key: &str, entry: &store::Entry) -> Option<Item> {
@@ -259,16 +292,13 @@ impl Cache {
 
 impl store::Sink for Caches {
     fn publish(&self, events: &[store::Event]) {
-        for event in events {
-            if let Some((cache, key)) = self.locate(&event.key)
-                && let Some(change) = self.change(key, cache, event)
-            {
-                cache.publish(vec![change]);
+        let mut early = lock(&self.early);
+        match &mut *early {
+            Some(waiting) => waiting.extend_from_slice(events),
+            None => {
+                drop(early);
+                self.apply(events);
             }
-        }
-        if let Some(last) = events.last() {
-            self.global.fetch_max(last.revision, Ordering::AcqRel);
-            self.moved.notify_waiters();
         }
     }
 

@@ -145,6 +145,10 @@ impl Watcher {
         Ok(())
     }
 
+    pub fn media(&self) -> Media {
+        self.accepted.media
+    }
+
     fn covers(&self, key: &str) -> bool {
         let in_namespace =
             self.namespace.is_empty() || key.strip_prefix(&*self.namespace).is_some_and(|rest| rest.starts_with('/'));

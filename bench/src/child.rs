@@ -1,0 +1,141 @@
+//! The servers that are measured, as children of this process.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Result;
+use crate::client::{Connection, Tls};
+
+/// A server that takes longer than this to start or to stop is broken.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    pub tls: Tls,
+    /// How long it took from the start of the process to the first good answer of its readiness.
+    pub ready_after: Duration,
+}
+
+impl Server {
+    /// This binary as an API server on a data directory, ready.
+    pub async fn api(dir: &Path) -> Result<Server> {
+        let port = free_port()?;
+        let kubeconfig = dir.join("kubeconfig");
+        let mut command = this_binary()?;
+        command.args(["up", "--bind-address", "127.0.0.1", "--port", &port.to_string()]);
+        command.arg("--data-dir").arg(dir).arg("--kubeconfig").arg(&kubeconfig);
+        let mut server = Server::spawn(command, port)?;
+        server.ready_after = server.wait("/readyz").await?;
+        server.tls = Tls::with_client(&identity(&kubeconfig).await?)?;
+        Ok(server)
+    }
+
+    pub async fn bare() -> Result<Server> {
+        let port = free_port()?;
+        let mut command = this_binary()?;
+        command.args(["bench", "bare", &port.to_string()]);
+        let server = Server::spawn(command, port)?;
+        let started = Instant::now();
+        while server.connect().await.is_err() {
+            check_patience(started)?;
+        }
+        Ok(server)
+    }
+
+    fn spawn(mut command: Command, port: u16) -> Result<Server> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Ok(Server { child, address, tls: Tls::anonymous()?, ready_after: Duration::ZERO })
+    }
+
+    async fn wait(&self, path: &str) -> Result<Duration> {
+        let started = Instant::now();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        loop {
+            if let Ok(mut connection) = self.connect().await
+                && connection.exchange(request.as_bytes()).await.is_ok_and(|answer| answer.code == 200)
+            {
+                return Ok(started.elapsed());
+            }
+            check_patience(started)?;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub async fn connect(&self) -> Result<Connection> {
+        Connection::open(self.address, &self.tls).await
+    }
+
+    pub async fn connections(&self, count: usize) -> Result<Vec<Connection>> {
+        let mut connections = Vec::with_capacity(count);
+        for _ in 0..count {
+            connections.push(self.connect().await?);
+        }
+        Ok(connections)
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub async fn stop(mut self) -> Result<()> {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM)?;
+        let started = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            check_patience(started)?;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn check_patience(started: Instant) -> Result<()> {
+    if started.elapsed() > PATIENCE { Err("a server did not start or stop in time".into()) } else { Ok(()) }
+}
+
+fn this_binary() -> Result<Command> {
+    Ok(Command::new(std::env::current_exe()?))
+}
+
+/// A port that nobody had a moment ago.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// A client's certificate and key, in PEM.
+pub struct Identity {
+    pub certificate: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
+/// The user of a kubeconfig, which is written last.
+async fn identity(kubeconfig: &PathBuf) -> Result<Identity> {
+    let started = Instant::now();
+    let text = loop {
+        match fs::read(kubeconfig) {
+            Ok(text) => break text,
+            Err(_) => check_patience(started)?,
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    let config = api::yaml::decode(&text).map_err(|error| error.to_string())?;
+    let user = config.list("users").first().ok_or("the kubeconfig has no user")?.at("user");
+    let data = |key: &str| api::base64::decode(user.str(key)).map_err(|_| "the kubeconfig has no client certificate");
+    Ok(Identity { certificate: data("client-certificate-data")?, key: data("client-key-data")? })
+}

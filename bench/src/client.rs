@@ -1,0 +1,227 @@
+//! The client: HTTP/1.1 by hand, because it has to cost less than what it measures; HTTP/2 by hyper.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::Result;
+use crate::child::Identity;
+
+/// How a client of this benchmark greets a server.
+#[derive(Clone)]
+pub struct Tls {
+    http1: TlsConnector,
+    http2: TlsConnector,
+}
+
+impl Tls {
+    pub fn anonymous() -> Result<Tls> {
+        Tls::new(None)
+    }
+
+    pub fn with_client(identity: &Identity) -> Result<Tls> {
+        Tls::new(Some(identity))
+    }
+
+    fn new(identity: Option<&Identity>) -> Result<Tls> {
+        let connector = |protocol: &[u8]| -> Result<TlsConnector> {
+            let mut config = config(identity)?;
+            config.alpn_protocols = vec![protocol.to_vec()];
+            Ok(TlsConnector::from(Arc::new(config)))
+        };
+        Ok(Tls { http1: connector(b"http/1.1")?, http2: connector(b"h2")? })
+    }
+}
+
+fn config(identity: Option<&Identity>) -> Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(OwnChild(provider)));
+    let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
+    let chain = CertificateDer::pem_slice_iter(&identity.certificate).collect::<std::result::Result<_, _>>()?;
+    Ok(builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&identity.key)?)?)
+}
+
+/// The servers are children of this process on a port of this machine: whose certificate they show is no
+/// question here, and it is not measured.
+#[derive(Debug)]
+struct OwnChild(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for OwnChild {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+async fn handshake(address: SocketAddr, connector: &TlsConnector) -> Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(connector.connect(ServerName::try_from("localhost")?, stream).await?)
+}
+
+/// What came back.
+pub struct Answer {
+    pub code: u16,
+    pub body_bytes: usize,
+}
+
+pub struct Connection {
+    stream: TlsStream<TcpStream>,
+    buffer: Box<[u8]>,
+}
+
+/// Heads of answers are far smaller; bodies pass through in pieces of this size.
+const BUFFER_BYTES: usize = 64 << 10;
+
+impl Connection {
+    pub async fn open(address: SocketAddr, tls: &Tls) -> Result<Connection> {
+        let stream = handshake(address, &tls.http1).await?;
+        Ok(Connection { stream, buffer: vec![0; BUFFER_BYTES].into() })
+    }
+
+    /// Sends a whole request and throws the answer's body away.
+    pub async fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
+        let (code, body, here) = self.begin(request).await?;
+        let mut left = body - here.len();
+        while left > 0 {
+            let read = self.stream.read(&mut self.buffer).await?;
+            left = left.checked_sub(nonzero(read)?).ok_or("the answer is longer than it said")?;
+        }
+        Ok(Answer { code, body_bytes: body })
+    }
+
+    /// Sends a whole request and keeps the answer's body.
+    pub async fn fetch(&mut self, request: &[u8]) -> Result<Vec<u8>> {
+        let (code, body, here) = self.begin(request).await?;
+        let mut all = self.buffer[here].to_vec();
+        let have = all.len();
+        all.resize(body, 0);
+        self.stream.read_exact(&mut all[have..]).await?;
+        if code < 300 { Ok(all) } else { Err(format!("{code}: {}", String::from_utf8_lossy(&all)).into()) }
+    }
+
+    /// The status, the length of the body, and where in the buffer its beginning is.
+    async fn begin(&mut self, request: &[u8]) -> Result<(u16, usize, std::ops::Range<usize>)> {
+        self.stream.write_all(request).await?;
+        self.stream.flush().await?;
+        let mut have = 0;
+        loop {
+            have += nonzero(self.stream.read(&mut self.buffer[have..]).await?)?;
+            let Some(end) = memchr::memmem::find(&self.buffer[..have], b"\r\n\r\n") else { continue };
+            let head = std::str::from_utf8(&self.buffer[..end])?;
+            let code = head.get(9..12).and_then(|code| code.parse().ok()).ok_or("no status line")?;
+            let body = content_length(head).ok_or("no content-length")?;
+            return Ok((code, body, end + 4..have));
+        }
+    }
+
+    /// Opens a stream: the head of the answer is read, what follows is the caller's.
+    pub async fn stream(mut self, request: &[u8]) -> Result<TlsStream<TcpStream>> {
+        self.stream.write_all(request).await?;
+        self.stream.flush().await?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(self.stream.read_u8().await?);
+        }
+        if head.get(9..12) != Some(b"200") {
+            return Err(String::from_utf8_lossy(&head).into());
+        }
+        Ok(self.stream)
+    }
+}
+
+fn nonzero(read: usize) -> Result<usize> {
+    if read == 0 { Err("the server closed the connection".into()) } else { Ok(read) }
+}
+
+fn content_length(head: &str) -> Option<usize> {
+    let value = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    };
+    head.lines().skip(1).find_map(value)
+}
+
+/// An HTTP/2 connection.
+pub struct Http2 {
+    sender: hyper::client::conn::http2::SendRequest<Empty<Bytes>>,
+}
+
+impl Http2 {
+    /// With windows as Go's client has them.
+    pub async fn open(address: SocketAddr, tls: &Tls) -> Result<Http2> {
+        let stream = TokioIo::new(handshake(address, &tls.http2).await?);
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(4 << 20).initial_connection_window_size(1 << 30);
+        let (sender, connection) = builder.handshake(stream).await?;
+        tokio::spawn(connection);
+        Ok(Http2 { sender })
+    }
+
+    /// The length of the body behind a path.
+    pub async fn get(&mut self, path: &str) -> Result<usize> {
+        let request = Request::get(format!("https://localhost{path}")).body(Empty::new())?;
+        let mut answer = self.sender.send_request(request).await?;
+        let mut bytes = 0;
+        while let Some(frame) = answer.frame().await {
+            bytes += frame?.data_ref().map_or(0, Bytes::len);
+        }
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::content_length;
+
+    #[test]
+    fn lengths_are_found_whatever_their_case() {
+        assert_eq!(content_length("HTTP/1.1 200 OK\r\nContent-Length: 12\r\na: b"), Some(12));
+        assert_eq!(content_length("HTTP/1.1 200 OK\r\na: b\r\ncontent-length:7"), Some(7));
+        assert_eq!(content_length("HTTP/1.1 200 OK\r\na: b"), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! Durable creates from many writers, against what the bare server takes and sends back.
+
+use super::Plan;
+use crate::Result;
+use crate::child::Server;
+use crate::figure::{Figure, Must, Report};
+use crate::load::{Side, compare};
+use crate::objects::{CONFIG_MAPS, PODS, Template, config_map, pod};
+
+const WRITERS: usize = 64;
+/// Arguments that bring a pod, as it is sent, to 5 KB.
+const SENT_FILLER: usize = 1_500;
+
+pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+    let (server, bare) = (Server::api(&plan.data("create")).await?, Server::bare().await?);
+    let cases = [
+        ("create 1 KiB ConfigMap, 64 writers", CONFIG_MAPS, config_map("create", 1024), 0.2),
+        ("create 5 KB pod, 64 writers", PODS, pod("create", SENT_FILLER), 0.1),
+    ];
+    for (name, path, body, must) in cases {
+        let mut ours = Side::open(&server, WRITERS, Template::post(path, &body)).await?;
+        let mut bares = Side::open(&bare, WRITERS, Template::post("/echo", &body)).await?;
+        let (value, limit) = compare(&mut ours, &mut bares, plan.rounds, plan.round).await?;
+        report.add(&Figure { name, value, unit: "1/s", limit, must: Must::AtLeast(must) });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_pod_is_of_its_size() {
+        let bytes = super::pod("create", super::SENT_FILLER).len();
+        assert!((4_800..5_300).contains(&bytes), "{bytes}");
+    }
+}

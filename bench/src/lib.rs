@@ -1,0 +1,21 @@
+//! `tiphys bench api`: how fast the API server is, each figure against a limit that is measured in the
+//! same run. The server runs as a child of its own; so does the bare hyper server that sets most limits.
+//! This process is the client. It must not know the server's inside: it measures what a client sees and
+//! what the kernel says of the process.
+
+mod bare;
+mod child;
+mod cli;
+mod client;
+mod figure;
+mod figures;
+mod load;
+mod objects;
+mod process;
+mod watchers;
+
+pub use cli::main;
+
+/// Whatever went wrong: a measurement that fails ends the run.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+type Result<T> = std::result::Result<T, Failure>;

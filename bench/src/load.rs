@@ -1,0 +1,111 @@
+//! Many connections at once, each sending its next request as soon as it has the answer to the last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::child::Server;
+use crate::client::Connection;
+use crate::objects::Template;
+
+/// One server under load: its connections, what they send, and the number of the next request.
+pub struct Side {
+    connections: Vec<Connection>,
+    template: Template,
+    next: Arc<AtomicU64>,
+    /// Numbers start again here: reads go round a fixed set.
+    wrap: u64,
+}
+
+/// When a round is over.
+#[derive(Clone, Copy)]
+enum Until {
+    Time(Instant),
+    Number(u64),
+}
+
+impl Side {
+    pub async fn open(server: &Server, connections: usize, template: Template) -> Result<Side> {
+        let connections = server.connections(connections).await?;
+        Ok(Side { connections, template, next: Arc::new(AtomicU64::new(0)), wrap: u64::MAX })
+    }
+
+    pub fn wrapping(mut self, wrap: u64) -> Side {
+        self.wrap = wrap;
+        self
+    }
+
+    /// What is sent from here on; numbers go on from `next`.
+    pub fn send(&mut self, template: Template, next: u64) {
+        self.template = template;
+        self.next.store(next, Ordering::Relaxed);
+    }
+
+    /// Requests a second over a round.
+    pub async fn rate(&mut self, round: Duration) -> Result<f64> {
+        let started = Instant::now();
+        let done = self.drive(Until::Time(started + round)).await?;
+        Ok(done as f64 / started.elapsed().as_secs_f64())
+    }
+
+    /// Sends this many requests.
+    pub async fn fill(&mut self, count: u64) -> Result<()> {
+        let end = self.next.load(Ordering::Relaxed) + count;
+        self.drive(Until::Number(end)).await?;
+        self.next.store(end, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn drive(&mut self, until: Until) -> Result<u64> {
+        let mut tasks = Vec::new();
+        for connection in self.connections.drain(..) {
+            let (template, next, wrap) = (self.template.clone(), self.next.clone(), self.wrap);
+            tasks.push(tokio::spawn(run(connection, template, next, wrap, until)));
+        }
+        let mut done = 0;
+        for task in tasks {
+            let (connection, count) = task.await??;
+            self.connections.push(connection);
+            done += count;
+        }
+        Ok(done)
+    }
+}
+
+async fn run(
+    mut connection: Connection,
+    template: Template,
+    next: Arc<AtomicU64>,
+    wrap: u64,
+    until: Until,
+) -> Result<(Connection, u64)> {
+    let mut request = Vec::new();
+    let mut done = 0;
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let over = match until {
+            Until::Time(end) => Instant::now() >= end,
+            Until::Number(end) => number >= end,
+        };
+        if over {
+            return Ok((connection, done));
+        }
+        template.write(number % wrap, &mut request);
+        let answer = connection.exchange(&request).await?;
+        if answer.code >= 300 {
+            return Err(format!("a request was answered with {}", answer.code).into());
+        }
+        done += 1;
+    }
+}
+
+/// The best rates of two sides over rounds that take turns, so that both see the same machine.
+pub async fn compare(a: &mut Side, b: &mut Side, rounds: usize, round: Duration) -> Result<(f64, f64)> {
+    let mut best = (0.0_f64, 0.0_f64);
+    for _ in 0..rounds {
+        best.0 = best.0.max(a.rate(round).await?);
+        best.1 = best.1.max(b.rate(round).await?);
+    }
+    Ok(best)
+}

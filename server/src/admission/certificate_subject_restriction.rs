@@ -1,0 +1,38 @@
+//! The signer of API clients gives nobody `system:masters`.
+
+use api::Tree;
+use api::status::Status;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
+use super::{Attributes, Operation};
+
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+pub fn validate(
+    attributes: &Attributes<'_>,
+    request: Option<&Tree>,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
+    let Some(request) = request else { return Ok(()) };
+    let csr = attributes.is("certificates.k8s.io", "CertificateSigningRequest", Operation::Create);
+    if !csr || request.str("spec.signerName") != SIGNER {
+        return Ok(());
+    }
+    let organizations = organizations(request.str("spec.request"))
+        .map_err(|why| attributes.forbidden(&format!("failed to parse CSR: {why}")))?;
+    if organizations.iter().any(|group| group == "system:masters") {
+        return Err(attributes.forbidden(&format!("use of {SIGNER} signer with system:masters group is not allowed")));
+    }
+    Ok(())
+}
+
+/// The groups in the subject of a base64-encoded PEM request.
+fn organizations(encoded: &str) -> Result<Vec<String>, String> {
+    let pem = api::base64::decode(encoded)?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|error| error.to_string())?;
+    let (_, csr) = X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
+    let subject = &csr.certification_request_info.subject;
+    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_string).collect())
+}

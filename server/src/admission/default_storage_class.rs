@@ -1,0 +1,30 @@
+//! A claim that names no storage class gets the default one.
+
+use api::Tree;
+use api::status::Status;
+
+use super::{Attributes, Operation, default_class};
+
+const ANNOTATIONS: &[&str] =
+    &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+
+pub fn mutate(
+    attributes: &Attributes<'_>,
+    claim: &mut Tree,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
+    if !attributes.is("", "PersistentVolumeClaim", Operation::Create) || has_class(claim) {
+        return Ok(());
+    }
+    if let Some(class) = default_class(attributes.server.objects("storageclasses", ""), ANNOTATIONS) {
+        claim.child("spec").set("storageClassName", class.str("metadata.name"));
+    }
+    Ok(())
+}
+
+/// An empty name is a name: it asks for no class.
+fn has_class(claim: &Tree) -> bool {
+    claim.at("spec").has("storageClassName")
+        || claim.map("metadata.annotations").contains("volume.beta.kubernetes.io/storage-class")
+}
