@@ -24,6 +24,8 @@ mod respond;
 mod router;
 mod shape;
 mod subresources;
+#[cfg(test)]
+mod testing;
 mod verbs;
 mod versions;
 mod write;

@@ -17,6 +17,9 @@ use crate::respond;
 use crate::verbs::{self, check_namespace, update};
 use crate::write::{MODIFIED, Scope, store_status};
 
+/// How often a binding is tried again when somebody else wrote first.
+const MAX_TRIES: usize = 64;
+
 /// POST pods/NAME/binding, or POST bindings.
 pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
@@ -40,7 +43,7 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
 /// Written as it is: a binding is no update of the pod, and owns no fields.
 async fn bind(scope: &Scope<'_>, name: &str, binding: &Tree) -> Result<(), Status> {
     let mut item = scope.current(name).await?;
-    loop {
+    for _ in 0..MAX_TRIES {
         let old = scope.resource.read(&item);
         check_preconditions(scope.resource, binding, &old, name)?;
         let mut pod = old;
@@ -54,6 +57,7 @@ async fn bind(scope: &Scope<'_>, name: &str, binding: &Tree) -> Result<(), Statu
             Err(error) => return Err(store_status(error)),
         }
     }
+    Err(Status::conflict("", "pods", name, MODIFIED))
 }
 
 fn check_preconditions(resource: &Resource, binding: &Tree, pod: &Tree, name: &str) -> Result<(), Status> {
