@@ -24,6 +24,8 @@ mod respond;
 mod router;
 mod shape;
 mod subresources;
+#[cfg(test)]
+mod testing;
 mod verbs;
 mod versions;
 mod write;
@@ -83,6 +85,7 @@ pub struct Server {
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
+    turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
     adopt: fn(&store::Entry) -> Option<Bytes>,
@@ -106,6 +109,7 @@ impl Server {
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
         let server = Arc::new(Server {
+            turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
@@ -143,7 +147,7 @@ impl Server {
     /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.
     pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
         let Some(cache) = self.caches.get(storage) else { return Vec::new() };
-        cache.items(namespace).iter().map(|item| item.tree()).collect()
+        cache.items_in(namespace).iter().map(|item| item.tree()).collect()
     }
 
     /// The newest state of an object. Our own store publishes before it answers, so the cache is it.
@@ -197,12 +201,10 @@ impl Server {
             return Ok(());
         }
         let deadline = tokio::time::Instant::now() + VERSION_WAIT;
-        while self.caches.revision() < revision {
-            if !self.caches.changed_by(deadline).await {
-                return Err(too_large_version(revision, self.caches.revision()));
-            }
+        if self.caches.until(deadline, || self.caches.revision() >= revision).await {
+            return Ok(());
         }
-        Ok(())
+        Err(too_large_version(revision, self.caches.revision()))
     }
 }
 

@@ -10,7 +10,7 @@ use kinds::{Context, User};
 use store::{Durability, Expect, Op, Template, Write as StoreWrite};
 
 use crate::Server;
-use crate::admission::{self, Attributes, Operation};
+use crate::admission::{self, Attributes, Operation, resource_quota};
 use crate::cache::Item;
 use crate::hooks;
 use crate::options::WriteOptions;
@@ -52,7 +52,8 @@ impl<'a> Scope<'a> {
         Context { now: self.now, user: self.user }
     }
 
-    fn attributes(&self, operation: Operation, name: &'a str) -> Attributes<'a> {
+    /// What admission may know of this write.
+    pub fn attributes<'b>(&'b self, operation: Operation, name: &'b str) -> Attributes<'b> {
         Attributes {
             server: self.server,
             resource: self.resource,
@@ -141,6 +142,7 @@ impl<'a> Scope<'a> {
         if let Some(item) = cache.get(&self.resource.key(self.namespace, name)) {
             return Err(hooks::exists(&item.tree(), exists()));
         }
+        let _turn = resource_quota::turn(self, None).await;
         for _ in 0..MAX_TRIES {
             let mut object = object.clone();
             let claims = hooks::claim_create(self, name, &mut object)?;
@@ -150,8 +152,8 @@ impl<'a> Scope<'a> {
             match self.commit(claims.writes(), self.put(name, &object, Expect::Absent)).await {
                 Ok(item) => return Ok(Outcome::Stored(item)),
                 Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
-                // Somebody else took an address: the next try picks another.
-                Err(store::Error::Conflict { .. }) => self.server.catch_up().await?,
+                // Somebody else took an address or charged a quota: the next try sees it.
+                Err(store::Error::Conflict { current, .. }) => self.settle(current).await?,
                 Err(error) => return Err(store_status(error)),
             }
         }
@@ -295,6 +297,7 @@ impl<'a> Scope<'a> {
         if finished(&object) {
             return self.remove(name, object, item).await;
         }
+        let _turn = resource_quota::turn(self, Some(old)).await;
         let claims = hooks::claim_update(self, name, &mut object, old)?;
         let (bytes, hole) = self.resource.encode(&object);
         if fill_hole(&bytes, hole, item.revision) == item.bytes {
@@ -311,8 +314,19 @@ impl<'a> Scope<'a> {
         };
         match self.commit(claims.writes(), write).await {
             Ok(stored) => Ok(Replaced::Done(Outcome::Stored(stored))),
-            Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
+            Err(store::Error::Conflict { current, .. }) => {
+                self.settle(current).await?;
+                Ok(Replaced::Lost)
+            }
             Err(error) => Err(store_status(error)),
+        }
+    }
+
+    /// Waits until the caches show what a write lost against, which may not be on disk yet.
+    async fn settle(&self, current: Option<Arc<store::Entry>>) -> Result<(), Status> {
+        match current {
+            Some(entry) => self.server.wait_for_revision(entry.revision).await,
+            None => self.server.catch_up().await,
         }
     }
 

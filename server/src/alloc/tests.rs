@@ -8,11 +8,10 @@ use api::status::Status;
 use api::{Tree, list, tree};
 
 use super::*;
-use crate::cache::Caches;
 use crate::options::DeleteOptions;
+use crate::testing;
 use crate::verbs::delete::delete_one;
 use crate::write::Outcome;
-use crate::{auth, http, resource};
 
 async fn server(cidrs: &[(&str, u8)], node_ports: std::ops::RangeInclusive<u16>) -> Arc<Server> {
     let address = |text: &str| text.parse::<IpAddr>().expect("an address");
@@ -21,12 +20,7 @@ async fn server(cidrs: &[(&str, u8)], node_ports: std::ops::RangeInclusive<u16>)
         node_ports,
         ..Config::default()
     };
-    let caches = Arc::new(Caches::new(&config.storage_prefix, resource::storage_paths(), resource::adopt_own));
-    let store = store::memory::open(caches.clone()).expect("a store in memory");
-    let auth = auth::Authenticator::new(&[], http::tls::provider()).expect("no authorities");
-    let server = Server::start(config, Arc::new(store), caches, auth, false).await.expect("a server");
-    bootstrap::run(&server).await.expect("the first objects");
-    server
+    testing::server(config).await
 }
 
 fn options() -> WriteOptions {
@@ -35,7 +29,7 @@ fn options() -> WriteOptions {
 
 fn scope<'a>(server: &'a Server, user: &'a kinds::User, dry_run: bool) -> Scope<'a> {
     let resource = server.registry.find("", "v1", "services").expect("services are served");
-    Scope { server, resource, user, namespace: "default", subresource: "", now: 1_700_000_000, dry_run }
+    Scope { dry_run, ..testing::scope(server, resource, user) }
 }
 
 async fn create(server: &Server, name: &str, spec: Tree, dry_run: bool) -> Result<Tree, Status> {

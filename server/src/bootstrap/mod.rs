@@ -4,6 +4,7 @@
 mod base;
 mod flowcontrol;
 mod groups;
+mod identity;
 mod rbac;
 mod service;
 
@@ -64,6 +65,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
 
     let mut second = rbac::namespaced_objects();
     second.extend(base::config_maps(&server.config, server.now()));
+    second.push(identity::lease(server.now()));
     let mut changes = flowcontrol::status_changes(server);
     changes.extend(service::cidr_status(server));
     tokio::try_join!(make(server, second), change(server, changes))?;
@@ -72,6 +74,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     service::keep_in_step(server).await?;
     server.health.set_ready();
     tokio::spawn(flowcontrol::keep_status(server.clone()));
+    tokio::spawn(identity::keep(server.clone()));
     Ok(())
 }
 

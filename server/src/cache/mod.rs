@@ -60,7 +60,7 @@ impl Cache {
     }
 
     /// The objects of a namespace, or all where it is "", in the order of their keys.
-    pub fn items(&self, namespace: &str) -> Vec<Arc<Item>> {
+    pub fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
         let map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
         if namespace.is_empty() {
             return map.values().cloned().collect();
@@ -215,10 +215,18 @@ impl Caches {
         self.global.load(Ordering::Acquire)
     }
 
-    /// Waits for the next publication; false once the deadline has passed.
-    pub async fn changed_by(&self, deadline: tokio::time::Instant) -> bool {
-        let moved = self.moved.notified();
-        tokio::time::timeout_at(deadline, moved).await.is_ok()
+    /// Waits until publications have made something true; false once the deadline has passed.
+    pub async fn until(&self, deadline: tokio::time::Instant, is_true: impl Fn() -> bool) -> bool {
+        loop {
+            // Made before the question is asked: a publication in between is not missed.
+            let moved = self.moved.notified();
+            if is_true() {
+                return true;
+            }
+            if tokio::time::timeout_at(deadline, moved).await.is_err() {
+                return false;
+            }
+        }
     }
 
     /// Splits a store key into its cache and the key inside it.
