@@ -119,7 +119,7 @@ impl Server {
             registry,
             auth,
             metrics: metrics::Metrics::new(),
-            health: health::Health::default(),
+            health: health::Health::new(seconds_now()),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
             shared_store,
@@ -131,7 +131,7 @@ impl Server {
     }
 
     pub fn now(&self) -> i64 {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+        seconds_now()
     }
 
     /// A stored value in the form in which it is served.
@@ -206,6 +206,10 @@ impl Server {
         }
         Err(too_large_version(revision, self.caches.revision()))
     }
+}
+
+fn seconds_now() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 fn bad_version(version: &str) -> String {

@@ -1,5 +1,6 @@
 //! Who a caller is and what they may do. For now: client certificates, and everything or nothing.
 
+pub mod discovery;
 pub mod token;
 mod x509;
 

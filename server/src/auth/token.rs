@@ -77,6 +77,33 @@ impl Tokens {
         Ok(Tokens { key, id, trusted: Vec::new() })
     }
 
+    pub fn algorithm(&self) -> &'static str {
+        self.key.algorithm()
+    }
+
+    /// The public key as a JSON web key.
+    pub fn jwks(&self) -> Tree {
+        let mut jwk = tree! { "use" => "sig", "kid" => self.id.as_str(), "alg" => self.algorithm() };
+        match &self.key {
+            Key::Ecdsa(key) => {
+                // An uncompressed point: a mark, then both coordinates.
+                let point = key.public_key().as_ref();
+                let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
+                jwk.set("kty", "EC");
+                jwk.set("crv", "P-256");
+                jwk.set("x", url_encode(x));
+                jwk.set("y", url_encode(y));
+            }
+            Key::Rsa(key) => {
+                let (n, e) = super::discovery::rsa_numbers(key.public_key().as_ref()).unwrap_or_default();
+                jwk.set("kty", "RSA");
+                jwk.set("n", url_encode(n));
+                jwk.set("e", url_encode(e));
+            }
+        }
+        api::list![jwk]
+    }
+
     /// Takes tokens of another key too, given as SubjectPublicKeyInfo.
     pub fn trust(&mut self, public_key: Vec<u8>) {
         self.trusted.push(public_key);
