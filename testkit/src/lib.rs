@@ -65,7 +65,7 @@ async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>) -> (Running, Client) {
         listen: SocketAddr::new(loopback, 0),
         serving: made.serving,
         client_authorities: made.authority.certificate.clone(),
-        tokens: None,
+        tokens: Some(made.tokens),
         config,
     };
     let running = start(plan, &|_| {}).await.expect("the server starts");

@@ -85,6 +85,7 @@ impl Server {
     }
 
     /// Waits for the process to end; its exit code.
+    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
     pub fn wait(&mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {
