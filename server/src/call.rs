@@ -10,9 +10,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use kinds::User;
-use rustls::pki_types::CertificateDer;
 
+use crate::auth::ClientChain;
 use crate::http::body::Body;
+use crate::http::io::Watched;
 use crate::negotiate::{Accepted, Media};
 use crate::request::{Query, RequestInfo};
 
@@ -23,8 +24,9 @@ pub const MAX_BODY_BYTES: usize = 3 << 20;
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub address: SocketAddr,
-    /// The client's certificate chain, judged anew for each request.
-    pub certificates: Arc<Vec<CertificateDer<'static>>>,
+    /// The client's certificate chain, judged by each request.
+    pub certificates: Arc<ClientChain>,
+    pub watched: Watched,
 }
 
 pub struct Call {
@@ -39,7 +41,7 @@ pub struct Call {
     pub info: RequestInfo,
     pub peer: Peer,
     /// Set by authentication.
-    pub user: Option<User>,
+    pub user: Option<Arc<User>>,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     pub started: Instant,

@@ -38,6 +38,11 @@ pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Res
     }
 }
 
+/// Whether objects of a kind claim anything at all.
+pub fn claims(kind: &Kind) -> bool {
+    kind.kind == "Service"
+}
+
 /// Services claim addresses and node ports.
 pub fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<Claims, Status> {
     match scope.resource.kind.kind {
