@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Result;
 use crate::client::{Connection, Tls};
+use crate::objects::{SERVICE_ACCOUNT, SERVICE_ACCOUNTS, Template};
 
 /// A server that takes longer than this to start or to stop is broken.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,6 +34,9 @@ impl Server {
         let mut server = Server::spawn(command, port)?;
         server.ready_after = server.wait("/readyz").await?;
         server.tls = Tls::with_client(&identity(&kubeconfig).await?)?;
+        // Pods need it. It may be there: from before the restart, or by a controller.
+        let account = Template::post(SERVICE_ACCOUNTS, SERVICE_ACCOUNT);
+        server.connect().await?.exchange(account.bytes()).await?;
         Ok(server)
     }
 

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::child::Server;
 use crate::client::Connection;
 use crate::objects::Template;
+use crate::process;
 
 /// One server under load: its connections, what they send, and the number of the next request.
 pub struct Side {
@@ -47,6 +48,14 @@ impl Side {
         let started = Instant::now();
         let done = self.drive(Until::Time(started + round)).await?;
         Ok(done as f64 / started.elapsed().as_secs_f64())
+    }
+
+    /// CPU microseconds of the server for each of this many requests.
+    pub async fn cost(&mut self, server: &Server, count: u64) -> Result<f64> {
+        let before = process::cpu(server.pid())?;
+        self.fill(count).await?;
+        let used = process::cpu(server.pid())?.saturating_sub(before);
+        Ok(used.as_secs_f64() * 1e6 / count as f64)
     }
 
     /// Sends this many requests.

@@ -60,6 +60,8 @@ impl Template {
     }
 }
 
+pub const SERVICE_ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+pub const SERVICE_ACCOUNT: &str = r#"{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"default"}}"#;
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 

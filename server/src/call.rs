@@ -11,9 +11,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use kinds::User;
-use rustls::pki_types::CertificateDer;
 
+use crate::auth::ClientChain;
 use crate::http::body::Body;
+use crate::http::io::Watched;
 use crate::negotiate::{Accepted, Media};
 use crate::request::{Query, RequestInfo};
 
@@ -26,8 +27,9 @@ const MAX_DRAINED_BYTES: usize = 32 << 20;
 #[derive(Debug, Clone)]
 pub struct Peer {
     pub address: SocketAddr,
-    /// The client's certificate chain, judged anew for each request.
-    pub certificates: Arc<Vec<CertificateDer<'static>>>,
+    /// The client's certificate chain, judged by each request.
+    pub certificates: Arc<ClientChain>,
+    pub watched: Watched,
 }
 
 pub struct Call {
@@ -42,7 +44,7 @@ pub struct Call {
     pub info: RequestInfo,
     pub peer: Peer,
     /// Set by authentication.
-    pub user: Option<User>,
+    pub user: Option<Arc<User>>,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     pub started: Instant,

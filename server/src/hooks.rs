@@ -45,6 +45,11 @@ pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Res
     }
 }
 
+/// Whether a claim writes what it got into the object itself.
+pub fn claims_change(kind: &Kind) -> bool {
+    kind.kind == "Service"
+}
+
 /// Services claim addresses and node ports; every kind claims its share of the namespace's quotas.
 pub fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<Claims, Status> {
     let charges = resource_quota::claim(scope, name, object, None)?;

@@ -1,12 +1,33 @@
 //! Random identities: uids and the suffixes of generated names.
 
+use std::cell::RefCell;
+
 use api::Str;
 
+/// Random bytes that were asked for ahead: every answer has an identity, and a call to the kernel is the
+/// dearest part of it.
+struct Pool {
+    bytes: [u8; 1024],
+    used: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; 1024], used: 1024 }) };
+}
+
+/// Each byte is handed out once. `N` is far below the size of the pool.
 fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    // The kernel's source fails only where there is none; a uid of the clock alone would collide.
-    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
-    bytes
+    POOL.with_borrow_mut(|pool| {
+        if pool.used + N > pool.bytes.len() {
+            // The kernel's source fails only where there is none; a uid of the clock alone would collide.
+            getrandom::fill(&mut pool.bytes).expect("the kernel gives random bytes");
+            pool.used = 0;
+        }
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&pool.bytes[pool.used..pool.used + N]);
+        pool.used += N;
+        bytes
+    })
 }
 
 /// A version 4 UUID.

@@ -10,7 +10,8 @@ pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     durations: HistogramVec,
-    inflight: IntGaugeVec,
+    reading: IntGauge,
+    mutating: IntGauge,
     watchers: IntGauge,
 }
 
@@ -43,18 +44,20 @@ impl Metrics {
             Opts::new("apiserver_current_inflight_requests", "Requests under way."),
             &["request_kind"],
         );
+        let inflight = inflight.expect("the names are valid");
         let watchers = IntGauge::new("apiserver_longrunning_requests", "Watches under way.");
         let metrics = Metrics {
             requests: requests.expect("the names are valid"),
             durations: durations.expect("the names are valid"),
-            inflight: inflight.expect("the names are valid"),
+            reading: inflight.with_label_values(&["readOnly"]),
+            mutating: inflight.with_label_values(&["mutating"]),
             watchers: watchers.expect("the name is valid"),
             registry,
         };
         let collectors: [Box<dyn prometheus::core::Collector>; 4] = [
             Box::new(metrics.requests.clone()),
             Box::new(metrics.durations.clone()),
-            Box::new(metrics.inflight.clone()),
+            Box::new(inflight),
             Box::new(metrics.watchers.clone()),
         ];
         for collector in collectors {
@@ -64,10 +67,10 @@ impl Metrics {
     }
 
     pub fn begin(&self, call: &Call) -> Running {
-        let kind = if matches!(call.info.verb, "get" | "list" | "watch") { "readOnly" } else { "mutating" };
-        let gauge = self.inflight.with_label_values(&[kind]);
+        let reads = matches!(call.info.verb, "get" | "list" | "watch");
+        let gauge = if reads { &self.reading } else { &self.mutating };
         gauge.inc();
-        Running { gauge }
+        Running { gauge: gauge.clone() }
     }
 
     pub fn finish(&self, call: &Call, code: u16) {

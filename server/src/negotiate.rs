@@ -121,7 +121,8 @@ pub fn names(accept: &str) -> Vec<&str> {
 /// Picks what to answer with. `shapes` says whether `as=` means anything here.
 pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, Status> {
     let header = header.unwrap_or("").trim();
-    if header.is_empty() {
+    // What nearly everyone asks for needs no reading.
+    if matches!(header, "" | "*/*" | "application/json") {
         return Ok(Accepted::JSON);
     }
     let mut known = false;

@@ -1,5 +1,7 @@
 //! What a request asks for, read from its method and path once, for every later stage.
 
+use std::borrow::Cow;
+
 use http::Method;
 
 /// The parts of a path: `/apis/apps/v1/namespaces/prod/deployments/web/scale`.
@@ -22,16 +24,16 @@ pub struct RequestInfo {
 impl RequestInfo {
     pub fn parse(method: &Method, path: &str, query: &Query) -> RequestInfo {
         let mut info = RequestInfo { path: path.to_string(), verb: plain_verb(method), ..RequestInfo::default() };
-        let parts: Vec<String> = path.trim_matches('/').split('/').map(percent_decode).collect();
-        let mut parts: &[String] = &parts;
+        let parts: Vec<Cow<'_, str>> = path.trim_matches('/').split('/').map(percent_decode).collect();
+        let mut parts: &[Cow<'_, str>] = &parts;
         match parts {
             [api, version, rest @ ..] if api == "api" && !rest.is_empty() => {
-                info.version.clone_from(version);
+                info.version = version.to_string();
                 parts = rest;
             }
             [apis, group, version, rest @ ..] if apis == "apis" && !rest.is_empty() => {
-                info.group.clone_from(group);
-                info.version.clone_from(version);
+                info.group = group.to_string();
+                info.version = version.to_string();
                 parts = rest;
             }
             _ => return info,
@@ -42,7 +44,7 @@ impl RequestInfo {
         info
     }
 
-    fn read_resource(&mut self, mut parts: &[String]) {
+    fn read_resource(&mut self, mut parts: &[Cow<'_, str>]) {
         // The old way to watch: /api/v1/watch/pods.
         if parts.first().is_some_and(|part| part == "watch") && parts.len() > 1 {
             parts = &parts[1..];
@@ -51,15 +53,16 @@ impl RequestInfo {
         if let [namespaces, namespace, rest @ ..] = parts
             && namespaces == "namespaces"
         {
-            let of_namespace = rest.first().is_none_or(|part| matches!(part.as_str(), "status" | "finalize"));
-            self.namespace.clone_from(namespace);
+            let of_namespace = rest.first().is_none_or(|part| matches!(&**part, "status" | "finalize"));
+            self.namespace = namespace.to_string();
             if !of_namespace {
                 parts = rest;
             }
         }
-        self.resource = parts.first().cloned().unwrap_or_default();
-        self.name = parts.get(1).cloned().unwrap_or_default();
-        self.subresource = parts.get(2).cloned().unwrap_or_default();
+        let part = |at: usize| parts.get(at).map(Cow::to_string).unwrap_or_default();
+        self.resource = part(0);
+        self.name = part(1);
+        self.subresource = part(2);
         self.rest = parts.get(3..).map(|rest| rest.join("/")).unwrap_or_default();
     }
 }
@@ -103,7 +106,7 @@ pub struct Query {
 impl Query {
     pub fn parse(query: &str) -> Query {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        let decode = |text: &str| percent_decode(&text.replace('+', " "));
+        let decode = |text: &str| percent_decode(&text.replace('+', " ")).into_owned();
         let split = |pair: &str| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (decode(key), decode(value))
@@ -130,9 +133,9 @@ impl Query {
     }
 }
 
-pub fn percent_decode(text: &str) -> String {
+pub fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
-        return text.to_string();
+        return Cow::Borrowed(text);
     }
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -151,7 +154,7 @@ pub fn percent_decode(text: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
 #[cfg(test)]

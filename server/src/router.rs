@@ -31,12 +31,12 @@ pub fn page_not_found() -> Answer {
 }
 
 async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Status> {
-    if !server.registry.has_group(&call.info.group) {
-        return Ok(page_not_found());
-    }
     let info = &call.info;
-    let resource =
-        server.registry.find(&info.group, &info.version, &info.resource).ok_or_else(Status::no_resource)?.clone();
+    let resource = match server.registry.find(&info.group, &info.version, &info.resource) {
+        Some(resource) => resource.clone(),
+        None if server.registry.has_group(&info.group) => return Err(Status::no_resource()),
+        None => return Ok(page_not_found()),
+    };
     check_place(&resource, call)?;
     call.warnings.extend(hooks::deprecation(resource.kind).map(str::to_string));
     if !call.info.subresource.is_empty() {

@@ -100,7 +100,8 @@ impl<'a> Scope<'a> {
     async fn create_owned(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
         let generated = begin_create(&mut object, self)?;
         for attempt in 0.. {
-            let mut fresh = object.clone();
+            // Only a generated name is tried again: any other object is not needed any more.
+            let mut fresh = if generated { object.clone() } else { std::mem::take(&mut object) };
             if generated {
                 generate_name(&mut fresh);
             }
@@ -135,7 +136,7 @@ impl<'a> Scope<'a> {
         self.insert(&name, object).await
     }
 
-    async fn insert(&self, name: &str, object: Tree) -> Result<Outcome, Status> {
+    async fn insert(&self, name: &str, mut object: Tree) -> Result<Outcome, Status> {
         let kind = self.resource.kind;
         let exists = || Status::already_exists(kind.group, kind.plural, name);
         let cache = self.resource.cache()?;
@@ -144,12 +145,14 @@ impl<'a> Scope<'a> {
         }
         let _turn = resource_quota::turn(self, None).await;
         for _ in 0..MAX_TRIES {
-            let mut object = object.clone();
-            let claims = hooks::claim_create(self, name, &mut object)?;
+            // What a claim writes into the object must not meet the next try.
+            let mut scratch = hooks::claims_change(kind).then(|| object.clone());
+            let fresh = scratch.as_mut().unwrap_or(&mut object);
+            let claims = hooks::claim_create(self, name, fresh)?;
             if self.dry_run {
-                return Ok(Outcome::Imagined(object));
+                return Ok(Outcome::Imagined(fresh.take()));
             }
-            match self.commit(claims.writes(), self.put(name, &object, Expect::Absent)).await {
+            match self.commit(claims.writes(), self.put(name, fresh, Expect::Absent)).await {
                 Ok(item) => return Ok(Outcome::Stored(item)),
                 Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
                 // Somebody else took an address or charged a quota: the next try sees it.

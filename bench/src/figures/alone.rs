@@ -28,7 +28,7 @@ pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let store = embedded::open_dir(plan.data("commit"), Arc::new(Nothing))?;
     let mut side = Side::open(&server, 1, Template::post(CONFIG_MAPS, &config_map("alone", 1024))).await?;
     let mut best = (f64::MAX, f64::MAX);
-    for round in 0..plan.rounds as u64 * 3 {
+    for round in 0..plan.rounds as u64 {
         let started = Instant::now();
         side.fill(WRITES).await?;
         best.0 = best.0.min(started.elapsed().as_secs_f64());

@@ -20,7 +20,7 @@ pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let bytes = server.connect().await?.fetch(Template::get(PODS).bytes()).await?;
     bare.connect().await?.exchange(Template::put("/list", &bytes).bytes()).await?;
     let megabytes = bytes.len() as f64 / MIB;
-    let rounds = plan.rounds * 4;
+    let rounds = plan.rounds * 2;
 
     let (mut a, mut b) = (server.connect().await?, bare.connect().await?);
     let mut best = (f64::MAX, f64::MAX);

@@ -20,6 +20,7 @@ use crate::figure::Report;
 /// How long and how much is measured.
 pub struct Plan {
     pub dir: PathBuf,
+    /// Short rounds that take turns: the best one of each side is one that nobody else disturbed.
     pub round: Duration,
     pub rounds: usize,
     /// Objects of the groups about memory and restart.
@@ -39,8 +40,8 @@ impl Plan {
         if quick {
             return Plan {
                 dir,
-                round: seconds(0.7),
-                rounds: 2,
+                round: seconds(0.3),
+                rounds: 5,
                 pods: 10_000,
                 updates: 20_000,
                 objects: 20_000,
@@ -51,8 +52,8 @@ impl Plan {
         }
         Plan {
             dir,
-            round: seconds(1.5),
-            rounds: 4,
+            round: seconds(0.5),
+            rounds: 12,
             pods: 50_000,
             updates: 100_000,
             objects: 100_000,

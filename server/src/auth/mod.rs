@@ -4,6 +4,8 @@ pub mod discovery;
 pub mod token;
 mod x509;
 
+use std::sync::Arc;
+
 use api::status::Status;
 use api::{Tree, list, tree};
 use http::header;
@@ -12,13 +14,13 @@ use kinds::User;
 use crate::Server;
 use crate::call::Call;
 
-pub use x509::Authenticator;
+pub use x509::{Authenticator, ClientChain};
 
 /// Paths that anyone may read: probes and the version.
 fn is_open(call: &Call) -> bool {
     let path = call.path.as_str();
-    let probe =
-        ["/healthz", "/livez", "/readyz"].iter().any(|open| path == *open || path.starts_with(&format!("{open}/")));
+    let below = |open: &&str| path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let probe = ["/healthz", "/livez", "/readyz"].iter().any(below);
     (probe || path == "/version" || path == "/version/")
         && matches!(call.method, http::Method::GET | http::Method::HEAD | http::Method::POST)
 }
@@ -28,7 +30,7 @@ pub fn authenticate(server: &Server, call: &mut Call) -> Result<(), Status> {
     let bearer = call.headers.remove(header::AUTHORIZATION);
     call.user = server.auth.identify(&call.peer.certificates, call.now);
     if call.user.is_none() {
-        call.user = bearer.and_then(|value| bearer_user(server, value.to_str().ok()?, call.now));
+        call.user = bearer.and_then(|value| bearer_user(server, value.to_str().ok()?, call.now)).map(Arc::new);
     }
     if call.user.is_none() && !is_open(call) {
         return Err(Status::unauthorized());
@@ -76,11 +78,9 @@ fn is_master(user: &User) -> bool {
 
 /// `system:masters` may do everything; nobody else anything but the open paths.
 pub fn authorize(_: &Server, call: &mut Call) -> Result<(), Status> {
-    if is_open(call) {
-        return Ok(());
-    }
     match &call.user {
         Some(user) if is_master(user) => Ok(()),
+        _ if is_open(call) => Ok(()),
         Some(_) => Err(forbidden(call)),
         None => Err(Status::unauthorized()),
     }

@@ -1,7 +1,7 @@
 //! Client certificates. The handshake takes any chain; whether it is good is judged here, per request,
 //! so that an expired or foreign certificate is an answer and not a broken connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::Map;
@@ -19,6 +19,28 @@ pub struct Authenticator {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// None where no key was given: then there are no service account tokens.
     pub tokens: Option<Tokens>,
+}
+
+/// The certificates that a connection's client has shown, and who it was found to be.
+#[derive(Debug, Default)]
+pub struct ClientChain {
+    certificates: Vec<CertificateDer<'static>>,
+    /// Set by the first request: the signatures of a chain do not change, only the time does.
+    known: OnceLock<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    user: Arc<User>,
+    /// Seconds between which every certificate of the chain is valid.
+    from: i64,
+    until: i64,
+}
+
+impl ClientChain {
+    pub fn new(certificates: Vec<CertificateDer<'static>>) -> ClientChain {
+        ClientChain { certificates, known: OnceLock::new() }
+    }
 }
 
 impl Authenticator {
@@ -45,16 +67,35 @@ impl Authenticator {
     }
 
     /// The user of a chain that is good now: CN is the name, O are the groups.
-    pub fn identify(&self, chain: &[CertificateDer<'static>], now: i64) -> Option<User> {
-        let (leaf, intermediates) = chain.split_first()?;
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now).ok()?));
-        self.verifier.as_ref()?.verify_client_cert(leaf, intermediates, now).ok()?;
-        let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
-        let subject = certificate.subject();
-        let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
-        let mut groups: Vec<String> =
-            subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_string).collect();
-        groups.push("system:authenticated".to_string());
-        Some(User { name, uid: String::new(), groups, extra: Map::new() })
+    pub fn identify(&self, chain: &ClientChain, now: i64) -> Option<Arc<User>> {
+        let known = chain.known.get().filter(|known| (known.from..=known.until).contains(&now));
+        if let Some(known) = known {
+            return Some(known.user.clone());
+        }
+        let known = self.judge(&chain.certificates, now)?;
+        Some(chain.known.get_or_init(|| known).user.clone())
     }
+
+    fn judge(&self, chain: &[CertificateDer<'static>], now: i64) -> Option<Known> {
+        let (leaf, intermediates) = chain.split_first()?;
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now).ok()?));
+        self.verifier.as_ref()?.verify_client_cert(leaf, intermediates, time).ok()?;
+        let (mut from, mut until) = (i64::MIN, i64::MAX);
+        for certificate in chain {
+            let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+            from = from.max(certificate.validity().not_before.timestamp());
+            until = until.min(certificate.validity().not_after.timestamp());
+        }
+        Some(Known { user: Arc::new(user(leaf)?), from, until })
+    }
+}
+
+fn user(leaf: &CertificateDer<'_>) -> Option<User> {
+    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_string();
+    let mut groups: Vec<String> =
+        subject.iter_organization().filter_map(|o| o.as_str().ok()).map(str::to_string).collect();
+    groups.push("system:authenticated".to_string());
+    Some(User { name, uid: String::new(), groups, extra: Map::new() })
 }

@@ -3,16 +3,19 @@
 //! reads it here. Lists hold a snapshot; watchers hold a cursor into one ring.
 
 mod item;
+mod joined;
 mod ring;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use bytes::Bytes;
 use imbl::OrdMap;
 use tokio::sync::{Notify, watch};
 
 pub use item::{Item, Selection};
+pub use joined::Place;
 pub use ring::{Change, Format, Read, Ring};
 
 pub type Map = OrdMap<Arc<str>, Arc<Item>>;
@@ -28,6 +31,7 @@ pub struct Snapshot {
 pub struct Cache {
     state: RwLock<Snapshot>,
     ring: Mutex<Ring>,
+    joined: Mutex<joined::Joined>,
     /// Older snapshots that pages of a list still read, newest last.
     held: Mutex<Vec<Snapshot>>,
     /// Told at each publication; a task of its own wakes the watchers, so that the writer does not.
@@ -48,6 +52,7 @@ impl Cache {
         Cache {
             state: RwLock::new(Snapshot { map: Map::new(), revision }),
             ring: Mutex::new(Ring::new(revision, history_bytes)),
+            joined: Mutex::default(),
             held: Mutex::new(Vec::new()),
             dirty: Notify::new(),
             wake: watch::Sender::new(revision),
@@ -119,6 +124,18 @@ impl Cache {
     /// The changes at a cursor, up to about `budget` bytes.
     pub fn read(&self, cursor: u64, budget: usize) -> Read {
         lock(&self.ring).read(cursor, budget)
+    }
+
+    /// The chunk of a place and the cursor behind it, joined by `make` where nobody was there yet; nobody
+    /// else joins it meanwhile.
+    pub fn joined(&self, place: Place<'_>, make: impl FnOnce() -> Option<(Bytes, u64)>) -> Option<(Bytes, u64)> {
+        let mut joined = lock(&self.joined);
+        if let Some(found) = joined.find(place) {
+            return Some(found);
+        }
+        let (bytes, next) = make()?;
+        joined.keep(place, bytes.clone(), next);
+        Some((bytes, next))
     }
 
     /// A snapshot, and the cursor of the first change that is not in it.

@@ -2,5 +2,6 @@
 
 pub mod body;
 pub mod compress;
+pub mod io;
 pub mod serve;
 pub mod tls;

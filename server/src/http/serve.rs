@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::Request;
+use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -14,6 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::io::{Socket, Watched};
+use crate::auth::ClientChain;
 use crate::call::{Answer, Call, Peer};
 use crate::request::{Query, RequestInfo};
 use crate::{Server, chain};
@@ -23,9 +25,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Open watches and long answers get this long when the server drains.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// What the kernel may hold for a client that does not read, half of it; it would take megabytes.
+const SEND_BYTES: usize = 256 << 10;
+/// What waits, encrypted, for a socket to take it.
+const TLS_BYTES: usize = 16 << 10;
+/// What waits for TLS to take it, and the most that a request's head may have.
+const HTTP1_BYTES: usize = 128 << 10;
+
 /// Serves until `server.closing` turns true, then drains.
 pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerConfig>) {
     let acceptor = TlsAcceptor::from(tls);
+    // Connections inherit it. A kernel that refuses keeps its own size.
+    let _ = socket2::SockRef::from(&listener).set_send_buffer_size(SEND_BYTES);
     let mut closing = server.closing.subscribe();
     // Each connection holds a receiver; when all are gone the server is drained.
     let connections = watch::Sender::new(());
@@ -61,10 +72,13 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
     let _guard = guard;
     let Ok(address) = stream.peer_addr() else { return };
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
+    let watched = Watched::default();
+    let socket = Socket::new(stream, watched.clone());
+    let Ok(Ok(mut tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await else { return };
+    tls.get_mut().1.set_buffer_limit(Some(TLS_BYTES));
     let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
-    let certificates = Arc::new(chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
-    let peer = Peer { address, certificates };
+    let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+    let peer = Peer { address, certificates: Arc::new(ClientChain::new(chain)), watched };
     let mut closing = server.closing.subscribe();
     let service = service_fn(move |request| answer(server.clone(), peer.clone(), request));
     let builder = builder();
@@ -85,7 +99,7 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
 
 fn builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).pipeline_flush(true);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HTTP1_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -111,6 +125,10 @@ pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
     let query = Query::parse(&raw_query);
     let path = parts.uri.path().to_string();
     let info = RequestInfo::parse(&parts.method, &path, &query);
+    // A connection of HTTP/2 carries more than its watches.
+    if info.verb == "watch" && parts.version < Version::HTTP_2 {
+        peer.watched.set();
+    }
     Call {
         method: parts.method,
         path,

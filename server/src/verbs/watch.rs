@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::list::ListOptions;
 use crate::Server;
-use crate::cache::{Cache, Change, Format, Item, Read, Selection, Snapshot};
+use crate::cache::{Cache, Change, Format, Item, Place, Read, Selection, Snapshot};
 use crate::call::{Answer, Call, answer};
 use crate::http::body::{Body, CHUNK_BYTES, Source, StreamBody};
 use crate::negotiate::{Accepted, Media, Shape};
@@ -200,21 +200,36 @@ impl Watcher {
 
     /// What the ring has for this watcher; empty if nothing.
     fn following_chunk(&mut self, cursor: u64) -> Bytes {
-        let mut chunk = BytesMut::new();
+        let found = if self.shares() {
+            let (cache, namespace) = (self.cache.clone(), self.namespace.clone());
+            let place = Place { cursor, encoding: self.encoding(), namespace: &namespace };
+            cache.joined(place, || self.read_chunk(cursor))
+        } else {
+            self.read_chunk(cursor)
+        };
+        let Some((chunk, next)) = found else { return Bytes::new() };
+        self.stage = Stage::Following { cursor: next };
+        chunk
+    }
+
+    /// Whether others may get the same bytes: what is selected, and a table's columns, are each watcher's own.
+    fn shares(&self) -> bool {
+        self.selection.everything() && self.name.is_empty() && !matches!(self.accepted.shape, Shape::Table(_))
+    }
+
+    fn read_chunk(&mut self, cursor: u64) -> Option<(Bytes, u64)> {
         match self.cache.read(cursor, CHUNK_BYTES) {
-            Read::Empty => {}
-            // Too slow: the client lists and watches anew.
-            Read::Lost => self.stage = Stage::Ended,
+            Read::Empty => None,
+            Read::Lost => {
+                // Too slow: the client lists and watches anew.
+                self.stage = Stage::Ended;
+                None
+            }
             Read::Changes(changes, next) => {
-                self.stage = Stage::Following { cursor: next };
                 let frames: Vec<Bytes> = changes.iter().filter_map(|change| self.change_frame(change)).collect();
-                if let [one] = frames.as_slice() {
-                    return one.clone();
-                }
-                frames.iter().for_each(|frame| chunk.extend_from_slice(frame));
+                Some((join(&frames), next))
             }
         }
-        chunk.freeze()
     }
 
     /// An object that leaves the selection is deleted for this watcher, one that enters it is added.
@@ -358,6 +373,16 @@ impl Source for Watcher {
             }
         }
     }
+}
+
+/// One frame is sent as it is.
+fn join(frames: &[Bytes]) -> Bytes {
+    if let [one] = frames {
+        return one.clone();
+    }
+    let mut chunk = BytesMut::with_capacity(frames.iter().map(Bytes::len).sum());
+    frames.iter().for_each(|frame| chunk.extend_from_slice(frame));
+    chunk.freeze()
 }
 
 fn too_old(asked: u64, floor: u64) -> Status {

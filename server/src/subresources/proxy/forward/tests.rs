@@ -76,7 +76,11 @@ async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
 fn client_of(address: SocketAddr) -> DuplexStream {
     let (client, end) = tokio::io::duplex(64 << 10);
     let service = service_fn(move |request| async move {
-        let peer = Peer { address: "192.0.2.1:1".parse().expect("an address"), certificates: Arc::default() };
+        let peer = Peer {
+            address: "192.0.2.1:1".parse().expect("an address"),
+            certificates: Arc::default(),
+            watched: Default::default(),
+        };
         let mut call = serve::read(request, peer, 0);
         let path = call.path.strip_prefix(PREFIX).unwrap_or_default().to_string();
         let answer = forward(&mut call, &Target { tls: false, address }, PREFIX, &path).await;

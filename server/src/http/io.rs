@@ -1,0 +1,124 @@
+//! The socket under TLS: it closes a connection whose client takes nothing any more, and it keeps the
+//! kernel from holding much for a watch.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+/// A client that takes no byte for this long is gone.
+const STALL: Duration = Duration::from_secs(30);
+
+/// What the kernel may hold for a connection with a watch; it takes twice of what is asked for. An answer
+/// of one piece may have far more, as it ends.
+const WATCH_SEND_BYTES: usize = 32 << 10;
+
+/// Says that a connection carries a watch. Told by the request, heard by the socket.
+#[derive(Debug, Clone, Default)]
+pub struct Watched(Arc<AtomicBool>);
+
+impl Watched {
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+pub struct Socket {
+    stream: TcpStream,
+    watched: Watched,
+    /// The kernel has been told of the watch.
+    narrowed: bool,
+    /// Runs while a write waits.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Socket {
+    pub fn new(stream: TcpStream, watched: Watched) -> Socket {
+        Socket { stream, watched, narrowed: false, stalled: None }
+    }
+
+    fn narrow(&mut self) {
+        if !self.narrowed && self.watched.0.load(Ordering::Relaxed) {
+            self.narrowed = true;
+            // A kernel that refuses keeps its own size.
+            let _ = socket2::SockRef::from(&self.stream).set_send_buffer_size(WATCH_SEND_BYTES);
+        }
+    }
+
+    /// Passes a write's result on; one that waits for too long is an error.
+    fn guard<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.stalled = None;
+            return result;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + STALL)));
+        match stalled.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.narrow();
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.guard(cx, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.narrow();
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.guard(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_let_go() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a connection");
+        let (stream, _) = listener.accept().await.expect("the other end");
+        let watched = Watched::default();
+        watched.set();
+        let mut socket = Socket::new(stream, watched);
+        let all = vec![0; 16 << 20];
+        let error = socket.write_all(&all).await.expect_err("nobody reads");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(client);
+    }
+}
