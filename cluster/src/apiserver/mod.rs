@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn flags_that_need_each_other_are_named() {
-        let cases: [(fn(&mut Flags), &str); 4] = [
+        type Change = fn(&mut Flags);
+        let cases: [(Change, &str); 4] = [
             (|_| {}, "either --etcd-servers or --data-dir"),
             (|flags| flags.tls_cert_file = Some("a".into()), "--tls-cert-file and --tls-private-key-file belong"),
             (|flags| flags.etcd_key_file = Some("a".into()), "--etcd-certfile and --etcd-keyfile belong"),
