@@ -120,6 +120,7 @@ impl Server {
         for (_, cache) in caches.all() {
             tokio::spawn(cache.clone().wake_watchers());
         }
+        tokio::spawn(end_watches(server.closing.subscribe(), caches));
         Ok(server)
     }
 
@@ -200,6 +201,13 @@ impl Server {
             }
         }
         Ok(())
+    }
+}
+
+/// Watchers sleep until they are woken: once the server closes, all of them are.
+async fn end_watches(mut closing: watch::Receiver<bool>, caches: Arc<Caches>) {
+    if closing.wait_for(|closing| *closing).await.is_ok() {
+        caches.all().for_each(|(_, cache)| cache.wake_all());
     }
 }
 
