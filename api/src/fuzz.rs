@@ -10,8 +10,13 @@ use crate::{json, protobuf, typed, yaml};
 pub type Target = fn(&[u8]);
 
 /// All of them. A new decoder, such as a patch's, adds its line here and a file in `fuzz/`.
-pub static TARGETS: &[(&str, Target)] =
-    &[("json", fuzz_json), ("yaml", fuzz_yaml), ("protobuf", fuzz_protobuf), ("selector", fuzz_selector)];
+pub static TARGETS: &[(&str, Target)] = &[
+    ("json", fuzz_json),
+    ("yaml", fuzz_yaml),
+    ("protobuf", fuzz_protobuf),
+    ("selector", fuzz_selector),
+    ("patch", crate::patch::fuzz_patch),
+];
 
 pub fn fuzz_json(data: &[u8]) {
     let Some((ty, data)) = split_type(data) else { return };
@@ -96,6 +101,16 @@ mod tests {
             "yaml" => data.extend(yaml::encode(&object)),
             "protobuf" if random.below(2) == 0 => data.extend(protobuf::encode(&object, types[choice])),
             "protobuf" => protobuf::encode_message(&mut data, &object, types[choice]),
+            "patch" => {
+                let pod = schema::type_of("", "v1", "Pod").expect("Pod is in the table");
+                let (object, patch) = (generate::object(pod, random.number()), generate::object(pod, random.number()));
+                let json_patch = b"[{\"op\":\"add\",\"path\":\"/spec/containers/-\",\"value\":{\"name\":\"x\"}}]";
+                let pick = random.below(3);
+                data = vec![pick as u8];
+                data.extend(json::encode(&object, Some(pod)));
+                data.push(0);
+                data.extend(if pick == 0 { json_patch.to_vec() } else { json::encode(&patch, Some(pod)) });
+            }
             _ => return b"tier in (a,b),!x,n>3,m notin (),k==v,a!=b\\,c".to_vec(),
         }
         data
@@ -127,6 +142,11 @@ mod tests {
     #[test]
     fn protobuf_stands() {
         check("protobuf");
+    }
+
+    #[test]
+    fn patches_stand() {
+        check("patch");
     }
 
     #[test]

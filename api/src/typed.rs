@@ -58,6 +58,13 @@ pub fn fill(tree: &mut Tree, ty: &'static Type) {
     for (key, value) in map.iter_mut() {
         if let Some(field) = ty.field(key) {
             fill_value(value, field.ty);
+            // An empty list does not survive upstream's storage: it comes back as none.
+            if field.presence == Presence::Always
+                && matches!(field.ty, Ty::List(_) | Ty::Map(_))
+                && is_zero(value, field.ty)
+            {
+                *value = Tree::Null;
+            }
         }
     }
     add_missing(tree, ty);
@@ -126,9 +133,7 @@ fn conform_field(value: &mut Tree, field: &Field, walk: &mut Walk<'_>) -> Result
     conform_value(value, field.ty, walk)?;
     Ok(match field.presence {
         Presence::OmitEmpty => !is_zero(value, field.ty),
-        // An empty list does not survive upstream's storage: it comes back as none.
-        Presence::Always => !(matches!(field.ty, Ty::List(_) | Ty::Map(_)) && is_zero(value, field.ty)),
-        Presence::Pointer | Presence::Nullable => true,
+        Presence::Pointer | Presence::Always | Presence::Nullable => true,
     })
 }
 

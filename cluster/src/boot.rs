@@ -1,34 +1,41 @@
 //! What starts in which order, and ends in the reverse one.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use server::Server;
 use server::cache::Caches;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
-use crate::kubeconfig;
-use crate::pki::{Pair, Pki, Subject, write_private};
+use crate::error::{Error, Result};
+use crate::pki::{Pair, certificates, private_key};
 
-/// What `up` is told.
-#[derive(Debug, Clone)]
-pub struct Up {
-    pub data_dir: PathBuf,
-    pub address: IpAddr,
-    pub port: u16,
-    pub kubeconfig: PathBuf,
+/// Everything that an API server needs, decided before anything is started.
+pub struct Plan {
+    pub engine: Engine,
+    pub listen: SocketAddr,
+    /// What the server shows to clients.
+    pub serving: Pair,
+    /// Whose certificates are identities, in PEM.
+    pub client_authorities: String,
+    pub tokens: Option<server::auth::token::Tokens>,
     pub config: server::Config,
+}
+
+/// Where objects are kept.
+pub enum Engine {
+    Embedded(PathBuf),
+    Etcd(Box<store::etcd::Config>),
 }
 
 /// A running API server.
 pub struct Running {
     pub server: Arc<Server>,
     pub address: SocketAddr,
-    task: tokio::task::JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl Running {
@@ -42,113 +49,57 @@ impl Running {
     }
 }
 
-/// Starts everything; `progress` hears of each step.
-pub async fn up(options: &Up, progress: impl Fn(&str)) -> io::Result<Running> {
-    let pki = Pki::open(options.data_dir.join("pki"))?;
-    let authority = pki.authority("ca", "kubernetes")?;
-    progress("certificates");
-    let serving = serving_certificate(&pki, &authority, options)?;
-    let admin = pki.issue(&authority, &admin())?;
-    let mut config = options.config.clone();
-    config.advertise_address = advertised(options.address);
-    let listener = TcpListener::bind((options.address, options.port)).await.map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot listen on {}:{}: {error}", options.address, options.port))
-    })?;
-    let address = listener.local_addr()?;
-    config.port = address.port();
-    let server = start_server(options, config, &authority, &pki.signing_key("sa")?).await?;
+/// Starts everything; `progress` hears of each step when it begins. The order:
+pub async fn start(plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
+    // The port first: a second start fails here, before it touches what the first one uses.
+    progress("port");
+    let listener = listen(plan.listen).await?;
+    let address = listener.local_addr().map_err(|source| Error::Listen { address: plan.listen, source })?;
+    let tls = server::http::tls::server_config(certificates(&plan.serving)?, private_key(&plan.serving)?)?;
+    // The store before anyone is served: whoever is answered must see everything.
     progress("store");
-    let tls = server::http::tls::server_config(certificates(&serving.certificate)?, key(&serving.key)?)
-        .map_err(io::Error::other)?;
-    let task = tokio::spawn(server::http::serve::serve(server.clone(), listener, tls));
-    server::bootstrap::run(&server).await.map_err(io::Error::other)?;
+    let server = open(plan, address.port()).await?;
     progress("API server");
-    let url = format!("https://{}", SocketAddr::new(config_address(options.address), address.port()));
-    let text = kubeconfig::write(&url, &authority.certificate, "kubernetes-admin", &admin);
-    write_private(&options.kubeconfig, &String::from_utf8_lossy(&text))?;
-    progress("kubeconfig");
+    let task = tokio::spawn(server::http::serve::serve(server.clone(), listener, tls));
+    // Last what is written through the server itself; readiness comes with it.
+    let bootstrap = server::bootstrap::run(&server).await;
+    bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
+    tracing::info!(%address, "serving");
     Ok(Running { server, address, task })
 }
 
-fn admin() -> Subject<'static> {
-    Subject {
-        file: "admin",
-        common_name: "kubernetes-admin",
-        organization: "system:masters",
-        names: &[],
-        addresses: &[],
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => Error::PortInUse(address),
+        _ => Error::Listen { address, source },
+    })
+}
+
+async fn open(plan: Plan, port: u16) -> Result<Arc<Server>> {
+    let mut config = plan.config;
+    config.port = port;
+    let authorities = crate::pki::authorities(&plan.client_authorities)?;
+    let mut auth = server::auth::Authenticator::new(&authorities, server::http::tls::provider())?;
+    if let Some(tokens) = plan.tokens {
+        auth = auth.with_tokens(tokens);
+    }
+    config.client_ca = plan.client_authorities;
+    match plan.engine {
+        Engine::Embedded(dir) => {
+            let caches = caches(&config, server::resource::adopt_own);
+            tracing::info!(dir = %dir.display(), "opening the embedded store");
+            let store = store::embedded::open_dir(dir, caches.clone())?;
+            Ok(Server::start(config, Arc::new(store), caches, auth, false).await?)
+        }
+        Engine::Etcd(etcd) => {
+            let caches = caches(&config, server::resource::adopt_foreign);
+            tracing::info!(endpoints = ?etcd.endpoints, "connecting to etcd");
+            let store = store::etcd::connect(*etcd, caches.clone()).await?;
+            Ok(Server::start(config, Arc::new(store), caches, auth, true).await?)
+        }
     }
 }
 
-/// Where the clients of this machine reach a server that listens here.
-fn config_address(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
-        IpAddr::V6(v6) if v6.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
-        other => other,
-    }
-}
-
-fn advertised(address: IpAddr) -> IpAddr {
-    config_address(address)
-}
-
-fn serving_certificate(pki: &Pki, authority: &Pair, options: &Up) -> io::Result<Pair> {
-    let names = [
-        "kubernetes",
-        "kubernetes.default",
-        "kubernetes.default.svc",
-        "kubernetes.default.svc.cluster.local",
-        "localhost",
-    ];
-    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-    let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
-    addresses.push(config_address(options.address));
-    addresses.extend(options.config.service_cidrs.iter().filter_map(|(network, _)| first_address(*network)));
-    addresses.sort_unstable();
-    addresses.dedup();
-    pki.issue(
-        authority,
-        &Subject {
-            file: "apiserver",
-            common_name: "kube-apiserver",
-            organization: "",
-            names: &names,
-            addresses: &addresses,
-        },
-    )
-}
-
-/// The address of the `kubernetes` service: the first of its range.
-fn first_address(network: IpAddr) -> Option<IpAddr> {
-    match network {
-        IpAddr::V4(v4) => Some(IpAddr::from((u32::from(v4).checked_add(1)?).to_be_bytes())),
-        IpAddr::V6(v6) => Some(IpAddr::from((u128::from(v6).checked_add(1)?).to_be_bytes())),
-    }
-}
-
-async fn start_server(
-    options: &Up,
-    config: server::Config,
-    authority: &Pair,
-    signing_key: &str,
-) -> io::Result<Arc<Server>> {
-    let adopt = server::resource::adopt_own;
-    let caches = Arc::new(Caches::new(&config.storage_prefix, server::resource::storage_paths(), adopt));
-    let store_dir = options.data_dir.join("store");
-    let store = store::embedded::open_dir(store_dir, caches.clone()).map_err(io::Error::other)?;
-    let authorities = certificates(&authority.certificate)?;
-    let tokens = server::auth::token::Tokens::new(&key(signing_key)?).map_err(io::Error::other)?;
-    let auth = server::auth::Authenticator::new(&authorities, server::http::tls::provider())
-        .map_err(io::Error::other)?
-        .with_tokens(tokens);
-    Server::start(config, Arc::new(store), caches, auth, false).await.map_err(io::Error::other)
-}
-
-fn certificates(pem: &str) -> io::Result<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(io::Error::other)
-}
-
-fn key(pem: &str) -> io::Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(io::Error::other)
+fn caches(config: &server::Config, adopt: fn(&store::Entry) -> Option<bytes::Bytes>) -> Arc<Caches> {
+    Arc::new(Caches::new(&config.storage_prefix, server::resource::storage_paths(), adopt))
 }

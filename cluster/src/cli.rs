@@ -1,13 +1,19 @@
 //! The command line.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
-use crate::boot::{self, Up};
+use crate::boot::Running;
+use crate::error::{Error, Result};
+use crate::logs::{self, Format, Level};
+use crate::up::{self, Up};
+use crate::{apiserver, error};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -19,73 +25,180 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Runs a whole cluster on this machine
-    Up {
-        /// Where everything is kept
-        #[arg(long, default_value = "./data")]
-        data_dir: PathBuf,
-        /// The address to listen on
-        #[arg(long, default_value = "127.0.0.1")]
-        bind_address: IpAddr,
-        #[arg(long, default_value_t = 6443)]
-        port: u16,
-        /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
-        #[arg(long)]
-        kubeconfig: Option<PathBuf>,
+    Up(UpArgs),
+    /// Runs the API server alone, with upstream's flags
+    #[command(name = "kube-apiserver", disable_help_flag = true)]
+    KubeApiserver {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
     },
     /// Shows the versions of this binary and of Kubernetes
     Version,
 }
 
+#[derive(clap::Args)]
+struct UpArgs {
+    /// Where everything is kept
+    #[arg(long, default_value = "./data")]
+    data_dir: PathBuf,
+    /// The address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    bind_address: IpAddr,
+    #[arg(long, default_value_t = 6443)]
+    port: u16,
+    /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// The form of the log, which goes to standard error
+    #[arg(long, value_enum, default_value_t)]
+    log_format: Format,
+    #[arg(long, value_enum, default_value_t = Level::Warn)]
+    log_level: Level,
+}
+
+/// Components that the binary is when it is called by their names.
+const COMPONENTS: &[&str] = &["kube-apiserver"];
+
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
+    let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
         Command::Version => {
             println!("tiphys {} (Kubernetes 1.37)", env!("CARGO_PKG_VERSION"));
-            ExitCode::SUCCESS
+            Ok(())
         }
-        Command::Up { data_dir, bind_address, port, kubeconfig } => {
-            let kubeconfig = kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
-            let up = Up { data_dir, address: bind_address, port, kubeconfig, config: server::Config::default() };
-            run_up(&up)
-        }
+        Command::Up(args) => run_up(args),
+        Command::KubeApiserver { flags } => run_apiserver(&flags),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
     }
 }
 
-fn run_up(up: &Up) -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error),
+/// The arguments as if `tiphys` had been called, whatever the name of the file is.
+fn arguments(mut arguments: Vec<String>) -> Vec<String> {
+    let program = arguments.first().map(Path::new).and_then(Path::file_name).and_then(|name| name.to_str());
+    if let Some(component) = COMPONENTS.iter().find(|component| program == Some(component)) {
+        arguments.insert(1, component.to_string());
+    }
+    arguments
+}
+
+fn run_up(args: UpArgs) -> Result<()> {
+    logs::init(args.log_format, args.log_level);
+    let data_dir = std::path::absolute(&args.data_dir).map_err(Error::file(&args.data_dir))?;
+    let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
+    let options = Up {
+        data_dir: data_dir.clone(),
+        listen: SocketAddr::new(args.bind_address, args.port),
+        kubeconfig: kubeconfig.clone(),
+        config: server::Config::default(),
     };
-    runtime.block_on(async {
-        let started = Instant::now();
-        let running = match boot::up(up, |step| println!("  ✓ {step}")).await {
-            Ok(running) => running,
-            Err(error) => return fail(&error),
-        };
-        println!("\nThe cluster is ready after {} ms at https://{}\n", started.elapsed().as_millis(), running.address);
-        println!("  export KUBECONFIG={}", up.kubeconfig.display());
-        println!("  kubectl get namespaces\n\nctrl-c stops it; everything is kept in {}", up.data_dir.display());
-        interrupted().await;
-        println!("\nstopping");
-        running.stop().await;
-        ExitCode::SUCCESS
+    runtime()?.block_on(async {
+        let steps = Steps::new();
+        let running = up::up(options, &|step| steps.begin(step)).await.inspect_err(|_| steps.fail())?;
+        steps.end();
+        println!(
+            "\nThe cluster is ready after {} ms at https://{}\n",
+            steps.started.elapsed().as_millis(),
+            running.address
+        );
+        println!("  export KUBECONFIG={}", kubeconfig.display());
+        println!("  kubectl get namespaces\n\nctrl-c stops it; everything is kept in {}", data_dir.display());
+        stop_when_told(running).await;
+        println!("stopped");
+        Ok(())
     })
 }
 
-fn fail(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("tiphys: {error}");
-    ExitCode::FAILURE
+fn run_apiserver(arguments: &[String]) -> Result<()> {
+    if arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h")) {
+        print!("{}", apiserver::flags::help());
+        return Ok(());
+    }
+    let flags = apiserver::flags::parse(arguments)?;
+    logs::init(flags.log_format, flags.log_level);
+    runtime()?.block_on(async {
+        let running = apiserver::run(flags).await?;
+        stop_when_told(running).await;
+        Ok(())
+    })
 }
 
-/// ctrl-c or a polite kill.
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)
+}
+
+/// Waits for ctrl-c or a polite kill, then stops; a second one does not wait for the drain.
+async fn stop_when_told(running: Running) {
+    interrupted().await;
+    tracing::info!("stopping");
+    tokio::select! {
+        () = running.stop() => {}
+        () = interrupted() => tracing::warn!("stopped without waiting for open requests"),
+    }
+}
+
 async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}
+    }
+}
+
+fn fail(error: &error::Error) -> ExitCode {
+    for line in error.describe().lines() {
+        eprintln!("error: {line}");
+    }
+    ExitCode::FAILURE
+}
+
+/// What is being started: on a terminal the step under way is shown, elsewhere each one as it is done.
+struct Steps {
+    started: Instant,
+    current: Mutex<Option<(String, Instant)>>,
+    terminal: bool,
+}
+
+impl Steps {
+    fn new() -> Steps {
+        Steps { started: Instant::now(), current: Mutex::new(None), terminal: std::io::stdout().is_terminal() }
+    }
+
+    fn begin(&self, step: &str) {
+        self.end();
+        if self.terminal {
+            print!("  … {step}");
+            let _ = std::io::stdout().flush();
+        }
+        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Some((step.to_string(), Instant::now()));
+    }
+
+    fn end(&self) {
+        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let Some((step, since)) = current else { return };
+        let start = if self.terminal { "\r" } else { "" };
+        println!("{start}  ✓ {step} ({} ms)", since.elapsed().as_millis());
+    }
+
+    fn fail(&self) {
+        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let Some((step, _)) = current else { return };
+        let start = if self.terminal { "\r" } else { "" };
+        println!("{start}  ✗ {step}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_is_found_by_the_name_of_the_file() {
+        let call = |words: &str| arguments(words.split(' ').map(str::to_string).collect()).join(" ");
+        assert_eq!(call("/usr/bin/kube-apiserver --v=2"), "/usr/bin/kube-apiserver kube-apiserver --v=2");
+        assert_eq!(call("tiphys up"), "tiphys up");
     }
 }

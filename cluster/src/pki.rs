@@ -6,16 +6,63 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
+use server::auth::token::Tokens;
+
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
 
-/// A certificate and its key, in PEM.
-#[derive(Debug, Clone)]
+use crate::error::{Error, Result};
+
+/// A certificate and its key, in PEM, and where the certificate came from.
+#[derive(Clone, Default)]
 pub struct Pair {
     pub certificate: String,
     pub key: String,
+    pub path: PathBuf,
+}
+
+impl Pair {
+    /// A pair that others made.
+    pub fn read(certificate: &Path, key: &Path) -> Result<Pair> {
+        let read = |path: &Path| fs::read_to_string(path).map_err(Error::file(path));
+        Ok(Pair { certificate: read(certificate)?, key: read(key)?, path: certificate.to_path_buf() })
+    }
+}
+
+/// The certificates of a pair, the leaf first.
+pub fn certificates(pair: &Pair) -> Result<Vec<CertificateDer<'static>>> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect();
+    all.map_err(|error| Error::Pem { path: pair.path.clone(), source: Box::new(error) })
+}
+
+pub fn private_key(pair: &Pair) -> Result<PrivateKeyDer<'static>> {
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
+    key.map_err(|error| Error::Pem { path: pair.path.with_extension("key"), source: Box::new(error) })
+}
+
+/// Signs with one key, and takes what any of the public keys has signed too.
+pub fn tokens(signing_key: &Path, public_keys: &[PathBuf]) -> Result<Tokens> {
+    let bad = |path: &Path, source| Error::Pem { path: path.to_path_buf(), source };
+    let key = fs::read(signing_key).map_err(Error::file(signing_key))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| bad(signing_key, Box::new(error)))?;
+    let mut tokens = Tokens::new(&key).map_err(|error| bad(signing_key, error.into()))?;
+    for path in public_keys {
+        let pem = fs::read(path).map_err(Error::file(path))?;
+        for key in SubjectPublicKeyInfoDer::pem_slice_iter(&pem) {
+            tokens.trust(key.map_err(|error| bad(path, Box::new(error)))?.to_vec());
+        }
+    }
+    Ok(tokens)
+}
+
+/// The authorities of a bundle.
+pub fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    all.map_err(|error| Error::Pem { path: PathBuf::from("the client CA"), source: Box::new(error) })
 }
 
 /// The folder `pki` of a data directory, with the names that kubeadm uses.
@@ -35,56 +82,57 @@ pub struct Subject<'a> {
 }
 
 impl Pki {
-    pub fn open(dir: PathBuf) -> io::Result<Pki> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    pub fn open(dir: PathBuf) -> Result<Pki> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(Error::file(&dir))?;
         Ok(Pki { dir })
     }
 
-    fn read(&self, file: &str) -> io::Result<Option<Pair>> {
-        let read = |end: &str| fs::read_to_string(self.dir.join(format!("{file}.{end}")));
-        match (read("crt"), read("key")) {
-            (Ok(certificate), Ok(key)) => Ok(Some(Pair { certificate, key })),
-            (Err(error), Err(_)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            (Err(error), _) | (_, Err(error)) => Err(io::Error::new(error.kind(), format!("{file}: {error}"))),
-        }
+    fn read(&self, file: &str) -> Result<Option<Pair>> {
+        let (certificate, key) = (self.path(file, "crt"), self.path(file, "key"));
+        let missing = |path: &Path| matches!(path.try_exists(), Ok(false));
+        if missing(&certificate) && missing(&key) { Ok(None) } else { Pair::read(&certificate, &key).map(Some) }
     }
 
-    fn write(&self, file: &str, pair: &Pair) -> io::Result<()> {
-        write_private(&self.dir.join(format!("{file}.key")), &pair.key)?;
-        write_private(&self.dir.join(format!("{file}.crt")), &pair.certificate)
+    fn path(&self, file: &str, end: &str) -> PathBuf {
+        self.dir.join(format!("{file}.{end}"))
+    }
+
+    /// The certificate last: with it the pair is there.
+    fn write(&self, file: &str, pair: &Pair) -> Result<()> {
+        write_private(&self.path(file, "key"), &pair.key)?;
+        write_private(&self.path(file, "crt"), &pair.certificate)
     }
 
     /// The authority of a name, made where it is missing.
-    pub fn authority(&self, file: &str, common_name: &str) -> io::Result<Pair> {
+    pub fn authority(&self, file: &str, common_name: &str) -> Result<Pair> {
         if let Some(pair) = self.read(file)? {
             return Ok(pair);
         }
-        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let key = KeyPair::generate()?;
         let mut params = params(common_name, "")?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        let certificate = params.self_signed(&key).map_err(io::Error::other)?;
-        let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem() };
+        let certificate = params.self_signed(&key)?;
+        let path = self.path(file, "crt");
+        let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem(), path };
         self.write(file, &pair)?;
         Ok(pair)
     }
 
-    /// A key without a certificate, such as that of service account tokens; made where it is missing.
-    pub fn signing_key(&self, file: &str) -> io::Result<String> {
-        let path = self.dir.join(format!("{file}.key"));
-        match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            result => return result,
+    /// The key of service account tokens, made where it is missing.
+    pub fn tokens(&self) -> Result<Tokens> {
+        let path = self.path("sa", "key");
+        if matches!(path.try_exists(), Ok(false)) {
+            let key = KeyPair::generate()?;
+            write_private(&self.path("sa", "pub"), &key.public_key_pem())?;
+            write_private(&path, &key.serialize_pem())?;
         }
-        let key = KeyPair::generate().map_err(io::Error::other)?;
-        write_private(&path, &key.serialize_pem())?;
-        write_private(&self.dir.join(format!("{file}.pub")), &key.public_key_pem())?;
-        Ok(key.serialize_pem())
+        tokens(&path, &[])
     }
 
     /// A certificate signed by the authority, made where it is missing or where its names have changed.
-    pub fn issue(&self, authority: &Pair, subject: &Subject<'_>) -> io::Result<Pair> {
+    pub fn issue(&self, authority: &Pair, subject: &Subject<'_>) -> Result<Pair> {
         let stamp = stamp(subject);
         let stamp_path = self.dir.join(format!("{}.names", subject.file));
         if let Some(pair) = self.read(subject.file)?
@@ -92,7 +140,7 @@ impl Pki {
         {
             return Ok(pair);
         }
-        let pair = sign(authority, subject)?;
+        let pair = sign(authority, subject, self.path(subject.file, "crt"))?;
         self.write(subject.file, &pair)?;
         write_private(&stamp_path, &stamp)?;
         Ok(pair)
@@ -104,8 +152,8 @@ fn stamp(subject: &Subject<'_>) -> String {
     format!("{}\n{}\n{:?}\n{:?}\n", subject.common_name, subject.organization, subject.names, subject.addresses)
 }
 
-fn params(common_name: &str, organization: &str) -> io::Result<CertificateParams> {
-    let mut params = CertificateParams::new(Vec::new()).map_err(io::Error::other)?;
+fn params(common_name: &str, organization: &str) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
     if !organization.is_empty() {
@@ -118,25 +166,29 @@ fn params(common_name: &str, organization: &str) -> io::Result<CertificateParams
     Ok(params)
 }
 
-fn sign(authority: &Pair, subject: &Subject<'_>) -> io::Result<Pair> {
-    let authority_key = KeyPair::from_pem(&authority.key).map_err(io::Error::other)?;
-    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, authority_key).map_err(io::Error::other)?;
-    let key = KeyPair::generate().map_err(io::Error::other)?;
+fn sign(authority: &Pair, subject: &Subject<'_>, path: PathBuf) -> Result<Pair> {
+    let authority_key = KeyPair::from_pem(&authority.key)?;
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, authority_key)?;
+    let key = KeyPair::generate()?;
     let mut params = params(subject.common_name, subject.organization)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     let server = !(subject.names.is_empty() && subject.addresses.is_empty());
     params.extended_key_usages =
         vec![if server { ExtendedKeyUsagePurpose::ServerAuth } else { ExtendedKeyUsagePurpose::ClientAuth }];
     for name in subject.names {
-        params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into().map_err(io::Error::other)?));
+        params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
     }
     params.subject_alt_names.extend(subject.addresses.iter().map(|address| SanType::IpAddress(*address)));
-    let certificate = params.signed_by(&key, &issuer).map_err(io::Error::other)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    let certificate = params.signed_by(&key, &issuer)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem(), path })
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
-pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
+    replace(path, text).map_err(Error::file(path))
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(text.as_bytes())?;

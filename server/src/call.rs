@@ -9,6 +9,7 @@ use api::{Tree, json};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Body as _;
+use http_body_util::BodyExt;
 use kinds::User;
 
 use crate::auth::ClientChain;
@@ -19,6 +20,8 @@ use crate::request::{Query, RequestInfo};
 
 /// The most that a body may hold.
 pub const MAX_BODY_BYTES: usize = 3 << 20;
+/// A body that is too large is read to its end as long as it is below this.
+const MAX_DRAINED_BYTES: usize = 32 << 20;
 
 /// What is known of the connection; shared by its requests.
 #[derive(Debug, Clone)]
@@ -58,14 +61,17 @@ impl Call {
     pub async fn read_body(&mut self) -> Result<Bytes, Status> {
         let Some(mut body) = self.body.take() else { return Ok(Bytes::new()) };
         if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+            drain(&mut body, 0).await;
             return Err(too_large());
         }
         let mut all = BytesMut::new();
         let mut first = None;
-        while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+        while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| Status::bad_request(format!("the body could not be read: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
-            if all.len() + data.len() > MAX_BODY_BYTES {
+            let length = all.len() + first.as_ref().map_or(0, Bytes::len) + data.len();
+            if length > MAX_BODY_BYTES {
+                drain(&mut body, length).await;
                 return Err(too_large());
             }
             // Most bodies come in one piece, which is not copied.
@@ -82,6 +88,17 @@ impl Call {
 
     pub fn user_name(&self) -> &str {
         self.user.as_ref().map_or("", |user| &user.name)
+    }
+}
+
+/// Takes what is left of a body that is refused, up to a bound: a client that is still writing would
+/// otherwise see a broken connection in place of the answer.
+async fn drain(body: &mut hyper::body::Incoming, mut seen: usize) {
+    while seen < MAX_DRAINED_BYTES {
+        match body.frame().await {
+            Some(Ok(frame)) => seen += frame.data_ref().map_or(1, Bytes::len),
+            _ => return,
+        }
     }
 }
 

@@ -98,7 +98,7 @@ impl<F: Future> Future for CatchUnwind<F> {
 /// Headers that every answer has.
 fn finish(answer: &mut Answer, call: &Call) {
     let headers = answer.headers_mut();
-    // A proxied answer has its own.
+    // A handler that knows better, or a proxied answer, has its own.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     if let Ok(id) = HeaderValue::from_str(&crate::ids::uid()) {
         headers.insert("audit-id", id);

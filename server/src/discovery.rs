@@ -87,8 +87,8 @@ pub fn route(server: &Server, call: &Call) -> Result<Option<Answer>, Status> {
     }
     let parts: Vec<&str> = call.path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        ["api"] => top(server, call, &server.discovery.core, api_versions(server)).map(Some),
-        ["apis"] => top(server, call, &server.discovery.groups, group_list(server)).map(Some),
+        ["api"] => top(call, &server.discovery.core, api_versions(server)).map(Some),
+        ["apis"] => top(call, &server.discovery.groups, group_list(server)).map(Some),
         ["api", "v1"] => plain(call, resource_list(server, "", "v1")).map(Some),
         ["api", _] => Err(Status::no_resource()),
         ["apis", group] if !group.is_empty() && server.registry.has_group(group) => {
@@ -127,11 +127,9 @@ fn encoded(tree: &Tree, accepted: Accepted) -> Answer {
     }
 }
 
-fn top(server: &Server, call: &Call, documents: &Aggregated, plain: Tree) -> Result<Answer, Status> {
-    let _ = server;
-    if call.path.starts_with("/api/") && call.method != Method::GET
-        || (call.path == "/api" && call.method != Method::GET)
-    {
+fn top(call: &Call, documents: &Aggregated, plain: Tree) -> Result<Answer, Status> {
+    // Upstream's list of groups answers every method.
+    if call.path.trim_end_matches('/') == "/api" {
         check_method(call)?;
     }
     match wanted(call.header(header::ACCEPT).unwrap_or("")) {

@@ -8,12 +8,17 @@ use http::Method;
 use crate::Server;
 use crate::call::{Answer, Call, answer, json_answer, text};
 
-#[derive(Default)]
 pub struct Health {
     ready: AtomicBool,
+    /// Seconds since the Unix epoch.
+    started: i64,
 }
 
 impl Health {
+    pub fn new(started: i64) -> Health {
+        Health { ready: AtomicBool::new(false), started }
+    }
+
     /// The bootstrap objects are there and requests are served.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::Release);
@@ -34,6 +39,20 @@ pub fn route(server: &Server, call: &Call) -> Option<Answer> {
     }
     if path == "/" {
         return Some(json_answer(200, &paths(server)));
+    }
+    if path == "/statusz" || path == "/flagz" {
+        return Some(text(200, &about(server, path)));
+    }
+    if let Some(answer) = crate::auth::discovery::route(server, call) {
+        return Some(answer);
+    }
+    if path == "/metrics/slis" {
+        let up = "# HELP kubernetes_healthcheck Whether the server is healthy.\n# TYPE kubernetes_healthcheck gauge\n";
+        let ready = u8::from(server.health.is_ready());
+        let lines = format!(
+            "{up}kubernetes_healthcheck{{name=\"ping\",type=\"healthz\"}} 1\nkubernetes_healthcheck{{name=\"readyz\",type=\"readyz\"}} {ready}\n"
+        );
+        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", lines.into_bytes()));
     }
     if path == "/metrics" {
         return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", server.metrics.text()));
@@ -79,7 +98,7 @@ fn version(call: &Call) -> Answer {
             "emulationMinor" => "37",
             "minCompatibilityMajor" => "1",
             "minCompatibilityMinor" => "36",
-            "gitVersion" => concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION")),
+            "gitVersion" => crate::openapi::VERSION,
             "gitCommit" => option_env!("TIPHYS_COMMIT").unwrap_or("unknown"),
             "gitTreeState" => "clean",
             "buildDate" => "1970-01-01T00:00:00Z",
@@ -107,4 +126,33 @@ fn paths(server: &Server) -> Tree {
     paths.sort();
     paths.dedup();
     tree! { "paths" => Tree::List(paths.into_iter().map(Tree::from).collect()) }
+}
+
+/// A page for people who debug: what runs here, since when, and with which settings.
+fn about(server: &Server, path: &str) -> String {
+    let name = path.trim_start_matches('/');
+    let head = format!(
+        "\napiserver {name}\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
+    );
+    if name == "flagz" {
+        let config = &server.config;
+        let cidrs: Vec<String> =
+            config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}")).collect();
+        return format!(
+            "{head}advertise-address={}\nevent-ttl={}s\nsecure-port={}\nservice-cluster-ip-range={}\nservice-node-port-range={}-{}\n",
+            config.advertise_address,
+            config.event_ttl.as_secs(),
+            config.port,
+            cidrs.join(","),
+            config.node_ports.start(),
+            config.node_ports.end(),
+        );
+    }
+    let up = server.now() - server.health.started;
+    format!(
+        "{head}Started:  {}\nUp:  {}\nBinary version:  1.37.0+tiphys.{}\nEmulation version:  1.37\nPaths:  /flagz /healthz /livez /metrics /readyz /statusz /version\n",
+        api::time::format_seconds(server.health.started),
+        api::time::human_duration(up),
+        env!("CARGO_PKG_VERSION"),
+    )
 }

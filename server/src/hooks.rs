@@ -10,6 +10,7 @@ use kinds::Kind;
 use store::{Durability, Write as StoreWrite};
 
 use crate::Server;
+use crate::admission::resource_quota;
 use crate::write::Scope;
 
 /// What an object claims beside itself (addresses, ports), committed with it or not at all.
@@ -25,6 +26,12 @@ impl Claims {
         Claims { writes, _reserved: reserved }
     }
 
+    /// These, before the others.
+    fn behind(mut self, writes: Vec<StoreWrite>) -> Claims {
+        self.writes.splice(0..0, writes);
+        self
+    }
+
     pub fn writes(&self) -> &[StoreWrite] {
         &self.writes
     }
@@ -38,24 +45,28 @@ pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Res
     }
 }
 
-/// Whether objects of a kind claim anything at all.
-pub fn claims(kind: &Kind) -> bool {
+/// Whether a claim writes what it got into the object itself.
+pub fn claims_change(kind: &Kind) -> bool {
     kind.kind == "Service"
 }
 
-/// Services claim addresses and node ports.
+/// Services claim addresses and node ports; every kind claims its share of the namespace's quotas.
 pub fn claim_create(scope: &Scope<'_>, name: &str, object: &mut Tree) -> Result<Claims, Status> {
-    match scope.resource.kind.kind {
-        "Service" => crate::alloc::claim(scope, name, object, None),
-        _ => Ok(Claims::default()),
-    }
+    let charges = resource_quota::claim(scope, name, object, None)?;
+    let claims = match scope.resource.kind.kind {
+        "Service" => crate::alloc::claim(scope, name, object, None)?,
+        _ => Claims::default(),
+    };
+    Ok(claims.behind(charges))
 }
 
 pub fn claim_update(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> Result<Claims, Status> {
-    match scope.resource.kind.kind {
-        "Service" if scope.subresource.is_empty() => crate::alloc::claim(scope, name, object, Some(old)),
-        _ => Ok(Claims::default()),
-    }
+    let charges = resource_quota::claim(scope, name, object, Some(old))?;
+    let claims = match scope.resource.kind.kind {
+        "Service" if scope.subresource.is_empty() => crate::alloc::claim(scope, name, object, Some(old))?,
+        _ => Claims::default(),
+    };
+    Ok(claims.behind(charges))
 }
 
 /// What goes with a deleted object.

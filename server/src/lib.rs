@@ -24,6 +24,8 @@ mod respond;
 mod router;
 mod shape;
 mod subresources;
+#[cfg(test)]
+mod testing;
 mod verbs;
 mod versions;
 mod write;
@@ -53,6 +55,8 @@ pub struct Config {
     pub port: u16,
     pub storage_prefix: String,
     pub issuer: String,
+    /// The authorities of client certificates in PEM: extension API servers are told of them.
+    pub client_ca: String,
 }
 
 impl Default for Config {
@@ -65,6 +69,7 @@ impl Default for Config {
             port: 6443,
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
+            client_ca: String::new(),
         }
     }
 }
@@ -80,6 +85,7 @@ pub struct Server {
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
+    turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
     adopt: fn(&store::Entry) -> Option<Bytes>,
@@ -103,6 +109,7 @@ impl Server {
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
         let server = Arc::new(Server {
+            turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
@@ -112,7 +119,7 @@ impl Server {
             registry,
             auth,
             metrics: metrics::Metrics::new(),
-            health: health::Health::default(),
+            health: health::Health::new(seconds_now()),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
             shared_store,
@@ -125,7 +132,7 @@ impl Server {
     }
 
     pub fn now(&self) -> i64 {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+        seconds_now()
     }
 
     /// A stored value in the form in which it is served.
@@ -141,7 +148,7 @@ impl Server {
     /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.
     pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
         let Some(cache) = self.caches.get(storage) else { return Vec::new() };
-        cache.items(namespace).iter().map(|item| item.tree()).collect()
+        cache.items_in(namespace).iter().map(|item| item.tree()).collect()
     }
 
     /// The newest state of an object. Our own store publishes before it answers, so the cache is it.
@@ -195,12 +202,10 @@ impl Server {
             return Ok(());
         }
         let deadline = tokio::time::Instant::now() + VERSION_WAIT;
-        while self.caches.revision() < revision {
-            if !self.caches.changed_by(deadline).await {
-                return Err(too_large_version(revision, self.caches.revision()));
-            }
+        if self.caches.until(deadline, || self.caches.revision() >= revision).await {
+            return Ok(());
         }
-        Ok(())
+        Err(too_large_version(revision, self.caches.revision()))
     }
 }
 
@@ -209,6 +214,10 @@ async fn end_watches(mut closing: watch::Receiver<bool>, caches: Arc<Caches>) {
     if closing.wait_for(|closing| *closing).await.is_ok() {
         caches.all().for_each(|(_, cache)| cache.wake_all());
     }
+}
+
+fn seconds_now() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 fn bad_version(version: &str) -> String {

@@ -113,6 +113,11 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
+/// The media types of an Accept header, the most wanted first, without their parameters.
+pub fn names(accept: &str) -> Vec<&str> {
+    clauses(accept).iter().map(|clause| clause.name).collect()
+}
+
 /// Picks what to answer with. `shapes` says whether `as=` means anything here.
 pub fn accept(header: Option<&str>, shapes: bool) -> Result<Accepted, Status> {
     let header = header.unwrap_or("").trim();

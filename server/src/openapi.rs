@@ -1,42 +1,43 @@
-//! The OpenAPI documents: built when they are first asked for, kept compressed alone.
+//! The OpenAPI documents: made at the first asking, kept only compressed. Clients that take no gzip get
+//! the document unpacked for them, which costs time and no memory that stays.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ::openapi::{Api, Encoding, Texts, v2, v3};
 use api::json;
 use api::status::Status;
 use bytes::Bytes;
-use flate2::read::GzDecoder;
 use http::{HeaderValue, Method, header};
-use openapi::{Api, Encoding, Texts, v2, v3};
 
-use crate::Server;
 use crate::call::{Answer, Call, answer};
 use crate::http::body::Body;
 use crate::http::compress::gzip;
+use crate::{Server, negotiate};
 
-const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-const V2_PROTOBUF_SHORT: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
-const V3_PROTOBUF_SHORT: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+/// The version that the documents say; the same as `/version`.
+pub const VERSION: &str = concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION"));
 
-/// A document as it is kept.
-struct Kept {
+/// A year: a URL with a hash never changes its content.
+const IMMUTABLE: &str = "public, immutable, max-age=31536000";
+
+/// What is kept. A document that two ask for at once may be made twice; the second one is dropped.
+#[derive(Default)]
+pub struct Documents {
+    kept: Mutex<BTreeMap<(String, bool), Arc<Document>>>,
+    hashes: Mutex<Option<Arc<BTreeMap<String, String>>>>,
+}
+
+struct Document {
     gzip: Bytes,
     etag: String,
 }
 
-/// Documents by name: `v2`, `v3` (the index), `v3/apis/apps/v1`, each with its encoding.
-#[derive(Default)]
-pub struct Documents {
-    kept: Mutex<HashMap<(String, bool), Arc<Kept>>>,
-}
+/// Descriptions of types and fields, from the crate that alone knows upstream's texts.
+struct Descriptions(wire::Descriptions);
 
-/// Descriptions live only while a document is built.
-struct WireTexts(wire::Descriptions);
-
-impl Texts for WireTexts {
+impl Texts for Descriptions {
     fn of_type(&self, ty: &str) -> Option<&str> {
         self.0.of_type(ty)
     }
@@ -46,94 +47,156 @@ impl Texts for WireTexts {
     }
 }
 
-impl Documents {
-    fn get(&self, name: &str, protobuf: bool) -> Option<Arc<Kept>> {
-        let key = (name.to_string(), protobuf);
-        // The lock is held while building: two who ask at once build once.
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(document) = kept.get(&key) {
-            return Some(document.clone());
-        }
-        let bytes = build(name, if protobuf { Encoding::Protobuf } else { Encoding::Json })?;
-        let document = Arc::new(Kept { etag: openapi::etag(&bytes), gzip: Bytes::from(gzip(&bytes)) });
-        kept.insert(key, document.clone());
-        Some(document)
-    }
-}
-
-fn build(name: &str, encoding: Encoding) -> Option<Vec<u8>> {
-    let texts = WireTexts(wire::descriptions());
-    let api = Api { version: "v1.37.0", kinds: kinds::ALL, texts: &texts, extras: &[] };
-    match name {
-        "v2" => Some(v2::document(&api, encoding)),
-        "v3" => Some(json::encode(&v3::index(&api), None)),
-        name => v3::document(&api, name.strip_prefix("v3/")?, encoding),
-    }
-}
-
-/// Answers /openapi/v2, /openapi/v3 and what is below it.
+/// Answers /openapi/v2 and what is under /openapi/v3.
 pub async fn route(server: &Arc<Server>, call: &Call) -> Result<Option<Answer>, Status> {
-    let Some(rest) = call.path.strip_prefix("/openapi/") else { return Ok(None) };
-    let name = rest.trim_end_matches('/').to_string();
-    let v3 = name == "v3" || name.starts_with("v3/");
-    if !v3 && name != "v2" {
-        return Ok(None);
-    }
-    if !matches!(call.method, Method::GET | Method::HEAD) {
-        return Err(Status::method_not_allowed());
-    }
-    let protobuf = wants_protobuf(call) && name != "v3";
-    let shared = server.clone();
-    let built = tokio::task::spawn_blocking(move || shared.openapi.get(&name, protobuf)).await;
-    match built.map_err(Status::internal)? {
-        Some(document) => Ok(Some(document_answer(call, &document, content_type(v3, protobuf)))),
-        None => Ok(Some(not_there())),
+    match call.path.strip_prefix("/openapi/") {
+        Some("v2") => get_v2(server, call).await.map(Some),
+        Some("v3" | "v3/") => get_index(server, call).await.map(Some),
+        Some(rest) => match rest.strip_prefix("v3/") {
+            Some(name) => get_v3(server, call, name).await,
+            None => Ok(None),
+        },
+        None => Ok(None),
     }
 }
 
+fn check_method(call: &Call) -> Result<(), Status> {
+    if matches!(call.method, Method::GET | Method::HEAD) { Ok(()) } else { Err(Status::method_not_allowed()) }
+}
+
+async fn get_v2(server: &Arc<Server>, call: &Call) -> Result<Answer, Status> {
+    check_method(call)?;
+    let encoding = accepted(call, v2::PROTOBUF_NAMES)?;
+    let document = find(server, "", encoding).await?.ok_or_else(Status::no_resource)?;
+    Ok(document_answer(call, &document, content_type(encoding, v2::PROTOBUF)))
+}
+
+async fn get_index(server: &Arc<Server>, call: &Call) -> Result<Answer, Status> {
+    check_method(call)?;
+    let hashes = hashes(server).await?;
+    let index = v3::index_of(hashes.iter().map(|(name, hash)| (name.clone(), hash.clone())));
+    Ok(answer(200, "application/json", json::encode(&index, None)))
+}
+
+async fn get_v3(server: &Arc<Server>, call: &Call, name: &str) -> Result<Option<Answer>, Status> {
+    check_method(call)?;
+    let hashes = hashes(server).await?;
+    let Some(hash) = hashes.get(name) else { return Ok(Some(not_there())) };
+    let asked = call.query.get("hash");
+    if !asked.is_empty() && asked != hash {
+        return Ok(Some(redirect(name, hash)));
+    }
+    let encoding = accepted(call, v3::PROTOBUF_NAMES)?;
+    let document = find(server, name, encoding).await?.ok_or_else(Status::no_resource)?;
+    let mut response = document_answer(call, &document, content_type(encoding, v3::PROTOBUF));
+    if !asked.is_empty() {
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static(IMMUTABLE));
+    }
+    Ok(Some(response))
+}
+
+/// Upstream says nothing more than that.
 fn not_there() -> Answer {
     let mut answer = answer(404, "text/plain", Body::empty());
     answer.headers_mut().remove(header::CONTENT_TYPE);
     answer
 }
 
-fn wants_protobuf(call: &Call) -> bool {
-    let accept = call.header(header::ACCEPT).unwrap_or("");
-    let first = accept.split(',').next().unwrap_or("").split(';').next().unwrap_or("").trim();
-    [V2_PROTOBUF, V2_PROTOBUF_SHORT, V3_PROTOBUF, V3_PROTOBUF_SHORT].contains(&first)
-}
-
-fn content_type(v3: bool, protobuf: bool) -> &'static str {
-    match (v3, protobuf) {
-        (_, false) => "application/json",
-        (false, true) => V2_PROTOBUF_SHORT,
-        (true, true) => V3_PROTOBUF_SHORT,
+/// The URL of an older version leads to the newest one.
+fn redirect(name: &str, hash: &str) -> Answer {
+    let mut response = answer(301, "text/plain; charset=utf-8", Vec::new());
+    if let Ok(location) = HeaderValue::from_str(&format!("/openapi/v3/{name}?hash={hash}")) {
+        response.headers_mut().insert(header::LOCATION, location);
     }
-}
-
-fn document_answer(call: &Call, document: &Kept, content_type: &'static str) -> Answer {
-    let etag = format!("\"{}\"", document.etag);
-    let same = call.header(header::IF_NONE_MATCH).is_some_and(|given| given == etag);
-    let zipped = call.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
-    let mut response = match (same, zipped) {
-        (true, _) => answer(304, content_type, Body::empty()),
-        (false, true) => answer(200, content_type, document.gzip.clone()),
-        (false, false) => answer(200, content_type, unzip(&document.gzip)),
-    };
-    let headers = response.headers_mut();
-    if zipped && !same {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-    if let Ok(etag) = HeaderValue::from_str(&etag) {
-        headers.insert(header::ETAG, etag);
-    }
-    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
     response
 }
 
-fn unzip(bytes: &[u8]) -> Vec<u8> {
+/// JSON or protobuf, by the first clause of the Accept header that means either.
+fn accepted(call: &Call, protobuf: &[&str]) -> Result<Encoding, Status> {
+    let accept = call.header(header::ACCEPT).unwrap_or("").trim();
+    if accept.is_empty() {
+        return Ok(Encoding::Json);
+    }
+    let known = negotiate::names(accept).into_iter().find_map(|name| match name {
+        "application/json" | "application/*" | "*/*" => Some(Encoding::Json),
+        name if protobuf.contains(&name) => Some(Encoding::Protobuf),
+        _ => None,
+    });
+    let unknown = || Status::not_acceptable("only application/json and the protobuf form of OpenAPI are served here");
+    known.ok_or_else(unknown)
+}
+
+fn content_type(encoding: Encoding, protobuf: &'static str) -> &'static str {
+    match encoding {
+        Encoding::Json => "application/json",
+        Encoding::Protobuf => protobuf,
+    }
+}
+
+fn document_answer(call: &Call, document: &Document, content_type: &'static str) -> Answer {
+    let etag = format!("\"{}\"", document.etag);
+    let unchanged = call.header(header::IF_NONE_MATCH).is_some_and(|known| known.contains(&etag));
+    let gzip = call.header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip"));
+    let mut response = match unchanged {
+        true => answer(304, content_type, Body::empty()),
+        false if gzip => answer(200, content_type, document.gzip.clone()),
+        false => answer(200, content_type, unpack(&document.gzip)),
+    };
+    let headers = response.headers_mut();
+    if gzip && !unchanged {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        headers.insert(header::ETAG, etag);
+    }
+    response
+}
+
+fn unpack(gzip: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    // What we have compressed ourselves decompresses.
-    let _ = GzDecoder::new(bytes).read_to_end(&mut out);
+    // The bytes are our own gzip; a failure would leave the body short and the client would say so.
+    let _ = flate2::read::GzDecoder::new(gzip).read_to_end(&mut out);
     out
+}
+
+/// The document of a name ("" for v2), made where it is not kept yet.
+async fn find(server: &Arc<Server>, name: &str, encoding: Encoding) -> Result<Option<Arc<Document>>, Status> {
+    let key = (name.to_string(), encoding == Encoding::Protobuf);
+    if let Some(document) = lock(&server.openapi.kept).get(&key) {
+        return Ok(Some(document.clone()));
+    }
+    let name = name.to_string();
+    let made = tokio::task::spawn_blocking(move || make(&name, encoding)).await.map_err(Status::internal)?;
+    let Some(document) = made.map(Arc::new) else { return Ok(None) };
+    lock(&server.openapi.kept).insert(key, document.clone());
+    Ok(Some(document))
+}
+
+fn make(name: &str, encoding: Encoding) -> Option<Document> {
+    let texts = Descriptions(wire::descriptions());
+    let api = Api { version: VERSION, kinds: kinds::ALL, texts: &texts, extras: &[] };
+    let bytes = if name.is_empty() { v2::document(&api, encoding) } else { v3::document(&api, name, encoding)? };
+    Some(Document { etag: ::openapi::etag(&bytes), gzip: Bytes::from(gzip(&bytes)) })
+}
+
+/// The hash of every v3 document, by name.
+async fn hashes(server: &Arc<Server>) -> Result<Arc<BTreeMap<String, String>>, Status> {
+    if let Some(hashes) = &*lock(&server.openapi.hashes) {
+        return Ok(hashes.clone());
+    }
+    let hashes = Arc::new(tokio::task::spawn_blocking(make_hashes).await.map_err(Status::internal)?);
+    *lock(&server.openapi.hashes) = Some(hashes.clone());
+    Ok(hashes)
+}
+
+fn make_hashes() -> BTreeMap<String, String> {
+    let api = Api { version: VERSION, kinds: kinds::ALL, texts: &::openapi::NoTexts, extras: &[] };
+    let index = v3::index(&api);
+    let hash = |url: &str| url.split_once("?hash=").map(|(_, hash)| hash.to_string()).unwrap_or_default();
+    index.map("paths").iter().map(|(name, path)| (name.to_string(), hash(path.str("serverRelativeURL")))).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

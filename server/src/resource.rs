@@ -93,6 +93,18 @@ impl Resource {
         }
     }
 
+    /// Defaults as upstream sets them: those of this version, then those of the stored form.
+    pub fn set_defaults(&self, object: &mut Tree) {
+        (self.kind.set_defaults)(object);
+        if let Some(conversion) = self.kind.conversion
+            && !self.serves_stored_bytes()
+        {
+            let mut stored = shaped((conversion.to_storage)(object.take()), self.stored.schema());
+            (self.stored.set_defaults)(&mut stored);
+            *object = shaped((conversion.from_storage)(stored), self.ty());
+        }
+    }
+
     /// JSON to store, with a hole for the revision.
     pub fn encode(&self, tree: &Tree) -> (Vec<u8>, usize) {
         match self.kind.conversion {

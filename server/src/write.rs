@@ -10,7 +10,7 @@ use kinds::{Context, User};
 use store::{Durability, Expect, Op, Template, Write as StoreWrite};
 
 use crate::Server;
-use crate::admission::{self, Attributes, Operation};
+use crate::admission::{self, Attributes, Operation, resource_quota};
 use crate::cache::Item;
 use crate::hooks;
 use crate::options::WriteOptions;
@@ -52,7 +52,8 @@ impl<'a> Scope<'a> {
         Context { now: self.now, user: self.user }
     }
 
-    fn attributes(&self, operation: Operation, name: &'a str) -> Attributes<'a> {
+    /// What admission may know of this write.
+    pub fn attributes<'b>(&'b self, operation: Operation, name: &'b str) -> Attributes<'b> {
         Attributes {
             server: self.server,
             resource: self.resource,
@@ -142,18 +143,20 @@ impl<'a> Scope<'a> {
         if let Some(item) = cache.get(&self.resource.key(self.namespace, name)) {
             return Err(hooks::exists(&item.tree(), exists()));
         }
+        let _turn = resource_quota::turn(self, None).await;
         for _ in 0..MAX_TRIES {
-            // Without claims there is no second try.
-            let mut fresh = if hooks::claims(kind) { object.clone() } else { std::mem::take(&mut object) };
-            let claims = hooks::claim_create(self, name, &mut fresh)?;
+            // What a claim writes into the object must not meet the next try.
+            let mut scratch = hooks::claims_change(kind).then(|| object.clone());
+            let fresh = scratch.as_mut().unwrap_or(&mut object);
+            let claims = hooks::claim_create(self, name, fresh)?;
             if self.dry_run {
-                return Ok(Outcome::Imagined(fresh));
+                return Ok(Outcome::Imagined(fresh.take()));
             }
-            match self.commit(claims.writes(), self.put(name, &fresh, Expect::Absent)).await {
+            match self.commit(claims.writes(), self.put(name, fresh, Expect::Absent)).await {
                 Ok(item) => return Ok(Outcome::Stored(item)),
                 Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
-                // Somebody else took an address: the next try picks another.
-                Err(store::Error::Conflict { .. }) => self.server.catch_up().await?,
+                // Somebody else took an address or charged a quota: the next try sees it.
+                Err(store::Error::Conflict { current, .. }) => self.settle(current).await?,
                 Err(error) => return Err(store_status(error)),
             }
         }
@@ -297,6 +300,7 @@ impl<'a> Scope<'a> {
         if finished(&object) {
             return self.remove(name, object, item).await;
         }
+        let _turn = resource_quota::turn(self, Some(old)).await;
         let claims = hooks::claim_update(self, name, &mut object, old)?;
         let (bytes, hole) = self.resource.encode(&object);
         if fill_hole(&bytes, hole, item.revision) == item.bytes {
@@ -313,8 +317,19 @@ impl<'a> Scope<'a> {
         };
         match self.commit(claims.writes(), write).await {
             Ok(stored) => Ok(Replaced::Done(Outcome::Stored(stored))),
-            Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
+            Err(store::Error::Conflict { current, .. }) => {
+                self.settle(current).await?;
+                Ok(Replaced::Lost)
+            }
             Err(error) => Err(store_status(error)),
+        }
+    }
+
+    /// Waits until the caches show what a write lost against, which may not be on disk yet.
+    async fn settle(&self, current: Option<Arc<store::Entry>>) -> Result<(), Status> {
+        match current {
+            Some(entry) => self.server.wait_for_revision(entry.revision).await,
+            None => self.server.catch_up().await,
         }
     }
 

@@ -34,7 +34,12 @@ impl Flow {
     fn shaped(&self, object: &str) -> Tree {
         let mut new = tree(object);
         keep_reset(&mut new);
+        // The flows tell times apart by names that are no times.
+        let managed = new.child("metadata").remove("managedFields").unwrap_or_default();
         crate::typed::conform(&mut new, self.ty, &mut json::Strict::default()).expect("the type fits");
+        if !managed.is_null() {
+            new.child("metadata").set("managedFields", managed);
+        }
         new
     }
 
@@ -80,7 +85,12 @@ impl Flow {
         let applied = tree(&object.replacen('{', &head, 1).replace(",}", "}"));
         let versions = self.versions();
         let mut new = apply(self.live.as_ref(), &applied, force, &self.request(manager, &versions, None))?;
+        // The flows tell times apart by names that are no times.
+        let managed = new.child("metadata").remove("managedFields").unwrap_or_default();
         crate::typed::conform(&mut new, self.ty, &mut json::Strict::default()).expect("the type fits");
+        if !managed.is_null() {
+            new.child("metadata").set("managedFields", managed);
+        }
         if let Some(live) = &self.live {
             keep_timestamps(live, &mut new);
         }

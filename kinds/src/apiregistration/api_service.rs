@@ -1,10 +1,10 @@
 //! APIService.
 
-use api::Tree;
 use api::field::{Errors, Path};
 use api::validation::{dns1035_label, dns1123_subdomain, port_number};
+use api::{Tree, time, tree};
 
-use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
 use crate::{cells, names, prepare};
 
 pub static KIND: Kind = Kind {
@@ -18,7 +18,7 @@ pub static KIND: Kind = Kind {
     ],
     validate_name: names::any,
     set_defaults,
-    prepare_create: prepare::no_status,
+    prepare_create,
     prepare_update: prepare::keep_status,
     validate,
     validate_update: |object, _, errors| validate(object, errors),
@@ -31,6 +31,20 @@ pub static KIND: Kind = Kind {
 
 const SPEC: Path<'static> = Path::root("spec");
 const NO_PROXY: &str = "extension API servers need the aggregation layer, which is not built in yet";
+
+/// What the server serves itself is there from the start.
+fn prepare_create(object: &mut Tree, context: &Context<'_>) {
+    prepare::no_status(object, context);
+    if object.at("spec").has("service") {
+        return;
+    }
+    let condition = tree! {
+        "type" => "Available", "status" => "True", "reason" => "Local",
+        "message" => "Local APIServices are always available",
+        "lastTransitionTime" => time::format_seconds(context.now),
+    };
+    object.child("status").list_entry("conditions").push(condition);
+}
 
 fn set_defaults(object: &mut Tree) {
     if let Some(service) = object.at_mut("spec.service") {

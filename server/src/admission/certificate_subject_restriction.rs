@@ -36,3 +36,25 @@ fn organizations(encoded: &str) -> Result<Vec<String>, String> {
     let subject = &csr.certification_request_info.subject;
     Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_string).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `openssl req -new -subj '/O=system:masters/CN=x'`
+    const REQUEST: &str = concat!(
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIZk1JR0hBZ0VBTUNVeEZ6QVZCZ05WQkFvTURuTjVjM1JsYlRw",
+        "dFlYTjBaWEp6TVFvd0NBWURWUVFEREFGNApNRmt3RXdZSEtvWkl6ajBDQVFZSUtvWkl6ajBEQVFjRFFnQUVhaGQ4eUxDbVhGZExx",
+        "bFljTVVYMEVTOVM0UmZGCmw3RHc0SGMvam9DeG14OUhhSytaL0QxNkxsam05ZS9URGZEVXBMZVR0YzQ4TDhxSC92emQ3RW1BaWFB",
+        "QU1Bb0cKQ0NxR1NNNDlCQU1DQTBjQU1FUUNJRTZ0UWJZQ1QySjBKMS82VjkzVHNkMkYyNGVLNEF1azdhbm91dlFoUTdwOQpBaUJp",
+        "UUdZK2pNdEgvUVpzVGhWZWpzOEFTaEp4empvRkxqT0ZBdmNJTnFtSGlnPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0t",
+        "LS0tCg==",
+    );
+
+    #[test]
+    fn the_groups_of_a_request_are_read() {
+        assert_eq!(organizations(REQUEST), Ok(vec!["system:masters".to_string()]));
+        assert!(organizations("").is_err());
+        assert!(organizations("AAAA").is_err());
+    }
+}

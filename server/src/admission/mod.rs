@@ -12,6 +12,7 @@ mod pod_resize_validator;
 mod pod_security;
 mod pod_topology_labels;
 mod priority;
+pub mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_object_in_use_protection;
@@ -87,20 +88,25 @@ impl Plugin {
         Plugin { validate: Some(validate), ..self }
     }
 
-    const fn is_ready(self, is_ready: fn(&Attributes<'_>, &Tree) -> bool) -> Plugin {
+    const fn wait_for(self, is_ready: fn(&Attributes<'_>, &Tree) -> bool) -> Plugin {
         Plugin { is_ready: Some(is_ready), ..self }
     }
 }
 
-/// In upstream's order. What is missing of it (policies, webhooks, quota, the certificate plugins that
-/// ask the authorizer) comes with the rest of the gate.
+/// The plugins that are there, all of them on.
+pub fn plugin_names() -> impl Iterator<Item = &'static str> {
+    PLUGINS.iter().map(|plugin| plugin.name)
+}
+
+/// In upstream's order. What is missing of it (policies, webhooks, the certificate plugins that ask
+/// the authorizer) comes with the rest of the gate.
 static PLUGINS: &[Plugin] = &[
     // First: nothing else is worth looking at in a namespace that is missing or going.
     Plugin::new("NamespaceLifecycle").mutate(namespace_lifecycle::mutate).validate(namespace_lifecycle::validate),
     // Requests and limits are set before anything counts them.
     Plugin::new("LimitRanger").mutate(limit_ranger::mutate).validate(limit_ranger::validate),
     Plugin::new("ServiceAccount")
-        .is_ready(service_account::is_ready)
+        .wait_for(service_account::is_ready)
         .mutate(service_account::mutate)
         .validate(service_account::validate),
     // A new node is not ready until its kubelet says so.
@@ -118,6 +124,8 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),
     Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
+    // Last: what anybody else refuses is not charged.
+    Plugin::new("ResourceQuota").validate(resource_quota::validate),
 ];
 
 /// How long a request waits for what a controller is about to make.
@@ -145,13 +153,8 @@ async fn wait_until(attributes: &Attributes<'_>, object: &Tree, is_ready: fn(&At
     if is_ready(attributes, object) {
         return;
     }
-    let caches = &attributes.server.caches;
     let deadline = tokio::time::Instant::now() + READY_WAIT;
-    while caches.changed_by(deadline).await {
-        if is_ready(attributes, object) {
-            return;
-        }
-    }
+    attributes.server.caches.until(deadline, || is_ready(attributes, object)).await;
 }
 
 pub async fn validate(

@@ -5,21 +5,30 @@ use api::status::{Cause, Status};
 
 use super::{Attributes, Operation};
 
-/// Nothing new goes into a namespace that is missing or being deleted.
 pub fn mutate(attributes: &Attributes<'_>, _: &mut Tree, _: Option<&Tree>, _: &mut Vec<String>) -> Result<(), Status> {
-    if attributes.operation != Operation::Create
-        || !attributes.resource.kind.namespaced
-        || attributes.namespace.is_empty()
-    {
+    if !attributes.resource.kind.namespaced || attributes.namespace.is_empty() {
         return Ok(());
     }
-    let Some(namespace) = attributes.server.object("namespaces", attributes.namespace) else {
-        return Err(Status::not_found("", "namespaces", attributes.namespace));
-    };
-    if !namespace.at("metadata").has("deletionTimestamp") {
-        return Ok(());
+    let namespace = attributes.server.object("namespaces", attributes.namespace);
+    match judge(namespace.as_ref(), attributes.operation) {
+        Verdict::Fine => Ok(()),
+        Verdict::Missing => Err(Status::not_found("", "namespaces", attributes.namespace)),
+        Verdict::Terminating => Err(terminating(attributes)),
     }
-    Err(terminating(attributes))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    Missing,
+    Terminating,
+}
+
+/// What is there may still be changed in a namespace that is going; nothing new comes.
+fn judge(namespace: Option<&Tree>, operation: Operation) -> Verdict {
+    let Some(namespace) = namespace else { return Verdict::Missing };
+    let going = namespace.at("metadata").has("deletionTimestamp") || namespace.str("status.phase") == "Terminating";
+    if going && operation == Operation::Create { Verdict::Terminating } else { Verdict::Fine }
 }
 
 fn terminating(attributes: &Attributes<'_>) -> Status {
@@ -52,4 +61,24 @@ pub fn validate(
         return Err(attributes.forbidden("this is a system priority class and cannot be deleted"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::json;
+    use super::*;
+
+    #[test]
+    fn nothing_new_comes_into_a_namespace_that_is_going() {
+        let going = json(r#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}"#);
+        let cases = [
+            (None, Operation::Create, Verdict::Missing),
+            (None, Operation::Update, Verdict::Missing),
+            (Some(&going), Operation::Create, Verdict::Terminating),
+            (Some(&going), Operation::Update, Verdict::Fine),
+        ];
+        for (namespace, operation, want) in cases {
+            assert_eq!(judge(namespace, operation), want, "{operation:?}");
+        }
+    }
 }

@@ -14,15 +14,38 @@ pub fn mutate(
     if attributes.operation != Operation::Create || !attributes.subresource.is_empty() {
         return Ok(());
     }
-    let finalizer = match attributes.resource.kind.kind {
-        "PersistentVolumeClaim" => "kubernetes.io/pvc-protection",
-        "PersistentVolume" => "kubernetes.io/pv-protection",
-        "VolumeAttributesClass" => "kubernetes.io/vac-protection",
-        _ => return Ok(()),
-    };
+    if let Some(finalizer) = finalizer(attributes.resource.kind.kind) {
+        add_finalizer(object, finalizer);
+    }
+    Ok(())
+}
+
+fn finalizer(kind: &str) -> Option<&'static str> {
+    match kind {
+        "PersistentVolumeClaim" => Some("kubernetes.io/pvc-protection"),
+        "PersistentVolume" => Some("kubernetes.io/pv-protection"),
+        "VolumeAttributesClass" => Some("kubernetes.io/vac-protection"),
+        _ => None,
+    }
+}
+
+fn add_finalizer(object: &mut Tree, finalizer: &str) {
     let finalizers = object.child("metadata").list_entry("finalizers");
     if !finalizers.iter().any(|item| item.as_str() == Some(finalizer)) {
         finalizers.push(Tree::from(finalizer));
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::json;
+    use super::*;
+
+    #[test]
+    fn the_finalizer_is_there_once() {
+        let mut claim = json(r#"{"metadata":{"finalizers":["a"]}}"#);
+        add_finalizer(&mut claim, "b");
+        add_finalizer(&mut claim, "b");
+        assert_eq!(claim, json(r#"{"metadata":{"finalizers":["a","b"]}}"#));
+    }
 }

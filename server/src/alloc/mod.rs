@@ -4,6 +4,8 @@
 
 mod ports;
 mod ranges;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 

@@ -4,7 +4,7 @@ use api::{Map, Tree, base64, json, tree};
 use aws_lc_rs::digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair, UnparsedPublicKey};
+use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm};
 use kinds::User;
 use rustls::pki_types::PrivateKeyDer;
 
@@ -42,6 +42,8 @@ enum Key {
 pub struct Tokens {
     key: Key,
     id: String,
+    /// Other public keys whose tokens are taken, as SubjectPublicKeyInfo.
+    trusted: Vec<Vec<u8>>,
 }
 
 /// Why a token is not taken.
@@ -72,7 +74,39 @@ impl Tokens {
     pub fn new(key: &PrivateKeyDer<'_>) -> Result<Tokens, String> {
         let key = Key::read(key).ok_or("the service account key is neither P-256 nor RSA")?;
         let id = url_encode(digest::digest(&digest::SHA256, &key.public_der()?).as_ref());
-        Ok(Tokens { key, id })
+        Ok(Tokens { key, id, trusted: Vec::new() })
+    }
+
+    pub fn algorithm(&self) -> &'static str {
+        self.key.algorithm()
+    }
+
+    /// The public key as a JSON web key.
+    pub fn jwks(&self) -> Tree {
+        let mut jwk = tree! { "use" => "sig", "kid" => self.id.as_str(), "alg" => self.algorithm() };
+        match &self.key {
+            Key::Ecdsa(key) => {
+                // An uncompressed point: a mark, then both coordinates.
+                let point = key.public_key().as_ref();
+                let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
+                jwk.set("kty", "EC");
+                jwk.set("crv", "P-256");
+                jwk.set("x", url_encode(x));
+                jwk.set("y", url_encode(y));
+            }
+            Key::Rsa(key) => {
+                let (n, e) = super::discovery::rsa_numbers(key.public_key().as_ref()).unwrap_or_default();
+                jwk.set("kty", "RSA");
+                jwk.set("n", url_encode(n));
+                jwk.set("e", url_encode(e));
+            }
+        }
+        api::list![jwk]
+    }
+
+    /// Takes tokens of another key too, given as SubjectPublicKeyInfo.
+    pub fn trust(&mut self, public_key: Vec<u8>) {
+        self.trusted.push(public_key);
     }
 
     pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<String, String> {
@@ -84,13 +118,23 @@ impl Tokens {
         Ok(format!("{text}.{}", url_encode(&signature)))
     }
 
-    /// The claims of a token that this key has signed.
+    fn is_trusted(&self, algorithm: &str, text: &[u8], signature: &[u8]) -> bool {
+        let algorithm: &dyn VerificationAlgorithm = match algorithm {
+            "ES256" => &signature::ECDSA_P256_SHA256_FIXED,
+            "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
+            _ => return false,
+        };
+        self.trusted.iter().any(|key| algorithm.verify_sig(key, text, signature).is_ok())
+    }
+
+    /// The claims of a token that a known key has signed.
     fn verify(&self, token: &str) -> Option<Tree> {
         let (text, signature) = token.rsplit_once('.')?;
         let (header, claims) = text.split_once('.')?;
         let header = json::decode(&url_decode(header)?).ok()?;
         let signature = url_decode(signature)?;
-        if header.str("alg") != self.key.algorithm() || !self.key.verifies(text.as_bytes(), &signature) {
+        let own = header.str("alg") == self.key.algorithm() && self.key.verifies(text.as_bytes(), &signature);
+        if !own && !self.is_trusted(header.str("alg"), text.as_bytes(), &signature) {
             return None;
         }
         json::decode(&url_decode(claims)?).ok()
@@ -200,7 +244,7 @@ pub fn authenticate(server: &Server, token: &str, audiences: &[&str], now: i64) 
     }
     let common = check_audiences(&claims, audiences)?;
     check_time(&claims, now)?;
-    check_objects(server, &claims)?;
+    check_objects(server, &claims, now)?;
     Ok(Verified { user: user_of(&claims), audiences: common })
 }
 
@@ -228,7 +272,7 @@ fn check_time(claims: &Tree, now: i64) -> Result<(), Error> {
 }
 
 /// The account and all that the token is bound to must be there still, and be the same.
-fn check_objects(server: &Server, claims: &Tree) -> Result<(), Error> {
+fn check_objects(server: &Server, claims: &Tree, now: i64) -> Result<(), Error> {
     let private = claims.get("kubernetes.io").unwrap_or(&Tree::Null);
     let namespace = private.str("namespace");
     for (key, storage) in
@@ -242,7 +286,7 @@ fn check_objects(server: &Server, claims: &Tree) -> Result<(), Error> {
         let name = claim.str("name");
         let place = if key == "node" { name.to_string() } else { format!("{namespace}/{name}") };
         let object = server.object(storage, &place);
-        if !object.is_some_and(|object| object.str("metadata.uid") == claim.str("uid") && lives(&object)) {
+        if !object.is_some_and(|object| object.str("metadata.uid") == claim.str("uid") && lives(&object, now)) {
             return Err(refused("service account token has been invalidated"));
         }
     }
@@ -250,10 +294,8 @@ fn check_objects(server: &Server, claims: &Tree) -> Result<(), Error> {
 }
 
 /// An object that is being deleted counts for a minute more.
-fn lives(object: &Tree) -> bool {
+fn lives(object: &Tree, now: i64) -> bool {
     let Some(stamp) = object.at("metadata.deletionTimestamp").as_str() else { return true };
-    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    let now = now.map_or(0, |since| since.as_secs() as i64);
     api::time::parse(stamp).is_ok_and(|time| time.seconds + 60 > now)
 }
 
@@ -292,7 +334,7 @@ fn url_encode(bytes: &[u8]) -> String {
 
 fn url_decode(text: &str) -> Option<Vec<u8>> {
     let mut text = text.replace('-', "+").replace('_', "/");
-    while text.len() % 4 != 0 {
+    while !text.len().is_multiple_of(4) {
         text.push('=');
     }
     base64::decode(&text).ok()
@@ -336,7 +378,11 @@ mod tests {
         for bad in [format!("{header}.{forged}.{signature}"), format!("{text}."), text.to_string(), "x".to_string()] {
             assert_eq!(tokens.verify(&bad), None, "{bad}");
         }
-        assert_eq!(self::tokens().verify(&token), None);
+        let mut other = self::tokens();
+        assert_eq!(other.verify(&token), None);
+        other.trust(tokens.key.public_der().expect("a public key"));
+        assert_eq!(other.verify(&token).expect("a trusted token").str("sub"), "system:serviceaccount:n:a");
+        assert_eq!(other.verify(&format!("{text}.")), None);
     }
 
     #[test]

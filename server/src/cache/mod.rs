@@ -65,7 +65,7 @@ impl Cache {
     }
 
     /// The objects of a namespace, or all where it is "", in the order of their keys.
-    pub fn items(&self, namespace: &str) -> Vec<Arc<Item>> {
+    pub fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
         let map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
         if namespace.is_empty() {
             return map.values().cloned().collect();
@@ -195,6 +195,8 @@ pub struct Caches {
     prefix: String,
     by_path: HashMap<String, Arc<Cache>>,
     global: Arc<AtomicU64>,
+    /// What is published before the caches are filled; None once they are.
+    early: Mutex<Option<Vec<store::Event>>>,
     /// Told after every publication, for those who wait for a revision.
     moved: Notify,
     /// Brings a value that another server wrote (etcd) into the form that is served.
@@ -213,7 +215,14 @@ impl Caches {
     ) -> Caches {
         let global = Arc::new(AtomicU64::new(0));
         let by_path = paths.map(|path| (path, Arc::new(Cache::new(global.clone(), 0, HISTORY_BYTES)))).collect();
-        Caches { prefix: format!("{}/", prefix.trim_end_matches('/')), by_path, global, moved: Notify::new(), adopt }
+        Caches {
+            prefix: format!("{}/", prefix.trim_end_matches('/')),
+            by_path,
+            global,
+            early: Mutex::new(Some(Vec::new())),
+            moved: Notify::new(),
+            adopt,
+        }
     }
 
     pub fn get(&self, path: &str) -> Option<Arc<Cache>> {
@@ -228,10 +237,18 @@ impl Caches {
         self.global.load(Ordering::Acquire)
     }
 
-    /// Waits for the next publication; false once the deadline has passed.
-    pub async fn changed_by(&self, deadline: tokio::time::Instant) -> bool {
-        let moved = self.moved.notified();
-        tokio::time::timeout_at(deadline, moved).await.is_ok()
+    /// Waits until publications have made something true; false once the deadline has passed.
+    pub async fn until(&self, deadline: tokio::time::Instant, is_true: impl Fn() -> bool) -> bool {
+        loop {
+            // Made before the question is asked: a publication in between is not missed.
+            let moved = self.moved.notified();
+            if is_true() {
+                return true;
+            }
+            if tokio::time::timeout_at(deadline, moved).await.is_err() {
+                return false;
+            }
+        }
     }
 
     /// Splits a store key into its cache and the key inside it.
@@ -264,6 +281,25 @@ impl Caches {
             cache.start_at(revision);
         }
         self.global.store(revision, Ordering::Release);
+        // The lock is held until what came early is in its place: nothing can overtake it.
+        let mut early = lock(&self.early);
+        let waiting: Vec<_> = early.take().unwrap_or_default();
+        let newer: Vec<_> = waiting.into_iter().filter(|event| event.revision > revision).collect();
+        self.apply(&newer);
+    }
+
+    fn apply(&self, events: &[store::Event]) {
+        for event in events {
+            if let Some((cache, key)) = self.locate(&event.key)
+                && let Some(change) = self.change(key, cache, event)
+            {
+                cache.publish(vec![change]);
+            }
+        }
+        if let Some(last) = events.last() {
+            self.global.fetch_max(last.revision, Ordering::AcqRel);
+            self.moved.notify_waiters();
+        }
     }
 
     fn item(&self, key: &str, entry: &store::Entry) -> Option<Item> {
@@ -293,16 +329,13 @@ impl Cache {
 
 impl store::Sink for Caches {
     fn publish(&self, events: &[store::Event]) {
-        for event in events {
-            if let Some((cache, key)) = self.locate(&event.key)
-                && let Some(change) = self.change(key, cache, event)
-            {
-                cache.publish(vec![change]);
+        let mut early = lock(&self.early);
+        match &mut *early {
+            Some(waiting) => waiting.extend_from_slice(events),
+            None => {
+                drop(early);
+                self.apply(events);
             }
-        }
-        if let Some(last) = events.last() {
-            self.global.fetch_max(last.revision, Ordering::AcqRel);
-            self.moved.notify_waiters();
         }
     }
 

@@ -108,9 +108,14 @@ fn builder() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn answer(server: Arc<Server>, peer: Peer, mut request: Request<Incoming>) -> Result<Answer, Infallible> {
+async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    let call = read(request, peer, server.now());
+    Ok(chain::handle(server, call).await)
+}
+
+/// A request as the chain knows it.
+pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
     let upgrade = request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
-    let now = server.now();
     let (parts, body) = request.into_parts();
     let raw_query = parts.uri.query().unwrap_or("").to_string();
     let query = Query::parse(&raw_query);
@@ -120,7 +125,7 @@ async fn answer(server: Arc<Server>, peer: Peer, mut request: Request<Incoming>)
     if info.verb == "watch" && parts.version < Version::HTTP_2 {
         peer.watched.set();
     }
-    let call = Call {
+    Call {
         method: parts.method,
         path,
         raw_query,
@@ -134,6 +139,5 @@ async fn answer(server: Arc<Server>, peer: Peer, mut request: Request<Incoming>)
         warnings: Vec::new(),
         started: Instant::now(),
         now,
-    };
-    Ok(chain::handle(server, call).await)
+    }
 }

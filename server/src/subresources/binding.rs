@@ -8,6 +8,7 @@ use kinds::core::pod::binding;
 
 use super::success;
 use crate::Server;
+use crate::admission::{self, Operation};
 use crate::call::{Answer, Call};
 use crate::codec::Expected;
 use crate::options::WriteOptions;
@@ -15,6 +16,9 @@ use crate::resource::Resource;
 use crate::respond;
 use crate::verbs::{self, check_namespace, update};
 use crate::write::{MODIFIED, Scope, store_status};
+
+/// How often a binding is tried again when somebody else wrote first.
+const MAX_TRIES: usize = 64;
 
 /// POST pods/NAME/binding, or POST bindings.
 pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
@@ -29,7 +33,9 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     }
     binding::validate(&binding).map_err(|status| *status)?;
     let pods = server.registry.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
-    let scope = verbs::scope(server, pods, call, options.dry_run)?;
+    let scope = Scope { subresource: "binding", ..verbs::scope(server, pods, call, options.dry_run)? };
+    let attributes = scope.attributes(Operation::Create, &name);
+    admission::mutate(&attributes, &mut binding, None, &mut Vec::new()).await?;
     bind(&scope, &name, &binding).await?;
     success(call, 201)
 }
@@ -37,7 +43,7 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
 /// Written as it is: a binding is no update of the pod, and owns no fields.
 async fn bind(scope: &Scope<'_>, name: &str, binding: &Tree) -> Result<(), Status> {
     let mut item = scope.current(name).await?;
-    loop {
+    for _ in 0..MAX_TRIES {
         let old = scope.resource.read(&item);
         check_preconditions(scope.resource, binding, &old, name)?;
         let mut pod = old;
@@ -51,6 +57,7 @@ async fn bind(scope: &Scope<'_>, name: &str, binding: &Tree) -> Result<(), Statu
             Err(error) => return Err(store_status(error)),
         }
     }
+    Err(Status::conflict("", "pods", name, MODIFIED))
 }
 
 fn check_preconditions(resource: &Resource, binding: &Tree, pod: &Tree, name: &str) -> Result<(), Status> {

@@ -14,7 +14,7 @@ use crate::options::{DeleteOptions, WriteOptions};
 use crate::resource::Resource;
 use crate::verbs::delete::delete_one;
 use crate::verbs::{self, update};
-use crate::write::{Scope, store_status};
+use crate::write::{MODIFIED, Scope, store_status};
 use crate::{Server, bootstrap, respond};
 
 /// How often the decision is made anew because the pod changed.
@@ -132,7 +132,7 @@ async fn mark_and_delete(
 
 /// Gives the version that the pod has after it.
 async fn mark(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Result<String, Status> {
-    loop {
+    for _ in 0..MAX_TRIES {
         let item = scope.newest(name).await?;
         let mut pod = scope.resource.read(&item);
         let mut wanted = Tree::map_new();
@@ -145,5 +145,66 @@ async fn mark(scope: &Scope<'_>, name: &str, options: &DeleteOptions) -> Result<
             Err(store::Error::Conflict { .. }) => {}
             Err(error) => return Err(store_status(error)),
         }
+    }
+    Err(Status::conflict("", "pods", name, MODIFIED))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{list, tree};
+
+    use super::*;
+    use crate::{Config, testing};
+
+    fn pod(name: &str) -> Tree {
+        tree! {
+            "kind" => "Pod", "apiVersion" => "v1",
+            "metadata" => tree! {
+                "name" => name, "namespace" => "default", "uid" => name, "labels" => tree! { "a" => "b" },
+            },
+            "spec" => tree! { "nodeName" => "n", "containers" => list![tree! { "name" => "c", "image" => "i" }] },
+            "status" => tree! { "phase" => "Running", "conditions" => list![tree! { "type" => "Ready", "status" => "True" }] },
+        }
+    }
+
+    fn budget(allowed: i64) -> Tree {
+        tree! {
+            "kind" => "PodDisruptionBudget", "apiVersion" => "policy/v1",
+            "metadata" => tree! { "name" => "b", "namespace" => "default", "uid" => "b", "generation" => 1 },
+            "spec" => tree! { "minAvailable" => 1, "selector" => tree! { "matchLabels" => tree! { "a" => "b" } } },
+            "status" => tree! {
+                "observedGeneration" => 1, "disruptionsAllowed" => allowed, "currentHealthy" => 9,
+                "desiredHealthy" => 1, "expectedPods" => 9,
+            },
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn no_more_pods_go_than_the_budget_allows() {
+        let server = testing::server(Config::default()).await;
+        testing::put(&server, "policy", "v1", "poddisruptionbudgets", budget(3)).await;
+        let names: Vec<String> = (0..8).map(|number| format!("p{number}")).collect();
+        for name in &names {
+            testing::put(&server, "", "v1", "pods", pod(name)).await;
+        }
+        let mut tasks = tokio::task::JoinSet::new();
+        for name in names {
+            let server = server.clone();
+            tasks.spawn(async move {
+                let resource = server.registry.find("", "v1", "pods").expect("pods are served");
+                let user = User::default();
+                let scope = testing::scope(&server, resource, &user);
+                evict(&scope, &name, &DeleteOptions::default(), &mut Vec::new()).await.map_err(|status| status.code)
+            });
+        }
+        let results = tasks.join_all().await;
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 3);
+        assert!(results.iter().all(|result| matches!(result, Ok(()) | Err(429))), "{results:?}");
+        let budget = server.object("poddisruptionbudgets", "default/b").expect("the budget");
+        assert_eq!(budget.int("status.disruptionsAllowed"), Some(0));
+        assert_eq!(budget.map("status.disruptedPods").len(), 3);
+        let pods = server.caches.get("pods").expect("a cache").snapshot().map;
+        let going = |pod: &Tree| pod.at("metadata").has("deletionTimestamp");
+        assert_eq!(pods.values().map(|item| item.tree()).filter(going).count(), 3);
     }
 }

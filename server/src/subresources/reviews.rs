@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::apply::{self, SameVersion};
 use api::field::{Errors, Path, Value};
 use api::status::Status;
-use api::{Map, Tree, list, time, tree};
+use api::{Tree, time, tree};
 use kinds::User;
 
 use crate::Server;
@@ -189,16 +189,7 @@ fn rules(server: &Server, review: &Tree, user: &User) -> Result<Tree, Status> {
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
-    let everything = Map::new();
-    let allowed = auth::access(server, user, &Tree::Map(everything)).allowed;
-    let (resources, paths) = if allowed {
-        (
-            list![tree! { "verbs" => list!["*"], "apiGroups" => list!["*"], "resources" => list!["*"] }],
-            list![tree! { "verbs" => list!["*"], "nonResourceURLs" => list!["*"] }],
-        )
-    } else {
-        (list![], list![])
-    };
+    let (resources, paths) = auth::rules(server, user, namespace);
     Ok(tree! {
         "kind" => "SelfSubjectRulesReview",
         "apiVersion" => "authorization.k8s.io/v1",

@@ -41,7 +41,7 @@ pub fn scope<'a>(
 pub async fn read_object(call: &mut Call, resource: &Resource, options: &WriteOptions) -> Result<Tree, Status> {
     let expected = Expected::of(resource.kind);
     let mut object = read_expected(call, &expected, options).await?;
-    (resource.kind.set_defaults)(&mut object);
+    resource.set_defaults(&mut object);
     Ok(object)
 }
 

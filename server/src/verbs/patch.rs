@@ -89,11 +89,6 @@ impl Patch {
         };
         patched.map_err(patch_status)
     }
-
-    /// What strict decoding has against a patched object: the patch's own text, then its outcome.
-    pub fn problems(&self) -> &[String] {
-        &self.problems
-    }
 }
 
 fn read_apply(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Status> {
@@ -148,7 +143,7 @@ async fn run_patch(
             let mut object = shape_patched(&expected, old, patched, patch, options, &mut problems)?;
             check_identity(&object, old, name, scope)?;
             check_patch_version(scope.resource, &object, old, name)?;
-            (scope.resource.kind.set_defaults)(&mut object);
+            scope.resource.set_defaults(&mut object);
             scope.own_fields(Some(old), &mut object, options);
             Ok(object)
         })
@@ -276,7 +271,8 @@ pub fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<()
     check_namespace(&mut probe, scope.resource, scope.namespace)
 }
 
-fn applied_object(
+/// The object after an apply, with its managed fields.
+pub fn applied_object(
     scope: &Scope<'_>,
     live: Option<&Tree>,
     applied: &Tree,
@@ -302,7 +298,7 @@ fn applied_object(
     let mut strict = Strict::default();
     typed::conform(&mut object, scope.resource.ty(), &mut strict)
         .map_err(|error| Status::bad_request(error.to_string()))?;
-    (scope.resource.kind.set_defaults)(&mut object);
+    scope.resource.set_defaults(&mut object);
     Ok(object)
 }
 

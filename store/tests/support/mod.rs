@@ -68,6 +68,7 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// For threads that are not tasks: looks again and again until it holds.
+#[allow(clippy::disallowed_methods, reason = "there is no runtime on this thread")]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !holds() {

@@ -27,6 +27,7 @@ pub(super) fn set_defaults(job: &mut Tree) {
     spec.set_default("podReplacementPolicy", replacement);
     set_failure_policy_defaults(spec);
     podspec::set_template_defaults(spec.child("template"));
+    label_as_template(job);
 }
 
 /// In the templates of CronJobs too.
@@ -66,7 +67,9 @@ fn label_as_template(job: &mut Tree) {
 /// What the client set already stays, and is judged by validation.
 fn generate_selector(job: &mut Tree) {
     let (uid, name) = (job.str("metadata.uid").to_string(), job.str("metadata.name").to_string());
-    let same = job.map("metadata.labels").is_empty();
+    // Labels that came from the template stay the template's.
+    let own = job.map("metadata.labels");
+    let same = own.is_empty() || own == job.map("spec.template.metadata.labels");
     let labels = job.child("spec.template.metadata.labels");
     for (key, value) in
         [(LEGACY_JOB_NAME, &name), (JOB_NAME, &name), (LEGACY_CONTROLLER_UID, &uid), (CONTROLLER_UID, &uid)]
@@ -74,6 +77,7 @@ fn generate_selector(job: &mut Tree) {
         labels.set_default(key, value);
     }
     if same {
+        job.child("metadata").remove("labels");
         label_as_template(job);
     }
     let selector = job.child("spec.selector");

@@ -297,8 +297,8 @@ fn validate_external_traffic(service: &Tree, errors: &mut Errors) {
     }
     let path = SPEC.field("healthCheckNodePort");
     match (needs_health_check_node_port(service), service.int("spec.healthCheckNodePort").unwrap_or(0)) {
-        (false, 0) => {}
-        (true, 0) => errors.required(&path, ""),
+        // One that is needed and not named is given after this.
+        (_, 0) => {}
         (true, number) => checks::port_number(number, &path, errors),
         (false, number) => {
             let text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";

@@ -196,38 +196,4 @@ fn switch(mut response: Response<Incoming>, client: hyper::upgrade::OnUpgrade) -
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn redirections_inside_the_target_stay_below_the_proxy() {
-        let target = Target { tls: false, address: "10.0.0.1:80".parse().expect("an address") };
-        let prefix = "/api/v1/namespaces/n/pods/p/proxy";
-        let cases = [
-            ("/login", format!("{prefix}/login")),
-            ("/login/", format!("{prefix}/login/")),
-            ("http://10.0.0.1:80/x?y=1", format!("{prefix}/x?y=1")),
-            ("http://other/x", "http://other/x".to_string()),
-            ("relative", "relative".to_string()),
-            ("//host/x", "//host/x".to_string()),
-            (&format!("{prefix}/x"), format!("{prefix}/x")),
-        ];
-        for (place, want) in cases {
-            assert_eq!(rewrite(place, &target, prefix), want, "{place}");
-        }
-    }
-
-    #[test]
-    fn headers_of_the_hop_are_dropped() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in
-            [("connection", "close, X-Own"), ("x-own", "1"), ("te", "trailers"), ("accept", "a"), ("upgrade", "h2c")]
-        {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        drop_hop_headers(&mut headers);
-        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
-        headers.insert("x-forwarded-for", HeaderValue::from_static("1.1.1.1"));
-        assert_eq!(forwarded_for(&headers, "2.2.2.2"), "1.1.1.1, 2.2.2.2");
-    }
-}
+mod tests;

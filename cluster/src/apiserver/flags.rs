@@ -1,0 +1,279 @@
+//! The flags of `kube-apiserver`: one table. A flag is honoured, or refused by its name; none is taken
+//! and ignored.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::values::{boolean, cidrs, duration, parsed, port_range};
+use crate::error::{Error, Result};
+use crate::logs::{Format, Level};
+
+/// What the flags say.
+pub struct Flags {
+    pub advertise_address: Option<IpAddr>,
+    pub bind_address: IpAddr,
+    pub secure_port: u16,
+    pub data_dir: Option<PathBuf>,
+    pub etcd_servers: Vec<String>,
+    pub etcd_prefix: String,
+    pub etcd_ca_file: Option<PathBuf>,
+    pub etcd_cert_file: Option<PathBuf>,
+    pub etcd_key_file: Option<PathBuf>,
+    pub etcd_compaction_interval: Duration,
+    pub client_ca_file: Option<PathBuf>,
+    pub tls_cert_file: Option<PathBuf>,
+    pub tls_private_key_file: Option<PathBuf>,
+    pub service_account_signing_key_file: Option<PathBuf>,
+    pub service_account_key_files: Vec<PathBuf>,
+    pub log_format: Format,
+    pub log_level: Level,
+    pub config: server::Config,
+}
+
+impl Default for Flags {
+    fn default() -> Flags {
+        Flags {
+            advertise_address: None,
+            bind_address: IpAddr::from([0, 0, 0, 0]),
+            secure_port: 6443,
+            data_dir: None,
+            etcd_servers: Vec::new(),
+            etcd_prefix: "/registry".to_string(),
+            etcd_ca_file: None,
+            etcd_cert_file: None,
+            etcd_key_file: None,
+            etcd_compaction_interval: Duration::from_secs(300),
+            client_ca_file: None,
+            tls_cert_file: None,
+            tls_private_key_file: None,
+            service_account_signing_key_file: None,
+            service_account_key_files: Vec::new(),
+            log_format: Format::Text,
+            log_level: Level::Info,
+            config: server::Config::default(),
+        }
+    }
+}
+
+pub struct Flag {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// A switch is true without a value.
+    pub switch: bool,
+    pub state: State,
+}
+
+pub enum State {
+    /// Takes a value, or says why it cannot.
+    Honoured(fn(&mut Flags, &str) -> Result<(), String>),
+    /// Refused, with what is missing.
+    Unfinished(&'static str),
+}
+
+const fn flag(name: &'static str, help: &'static str, take: fn(&mut Flags, &str) -> Result<(), String>) -> Flag {
+    Flag { name, help, switch: false, state: State::Honoured(take) }
+}
+
+const fn switch(name: &'static str, help: &'static str, take: fn(&mut Flags, &str) -> Result<(), String>) -> Flag {
+    Flag { name, help, switch: true, state: State::Honoured(take) }
+}
+
+const fn unfinished(name: &'static str, missing: &'static str) -> Flag {
+    Flag { name, help: "", switch: false, state: State::Unfinished(missing) }
+}
+
+const AGGREGATION: &str = "servers behind the API are not reached yet";
+const KUBELETS: &str = "kubelets are not spoken to yet";
+
+/// Sorted by name.
+pub static FLAGS: &[Flag] = &[
+    flag("advertise-address", "the address at which the cluster's members reach this server", |flags, value| {
+        flags.advertise_address = Some(parsed(value)?);
+        Ok(())
+    }),
+    switch("allow-privileged", "only true: privileged containers are always allowed", |_, value| {
+        let refused = "privileged containers cannot be forbidden yet; only true can be given";
+        if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
+    }),
+    flag("authorization-mode", "only AlwaysDeny: the group system:masters may do everything", authorization_mode),
+    flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
+        flags.bind_address = parsed(value)?;
+        Ok(())
+    }),
+    flag("client-ca-file", "certificates signed by these authorities are identities", |flags, value| {
+        flags.client_ca_file = Some(value.into());
+        Ok(())
+    }),
+    flag(
+        "data-dir",
+        "where the embedded store, and certificates that no other flag names, are kept",
+        |flags, value| {
+            flags.data_dir = Some(value.into());
+            Ok(())
+        },
+    ),
+    flag("disable-admission-plugins", "only plugins that are not there", |_, value| {
+        let on = value.split(',').find(|name| server::admission::plugin_names().any(|known| known == *name));
+        on.map_or(Ok(()), |name| Err(format!("the plugin {name} cannot be turned off yet")))
+    }),
+    flag("enable-admission-plugins", "plugins to turn on besides the default ones", admission_plugins),
+    switch("enable-bootstrap-token-auth", "only false", |_, value| {
+        if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
+    }),
+    flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
+        flags.etcd_ca_file = Some(value.into());
+        Ok(())
+    }),
+    flag("etcd-certfile", "the certificate shown to etcd", |flags, value| {
+        flags.etcd_cert_file = Some(value.into());
+        Ok(())
+    }),
+    flag("etcd-compaction-interval", "how often etcd's history is cut; 0 leaves it to others [5m]", |flags, value| {
+        flags.etcd_compaction_interval = duration(value)?;
+        Ok(())
+    }),
+    flag("etcd-keyfile", "the key of that certificate", |flags, value| {
+        flags.etcd_key_file = Some(value.into());
+        Ok(())
+    }),
+    flag("etcd-prefix", "put before all keys in etcd [/registry]", |flags, value| {
+        flags.etcd_prefix = format!("/{}", value.trim_matches('/'));
+        Ok(())
+    }),
+    flag("etcd-servers", "keep everything in etcd at these URLs, instead of the embedded store", |flags, value| {
+        flags.etcd_servers = value.split(',').map(str::to_string).collect();
+        Ok(())
+    }),
+    flag("event-ttl", "how long events are kept [1h]", |flags, value| {
+        flags.config.event_ttl = duration(value)?;
+        Ok(())
+    }),
+    unfinished("kubelet-client-certificate", KUBELETS),
+    unfinished("kubelet-client-key", KUBELETS),
+    unfinished("kubelet-preferred-address-types", KUBELETS),
+    flag("logging-format", "text or json [text]", |flags, value| {
+        flags.log_format = match value {
+            "text" => Format::Text,
+            "json" => Format::Json,
+            _ => return Err(format!("unknown format {value:?}; there are text and json")),
+        };
+        Ok(())
+    }),
+    unfinished("proxy-client-cert-file", AGGREGATION),
+    unfinished("proxy-client-key-file", AGGREGATION),
+    unfinished("requestheader-allowed-names", AGGREGATION),
+    unfinished("requestheader-client-ca-file", AGGREGATION),
+    unfinished("requestheader-extra-headers-prefix", AGGREGATION),
+    unfinished("requestheader-group-headers", AGGREGATION),
+    unfinished("requestheader-uid-headers", AGGREGATION),
+    unfinished("requestheader-username-headers", AGGREGATION),
+    flag("secure-port", "the port to listen on [6443]", |flags, value| {
+        flags.secure_port = parsed(value)?;
+        if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
+    }),
+    flag("service-account-issuer", "who stands in service account tokens", |flags, value| {
+        flags.config.issuer = value.to_string();
+        Ok(())
+    }),
+    flag("service-account-key-file", "public keys whose tokens are taken too; can be repeated", |flags, value| {
+        flags.service_account_key_files.extend(value.split(',').map(PathBuf::from));
+        Ok(())
+    }),
+    flag("service-account-signing-key-file", "the key that signs service account tokens", |flags, value| {
+        flags.service_account_signing_key_file = Some(value.into());
+        Ok(())
+    }),
+    flag("service-cluster-ip-range", "where services get their addresses from [10.96.0.0/16]", |flags, value| {
+        flags.config.service_cidrs = cidrs(value)?;
+        Ok(())
+    }),
+    flag("service-node-port-range", "where services get their node ports from [30000-32767]", |flags, value| {
+        flags.config.node_ports = port_range(value)?;
+        Ok(())
+    }),
+    flag("tls-cert-file", "the certificate shown to clients", |flags, value| {
+        flags.tls_cert_file = Some(value.into());
+        Ok(())
+    }),
+    flag("tls-private-key-file", "the key of that certificate", |flags, value| {
+        flags.tls_private_key_file = Some(value.into());
+        Ok(())
+    }),
+    flag("v", "how much is logged: 4 and above adds each refused request [0]", |flags, value| {
+        flags.log_level = Level::of_verbosity(parsed(value)?);
+        Ok(())
+    }),
+];
+
+/// `system:masters` passes before any mode is asked, as upstream has it, and nobody else does here: that
+/// is AlwaysDeny.
+fn authorization_mode(_: &mut Flags, value: &str) -> Result<(), String> {
+    match value.split(',').find(|mode| *mode != "AlwaysDeny") {
+        None => Ok(()),
+        Some(mode) => Err(format!("the mode {mode:?} is not there yet; only AlwaysDeny can be given")),
+    }
+}
+
+fn admission_plugins(_: &mut Flags, value: &str) -> Result<(), String> {
+    let known = |name: &str| server::admission::plugin_names().any(|known| known == name);
+    match value.split(',').find(|name| !known(name)) {
+        None => Ok(()),
+        Some(name) => Err(format!("the plugin {name:?} is not there yet")),
+    }
+}
+
+/// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
+pub fn parse(arguments: &[String]) -> Result<Flags> {
+    let mut flags = Flags::default();
+    let mut errors = Vec::new();
+    let mut rest = arguments.iter().peekable();
+    while let Some(argument) = rest.next() {
+        let Some((name, given)) = split(argument) else {
+            errors.push(format!("unknown argument {argument:?}"));
+            continue;
+        };
+        let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
+            errors.push(format!("unknown flag: --{name}"));
+            continue;
+        };
+        let value = match given {
+            Some(value) => Some(value),
+            None if flag.switch => Some("true"),
+            None => rest.next_if(|next| split(next).is_none()).map(String::as_str),
+        };
+        errors.extend(apply(flag, value, &mut flags).err());
+    }
+    if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
+}
+
+/// The name of a flag, and its value where that is in the same argument.
+fn split(argument: &str) -> Option<(&str, Option<&str>)> {
+    let name = argument.strip_prefix("--").or(argument.strip_prefix('-').filter(|name| name.starts_with('v')))?;
+    Some(name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))))
+}
+
+fn apply(flag: &Flag, value: Option<&str>, flags: &mut Flags) -> Result<(), String> {
+    match (&flag.state, value) {
+        (State::Unfinished(missing), _) => Err(format!("--{} cannot be honoured: {missing}", flag.name)),
+        (State::Honoured(_), None) => Err(format!("--{} needs a value", flag.name)),
+        (State::Honoured(take), Some(value)) => {
+            take(flags, value).map_err(|why| format!("--{} cannot be honoured: {why}", flag.name))
+        }
+    }
+}
+
+pub fn help() -> String {
+    let mut text = "The API server alone, with upstream's flags\n\nUsage: kube-apiserver [FLAGS]\n\n".to_string();
+    for flag in FLAGS {
+        let help = match flag.state {
+            State::Honoured(_) => flag.help.to_string(),
+            State::Unfinished(missing) => format!("refused: {missing}"),
+        };
+        text.push_str(&format!("  --{:<36}{help}\n", flag.name));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+use super::*;
+
+/// What kubeadm writes into its static pod.
+const KUBEADM: &[&str] = &[
+    "--advertise-address=10.0.0.1",
+    "--allow-privileged=true",
+    "--authorization-mode=Node,RBAC",
+    "--client-ca-file=/etc/kubernetes/pki/ca.crt",
+    "--enable-admission-plugins=NodeRestriction",
+    "--enable-bootstrap-token-auth=true",
+    "--etcd-cafile=/etc/kubernetes/pki/etcd/ca.crt",
+    "--etcd-certfile=/etc/kubernetes/pki/apiserver-etcd-client.crt",
+    "--etcd-keyfile=/etc/kubernetes/pki/apiserver-etcd-client.key",
+    "--etcd-servers=https://127.0.0.1:2379",
+    "--kubelet-client-certificate=/etc/kubernetes/pki/apiserver-kubelet-client.crt",
+    "--kubelet-client-key=/etc/kubernetes/pki/apiserver-kubelet-client.key",
+    "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+    "--proxy-client-cert-file=/etc/kubernetes/pki/front-proxy-client.crt",
+    "--proxy-client-key-file=/etc/kubernetes/pki/front-proxy-client.key",
+    "--requestheader-allowed-names=front-proxy-client",
+    "--requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt",
+    "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+    "--requestheader-group-headers=X-Remote-Group",
+    "--requestheader-username-headers=X-Remote-User",
+    "--secure-port=6443",
+    "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+    "--service-account-key-file=/etc/kubernetes/pki/sa.pub",
+    "--service-account-signing-key-file=/etc/kubernetes/pki/sa.key",
+    "--service-cluster-ip-range=10.96.0.0/12",
+    "--tls-cert-file=/etc/kubernetes/pki/apiserver.crt",
+    "--tls-private-key-file=/etc/kubernetes/pki/apiserver.key",
+];
+
+fn read(arguments: &[&str]) -> std::result::Result<Flags, Vec<String>> {
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    match parse(&arguments) {
+        Ok(flags) => Ok(flags),
+        Err(Error::Flags(errors)) => Err(errors),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn every_flag_of_kubeadm_is_honoured_or_refused_by_name() {
+    let errors = read(KUBEADM).err().unwrap_or_default();
+    for argument in KUBEADM {
+        let name = argument.split('=').next().expect("a name");
+        assert!(!errors.iter().any(|error| *error == format!("unknown flag: {name}")), "{name} is in no table");
+        let alone = read(&[argument]).err().unwrap_or_default();
+        assert!(alone.iter().all(|error| error.starts_with(name)), "{alone:?}");
+        assert!(alone.iter().all(|error| errors.contains(error)), "{errors:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_refused() {
+    let cases = [
+        ("--authorization-mode=Node,RBAC", "--authorization-mode cannot be honoured: the mode \"Node\" is not there"),
+        ("--authorization-mode=AlwaysAllow", "--authorization-mode cannot be honoured: the mode \"AlwaysAllow\""),
+        ("--allow-privileged=false", "--allow-privileged cannot be honoured: privileged"),
+        ("--enable-admission-plugins=NodeRestriction", "--enable-admission-plugins cannot be honoured: the plugin"),
+        ("--disable-admission-plugins=NamespaceLifecycle", "--disable-admission-plugins cannot be honoured: "),
+        ("--enable-bootstrap-token-auth", "--enable-bootstrap-token-auth cannot be honoured: bootstrap tokens"),
+        ("--kubelet-client-key=x", "--kubelet-client-key cannot be honoured: kubelets are not"),
+        ("--secure-port=0", "--secure-port cannot be honoured: it cannot"),
+        ("--secure-port=x", "--secure-port cannot be honoured: invalid value \"x\""),
+        ("--service-cluster-ip-range=x", "--service-cluster-ip-range cannot be honoured: invalid CIDR"),
+        ("--no-such-flag=1", "unknown flag: --no-such-flag"),
+        ("--data-dir", "--data-dir needs a value"),
+        ("word", "unknown argument \"word\""),
+    ];
+    for (argument, want) in cases {
+        let errors = read(&[argument]).err().unwrap_or_default();
+        assert!(errors.iter().any(|error| error.starts_with(want)), "{argument}: {errors:?}");
+    }
+    assert_eq!(read(&["--a=1", "--b=2"]).err().map(|errors| errors.len()), Some(2));
+}
+
+#[test]
+fn what_is_there_is_honoured() {
+    let arguments = [
+        "--advertise-address=10.0.0.1",
+        "--allow-privileged",
+        "--authorization-mode=AlwaysDeny",
+        "--enable-admission-plugins=NamespaceLifecycle",
+        "--enable-bootstrap-token-auth=false",
+        "--data-dir",
+        "/x",
+        "--etcd-servers=http://a:1,http://b:2",
+        "--etcd-prefix=cluster-1/",
+        "--event-ttl=2h",
+        "--logging-format=json",
+        "--service-node-port-range=20000-20010",
+        "--v=4",
+    ];
+    let flags = read(&arguments).unwrap_or_else(|errors| panic!("{errors:?}"));
+    assert_eq!(flags.advertise_address, Some(IpAddr::from([10, 0, 0, 1])));
+    assert_eq!(flags.data_dir, Some(PathBuf::from("/x")));
+    assert_eq!(flags.etcd_servers, ["http://a:1", "http://b:2"]);
+    assert_eq!(flags.etcd_prefix, "/cluster-1");
+    assert_eq!(flags.config.event_ttl, Duration::from_secs(7200));
+    assert_eq!(flags.config.node_ports, 20000..=20010);
+    assert_eq!((flags.log_format, flags.log_level), (Format::Json, Level::Debug));
+}
+
+#[test]
+fn the_table_is_sorted_and_each_name_is_there_once() {
+    assert!(FLAGS.windows(2).all(|pair| pair[0].name < pair[1].name));
+    let help = help();
+    assert!(FLAGS.iter().all(|flag| help.contains(flag.name)));
+}

@@ -1,0 +1,123 @@
+//! `kube-apiserver`: the API server alone, told by upstream's flags what to do.
+
+pub mod flags;
+mod values;
+
+use std::fs;
+use std::net::SocketAddr;
+
+use crate::boot::{self, Engine, Plan, Running};
+use crate::error::{Error, Result};
+use crate::pki::{self, Pair};
+use crate::up;
+use flags::Flags;
+
+/// Starts the server. Where `--data-dir` gives it an authority of its own, the administrator's kubeconfig
+/// is written there too.
+pub async fn run(flags: Flags) -> Result<Running> {
+    let own = own_certificates(&flags)?;
+    let kubeconfig = own.as_ref().map(|own| (own.authority.clone(), own.admin.clone()));
+    let plan = plan(flags_checked(&flags, own.is_some())?, own)?;
+    let running = boot::start(plan, &|step| tracing::info!(step, "starting")).await?;
+    if let (Some((authority, admin)), Some(dir)) = (&kubeconfig, &flags.data_dir) {
+        up::write_kubeconfig(&dir.join("kubeconfig"), running.address, authority, admin)?;
+    }
+    Ok(running)
+}
+
+/// Certificates of the data directory, where the flags leave some of them open.
+fn own_certificates(flags: &Flags) -> Result<Option<up::Certificates>> {
+    let complete = flags.tls_cert_file.is_some() && flags.client_ca_file.is_some();
+    match &flags.data_dir {
+        Some(dir) if !complete => up::certificates(dir, flags.bind_address, &config(flags)).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// What must hold between flags.
+fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
+    let mut errors = Vec::new();
+    if flags.etcd_servers.is_empty() && flags.data_dir.is_none() {
+        errors.push("either --etcd-servers or --data-dir must say where objects are kept".to_string());
+    }
+    if flags.tls_cert_file.is_some() != flags.tls_private_key_file.is_some() {
+        errors.push("--tls-cert-file and --tls-private-key-file belong together".to_string());
+    }
+    if flags.etcd_cert_file.is_some() != flags.etcd_key_file.is_some() {
+        errors.push("--etcd-certfile and --etcd-keyfile belong together".to_string());
+    }
+    if flags.tls_cert_file.is_none() && !own {
+        errors.push("--tls-cert-file and --tls-private-key-file, or --data-dir, must be given".to_string());
+    }
+    if flags.client_ca_file.is_none() && !own {
+        errors.push("--client-ca-file, or --data-dir, must be given: nobody could come in".to_string());
+    }
+    if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
+        errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
+    }
+    if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
+}
+
+fn plan(flags: &Flags, own: Option<up::Certificates>) -> Result<Plan> {
+    let serving = match (&flags.tls_cert_file, &flags.tls_private_key_file, &own) {
+        (Some(certificate), Some(key), _) => Pair::read(certificate, key)?,
+        (_, _, own) => own.as_ref().map(|own| own.serving.clone()).unwrap_or_default(),
+    };
+    let client_authorities = match (&flags.client_ca_file, &own) {
+        (Some(path), _) => fs::read_to_string(path).map_err(Error::file(path))?,
+        (None, own) => own.as_ref().map(|own| own.authority.certificate.clone()).unwrap_or_default(),
+    };
+    let tokens = match &flags.service_account_signing_key_file {
+        Some(path) => Some(pki::tokens(path, &flags.service_account_key_files)?),
+        None => own.map(|own| own.tokens),
+    };
+    let mut config = config(flags);
+    let engine = match &flags.data_dir {
+        Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
+        _ => {
+            // The engine puts the prefix before every key itself.
+            config.storage_prefix = String::new();
+            Engine::Etcd(Box::new(etcd(flags)))
+        }
+    };
+    let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
+    Ok(Plan { engine, listen, serving, client_authorities, tokens, config })
+}
+
+fn config(flags: &Flags) -> server::Config {
+    let mut config = flags.config.clone();
+    config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
+    config
+}
+
+fn etcd(flags: &Flags) -> store::etcd::Config {
+    let mut config = store::etcd::Config::new(flags.etcd_servers.clone());
+    config.prefix.clone_from(&flags.etcd_prefix);
+    config.ca_file.clone_from(&flags.etcd_ca_file);
+    config.cert_file.clone_from(&flags.etcd_cert_file);
+    config.key_file.clone_from(&flags.etcd_key_file);
+    config.compact_interval = Some(flags.etcd_compaction_interval).filter(|interval| !interval.is_zero());
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_need_each_other_are_named() {
+        type Change = fn(&mut Flags);
+        let cases: [(Change, &str); 4] = [
+            (|_| {}, "either --etcd-servers or --data-dir"),
+            (|flags| flags.tls_cert_file = Some("a".into()), "--tls-cert-file and --tls-private-key-file belong"),
+            (|flags| flags.etcd_key_file = Some("a".into()), "--etcd-certfile and --etcd-keyfile belong"),
+            (|flags| flags.etcd_servers = vec!["http://a".to_string()], "--client-ca-file, or --data-dir"),
+        ];
+        for (change, want) in cases {
+            let mut flags = Flags::default();
+            change(&mut flags);
+            let text = flags_checked(&flags, false).err().map(|error| error.describe()).unwrap_or_default();
+            assert!(text.contains(want), "{text}");
+        }
+    }
+}

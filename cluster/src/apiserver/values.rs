@@ -1,0 +1,125 @@
+//! Values of flags in upstream's forms.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Go's durations: `1h0m0s`, `90m`, `1.5h`, `300ms`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("invalid duration {text:?}");
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(invalid)?;
+        let number: f64 = rest[..digits].parse().map_err(|_| invalid())?;
+        let letters = rest[digits..].find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len() - digits);
+        let seconds = unit(&rest[digits..digits + letters]).ok_or_else(invalid)?;
+        total += Duration::try_from_secs_f64(number * seconds).map_err(|_| invalid())?;
+        rest = &rest[digits + letters..];
+    }
+    Ok(total)
+}
+
+fn unit(name: &str) -> Option<f64> {
+    Some(match name {
+        "h" => 3600.0,
+        "m" => 60.0,
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" => 1e-6,
+        "ns" => 1e-9,
+        _ => return None,
+    })
+}
+
+/// One range, or two of different families, each as its network and the length of its prefix.
+pub fn cidrs(text: &str) -> Result<Vec<(IpAddr, u8)>, String> {
+    let ranges: Vec<_> = text.split(',').map(|part| cidr(part.trim())).collect::<Result<_, _>>()?;
+    match ranges.as_slice() {
+        [_] => Ok(ranges),
+        [first, second] if first.0.is_ipv4() != second.0.is_ipv4() => Ok(ranges),
+        _ => Err(format!("{text:?} must be one range, or one of each family")),
+    }
+}
+
+fn cidr(text: &str) -> Result<(IpAddr, u8), String> {
+    let invalid = || format!("invalid CIDR address: {text}");
+    let (address, length) = text.split_once('/').ok_or_else(invalid)?;
+    let address: IpAddr = address.parse().map_err(|_| invalid())?;
+    let length: u8 = length.parse().map_err(|_| invalid())?;
+    let network = match address {
+        IpAddr::V4(v4) if length <= 32 => IpAddr::from((u32::from(v4) & !tail32(length)).to_be_bytes()),
+        IpAddr::V6(v6) if length <= 128 => IpAddr::from((u128::from(v6) & !tail128(length)).to_be_bytes()),
+        _ => return Err(invalid()),
+    };
+    Ok((network, length))
+}
+
+fn tail32(length: u8) -> u32 {
+    u32::MAX.checked_shr(length.into()).unwrap_or(0)
+}
+
+fn tail128(length: u8) -> u128 {
+    u128::MAX.checked_shr(length.into()).unwrap_or(0)
+}
+
+/// `30000-32767`, or `30000+100`.
+pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let invalid = || format!("{text:?} is not a valid port range, such as 30000-32767");
+    let parse = |part: &str| part.trim().parse::<u16>().map_err(|_| invalid());
+    let range = match (text.split_once('-'), text.split_once('+')) {
+        (Some((first, last)), _) => parse(first)?..=parse(last)?,
+        (_, Some((first, more))) => parse(first)?..=parse(first)?.checked_add(parse(more)?).ok_or_else(invalid)?,
+        _ => return Err(invalid()),
+    };
+    if range.is_empty() || *range.start() == 0 { Err(invalid()) } else { Ok(range) }
+}
+
+pub fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "True" | "TRUE" | "t" | "T" | "1" => Ok(true),
+        "false" | "False" | "FALSE" | "f" | "F" | "0" => Ok(false),
+        _ => Err(format!("invalid boolean {text:?}")),
+    }
+}
+
+pub fn parsed<T: std::str::FromStr>(text: &str) -> Result<T, String>
+where
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|error| format!("invalid value {text:?}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_go_s() {
+        let cases = [("1h0m0s", Some(3_600_000)), ("90m", Some(5_400_000)), ("1.5s", Some(1500)), ("20ms", Some(20))];
+        let bad = [("", None), ("5", None), ("h", None), ("1x", None), ("-1h", None)];
+        for (text, want) in cases.into_iter().chain(bad) {
+            assert_eq!(duration(text).ok().map(|got| got.as_millis()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_read() {
+        let show =
+            |text| cidrs(text).ok().map(|all| all.iter().map(|(ip, n)| format!("{ip}/{n} ")).collect::<String>());
+        assert_eq!(show("10.96.3.1/12").as_deref(), Some("10.96.0.0/12 "));
+        assert_eq!(show("10.96.0.0/16,fd00::/108").as_deref(), Some("10.96.0.0/16 fd00::/108 "));
+        assert_eq!(show("0.0.0.0/0").as_deref(), Some("0.0.0.0/0 "));
+        for bad in ["", "10.96.0.0", "10.96.0.0/33", "10.0.0.0/16,10.1.0.0/16", "a/1"] {
+            assert_eq!(show(bad), None, "{bad}");
+        }
+        assert_eq!(port_range("30000-32767"), Ok(30000..=32767));
+        assert_eq!(port_range("30000+10"), Ok(30000..=30010));
+        for bad in ["", "1", "5-4", "0-10", "1-70000"] {
+            assert!(port_range(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Why a cluster does not start. Each text says what to do; the cause is in `source`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Flags that cannot be honoured, one text each.
+    #[error("{}", .0.join("\n"))]
+    Flags(Vec<String>),
+    #[error("the port of {0} is in use: stop what listens there, or choose another port")]
+    PortInUse(SocketAddr),
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot use {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} holds no usable certificate or key", path.display())]
+    Pem {
+        path: PathBuf,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("certificates cannot be made")]
+    Certificate(#[from] rcgen::Error),
+    #[error("TLS cannot be set up")]
+    Tls(#[from] rustls::Error),
+    #[error("the store does not open")]
+    Store(#[from] store::Error),
+    #[error("the objects that every cluster has cannot be written: {0}")]
+    Bootstrap(String),
+    #[error("the runtime does not start")]
+    Runtime(#[source] io::Error),
+}
+
+impl Error {
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::File { path, source }
+    }
+
+    /// The text with all its causes, for people.
+    pub fn describe(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}

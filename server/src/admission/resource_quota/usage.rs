@@ -1,0 +1,145 @@
+//! What an object counts for in a quota, by the names that quotas use.
+
+use std::collections::BTreeMap;
+
+use api::quantity::{Format, Quantity};
+use api::{Map, Tree};
+use kinds::Kind;
+use kinds::resources::read;
+
+use super::super::limit_ranger::pod_total;
+
+pub type Usage = BTreeMap<String, Quantity>;
+
+/// Everything that an object uses.
+pub fn of(kind: &Kind, object: &Tree) -> Usage {
+    let mut usage = Usage::new();
+    let counted =
+        if kind.group.is_empty() { kind.plural.to_string() } else { format!("{}.{}", kind.plural, kind.group) };
+    usage.insert(format!("count/{counted}"), one());
+    match (kind.group, kind.kind) {
+        ("", "Pod") => pod(object, &mut usage),
+        ("", "Service") => service(object.at("spec"), &mut usage),
+        ("", "PersistentVolumeClaim") => claim(object, &mut usage),
+        ("", "ConfigMap" | "Secret" | "ReplicationController" | "ResourceQuota") => {
+            usage.insert(kind.plural.to_string(), one());
+        }
+        _ => {}
+    }
+    usage
+}
+
+fn count(number: usize) -> Quantity {
+    Quantity::new(i64::try_from(number).unwrap_or(i64::MAX), Format::DecimalSI)
+}
+
+fn one() -> Quantity {
+    count(1)
+}
+
+/// A pod that has ended uses nothing but its own entry.
+fn pod(pod: &Tree, usage: &mut Usage) {
+    if matches!(pod.str("status.phase"), "Failed" | "Succeeded") {
+        return;
+    }
+    usage.insert("pods".to_string(), one());
+    let spec = pod.at("spec");
+    let with_overhead = |key: &str| {
+        let mut total = pod_total(pod, key);
+        for (name, value) in spec
+            .map("overhead")
+            .iter()
+            .filter(|(name, _)| key == "requests" || total.contains(name))
+            .collect::<Vec<_>>()
+        {
+            let mut sum = total.get(name).map(read).unwrap_or_default();
+            sum += &read(value);
+            total.insert(name, sum.to_string());
+        }
+        total
+    };
+    compute(&with_overhead("requests"), &with_overhead("limits"), usage);
+}
+
+/// Requests and limits by the names that quotas have for them.
+pub fn compute(requests: &Map, limits: &Map, usage: &mut Usage) {
+    for (name, value) in requests.iter() {
+        let value = read(value);
+        let plain = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+        if plain {
+            usage.insert(name.to_string(), value.clone());
+        }
+        if plain || kinds::resources::is_extended(name) {
+            usage.insert(format!("requests.{name}"), value);
+        }
+    }
+    for name in ["cpu", "memory", "ephemeral-storage"] {
+        if let Some(value) = limits.get(name) {
+            usage.insert(format!("limits.{name}"), read(value));
+        }
+    }
+}
+
+fn service(spec: &Tree, usage: &mut Usage) {
+    let ports = spec.list("ports").len();
+    let allocates = spec.at("allocateLoadBalancerNodePorts").as_bool() != Some(false);
+    let asked = spec.list("ports").iter().filter(|port| port.int("nodePort").is_some_and(|port| port != 0)).count();
+    let (balancers, node_ports) = match spec.str("type") {
+        "NodePort" => (0, ports),
+        "LoadBalancer" if allocates => (1, ports),
+        "LoadBalancer" => (1, asked),
+        _ => (0, 0),
+    };
+    usage.insert("services".to_string(), one());
+    usage.insert("services.loadbalancers".to_string(), count(balancers));
+    usage.insert("services.nodeports".to_string(), count(node_ports));
+}
+
+fn claim(claim: &Tree, usage: &mut Usage) {
+    usage.insert("persistentvolumeclaims".to_string(), one());
+    let annotation = claim.map("metadata.annotations").str("volume.beta.kubernetes.io/storage-class");
+    let class = if annotation.is_empty() { claim.str("spec.storageClassName") } else { annotation };
+    let storage = claim.map("spec.resources.requests").get("storage").map(read);
+    if !class.is_empty() {
+        usage.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one());
+    }
+    if let Some(storage) = storage {
+        if !class.is_empty() {
+            usage.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), storage.clone());
+        }
+        usage.insert("requests.storage".to_string(), storage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::json;
+    use super::*;
+
+    fn check(kind: &Kind, object: &str, want: &str) {
+        let text: Vec<String> = of(kind, &json(object)).iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(text.join(" "), want);
+    }
+
+    #[test]
+    fn objects_count_for_what_they_use() {
+        check(
+            &kinds::core::pod::KIND,
+            r#"{"spec":{"overhead":{"cpu":"10m"},"containers":[{"resources":{"requests":{"cpu":"100m","example.com/gpu":"1"},"limits":{"memory":"1Gi"}}}]}}"#,
+            "count/pods=1 cpu=110m limits.memory=1Gi pods=1 requests.cpu=110m requests.example.com/gpu=1",
+        );
+        check(&kinds::core::pod::KIND, r#"{"spec":{},"status":{"phase":"Failed"}}"#, "count/pods=1");
+        check(
+            &kinds::core::service::KIND,
+            r#"{"spec":{"type":"LoadBalancer","ports":[{},{}]}}"#,
+            "count/services=1 services=1 services.loadbalancers=1 services.nodeports=2",
+        );
+        check(
+            &kinds::core::persistent_volume_claim::KIND,
+            r#"{"spec":{"storageClassName":"fast","resources":{"requests":{"storage":"1Gi"}}}}"#,
+            "count/persistentvolumeclaims=1 fast.storageclass.storage.k8s.io/persistentvolumeclaims=1 fast.storageclass.storage.k8s.io/requests.storage=1Gi persistentvolumeclaims=1 requests.storage=1Gi",
+        );
+        check(&kinds::core::config_map::KIND, "{}", "configmaps=1 count/configmaps=1");
+        check(&kinds::apps::deployment::KIND, "{}", "count/deployments.apps=1");
+    }
+}

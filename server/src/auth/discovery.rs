@@ -1,0 +1,75 @@
+//! OpenID Connect discovery: how others verify the tokens of service accounts.
+
+use api::{Tree, list, tree};
+
+use super::token::Tokens;
+use crate::Server;
+use crate::call::{Answer, Call, answer};
+
+/// Answers the two documents; None where no tokens are made, or for another path.
+pub fn route(server: &Server, call: &Call) -> Option<Answer> {
+    let tokens = server.auth.tokens.as_ref()?;
+    match call.path.as_str() {
+        "/.well-known/openid-configuration" => Some(json(&configuration(server, tokens), "application/json")),
+        "/openid/v1/jwks" => Some(json(&tree! { "keys" => tokens.jwks() }, "application/jwk-set+json")),
+        _ => None,
+    }
+}
+
+fn json(tree: &Tree, content_type: &'static str) -> Answer {
+    answer(200, content_type, api::json::encode(tree, None))
+}
+
+fn configuration(server: &Server, tokens: &Tokens) -> Tree {
+    let address = std::net::SocketAddr::new(server.config.advertise_address, server.config.port);
+    tree! {
+        "issuer" => server.config.issuer.as_str(),
+        "jwks_uri" => format!("https://{address}/openid/v1/jwks"),
+        "response_types_supported" => list!["id_token"],
+        "subject_types_supported" => list!["public"],
+        "id_token_signing_alg_values_supported" => list![tokens.algorithm()],
+    }
+}
+
+/// The two numbers of a PKCS#1 RSA public key: modulus and exponent, without leading zeros.
+pub fn rsa_numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (_, body) = read_der(der, 0x30)?;
+    let (rest, modulus) = read_der(body, 0x02)?;
+    let (_, exponent) = read_der(rest, 0x02)?;
+    Some((without_zeros(modulus), without_zeros(exponent)))
+}
+
+fn without_zeros(number: &[u8]) -> &[u8] {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    &number[zeros..]
+}
+
+/// One value of this tag: what follows it, and its content.
+fn read_der(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (first, rest) = bytes.split_first()?;
+    if *first != tag {
+        return None;
+    }
+    let (length, rest) = rest.split_first()?;
+    let (length, rest) = match *length {
+        short @ 0..=0x7f => (usize::from(short), rest),
+        long => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
+            (bytes.iter().fold(0usize, |sum, byte| sum << 8 | usize::from(*byte)), rest)
+        }
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((rest, content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_a_key_are_found() {
+        let der = [0x30, 0x81, 0x08, 0x02, 0x03, 0x00, 0xab, 0xcd, 0x02, 0x01, 0x03];
+        assert_eq!(rsa_numbers(&der), Some((&[0xab, 0xcd][..], &[3][..])));
+        assert_eq!(rsa_numbers(&der[..5]), None);
+    }
+}

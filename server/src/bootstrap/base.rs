@@ -1,0 +1,67 @@
+//! Namespaces, priority classes and the config maps that tell others about the server.
+
+use api::{Tree, time, tree};
+
+use super::{MANAGER, Object};
+use crate::Config;
+
+pub fn namespaces() -> Vec<Object> {
+    let namespace = |name: &str| Object {
+        group: "",
+        version: "v1",
+        plural: "namespaces",
+        manager: MANAGER,
+        tree: tree! { "kind" => "Namespace", "apiVersion" => "v1", "metadata" => tree! { "name" => name } },
+    };
+    ["default", "kube-system", "kube-public", "kube-node-lease"].map(namespace).into()
+}
+
+pub fn priority_classes() -> Vec<Object> {
+    let class = |(name, value, description): (&str, i64, &str)| Object {
+        group: "scheduling.k8s.io",
+        version: "v1",
+        plural: "priorityclasses",
+        manager: MANAGER,
+        tree: tree! {
+            "kind" => "PriorityClass", "apiVersion" => "scheduling.k8s.io/v1", "metadata" => tree! { "name" => name },
+            "value" => value, "description" => description,
+        },
+    };
+    [
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+    ]
+    .map(class)
+    .into()
+}
+
+/// How extension API servers know the cluster's clients, and since when unused tokens are tracked.
+pub fn config_maps(config: &Config, now: i64) -> Vec<Object> {
+    let map = |name: &str, data: Tree| Object {
+        group: "",
+        version: "v1",
+        plural: "configmaps",
+        manager: MANAGER,
+        tree: tree! {
+            "kind" => "ConfigMap", "apiVersion" => "v1",
+            "metadata" => tree! { "name" => name, "namespace" => "kube-system" }, "data" => data,
+        },
+    };
+    let mut authentication = tree! {};
+    if !config.client_ca.is_empty() {
+        authentication.set("client-ca-file", &config.client_ca);
+    }
+    let today = time::format_seconds(now).chars().take("2026-01-01".len()).collect::<String>();
+    vec![
+        map("extension-apiserver-authentication", authentication),
+        map("kube-apiserver-legacy-service-account-token-tracking", tree! { "since" => today }),
+    ]
+}

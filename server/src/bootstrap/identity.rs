@@ -1,0 +1,117 @@
+//! The server's own Lease, by which others see that it lives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, time, tree};
+use aws_lc_rs::digest;
+
+use super::{MANAGER, Object, edit};
+use crate::Server;
+
+const NAMESPACE: &str = "kube-system";
+const LEASE_SECONDS: i64 = 3600;
+/// Seldom beside the hour that the lease lasts: each renewal is a write.
+const RENEW_SECONDS: i64 = 600;
+
+pub fn lease(now: i64) -> Object {
+    let hostname = hostname();
+    let name = name(&hostname);
+    let labels = tree! { "apiserver.kubernetes.io/identity" => "kube-apiserver", "kubernetes.io/hostname" => hostname };
+    let spec = tree! {
+        "holderIdentity" => format!("{name}_{}", crate::ids::uid()), "leaseDurationSeconds" => LEASE_SECONDS,
+        "renewTime" => micro_time(now),
+    };
+    Object {
+        group: "coordination.k8s.io",
+        version: "v1",
+        plural: "leases",
+        manager: MANAGER,
+        tree: tree! {
+            "kind" => "Lease", "apiVersion" => "coordination.k8s.io/v1",
+            "metadata" => tree! { "name" => name, "namespace" => NAMESPACE, "labels" => labels }, "spec" => spec,
+        },
+    }
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim().to_lowercase();
+    // It becomes a label: a machine without a usable name gets a common one.
+    let usable = !name.is_empty() && name.len() <= 63 && api::validation::dns1123_subdomain(&name).is_empty();
+    if usable { name } else { "localhost".to_string() }
+}
+
+/// The same on every start of a machine.
+fn name(hostname: &str) -> String {
+    let hash = digest::digest(&digest::SHA256, hostname.as_bytes());
+    format!("apiserver-{}", base32(&hash.as_ref()[..16]))
+}
+
+fn base32(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let bit = |at: usize| bytes.get(at / 8).is_some_and(|byte| byte >> (7 - at % 8) & 1 == 1);
+    let digit = |start: usize| (start..start + 5).fold(0, |digit, at| digit * 2 + usize::from(bit(at)));
+    (0..bytes.len() * 8).step_by(5).map(|start| ALPHABET[digit(start)] as char).collect()
+}
+
+fn micro_time(seconds: i64) -> api::Str {
+    time::format_micros(time::Timestamp { seconds, nanos: 0 })
+}
+
+/// Renews the lease until the server drains.
+pub async fn keep(server: Arc<Server>) {
+    let name = name(&hostname());
+    let mut closing = server.closing.subscribe();
+    loop {
+        let now = server.now();
+        let stored = server.object("leases", &format!("{NAMESPACE}/{name}")).unwrap_or_default();
+        let left = seconds_left(&stored, now);
+        if left == 0 {
+            renew(&server, &name, now).await;
+        }
+        let pause = Duration::from_secs(left.max(1).unsigned_abs());
+        tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// How long the lease needs no renewal; a clock that went back makes it due.
+fn seconds_left(lease: &Tree, now: i64) -> i64 {
+    let renewed = time::parse_micro(lease.str("spec.renewTime")).map_or(0, |time| time.seconds);
+    let age = now - renewed;
+    if (0..RENEW_SECONDS).contains(&age) { RENEW_SECONDS - age } else { 0 }
+}
+
+async fn renew(server: &Server, name: &str, now: i64) {
+    let set = |lease: &mut Tree| lease.child("spec").set("renewTime", micro_time(now));
+    if let Err(status) = edit(server, ("coordination.k8s.io", "v1", "leases", NAMESPACE), name, set).await {
+        tracing::warn!(message = %status.message, "the server's lease was not renewed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base32_is_that_of_the_standard() {
+        let cases: &[(&[u8], &str)] = &[(b"", ""), (b"f", "my"), (b"fo", "mzxq"), (b"foobar", "mzxw6ytboi")];
+        for (bytes, want) in cases {
+            assert_eq!(base32(bytes), *want);
+        }
+        assert_eq!(name("a").len(), "apiserver-".len() + 26);
+    }
+
+    #[test]
+    fn a_lease_is_renewed_when_it_is_due() {
+        let lease = lease(1000).tree;
+        let cases = [(1000, 600), (1599, 1), (1600, 0), (999, 0)];
+        for (now, want) in cases {
+            assert_eq!(seconds_left(&lease, now), want, "at {now}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The objects that every cluster has from its first moment. They are made through the one write path,
+//! all at once, and only where they are missing: a second start on the same data writes nothing.
+
+mod base;
+mod flowcontrol;
+mod groups;
+mod identity;
+mod rbac;
+mod service;
+
+use std::sync::Arc;
+
+use api::Tree;
+use api::status::Status;
+use kinds::User;
+use tokio::task::JoinSet;
+
+use crate::Server;
+use crate::codec::Validation;
+use crate::options::WriteOptions;
+use crate::resource::Resource;
+use crate::verbs::patch::applied_object;
+use crate::write::Scope;
+
+/// The name under which most of it is written.
+const MANAGER: &str = "kube-apiserver";
+
+/// One object: where it belongs, what it is and who is said to have written it.
+struct Object {
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    manager: &'static str,
+    tree: Tree,
+}
+
+/// A change to the status of an object by server-side apply.
+struct StatusChange {
+    group: &'static str,
+    plural: &'static str,
+    name: String,
+    manager: &'static str,
+    tree: Tree,
+}
+
+/// The identity under which the server writes for itself.
+pub fn system_user() -> User {
+    User {
+        name: "system:apiserver".to_string(),
+        uid: String::new(),
+        groups: vec!["system:masters".to_string(), "system:authenticated".to_string()],
+        extra: api::Map::new(),
+    }
+}
+
+/// Makes what is missing, in steps: what has no namespace, what lives in one, what needs an address.
+pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
+    let mut first = base::namespaces();
+    first.extend(base::priority_classes());
+    first.extend(flowcontrol::objects());
+    first.extend(groups::api_services(&server.registry));
+    first.extend(rbac::cluster_objects());
+    first.push(service::cidr(&server.config));
+    make(server, first).await?;
+
+    let mut second = rbac::namespaced_objects();
+    second.extend(base::config_maps(&server.config, server.now()));
+    second.push(identity::lease(server.now()));
+    let mut changes = flowcontrol::status_changes(server);
+    changes.extend(service::cidr_status(server));
+    tokio::try_join!(make(server, second), change(server, changes))?;
+
+    make(server, service::objects(&server.config)).await?;
+    service::keep_in_step(server).await?;
+    server.health.set_ready();
+    tokio::spawn(flowcontrol::keep_status(server.clone()));
+    tokio::spawn(identity::keep(server.clone()));
+    Ok(())
+}
+
+async fn make(server: &Arc<Server>, objects: Vec<Object>) -> Result<(), Status> {
+    let mut tasks = JoinSet::new();
+    for object in objects {
+        let resource = find(server, object.group, object.version, object.plural)?;
+        let key = resource.key(object.tree.str("metadata.namespace"), object.tree.str("metadata.name"));
+        if resource.cache()?.get(&key).is_none() {
+            let server = server.clone();
+            tasks.spawn(async move { make_one(&server, &resource, object).await });
+        }
+    }
+    join(tasks).await
+}
+
+async fn change(server: &Arc<Server>, changes: Vec<StatusChange>) -> Result<(), Status> {
+    let mut tasks = JoinSet::new();
+    for change in changes {
+        let server = server.clone();
+        tasks.spawn(async move { apply_status(&server, &change).await });
+    }
+    join(tasks).await
+}
+
+async fn join(mut tasks: JoinSet<Result<(), Status>>) -> Result<(), Status> {
+    while let Some(result) = tasks.join_next().await {
+        result.map_err(Status::internal)??;
+    }
+    Ok(())
+}
+
+fn find(server: &Server, group: &str, version: &str, plural: &str) -> Result<Arc<Resource>, Status> {
+    server.registry.find(group, version, plural).cloned().ok_or_else(Status::no_resource)
+}
+
+async fn make_one(server: &Server, resource: &Resource, object: Object) -> Result<(), Status> {
+    let mut tree = object.tree;
+    api::typed::conform(&mut tree, resource.ty(), &mut Default::default()).map_err(Status::internal)?;
+    resource.set_defaults(&mut tree);
+    let user = system_user();
+    let namespace = tree.str("metadata.namespace").to_string();
+    let scope = scope(server, resource, &user, &namespace, "");
+    match scope.create(tree, &options(object.manager), &mut Vec::new()).await {
+        // Another server of the same cluster may have been first.
+        Err(status) if status.reason == "AlreadyExists" => Ok(()),
+        result => result.map(|_| ()),
+    }
+}
+
+async fn apply_status(server: &Server, change: &StatusChange) -> Result<(), Status> {
+    let resource = find(server, change.group, "v1", change.plural)?;
+    let user = system_user();
+    let scope = scope(server, &resource, &user, "", "status");
+    let options = options(change.manager);
+    let applied = |old: &Tree| applied_object(&scope, Some(old), &change.tree, &change.name, &options);
+    scope.update(&change.name, &mut Vec::new(), |old, _| applied(old)).await.map(|_| ())
+}
+
+/// Changes an object of the server's own, where `edit` changes anything.
+async fn edit(
+    server: &Server,
+    place: (&str, &str, &str, &str),
+    name: &str,
+    edit: impl Fn(&mut Tree) + Send + Sync,
+) -> Result<(), Status> {
+    let (group, version, plural, namespace) = place;
+    let resource = find(server, group, version, plural)?;
+    let user = system_user();
+    let scope = scope(server, &resource, &user, namespace, "");
+    let options = options(MANAGER);
+    let changed = |old: &Tree| {
+        let mut object = old.clone();
+        edit(&mut object);
+        scope.own_fields(Some(old), &mut object, &options);
+        Ok(object)
+    };
+    scope.update(name, &mut Vec::new(), |old, _| changed(old)).await.map(|_| ())
+}
+
+fn scope<'a>(
+    server: &'a Server,
+    resource: &'a Resource,
+    user: &'a User,
+    namespace: &'a str,
+    subresource: &'a str,
+) -> Scope<'a> {
+    Scope { server, resource, user, namespace, subresource, now: server.now(), dry_run: false }
+}
+
+fn options(manager: &str) -> WriteOptions {
+    WriteOptions { dry_run: false, field_manager: manager.to_string(), validation: Validation::Ignore, force: true }
+}

@@ -1,0 +1,34 @@
+//! A whole server on a store in memory, for tests of parts that need one.
+
+use std::sync::Arc;
+
+use api::Tree;
+use kinds::User;
+use store::Expect;
+
+use crate::cache::Caches;
+use crate::resource::Resource;
+use crate::write::Scope;
+use crate::{Config, Server, auth, bootstrap, http, resource};
+
+pub async fn server(config: Config) -> Arc<Server> {
+    let caches = Arc::new(Caches::new(&config.storage_prefix, resource::storage_paths(), resource::adopt_own));
+    let store = store::memory::open(caches.clone()).expect("a store in memory");
+    let auth = auth::Authenticator::new(&[], http::tls::provider()).expect("no authorities");
+    let server = Server::start(config, Arc::new(store), caches, auth, false).await.expect("a server");
+    bootstrap::run(&server).await.expect("the first objects");
+    server
+}
+
+/// A write in the namespace `default`.
+pub fn scope<'a>(server: &'a Server, resource: &'a Resource, user: &'a User) -> Scope<'a> {
+    Scope { server, resource, user, namespace: "default", subresource: "", now: 1_700_000_000, dry_run: false }
+}
+
+/// Stores an object as it is, whatever the path of a write would say to it.
+pub async fn put(server: &Server, group: &str, version: &str, plural: &str, object: Tree) {
+    let resource = server.registry.find(group, version, plural).expect("a resource");
+    let user = User::default();
+    let write = scope(server, resource, &user).put(object.str("metadata.name"), &object, Expect::Absent);
+    server.store.commit(vec![write]).await.expect("a commit");
+}

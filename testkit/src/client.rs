@@ -1,0 +1,159 @@
+//! A small HTTPS client: a connection a request, JSON both ways.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, json};
+use bytes::{Bytes, BytesMut};
+use cluster::pki::Pair;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long any one thing may take before a test gives up.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+#[derive(Clone)]
+pub struct Client {
+    address: SocketAddr,
+    tls: Arc<ClientConfig>,
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub code: u16,
+    pub headers: HeaderMap,
+    pub bytes: Bytes,
+}
+
+impl Reply {
+    /// The body as a tree; null where it is no JSON.
+    pub fn tree(&self) -> Tree {
+        json::decode(&self.bytes).unwrap_or_default()
+    }
+}
+
+impl Client {
+    pub fn new(address: SocketAddr, authority: &Pair, user: &Pair) -> Client {
+        Client { address, tls: Arc::new(tls(authority, user)) }
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> http::Response<Incoming> {
+        let stream = TcpStream::connect(self.address).await.expect("the server listens");
+        let name = ServerName::from(self.address.ip());
+        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.expect("TLS");
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(Method::from_bytes(method.as_bytes()).expect("a method")).uri(path);
+        request = request.header("host", "tiphys").header("user-agent", "testkit/1");
+        for (key, value) in headers {
+            request = request.header(*key, *value);
+        }
+        let request = request.body(Full::new(Bytes::from(body))).expect("a request");
+        tokio::time::timeout(DEADLINE, sender.send_request(request))
+            .await
+            .expect("an answer in time")
+            .expect("an answer")
+    }
+
+    pub async fn raw(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
+        let response = self.send(method, path, headers, body).await;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a whole answer").to_bytes();
+        Reply { code: parts.status.as_u16(), headers: parts.headers, bytes }
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.raw("GET", path, &[], Vec::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Tree) -> Reply {
+        self.raw("POST", path, &[("content-type", "application/json")], json::encode(body, None)).await
+    }
+
+    pub async fn put(&self, path: &str, body: &Tree) -> Reply {
+        self.raw("PUT", path, &[("content-type", "application/json")], json::encode(body, None)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Reply {
+        self.raw("DELETE", path, &[], Vec::new()).await
+    }
+
+    /// `kind` is `json`, `merge`, `strategic-merge` or `apply`.
+    pub async fn patch(&self, path: &str, kind: &str, body: &str) -> Reply {
+        let content_type = if kind == "apply" {
+            "application/apply-patch+yaml".to_string()
+        } else {
+            format!("application/{kind}-patch+json")
+        };
+        self.raw("PATCH", path, &[("content-type", &content_type)], body.as_bytes().to_vec()).await
+    }
+
+    /// Starts a watch; the answer must be 200.
+    pub async fn watch(&self, path: &str) -> Watch {
+        let response = self.send("GET", path, &[], Vec::new()).await;
+        assert_eq!(response.status().as_u16(), 200, "{path}");
+        Watch { body: response.into_body(), buffer: BytesMut::new() }
+    }
+}
+
+fn tls(authority: &Pair, user: &Pair) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority.certificate.as_bytes()) {
+        roots.add(certificate.expect("a certificate")).expect("an authority");
+    }
+    let chain =
+        CertificateDer::pem_slice_iter(user.certificate.as_bytes()).map(|c| c.expect("a certificate")).collect();
+    let key = PrivateKeyDer::from_pem_slice(user.key.as_bytes()).expect("a key");
+    ClientConfig::builder_with_provider(server::http::tls::provider())
+        .with_safe_default_protocol_versions()
+        .expect("protocol versions")
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .expect("a client certificate")
+}
+
+/// A watch that is read event by event.
+pub struct Watch {
+    body: Incoming,
+    buffer: BytesMut,
+}
+
+impl Watch {
+    /// The next event, or None at the end.
+    pub async fn next(&mut self) -> Option<Tree> {
+        loop {
+            if let Some(at) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(at + 1);
+                return Some(json::decode(&line).expect("an event is JSON"));
+            }
+            let frame = tokio::time::timeout(DEADLINE, self.body.frame()).await.expect("an event in time")?;
+            if let Ok(data) = frame.expect("the stream goes on").into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+
+    /// The next events as `TYPE name`.
+    pub async fn names(&mut self, count: usize) -> Vec<String> {
+        let mut names = Vec::new();
+        for _ in 0..count {
+            let event = self.next().await.expect("more events");
+            names.push(format!("{} {}", event.str("type"), event.str("object.metadata.name")));
+        }
+        names
+    }
+}

@@ -1,0 +1,74 @@
+//! For tests: a whole API server in one call, on any engine, with a client that speaks plain HTTPS to it.
+//! Nothing here reaches past the API.
+
+pub mod client;
+mod etcd;
+
+use std::net::{IpAddr, SocketAddr};
+
+use cluster::boot::{Engine, Plan, Running, start};
+use cluster::up::certificates;
+
+pub use client::{Client, Reply, Watch};
+pub use etcd::Etcd;
+
+/// Where the server under test keeps its objects.
+pub enum Kept {
+    Embedded,
+    Etcd,
+}
+
+/// A running server with its own folder; both are gone when it is stopped or dropped.
+pub struct Cluster {
+    pub client: Client,
+    running: Option<Running>,
+    dir: tempfile::TempDir,
+    etcd: Option<Etcd>,
+}
+
+impl Cluster {
+    pub async fn start(kept: Kept) -> Cluster {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let etcd = match kept {
+            Kept::Embedded => None,
+            Kept::Etcd => Some(Etcd::start(&dir.path().join("etcd")).await),
+        };
+        let (running, client) = boot(dir.path(), etcd.as_ref()).await;
+        Cluster { client, running: Some(running), dir, etcd }
+    }
+
+    /// Stops the server and starts another on the same store.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        let (running, client) = boot(self.dir.path(), self.etcd.as_ref()).await;
+        self.running = Some(running);
+        self.client = client;
+    }
+
+    pub async fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop().await;
+        }
+    }
+}
+
+async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>) -> (Running, Client) {
+    let config = server::Config::default();
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    let made = certificates(dir, loopback, &config).expect("certificates");
+    let engine = match etcd {
+        None => Engine::Embedded(dir.join("store")),
+        Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
+    };
+    let plan = Plan {
+        engine,
+        listen: SocketAddr::new(loopback, 0),
+        serving: made.serving,
+        client_authorities: made.authority.certificate.clone(),
+        tokens: Some(made.tokens),
+        config,
+    };
+    let running = start(plan, &|_| {}).await.expect("the server starts");
+    let client = Client::new(running.address, &made.authority, &made.admin);
+    (running, client)
+}

@@ -1,0 +1,44 @@
+//! The walls between the crates: what each must not know is not in its dependencies.
+
+use std::process::Command;
+
+use crate::support::root;
+
+/// Every crate that a package needs, directly or not, to be built.
+fn dependencies(package: &str) -> Vec<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "-e", "normal,build", "--prefix", "none", "-f", "{p}", "-p", package])
+        .current_dir(root())
+        .output()
+        .expect("cargo is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().skip(1).filter_map(|line| line.split(' ').next()).map(str::to_string).collect()
+}
+
+#[test]
+fn no_crate_knows_what_it_must_not() {
+    let absences: &[(&str, &[&str])] = &[
+        ("api", &["tokio", "kinds", "store", "server", "hyper", "k8s-openapi", "serde_json"]),
+        ("kinds", &["tokio", "hyper", "http", "store", "server", "wire", "k8s-openapi"]),
+        ("store", &["api", "kinds", "server", "wire", "k8s-openapi"]),
+        ("wire", &["api", "kinds", "store", "server", "tokio"]),
+        ("openapi", &["tokio", "store", "server", "wire", "k8s-openapi"]),
+        ("server", &["cluster"]),
+    ];
+    for (package, absent) in absences {
+        let known = dependencies(package);
+        assert!(known.len() > 1, "{package}: {known:?}");
+        for name in *absent {
+            assert!(!known.iter().any(|known| known == name), "{package} knows {name}");
+        }
+    }
+}
+
+#[test]
+fn no_tool_but_a_c_compiler_is_needed_and_there_is_one_cryptography() {
+    let known = dependencies("tiphys");
+    for name in ["ring", "openssl-sys", "native-tls", "prost-build", "protoc-bin-vendored"] {
+        assert!(!known.iter().any(|known| known == name), "the binary needs {name}");
+    }
+}

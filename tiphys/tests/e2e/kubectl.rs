@@ -1,0 +1,247 @@
+//! Every kubectl on the machine, and Debian's 1.20 always, through what people do with it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{Server, tool};
+
+struct Kubectl<'a> {
+    binary: &'a Path,
+    version: (u32, u32),
+    server: &'a Server,
+    namespace: String,
+}
+
+const DEPLOYMENT: &str = r"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: web, image: 'nginx:1', ports: [{containerPort: 80}]}
+";
+
+impl Kubectl<'_> {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.binary);
+        command
+            .env("KUBECONFIG", self.server.kubeconfig())
+            .env("HOME", self.server.dir.path())
+            .args(["--cache-dir", &format!("{}/cache-{}", self.server.dir.path().display(), self.namespace)])
+            .args(["-n", &self.namespace])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn output(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self.command(arguments).spawn().expect("kubectl starts");
+        let mut stdin = child.stdin.take().expect("it is piped");
+        // A kubectl that reads nothing may be gone already.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        child.wait_with_output().expect("kubectl ends")
+    }
+
+    fn run_with(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.output(arguments, input);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "kubectl {:?} {arguments:?}: {out}{err}", self.version);
+        out.into_owned()
+    }
+
+    fn run(&self, arguments: &str) -> String {
+        self.run_with(&arguments.split(' ').collect::<Vec<_>>(), "")
+    }
+
+    /// Runs a command whose output must contain a text.
+    fn shows(&self, arguments: &str, want: &str) {
+        let out = self.run(arguments);
+        assert!(out.contains(want), "kubectl {:?} {arguments}: {want:?} is not in {out}", self.version);
+    }
+
+    /// Runs a command that must be refused with a text.
+    fn fails(&self, arguments: &[&str], input: &str, want: &str) {
+        let output = self.output(arguments, input);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(want), "kubectl {:?} {arguments:?}: {text}", self.version);
+    }
+
+    fn create(&self) {
+        self.shows("create configmap plain --from-literal=a=1", "configmap/plain created");
+        self.shows("create deployment made --image=nginx", "deployment.apps/made created");
+        self.fails(&["create", "configmap", "plain"], "", "already exists");
+        self.fails(&["create", "configmap", "Wrong_Name"], "", "Wrong_Name");
+    }
+
+    fn apply(&self) {
+        let apply = &["apply", "-f", "-"];
+        assert!(self.run_with(apply, DEPLOYMENT).contains("deployment.apps/web created"));
+        assert!(self.run_with(apply, DEPLOYMENT).contains("deployment.apps/web unchanged"));
+        let changed = DEPLOYMENT.replace("nginx:1", "nginx:2");
+        let diff = self.output(&["diff", "-f", "-"], &changed);
+        assert_eq!(diff.status.code(), Some(1), "{}", String::from_utf8_lossy(&diff.stderr));
+        assert!(String::from_utf8_lossy(&diff.stdout).contains("+      - image: nginx:2"), "{:?}", self.version);
+        assert!(self.run_with(apply, &changed).contains("deployment.apps/web configured"));
+        self.shows("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}", "nginx:2");
+    }
+
+    fn get(&self) {
+        self.shows("get deployments", "UP-TO-DATE");
+        self.shows("get deployments -o wide", "nginx:2");
+        self.shows("get deployment web -o yaml", "  name: web\n");
+        self.shows("get deployments -o json", "\"kind\": \"List\"");
+        self.shows("get deployment web -o json", "\"kind\": \"Deployment\"");
+        self.shows("get deploy -o name", "deployment.apps/web\n");
+        self.shows("get deploy -o jsonpath={.items[*].metadata.name}", "made web");
+        self.shows("get deploy -o custom-columns=NAME:.metadata.name,R:.spec.replicas", "web    1");
+        self.shows("get deploy web -o go-template={{.metadata.name}}-{{.spec.replicas}}", "web-1");
+        self.shows("get deploy -l app=web -o name", "deployment.apps/web\n");
+        self.shows("get deploy -l app!=web -o name", "deployment.apps/made\n");
+        self.shows("get cm --field-selector metadata.name=plain -o name", "configmap/plain\n");
+        self.shows("get deploy,cm --show-labels", "app=web");
+        self.shows("get all -A", "deployment.apps/web");
+        self.shows("get deploy --chunk-size=1 -o name", "deployment.apps/web\n");
+        self.shows("get deploy --sort-by=.metadata.name", "web");
+        self.fails(&["get", "cm", "none"], "", "configmaps \"none\" not found");
+        self.fails(&["get", "nonsense"], "", "the server doesn't have a resource type \"nonsense\"");
+        self.shows("describe deployment web", "nginx:2");
+        self.shows("describe configmap plain", "a:");
+        self.shows("describe namespace default", "Status:       Active");
+    }
+
+    fn change(&self) {
+        self.run_with(&["patch", "deployment", "web", "-p", r#"{"spec":{"paused":true}}"#], "");
+        self.shows("get deploy web -o jsonpath={.spec.paused}", "true");
+        self.run_with(&["patch", "cm", "plain", "--type=merge", "-p", r#"{"data":{"a":null,"b":"2"}}"#], "");
+        let json = r#"[{"op":"add","path":"/data/c","value":"3"}]"#;
+        self.run_with(&["patch", "cm", "plain", "--type=json", "-p", json], "");
+        self.shows("get cm plain -o jsonpath={.data}", r#"{"b":"2","c":"3"}"#);
+        let mut edit = self.command(&["edit", "cm", "plain"]);
+        let edited = edit.env("KUBE_EDITOR", "sed -i s/\\\"2\\\"/\\\"edited\\\"/").output().expect("kubectl starts");
+        assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
+        self.shows("get cm plain -o jsonpath={.data.b}", "edited");
+        self.run("label cm plain tier=one");
+        self.shows("get cm -l tier=one -o name", "configmap/plain");
+        self.fails(&["label", "cm", "plain", "tier=two"], "", "overwrite is false");
+        self.run("label cm plain tier-");
+        self.run("annotate cm plain note=here");
+        self.shows("get cm plain -o jsonpath={.metadata.annotations.note}", "here");
+        self.run("scale deployment web --replicas=3");
+        self.shows("get deploy web -o jsonpath={.spec.replicas}", "3");
+        self.run("set image deployment/web web=nginx:3");
+        self.shows("expose deployment web --port=80", "service/web exposed");
+        self.shows("get service web", "10.96.");
+    }
+
+    fn server_side(&self) {
+        let map =
+            |value: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: owned}}\ndata: {{k: {value}}}\n");
+        let apply = ["apply", "--server-side", "-f", "-"];
+        assert!(self.run_with(&apply, &map("one")).contains("serverside-applied"));
+        let other = ["apply", "--server-side", "--field-manager=other", "-f", "-"];
+        self.fails(&other, &map("two"), "conflict");
+        let forced = ["apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-"];
+        self.run_with(&forced, &map("two"));
+        self.shows("get cm owned -o jsonpath={.data.k}", "two");
+        let dry = self.run_with(&["apply", "--dry-run=server", "-f", "-"], &map("three").replace("owned", "dry"));
+        assert!(dry.contains("configmap/dry created (server dry run)"), "{dry}");
+        self.fails(&["get", "cm", "dry"], "", "not found");
+    }
+
+    fn learn(&self) {
+        self.shows("api-resources", "deployments");
+        self.shows("api-resources --namespaced=false -o name", "namespaces");
+        self.shows("api-versions", "apps/v1");
+        self.shows("explain deployment.spec.replicas", "Number of desired pods");
+        self.shows("explain pods", "VERSION");
+        self.shows("version", "v1.37.0");
+        self.shows("cluster-info", "is running at");
+        self.shows("auth can-i create pods", "yes");
+    }
+
+    fn watch(&self) {
+        let mut watching = self.command(&["get", "cm", "--watch", "-o", "name"]).spawn().expect("kubectl starts");
+        let mut lines = BufReader::new(watching.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+        // The first line says that the list is there; then the watch is on.
+        let first = lines.next();
+        assert!(first.is_some());
+        self.run("create configmap later --from-literal=a=1");
+        assert!(lines.any(|line| line == "configmap/later"));
+        watching.kill().expect("it runs");
+        watching.wait().expect("it ends");
+    }
+
+    fn delete(&self) {
+        self.shows("delete cm later", "configmap \"later\" deleted");
+        let mut waiting =
+            self.command(&["wait", "--for=delete", "cm/owned", "--timeout=30s"]).spawn().expect("kubectl");
+        self.shows("delete cm owned", "configmap \"owned\" deleted");
+        let status = waiting.wait().expect("kubectl ends");
+        // The object may have been gone before kubectl looked for it; old ones call that an error.
+        assert!(status.success() || self.version < (1, 23), "{:?}", self.version);
+        self.run("delete deployment web made --wait=false");
+        self.run("delete cm --all");
+        self.fails(&["delete", "cm", "plain"], "", "not found");
+    }
+
+    fn all(&self) {
+        self.run(&format!("create namespace {}", self.namespace));
+        self.create();
+        self.apply();
+        self.get();
+        self.change();
+        self.server_side();
+        self.learn();
+        self.watch();
+        self.delete();
+    }
+}
+
+fn version_of(binary: &Path) -> Option<(u32, u32)> {
+    let output = Command::new(binary).args(["version", "--client", "-o", "json"]).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, rest) = text.split_once("\"gitVersion\": \"v")?;
+    let mut parts = rest.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Those of the machine, one of each version, besides Debian's.
+fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
+    let mut found = BTreeMap::new();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').map(PathBuf::from).chain([PathBuf::from("/usr/lib/google-cloud-sdk/bin")]);
+    for entry in folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().filter_map(Result::ok) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_kubectl = name == "kubectl" || name.starts_with("kubectl.1.");
+        // A dispatcher picks another binary by itself: those are in the list anyway.
+        if let Some(version) = is_kubectl.then(|| version_of(&entry.path())).flatten() {
+            found.insert(version, entry.path());
+        }
+    }
+    found.insert((1, 20), tool("kubectl-1.20/usr/bin/kubectl"));
+    found
+}
+
+#[test]
+fn every_kubectl_does_its_work() {
+    let server = Server::start();
+    let binaries = binaries();
+    std::thread::scope(|scope| {
+        for (version, binary) in &binaries {
+            let namespace = format!("kubectl-{}-{}", version.0, version.1);
+            let kubectl = Kubectl { binary, version: *version, server: &server, namespace };
+            scope.spawn(move || kubectl.all());
+        }
+    });
+    println!("kubectl versions driven: {:?}", binaries.keys().collect::<Vec<_>>());
+}

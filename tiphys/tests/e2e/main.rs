@@ -1,0 +1,10 @@
+//! Tests of the real binary by real clients, each on a server of its own in a folder of its own. What a
+//! test needs and does not find makes it fail: `./test` installs all of it.
+
+mod clients;
+mod graph;
+mod http2;
+mod kubectl;
+mod process;
+mod readme;
+mod support;

@@ -1,0 +1,148 @@
+//! The process: start, errors, stop, restart, kill.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{BINARY, Server, config_map, request};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn fails(arguments: &[&str], want: &[&str]) {
+    let output = Command::new(BINARY).args(arguments).output().expect("the binary starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+    for part in want {
+        assert!(text.contains(part), "{arguments:?}: {part:?} is not in {text:?}");
+    }
+}
+
+#[test]
+fn the_version_is_told() {
+    let output = Command::new(BINARY).arg("version").output().expect("the binary starts");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Kubernetes 1.37"));
+}
+
+#[test]
+fn flags_that_cannot_be_honoured_are_refused_by_name() {
+    fails(&["kube-apiserver", "--authorization-mode=Node,RBAC", "--nope"], &["--authorization-mode", "--nope"]);
+    fails(&["kube-apiserver"], &["--etcd-servers", "--data-dir"]);
+}
+
+#[test]
+fn the_binary_is_a_component_by_its_name() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let link = dir.path().join("kube-apiserver");
+    std::os::unix::fs::symlink(BINARY, &link).expect("a link");
+    let output = Command::new(&link).arg("--nope").output().expect("the binary starts");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "error: unknown flag: --nope\n");
+}
+
+#[test]
+fn what_is_in_use_is_named() {
+    let server = Server::start();
+    let other = tempfile::tempdir().expect("a folder");
+    let other = other.path().to_str().expect("text");
+    let data = server.dir.path().join("data");
+    let data = data.to_str().expect("text");
+    let port = server.port.to_string();
+    fails(&["up", "--data-dir", other, "--port", &port], &["127.0.0.1:", "is in use"]);
+    fails(&["up", "--data-dir", data, "--port", "0"], &["data/store is in use by another process"]);
+}
+
+#[test]
+fn a_damaged_store_is_not_served_and_named() {
+    let mut server = Server::start();
+    server.signal("-TERM");
+    server.wait();
+    let store = server.dir.path().join("data/store");
+    let log = std::fs::read_dir(&store).expect("a folder").filter_map(Result::ok).map(|entry| entry.path());
+    let log = log.into_iter().find(|path| path.to_string_lossy().contains("log-")).expect("a log");
+    let mut bytes = std::fs::read(&log).expect("a file");
+    let at = bytes.windows(15).position(|window| window == b"kube-node-lease").expect("the namespace is there");
+    bytes[at] ^= 1;
+    std::fs::write(&log, bytes).expect("a file");
+    let data = server.dir.path().join("data");
+    let name = log.file_name().expect("a name").to_string_lossy().into_owned();
+    fails(&["up", "--port", "0", "--data-dir", data.to_str().expect("text")], &[&name, "is damaged at offset"]);
+}
+
+#[tokio::test]
+async fn a_stop_is_clean_and_a_second_start_comes_back_with_everything() {
+    for signal in ["-INT", "-TERM"] {
+        let mut server = Server::start();
+        let mut client = server.client().await;
+        let (code, _) = client.call("POST", MAPS, &config_map("kept", "v")).await.expect("an answer");
+        assert_eq!(code, 201);
+        let (_, before) = client.call("GET", &format!("{MAPS}/kept"), "").await.expect("an answer");
+        // An open watch must not keep the server from stopping.
+        let watch = client.send(request("GET", &format!("{MAPS}?watch=1"), "")).await.expect("a watch");
+        server.signal(signal);
+        assert_eq!(server.wait(), Some(0), "{signal}");
+        drop(watch);
+        let again = Server::start_in(server.dir.clone(), 0);
+        let (_, after) = again.client().await.call("GET", &format!("{MAPS}/kept"), "").await.expect("an answer");
+        assert_eq!(before, after);
+    }
+}
+
+/// Writes until the connection breaks; what was acknowledged, by name: the last value.
+async fn write(server: Arc<Server>, writer: usize) -> BTreeMap<String, String> {
+    let mut client = server.client().await;
+    let mut acknowledged = BTreeMap::new();
+    for round in 0.. {
+        let name = format!("w{writer}-{round}");
+        match client.call("POST", MAPS, &config_map(&name, "v")).await {
+            Ok((201, _)) => drop(acknowledged.insert(name, "v".to_string())),
+            Ok((code, body)) => panic!("{code}: {body:?}"),
+            Err(_) => break,
+        }
+    }
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_writes_outlive_a_kill() {
+    let mut server = Arc::new(Server::start());
+    for round in 0..3 {
+        let writers: Vec<_> = (0..16).map(|n| tokio::spawn(write(server.clone(), round * 100 + n))).collect();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        server.signal("-KILL");
+        let mut acknowledged = BTreeMap::new();
+        for writer in writers {
+            acknowledged.extend(writer.await.expect("a writer ends well"));
+        }
+        assert!(acknowledged.len() > 50, "only {} writes", acknowledged.len());
+        let dir = server.dir.clone();
+        server = Arc::new(Server::start_in(dir, 0));
+        let (code, list) = server.client().await.call("GET", MAPS, "").await.expect("an answer");
+        assert_eq!(code, 200);
+        let list = String::from_utf8_lossy(&list);
+        for name in acknowledged.keys() {
+            assert!(list.contains(&format!("\"name\":\"{name}\"")), "{name} was acknowledged and is gone");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_openapi_documents_come_compressed_and_are_known_by_their_tags() {
+    let server = Server::start();
+    let mut client = server.client().await;
+    let path = "/openapi/v3/api/v1";
+    let mut asked = request("GET", path, "");
+    asked.headers_mut().insert("accept-encoding", "gzip".parse().expect("a value"));
+    let response = client.send(asked).await.expect("an answer");
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    let etag = response.headers()["etag"].clone();
+    http_body_util::BodyExt::collect(response.into_body()).await.expect("a body");
+    let mut known = request("GET", path, "");
+    known.headers_mut().insert("if-none-match", etag);
+    let response = client.send(known).await.expect("an answer");
+    assert_eq!(response.status(), 304);
+    http_body_util::BodyExt::collect(response.into_body()).await.expect("a body");
+    let (code, plain) = client.call("GET", path, "").await.expect("an answer");
+    assert!(code == 200 && plain.starts_with(b"{\"components\""), "{code}");
+    let (code, _) = client.call("GET", "/openapi/v3/api/v1?hash=OLD", "").await.expect("an answer");
+    assert_eq!(code, 301);
+}

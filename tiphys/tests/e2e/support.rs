@@ -1,0 +1,171 @@
+//! A server process, a client for it, and what `./test` has installed.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_tiphys");
+
+/// The root of the project.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the workspace")
+}
+
+/// A thing that `./test` installs; its absence is a failure.
+pub fn tool(path: &str) -> PathBuf {
+    let tools = std::env::var_os("TIPHYS_TEST_TOOLS").map_or_else(|| root().join("target/test-tools"), PathBuf::from);
+    let path = tools.join(path);
+    assert!(path.exists(), "{} is missing: run ./test, which installs it", path.display());
+    path
+}
+
+/// A running server; it ends with the test.
+pub struct Server {
+    pub process: Child,
+    pub dir: Arc<TempDir>,
+    pub port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    pub fn start() -> Server {
+        Server::start_in(Arc::new(tempfile::tempdir().expect("a folder")), 0)
+    }
+
+    /// `tiphys up` on a data directory; returns when it says that it is ready.
+    pub fn start_in(dir: Arc<TempDir>, port: u16) -> Server {
+        let data = dir.path().join("data");
+        let mut process = Command::new(BINARY)
+            .args(["up", "--port", &port.to_string(), "--data-dir"])
+            .arg(&data)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        let mut port = None;
+        // The pipe is read to its end by this thread's heir, so that the server never waits for us.
+        let mut lines = lines.map_while(Result::ok);
+        for line in lines.by_ref() {
+            if let Some((_, address)) = line.split_once(" at https://") {
+                port = address.rsplit_once(':').and_then(|(_, port)| port.trim().parse().ok());
+            }
+            if line.starts_with("ctrl-c stops it") {
+                break;
+            }
+        }
+        std::thread::spawn(move || lines.for_each(drop));
+        Server { process, dir, port: port.expect("the server says where it is") }
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("data/kubeconfig")
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.process.id().to_string()]).status();
+        assert!(status.expect("kill is there").success());
+    }
+
+    /// Waits for the process to end; its exit code.
+    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+    pub fn wait(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline {
+            if let Some(status) = self.process.try_wait().expect("it is our child") {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the server did not end in time");
+    }
+
+    pub async fn client(&self) -> Client {
+        Client::connect(&self.dir.path().join("data/pki"), self.port).await
+    }
+
+    pub async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
+        let stream = tls(&self.dir.path().join("data/pki"), self.port, b"h2").await;
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        // HTTP/2's own default, so that a stream which is not read stalls soon.
+        builder.initial_stream_window_size(65_535);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        sender
+    }
+}
+
+async fn tls(pki: &Path, port: u16, alpn: &[u8]) -> tokio_rustls::client::TlsStream<TcpStream> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(pki.join("ca.crt")).expect("the authority")).expect("a root");
+    let chain = vec![CertificateDer::from_pem_file(pki.join("admin.crt")).expect("the certificate")];
+    let key = PrivateKeyDer::from_pem_file(pki.join("admin.key")).expect("the key");
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .expect("an identity");
+    config.alpn_protocols = vec![alpn.to_vec()];
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the port is open");
+    let name = ServerName::try_from("localhost").expect("a name");
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS")
+}
+
+/// One HTTP/1.1 connection with the administrator's certificate.
+pub struct Client {
+    sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
+}
+
+impl Client {
+    pub async fn connect(pki: &Path, port: u16) -> Client {
+        let stream = tls(pki, port, b"http/1.1").await;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+        tokio::spawn(connection);
+        Client { sender }
+    }
+
+    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        self.sender.ready().await?;
+        self.sender.send_request(request).await
+    }
+
+    /// The code and the whole body.
+    pub async fn call(&mut self, method: &str, path: &str, body: &str) -> hyper::Result<(u16, Bytes)> {
+        let response = self.send(request(method, path, body)).await?;
+        let code = response.status().as_u16();
+        Ok((code, response.into_body().collect().await?.to_bytes()))
+    }
+}
+
+pub fn request(method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
+    Request::builder()
+        .method(method)
+        .uri(format!("https://localhost{path}"))
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
+        .expect("a request")
+}
+
+pub fn config_map(name: &str, value: &str) -> String {
+    format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"k":"{value}"}}}}"#)
+}
