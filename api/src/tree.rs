@@ -28,6 +28,9 @@ pub struct Map {
     entries: Vec<(Str, Tree)>,
 }
 
+/// Maps up to this size are searched from the front.
+const LINEAR: usize = 12;
+
 static NULL: Tree = Tree::Null;
 static EMPTY_MAP: Map = Map { entries: Vec::new() };
 
@@ -58,6 +61,11 @@ impl Map {
     }
 
     pub fn get(&self, key: &str) -> Option<&Tree> {
+        // Few keys are passed by faster than they are compared.
+        if self.entries.len() <= LINEAR {
+            let found = self.entries.iter().find(|(k, _)| k.len() == key.len() && k.as_str() == key);
+            return found.map(|(_, value)| value);
+        }
         self.find(key).ok().map(|at| &self.entries[at].1)
     }
 

@@ -127,6 +127,7 @@ impl Server {
         for (_, cache) in caches.all() {
             tokio::spawn(cache.clone().wake_watchers());
         }
+        tokio::spawn(end_watches(server.closing.subscribe(), caches));
         Ok(server)
     }
 
@@ -205,6 +206,13 @@ impl Server {
             return Ok(());
         }
         Err(too_large_version(revision, self.caches.revision()))
+    }
+}
+
+/// Watchers sleep until they are woken: once the server closes, all of them are.
+async fn end_watches(mut closing: watch::Receiver<bool>, caches: Arc<Caches>) {
+    if closing.wait_for(|closing| *closing).await.is_ok() {
+        caches.all().for_each(|(_, cache)| cache.wake_all());
     }
 }
 

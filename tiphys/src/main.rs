@@ -4,6 +4,9 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
+    // A huge page for every few objects makes a small cluster several times as large as it is. Children
+    // inherit this: whoever starts a program of the user's takes it back. A kernel without it is fine too.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     match std::env::args().nth(1).as_deref() {
         Some("bench") => bench::main(),
         _ => cluster::cli::main(),

@@ -3,7 +3,9 @@
 //! package; nothing else in the project knows a merge key or a field number.
 
 mod parse;
+mod places;
 
+use self::places::Places;
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
@@ -135,13 +137,12 @@ pub struct Type {
 #[derive(Debug, Default)]
 struct Body {
     fields: Vec<&'static Field>,
-    /// Places in `fields`, sorted by name.
-    by_name: Vec<u16>,
+    by_name: Places,
     wire: Vec<Wire>,
     unions: Vec<Union>,
 }
 
-static EMPTY_BODY: Body = Body { fields: Vec::new(), by_name: Vec::new(), wire: Vec::new(), unions: Vec::new() };
+static EMPTY_BODY: Body = Body { fields: Vec::new(), by_name: Places::new(), wire: Vec::new(), unions: Vec::new() };
 
 impl Type {
     fn body(&self) -> &Body {
@@ -160,8 +161,7 @@ impl Type {
     /// The field's place in `fields`.
     pub fn field_index(&self, name: &str) -> Option<usize> {
         let body = self.body();
-        let found = body.by_name.binary_search_by(|at| body.fields[usize::from(*at)].name.cmp(name));
-        found.ok().map(|place| usize::from(body.by_name[place]))
+        body.by_name.find(name, &body.fields)
     }
 
     /// Fields on the protobuf wire, by ascending number.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::{Body, Field, Gvk, Presence, Schema, Strategy, Topology, Ty, Type, Union, Wire};
+use super::{Body, Field, Gvk, Places, Presence, Schema, Strategy, Topology, Ty, Type, Union, Wire};
 
 macro_rules! tables {
     ($($name:literal),* $(,)?) => { &[$(include_str!(concat!("tables/", $name, ".txt"))),*] };
@@ -231,8 +231,7 @@ fn body_of(ty: &Type, rows: &Rows) -> Body {
         }
     }
     body.wire.sort_by_key(Wire::number);
-    body.by_name = (0..body.fields.len() as u16).collect();
-    body.by_name.sort_by_key(|at| body.fields[usize::from(*at)].name);
+    body.by_name = Places::of(&body.fields);
     body
 }
 

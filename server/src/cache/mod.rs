@@ -176,6 +176,11 @@ impl Cache {
         self.dirty.notify_one();
     }
 
+    /// Wakes the watchers for another reason than a change.
+    pub fn wake_all(&self) {
+        self.wake.send_modify(|_| ());
+    }
+
     /// Wakes the watchers after each publication, for as long as the cache lives.
     pub async fn wake_watchers(self: Arc<Cache>) {
         loop {

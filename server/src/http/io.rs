@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 
 /// A client that takes no byte for this long is gone.
 const STALL: Duration = Duration::from_secs(30);
@@ -19,7 +20,10 @@ const STALL: Duration = Duration::from_secs(30);
 /// of one piece may have far more, as it ends.
 const WATCH_SEND_BYTES: usize = 32 << 10;
 
-/// Says that a connection carries a watch. Told by the request, heard by the socket.
+/// What waits, encrypted, until the socket of a watch takes it.
+const WATCH_TLS_BYTES: usize = 16 << 10;
+
+/// Says that a connection carries a watch. Told by the request, heard by the connection.
 #[derive(Debug, Clone, Default)]
 pub struct Watched(Arc<AtomicBool>);
 
@@ -29,26 +33,73 @@ impl Watched {
     }
 }
 
-pub struct Socket {
-    stream: TcpStream,
+/// TLS over a socket; a watch narrows both.
+pub struct Secured {
+    tls: TlsStream<Socket>,
     watched: Watched,
-    /// The kernel has been told of the watch.
     narrowed: bool,
-    /// Runs while a write waits.
-    stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Socket {
-    pub fn new(stream: TcpStream, watched: Watched) -> Socket {
-        Socket { stream, watched, narrowed: false, stalled: None }
+impl Secured {
+    pub fn new(tls: TlsStream<Socket>, watched: Watched) -> Secured {
+        Secured { tls, watched, narrowed: false }
     }
 
     fn narrow(&mut self) {
         if !self.narrowed && self.watched.0.load(Ordering::Relaxed) {
             self.narrowed = true;
+            let (socket, session) = self.tls.get_mut();
+            session.set_buffer_limit(Some(WATCH_TLS_BYTES));
             // A kernel that refuses keeps its own size.
-            let _ = socket2::SockRef::from(&self.stream).set_send_buffer_size(WATCH_SEND_BYTES);
+            let _ = socket2::SockRef::from(&socket.stream).set_send_buffer_size(WATCH_SEND_BYTES);
         }
+    }
+}
+
+impl AsyncRead for Secured {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Secured {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.narrow();
+        Pin::new(&mut self.tls).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.narrow();
+        Pin::new(&mut self.tls).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tls.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_shutdown(cx)
+    }
+}
+
+/// A socket that gives up on a client which takes nothing.
+pub struct Socket {
+    stream: TcpStream,
+    /// Runs while a write waits.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Socket {
+    pub fn new(stream: TcpStream) -> Socket {
+        Socket { stream, stalled: None }
     }
 
     /// Passes a write's result on; one that waits for too long is an error.
@@ -57,7 +108,7 @@ impl Socket {
             self.stalled = None;
             return result;
         }
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + STALL)));
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL)));
         match stalled.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -73,7 +124,6 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.narrow();
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.guard(cx, result)
     }
@@ -83,7 +133,6 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.narrow();
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         self.guard(cx, result)
     }
@@ -113,9 +162,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a connection");
         let (stream, _) = listener.accept().await.expect("the other end");
-        let watched = Watched::default();
-        watched.set();
-        let mut socket = Socket::new(stream, watched);
+        let mut socket = Socket::new(stream);
         let all = vec![0; 16 << 20];
         let error = socket.write_all(&all).await.expect_err("nobody reads");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

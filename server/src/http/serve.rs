@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::io::{Socket, Watched};
+use super::io::{Secured, Socket, Watched};
 use crate::auth::ClientChain;
 use crate::call::{Answer, Call, Peer};
 use crate::request::{Query, RequestInfo};
@@ -27,8 +27,6 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// What the kernel may hold for a client that does not read, half of it; it would take megabytes.
 const SEND_BYTES: usize = 256 << 10;
-/// What waits, encrypted, for a socket to take it.
-const TLS_BYTES: usize = 16 << 10;
 /// What waits for TLS to take it, and the most that a request's head may have.
 const HTTP1_BYTES: usize = 128 << 10;
 
@@ -73,16 +71,14 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
     let Ok(address) = stream.peer_addr() else { return };
     let _ = stream.set_nodelay(true);
     let watched = Watched::default();
-    let socket = Socket::new(stream, watched.clone());
-    let Ok(Ok(mut tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(socket)).await else { return };
-    tls.get_mut().1.set_buffer_limit(Some(TLS_BYTES));
+    let Ok(Ok(tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(Socket::new(stream))).await else { return };
     let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
     let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-    let peer = Peer { address, certificates: Arc::new(ClientChain::new(chain)), watched };
+    let peer = Peer { address, certificates: Arc::new(ClientChain::new(chain)), watched: watched.clone() };
     let mut closing = server.closing.subscribe();
     let service = service_fn(move |request| answer(server.clone(), peer.clone(), request));
     let builder = builder();
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(tls), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(Secured::new(tls, watched)), service);
     tokio::pin!(connection);
     let result = tokio::select! {
         biased;

@@ -1,5 +1,6 @@
 //! Watches: a cursor into the resource's ring, written as the client takes it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use api::status::Status;
 use api::{Tree, json, tree};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::list::ListOptions;
 use crate::Server;
@@ -63,6 +64,7 @@ async fn start(
     shaping: Shaping,
 ) -> Result<Watcher, Status> {
     let cache = resource.cache()?.clone();
+    let (deadline, bookmark_at) = (deadline(options), options.bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL));
     let mut watcher = Watcher {
         wake: cache.subscribe(),
         resource: resource.clone(),
@@ -72,8 +74,9 @@ async fn start(
         accepted,
         shaping,
         stage: Stage::Ended,
-        bookmark_at: options.bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL),
-        deadline: deadline(options),
+        bookmark_at,
+        timer: Box::pin(tokio::time::sleep_until(deadline.min(bookmark_at.unwrap_or(deadline)))),
+        deadline,
         closing: server.closing.subscribe(),
         first_table: true,
         cache,
@@ -116,7 +119,10 @@ pub struct Watcher {
     stage: Stage,
     bookmark_at: Option<Instant>,
     deadline: Instant,
+    /// Runs out at the next bookmark or at the deadline; set anew only when it has.
+    timer: Pin<Box<Sleep>>,
     wake: watch::Receiver<u64>,
+    /// Whoever sets it wakes the watchers.
     closing: watch::Receiver<bool>,
     first_table: bool,
 }
@@ -331,12 +337,13 @@ impl Watcher {
 
     /// Waits for a change, a bookmark's time or the end. False ends the watch.
     async fn wait(&mut self) -> bool {
-        let bookmark_at = self.bookmark_at.unwrap_or(self.deadline);
+        if *self.closing.borrow() {
+            return false;
+        }
         tokio::select! {
             biased;
             changed = self.wake.changed() => changed.is_ok(),
-            _ = self.closing.wait_for(|closing| *closing) => false,
-            () = tokio::time::sleep_until(self.deadline.min(bookmark_at)) => Instant::now() < self.deadline,
+            () = &mut self.timer => Instant::now() < self.deadline,
         }
     }
 }
@@ -363,7 +370,9 @@ impl Source for Watcher {
             }
             let Stage::Following { cursor } = self.stage else { continue };
             if self.bookmark_at.is_some_and(|at| Instant::now() >= at) {
-                self.bookmark_at = Some(Instant::now() + BOOKMARK_INTERVAL);
+                let next = Instant::now() + BOOKMARK_INTERVAL;
+                self.bookmark_at = Some(next);
+                self.timer.as_mut().reset(next.min(self.deadline));
                 if let Some(revision) = self.progress(cursor) {
                     return Some(self.bookmark(revision, false));
                 }
