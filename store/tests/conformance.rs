@@ -344,3 +344,13 @@ async fn one_key_has_one_winner(fixture: Fixture) {
     }
     assert_eq!(winners, 1);
 }
+
+/// Beside the first writes of a store in memory its expiries are looked at: a write that comes at that
+/// moment must not be forgotten.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_write_is_left_to_one_that_only_looks() {
+    for _ in 0..3000 {
+        let store = store::memory::open(support::Recorder::new()).unwrap();
+        within("the write", store::Store::commit(&store, vec![put("/a", "1", Expect::Absent)])).await.unwrap();
+    }
+}
