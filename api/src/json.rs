@@ -336,7 +336,12 @@ impl Decoder<'_> {
     }
 
     fn no_controls(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        match self.bytes[start..end].iter().position(|byte| *byte < 0x20) {
+        let bytes = &self.bytes[start..end];
+        // Looked at without a branch for each byte; only a bad one is searched for.
+        if bytes.iter().fold(true, |fine, byte| fine & (*byte >= 0x20)) {
+            return Ok(());
+        }
+        match bytes.iter().position(|byte| *byte < 0x20) {
             None => Ok(()),
             Some(offset) => {
                 self.at = start + offset;
@@ -709,9 +714,20 @@ fn write_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
+/// Whether a text is written as it is. Without a branch for each byte, so that the compiler takes many at
+/// once.
+fn is_plain(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |plain, byte| plain & (*byte >= 0x20) & (*byte != b'"') & (*byte != b'\\'))
+}
+
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
+    if is_plain(bytes) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut start = 0;
     for (at, byte) in bytes.iter().enumerate() {
         let escape: &[u8] = match byte {
