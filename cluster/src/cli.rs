@@ -17,6 +17,7 @@ use crate::{apiserver, error};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
+#[command(after_help = "`tiphys bench api` measures how fast it is, against limits of the same run")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -99,8 +99,8 @@ impl Pki {
 
     /// The certificate last: with it the pair is there.
     fn write(&self, file: &str, pair: &Pair) -> Result<()> {
-        write_private(&self.path(file, "key"), &pair.key)?;
-        write_private(&self.path(file, "crt"), &pair.certificate)
+        write_durable(&self.path(file, "key"), &pair.key)?;
+        write_durable(&self.path(file, "crt"), &pair.certificate)
     }
 
     /// The authority of a name, made where it is missing.
@@ -126,7 +126,7 @@ impl Pki {
         if matches!(path.try_exists(), Ok(false)) {
             let key = KeyPair::generate()?;
             write_private(&self.path("sa", "pub"), &key.public_key_pem())?;
-            write_private(&path, &key.serialize_pem())?;
+            write_durable(&path, &key.serialize_pem())?;
         }
         tokens(&path, &[])
     }
@@ -183,15 +183,23 @@ fn sign(authority: &Pair, subject: &Subject<'_>, path: PathBuf) -> Result<Pair> 
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem(), path })
 }
 
-/// Writes a file that only its owner can read, whole or not at all.
-pub fn write_private(path: &Path, text: &str) -> Result<()> {
-    replace(path, text).map_err(Error::file(path))
+/// Writes a file that only its owner can read, whole or not at all, also after a loss of power.
+fn write_durable(path: &Path, text: &str) -> Result<()> {
+    replace(path, text, true).map_err(Error::file(path))
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = path.with_extension("new");
+/// The same for a file that is made again if it is lost: it does not wait for the disk.
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
+    replace(path, text, false).map_err(Error::file(path))
+}
+
+fn replace(path: &Path, text: &str, sync: bool) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()?;
+    if sync {
+        file.sync_data()?;
+    }
     fs::rename(&temporary, path)
 }

@@ -51,9 +51,17 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
 pub fn certificates(data_dir: &Path, listen: IpAddr, config: &server::Config) -> Result<Certificates> {
     let pki = Pki::open(data_dir.join("pki"))?;
     let authority = pki.authority("ca", "kubernetes")?;
-    let serving = serving_certificate(&pki, &authority, listen, config)?;
-    let admin = pki.issue(&authority, &ADMIN)?;
-    Ok(Certificates { authority, serving, admin, tokens: pki.tokens()? })
+    // Side by side, since each of them waits for the disk when it is new.
+    let (serving, admin, tokens) = std::thread::scope(|scope| {
+        let serving = scope.spawn(|| serving_certificate(&pki, &authority, listen, config));
+        let admin = scope.spawn(|| pki.issue(&authority, &ADMIN));
+        (joined(serving), joined(admin), pki.tokens())
+    });
+    Ok(Certificates { serving: serving?, admin: admin?, tokens: tokens?, authority })
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The kubeconfig of the administrator, for clients of this machine.

@@ -211,6 +211,16 @@ async fn a_store_in_memory_follows_simulated_time() {
     }
 }
 
+/// The task that lets entries expire holds the writer for a moment: a write that comes just then is its
+/// to carry out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_write_in_memory_is_not_left_behind() {
+    for _ in 0..2000 {
+        let store = store::memory::open(Recorder::new()).unwrap();
+        within("the first write", store.commit(vec![put("/a", "1", Expect::Absent)])).await.unwrap();
+    }
+}
+
 /// Kills a real process again and again and reads what it said it had written. The process is this
 /// program, called with a directory in its environment.
 #[tokio::test]

@@ -19,7 +19,8 @@ const SPEC: Path<'static> = Path::root("spec");
 const ONE_OF: &str = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
 
 pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
-    respond::accepted(call)?;
+    // A review has no columns, and nothing but its answer.
+    crate::negotiate::accept(call.header(http::header::ACCEPT), false)?;
     let options = WriteOptions::parse(call, "CreateOptions", false)?;
     let mut review = verbs::read_object(call, resource, &options).await?;
     verbs::check_namespace(&mut review, resource, &call.info.namespace)?;

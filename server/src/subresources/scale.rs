@@ -8,6 +8,7 @@ use api::json::Strict;
 use api::status::Status;
 use api::{Tree, time, typed};
 use kinds::Kind;
+use kinds::kind::column;
 
 use crate::Server;
 use crate::call::{Answer, Call};
@@ -20,8 +21,22 @@ use crate::verbs::{self, check_namespace};
 use crate::write::{Outcome, Scope};
 use crate::{respond, shape};
 
-static SCALE: Kind = Kind::namespaced("autoscaling", "v1", "Scale", "scales", "scale");
+static SCALE: Kind = Kind {
+    columns: &[
+        column("Name", "string", "", 0),
+        column("Desired", "integer", "", 0),
+        column("Available", "integer", "", 0),
+        column("Age", "string", "", 0),
+    ],
+    cells,
+    ..Kind::namespaced("autoscaling", "v1", "Scale", "scales", "scale")
+};
 const API_VERSION: &str = "autoscaling/v1";
+
+fn cells(scale: &Tree, now: i64) -> Vec<Tree> {
+    let number = |path: &str| Tree::from(scale.int(path).unwrap_or(0));
+    vec![kinds::cells::name(scale), number("spec.replicas"), number("status.replicas"), kinds::cells::age(scale, now)]
+}
 
 pub async fn get(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
     server.wait_for_version(call.query.get("resourceVersion")).await?;

@@ -59,7 +59,13 @@ impl Inline {
     /// None once the store is closed.
     fn next_expiry(&self) -> Option<Option<Duration>> {
         let slot = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.as_ref().map(Writer::next_expiry)
+        let next = slot.as_ref().map(Writer::next_expiry);
+        drop(slot);
+        // Whoever found the writer in our hands has left its request to us.
+        if next.is_some() && self.queue.has_work() {
+            self.drive();
+        }
+        next
     }
 }
 

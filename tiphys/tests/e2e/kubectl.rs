@@ -130,6 +130,9 @@ impl Kubectl<'_> {
         let edited = edit.env("KUBE_EDITOR", "sed -i s/\\\"2\\\"/\\\"edited\\\"/").output().expect("kubectl starts");
         assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
         self.shows("get cm plain -o jsonpath={.data.b}", "edited");
+        if self.version >= (1, 23) {
+            self.shows("wait --for=jsonpath={.data.b}=edited cm/plain --timeout=10s", "condition met");
+        }
         self.run("label cm plain tier=one");
         self.shows("get cm -l tier=one -o name", "configmap/plain");
         self.fails(&["label", "cm", "plain", "tier=two"], "", "overwrite is false");

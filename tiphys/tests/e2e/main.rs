@@ -2,9 +2,11 @@
 //! test needs and does not find makes it fail: `./test` installs all of it.
 
 mod clients;
+mod etcd;
 mod graph;
 mod http2;
 mod kubectl;
 mod process;
 mod readme;
 mod support;
+mod wire;

@@ -81,7 +81,7 @@ async fn a_stop_is_clean_and_a_second_start_comes_back_with_everything() {
         server.signal(signal);
         assert_eq!(server.wait(), Some(0), "{signal}");
         drop(watch);
-        let again = Server::start_in(server.dir.clone(), 0);
+        let again = Server::start_in(server.dir.clone());
         let (_, after) = again.client().await.call("GET", &format!("{MAPS}/kept"), "").await.expect("an answer");
         assert_eq!(before, after);
     }
@@ -115,7 +115,7 @@ async fn acknowledged_writes_outlive_a_kill() {
         }
         assert!(acknowledged.len() > 50, "only {} writes", acknowledged.len());
         let dir = server.dir.clone();
-        server = Arc::new(Server::start_in(dir, 0));
+        server = Arc::new(Server::start_in(dir));
         let (code, list) = server.client().await.call("GET", MAPS, "").await.expect("an answer");
         assert_eq!(code, 200);
         let list = String::from_utf8_lossy(&list);

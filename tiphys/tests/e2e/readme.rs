@@ -47,3 +47,29 @@ fn kubectl(command: &str, server: &Server) {
         .expect("a shell");
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// The pages whose links are followed.
+const PAGES: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/compatibility.md",
+    "docs/howto/add-a-kind.md",
+];
+
+#[test]
+fn links_between_the_pages_and_to_the_code_lead_somewhere() {
+    let mut followed = 0;
+    for page in PAGES {
+        let path = root().join(page);
+        let text = std::fs::read_to_string(&path).expect("the page");
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.starts_with("http")) {
+            let linked = path.parent().expect("a folder").join(target);
+            assert!(linked.exists(), "{page} links to {target}, which is not there");
+            followed += 1;
+        }
+    }
+    assert!(followed > 20, "only {followed} links were found");
+}

@@ -1,6 +1,7 @@
 //! A server process, a client for it, and what `./test` has installed.
 
 use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_tiphys");
 
@@ -47,15 +49,25 @@ impl Drop for Server {
 
 impl Server {
     pub fn start() -> Server {
-        Server::start_in(Arc::new(tempfile::tempdir().expect("a folder")), 0)
+        Server::start_with(&[])
+    }
+
+    pub fn start_with(flags: &[&str]) -> Server {
+        Server::run(Arc::new(tempfile::tempdir().expect("a folder")), flags)
+    }
+
+    /// Again, on a data directory that is there already.
+    pub fn start_in(dir: Arc<TempDir>) -> Server {
+        Server::run(dir, &[])
     }
 
     /// `tiphys up` on a data directory; returns when it says that it is ready.
-    pub fn start_in(dir: Arc<TempDir>, port: u16) -> Server {
+    fn run(dir: Arc<TempDir>, flags: &[&str]) -> Server {
         let data = dir.path().join("data");
         let mut process = Command::new(BINARY)
-            .args(["up", "--port", &port.to_string(), "--data-dir"])
+            .args(["up", "--port", "0", "--data-dir"])
             .arg(&data)
+            .args(flags)
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary starts");
@@ -101,8 +113,18 @@ impl Server {
         Client::connect(&self.dir.path().join("data/pki"), self.port).await
     }
 
+    /// The same from another address of this machine.
+    pub async fn client_at(&self, address: IpAddr) -> Client {
+        let address = SocketAddr::new(address, self.port);
+        Client::over(tls(&self.dir.path().join("data/pki"), address, b"http/1.1").await).await
+    }
+
+    pub async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
+        tls(&self.dir.path().join("data/pki"), SocketAddr::from(([127, 0, 0, 1], self.port)), alpn).await
+    }
+
     pub async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
-        let stream = tls(&self.dir.path().join("data/pki"), self.port, b"h2").await;
+        let stream = self.tls(b"h2").await;
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         // HTTP/2's own default, so that a stream which is not read stalls soon.
         builder.initial_stream_window_size(65_535);
@@ -112,7 +134,7 @@ impl Server {
     }
 }
 
-async fn tls(pki: &Path, port: u16, alpn: &[u8]) -> tokio_rustls::client::TlsStream<TcpStream> {
+async fn tls(pki: &Path, address: SocketAddr, alpn: &[u8]) -> TlsStream<TcpStream> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(pki.join("ca.crt")).expect("the authority")).expect("a root");
@@ -125,7 +147,7 @@ async fn tls(pki: &Path, port: u16, alpn: &[u8]) -> tokio_rustls::client::TlsStr
         .with_client_auth_cert(chain, key)
         .expect("an identity");
     config.alpn_protocols = vec![alpn.to_vec()];
-    let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the port is open");
+    let stream = TcpStream::connect(address).await.expect("the port is open");
     let name = ServerName::try_from("localhost").expect("a name");
     tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS")
 }
@@ -137,7 +159,10 @@ pub struct Client {
 
 impl Client {
     pub async fn connect(pki: &Path, port: u16) -> Client {
-        let stream = tls(pki, port, b"http/1.1").await;
+        Client::over(tls(pki, SocketAddr::from(([127, 0, 0, 1], port)), b"http/1.1").await).await
+    }
+
+    async fn over(stream: TlsStream<TcpStream>) -> Client {
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
         tokio::spawn(connection);
         Client { sender }

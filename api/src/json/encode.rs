@@ -1,0 +1,245 @@
+//! Writing, in canonical order: the schema's for structs, sorted keys for maps.
+
+use crate::schema::{Ty, Type};
+use crate::tree::{Map, Tree};
+
+/// JSON in canonical order: the schema's order for structs, sorted keys for maps.
+pub fn encode(tree: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    encode_into(&mut out, tree, ty.map(Ty::Struct));
+    out
+}
+
+/// JSON for people: two spaces a level, as upstream's pretty printer writes it.
+pub fn encode_pretty(tree: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
+    let compact = encode(tree, ty);
+    let mut out = Vec::with_capacity(compact.len() * 2);
+    let (mut level, mut in_string, mut escaped) = (0, false, false);
+    for (at, byte) in compact.iter().enumerate() {
+        if in_string {
+            out.push(*byte);
+            (in_string, escaped) = (escaped || *byte != b'"', !escaped && *byte == b'\\');
+            continue;
+        }
+        let next = compact.get(at + 1);
+        match byte {
+            b'{' | b'[' if matches!(next, Some(b'}' | b']')) => out.push(*byte),
+            b'{' | b'[' => {
+                level += 1;
+                out.push(*byte);
+                new_line(&mut out, level);
+            }
+            b'}' | b']' if matches!(compact.get(at.wrapping_sub(1)), Some(b'{' | b'[')) => out.push(*byte),
+            b'}' | b']' => {
+                level -= 1;
+                new_line(&mut out, level);
+                out.push(*byte);
+            }
+            b',' => {
+                out.push(b',');
+                new_line(&mut out, level);
+            }
+            b':' => out.extend_from_slice(b": "),
+            byte => {
+                in_string = *byte == b'"';
+                out.push(*byte);
+            }
+        }
+    }
+    out.push(b'\n');
+    out
+}
+
+fn new_line(out: &mut Vec<u8>, level: usize) {
+    out.push(b'\n');
+    out.resize(out.len() + 2 * level, b' ');
+}
+
+/// The JSON of a patched object as upstream shows it in errors: maps that the patch touched have their
+/// keys sorted, the rest is in the order of its type.
+pub fn encode_changed(tree: &Tree, old: &Tree, ty: Option<&'static Type>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    write_changed(&mut out, tree, old, ty.map(Ty::Struct));
+    out
+}
+
+fn write_changed(out: &mut Vec<u8>, tree: &Tree, old: &Tree, ty: Option<Ty>) {
+    let Tree::Map(map) = tree else { return encode_into(out, tree, ty) };
+    if tree == old {
+        return encode_into(out, tree, ty);
+    }
+    out.push(b'{');
+    let mut first = true;
+    for (key, value) in map.iter() {
+        write_key(out, &mut first, key);
+        let field_ty = match ty {
+            Some(Ty::Struct(ty)) => ty.field(key).map(|field| field.ty),
+            Some(Ty::Map(item)) => Some(*item),
+            _ => None,
+        };
+        write_changed(out, value, old.get(key).unwrap_or(&Tree::Null), field_ty);
+    }
+    out.push(b'}');
+}
+
+/// Like `encode`, with `metadata.resourceVersion` left empty: the offset says where it belongs.
+pub fn encode_with_hole(tree: &Tree, ty: Option<&'static Type>) -> (Vec<u8>, usize) {
+    let mut out = Vec::with_capacity(1024);
+    let mut hole = None;
+    write_object(&mut out, tree, ty, &mut hole);
+    (out, hole.unwrap_or(0))
+}
+
+pub fn encode_into(out: &mut Vec<u8>, tree: &Tree, ty: Option<Ty>) {
+    match tree {
+        Tree::Null => out.extend_from_slice(b"null"),
+        Tree::Bool(true) => out.extend_from_slice(b"true"),
+        Tree::Bool(false) => out.extend_from_slice(b"false"),
+        Tree::Int(value) => out.extend_from_slice(itoa::Buffer::new().format(*value).as_bytes()),
+        Tree::Float(value) => write_float(out, *value),
+        Tree::Str(value) => write_string(out, value),
+        Tree::List(items) => write_list(out, items, ty),
+        Tree::Map(map) => write_map(out, map, ty),
+    }
+}
+
+fn write_list(out: &mut Vec<u8>, items: &[Tree], ty: Option<Ty>) {
+    let item_ty = match ty {
+        Some(Ty::List(item)) => Some(*item),
+        _ => None,
+    };
+    out.push(b'[');
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        encode_into(out, item, item_ty);
+    }
+    out.push(b']');
+}
+
+fn write_map(out: &mut Vec<u8>, map: &Map, ty: Option<Ty>) {
+    out.push(b'{');
+    let mut first = true;
+    match ty {
+        Some(Ty::Struct(ty)) => in_schema_order(map, ty, |key, value, ty| write_entry(out, &mut first, key, value, ty)),
+        Some(Ty::Map(item)) => {
+            map.iter().for_each(|(key, value)| write_entry(out, &mut first, key, value, Some(*item)))
+        }
+        _ => map.iter().for_each(|(key, value)| write_entry(out, &mut first, key, value, None)),
+    }
+    out.push(b'}');
+}
+
+/// Calls `each` for the known fields in the schema's order, then for the others.
+fn in_schema_order(map: &Map, ty: &'static Type, mut each: impl FnMut(&str, &Tree, Option<Ty>)) {
+    let mut places: Vec<(usize, usize)> = Vec::with_capacity(map.len());
+    for (at, (key, _)) in map.iter().enumerate() {
+        places.push((ty.field_index(key).unwrap_or(usize::MAX), at));
+    }
+    places.sort_unstable();
+    for (field, at) in places {
+        let (key, value) = map.entry_at(at);
+        each(key, value, ty.fields().get(field).map(|field| field.ty));
+    }
+}
+
+fn write_entry(out: &mut Vec<u8>, first: &mut bool, key: &str, value: &Tree, ty: Option<Ty>) {
+    write_key(out, first, key);
+    encode_into(out, value, ty);
+}
+
+fn write_key(out: &mut Vec<u8>, first: &mut bool, key: &str) {
+    if !std::mem::take(first) {
+        out.push(b',');
+    }
+    write_string(out, key);
+    out.push(b':');
+}
+
+/// The top level of an object, with a hole in its metadata.
+fn write_object(out: &mut Vec<u8>, tree: &Tree, ty: Option<&'static Type>, hole: &mut Option<usize>) {
+    let Some(map) = tree.as_map() else { return encode_into(out, tree, None) };
+    let mut first = true;
+    out.push(b'{');
+    for key in ["kind", "apiVersion"] {
+        if let Some(value) = map.get(key) {
+            write_entry(out, &mut first, key, value, None);
+        }
+    }
+    write_key(out, &mut first, "metadata");
+    let metadata_ty = ty.and_then(|ty| ty.field("metadata")).map(|field| field.ty);
+    write_metadata(out, tree.map("metadata"), metadata_ty, hole);
+    let mut rest = |key: &str, value: &Tree, ty: Option<Ty>| {
+        if !matches!(key, "kind" | "apiVersion" | "metadata") {
+            write_entry(out, &mut first, key, value, ty);
+        }
+    };
+    match ty {
+        Some(ty) => in_schema_order(map, ty, rest),
+        None => map.iter().for_each(|(key, value)| rest(key, value, None)),
+    }
+    out.push(b'}');
+}
+
+fn write_metadata(out: &mut Vec<u8>, map: &Map, ty: Option<Ty>, hole: &mut Option<usize>) {
+    out.extend_from_slice(b"{\"resourceVersion\":\"");
+    *hole = Some(out.len());
+    out.push(b'"');
+    let mut first = false;
+    let mut each = |key: &str, value: &Tree, ty: Option<Ty>| {
+        if key != "resourceVersion" {
+            write_entry(out, &mut first, key, value, ty);
+        }
+    };
+    match ty {
+        Some(Ty::Struct(ty)) => in_schema_order(map, ty, each),
+        _ => map.iter().for_each(|(key, value)| each(key, value, None)),
+    }
+    out.push(b'}');
+}
+
+fn write_float(out: &mut Vec<u8>, value: f64) {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        out.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
+    } else {
+        out.extend_from_slice(ryu::Buffer::new().format(value).as_bytes());
+    }
+}
+
+/// Whether a text is written as it is. Without a branch for each byte, so that the compiler takes many at
+/// once.
+fn is_plain(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |plain, byte| plain & (*byte >= 0x20) & (*byte != b'"') & (*byte != b'\\'))
+}
+
+pub fn write_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    if is_plain(bytes) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
+    let mut start = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        let escape: &[u8] = match byte {
+            b'"' => b"\\\"",
+            b'\\' => b"\\\\",
+            b'\n' => b"\\n",
+            b'\r' => b"\\r",
+            b'\t' => b"\\t",
+            0..=0x1f => b"",
+            _ => continue,
+        };
+        out.extend_from_slice(&bytes[start..at]);
+        if escape.is_empty() {
+            out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+        } else {
+            out.extend_from_slice(escape);
+        }
+        start = at + 1;
+    }
+    out.extend_from_slice(&bytes[start..]);
+    out.push(b'"');
+}

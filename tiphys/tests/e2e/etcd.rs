@@ -1,0 +1,113 @@
+//! `kube-apiserver` on a real etcd, with certificates that others made.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{BINARY, Client, Server, config_map};
+
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+fn wait_for(port: u16) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < deadline, "nothing listens on {port}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn start_etcd(dir: &Path) -> (Guard, u16) {
+    let (port, peer) = (free_port(), free_port());
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let child = Command::new("etcd")
+        .args(["--data-dir", dir.join("etcd").to_str().expect("text"), "--unsafe-no-fsync"])
+        .args(["--listen-client-urls", &url(port), "--advertise-client-urls", &url(port)])
+        .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
+        .args(["--initial-cluster", &format!("default={}", url(peer))])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("etcd is missing: run ./test, which installs it");
+    wait_for(port);
+    (Guard(child), port)
+}
+
+fn start_apiserver(pki: &Path, etcd: u16, prefix: &str, log: &Path) -> (Guard, u16) {
+    let port = free_port();
+    let file = |name: &str| pki.join(name).display().to_string();
+    let child = Command::new(BINARY)
+        .arg("kube-apiserver")
+        .args([format!("--secure-port={port}"), "--bind-address=127.0.0.1".to_string()])
+        .args([format!("--etcd-servers=http://127.0.0.1:{etcd}"), format!("--etcd-prefix={prefix}")])
+        .args([format!("--tls-cert-file={}", file("apiserver.crt"))])
+        .args([format!("--tls-private-key-file={}", file("apiserver.key"))])
+        .args([format!("--client-ca-file={}", file("ca.crt"))])
+        .args([format!("--service-account-signing-key-file={}", file("sa.key"))])
+        .args([format!("--service-account-key-file={}", file("sa.pub"))])
+        .args(["--service-account-issuer=https://issuer.example", "--service-cluster-ip-range=10.50.0.0/16"])
+        .args(["--authorization-mode=AlwaysDeny", "--allow-privileged=true", "--logging-format=json"])
+        .stderr(std::fs::File::create(log).expect("a file"))
+        .spawn()
+        .expect("the binary starts");
+    wait_for(port);
+    (Guard(child), port)
+}
+
+fn etcdctl(port: u16, arguments: &[&str]) -> String {
+    let output = Command::new("etcdctl")
+        .env("ETCDCTL_API", "3")
+        .args(["--endpoints", &format!("http://127.0.0.1:{port}")])
+        .args(arguments)
+        .output()
+        .expect("etcdctl is missing: run ./test, which installs it");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test]
+async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
+    // A cluster of its own makes the certificates.
+    let mut maker = Server::start();
+    maker.signal("-TERM");
+    maker.wait();
+    let dir = maker.dir.path();
+    let pki = dir.join("data/pki");
+    let (_etcd, etcd) = start_etcd(dir);
+    let log = dir.join("log");
+    let (server, port) = start_apiserver(&pki, etcd, "/registry", &log);
+    let mut client = Client::connect(&pki, port).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let (code, body) = client.call("POST", maps, &config_map("seen", "by-etcdctl")).await.expect("an answer");
+    assert_eq!(code, 201, "{body:?}");
+    let shown = etcdctl(etcd, &["get", "/registry/configmaps/default/seen"]);
+    assert!(shown.contains("\"kind\":\"ConfigMap\"") && shown.contains("by-etcdctl"), "{shown}");
+    let service = r#"{"metadata":{"name":"s"},"spec":{"ports":[{"port":80}]}}"#;
+    client.call("POST", "/api/v1/namespaces/default/services", service).await.expect("an answer");
+    assert!(etcdctl(etcd, &["get", "/registry/services/specs/default/s"]).contains("\"clusterIP\":\"10.50."));
+    // What another writes is seen by the next read.
+    let (_second, port) = start_apiserver(&pki, etcd, "/registry", &dir.join("log2"));
+    let mut other = Client::connect(&pki, port).await;
+    for n in 0..20 {
+        let name = format!("n{n}");
+        client.call("POST", maps, &config_map(&name, "v")).await.expect("an answer");
+        let (code, _) = other.call("GET", &format!("{maps}/{name}"), "").await.expect("an answer");
+        assert_eq!(code, 200, "{name}");
+        let (_, list) = other.call("GET", maps, "").await.expect("an answer");
+        assert!(String::from_utf8_lossy(&list).contains(&format!("\"name\":\"{name}\"")), "{name}");
+    }
+    drop(server);
+    let log = std::fs::read_to_string(log).expect("a log");
+    assert!(log.lines().all(|line| line.starts_with("{\"timestamp\":\"")), "{log}");
+    assert!(log.contains("\"message\":\"serving\""), "{log}");
+}
