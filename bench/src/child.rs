@@ -113,7 +113,7 @@ fn check_patience(started: Instant) -> Result<()> {
     if started.elapsed() > PATIENCE { Err("a server did not start or stop in time".into()) } else { Ok(()) }
 }
 
-fn this_binary() -> Result<Command> {
+pub fn this_binary() -> Result<Command> {
     Ok(Command::new(std::env::current_exe()?))
 }
 

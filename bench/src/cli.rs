@@ -36,6 +36,9 @@ enum Command {
     /// The bare server that sets the limits
     #[command(hide = true)]
     Bare { port: u16 },
+    /// The bare read of a store's log
+    #[command(hide = true)]
+    Read { dir: PathBuf },
 }
 
 /// Runs `tiphys bench ...`.
@@ -44,6 +47,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments).command {
         Command::Api { json, quick, dir, names } => api(json, Plan::new(quick, dir), &names),
         Command::Bare { port } => runtime().and_then(|runtime| runtime.block_on(bare::serve(port))).map(|()| true),
+        Command::Read { dir } => figures::read_check_copy(&dir).map(|()| true),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

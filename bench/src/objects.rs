@@ -86,18 +86,18 @@ pub const STORED_EXTRA_BYTES: usize = 330;
 /// of arguments bring it to a size.
 pub fn pod(prefix: &str, filler: usize) -> String {
     let arguments: Vec<String> = (0..filler / 50).map(|n| format!(r#""--option-{n:02}={}""#, "v".repeat(34))).collect();
-    let container = |name: &str| container(name, &arguments.join(","));
+    let arguments = arguments.join(",");
     format!(
         r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{prefix}-{HOLE}","labels":{{"app":"web","tier":"front","release":"stable"}},"annotations":{{"prometheus.io/scrape":"true","prometheus.io/port":"8080"}}}},"spec":{{"volumes":[{{"name":"data","emptyDir":{{}}}},{{"name":"config","configMap":{{"name":"web"}}}}],"containers":[{},{}],"nodeName":"node-1","priority":0,"automountServiceAccountToken":false,"tolerations":[{{"key":"dedicated","operator":"Equal","value":"web","effect":"NoSchedule"}}]}}}}"#,
-        container("web"),
-        container("side")
+        container(&arguments),
+        r#"{"name":"side","image":"registry.example/side:1.2.3","resources":{"limits":{"memory":"64Mi"}}}"#
     )
 }
 
-fn container(name: &str, arguments: &str) -> String {
-    let env: Vec<String> = (0..3).map(|n| format!(r#"{{"name":"SETTING_{n}","value":"value {n}"}}"#)).collect();
+fn container(arguments: &str) -> String {
+    let env: Vec<String> = (0..4).map(|n| format!(r#"{{"name":"SETTING_{n}","value":"value {n}"}}"#)).collect();
     format!(
-        r#"{{"name":"{name}","image":"registry.example/{name}:1.2.3","args":[{arguments}],"ports":[{{"name":"http-{name}","containerPort":8080,"protocol":"TCP"}}],"env":[{}],"resources":{{"limits":{{"cpu":"500m","memory":"128Mi"}},"requests":{{"cpu":"250m","memory":"64Mi"}}}},"volumeMounts":[{{"name":"data","mountPath":"/data"}},{{"name":"config","readOnly":true,"mountPath":"/etc/config"}}],"readinessProbe":{{"httpGet":{{"path":"/ready","port":8080}},"periodSeconds":5}}}}"#,
+        r#"{{"name":"web","image":"registry.example/web:1.2.3","args":[{arguments}],"ports":[{{"name":"http","containerPort":8080,"protocol":"TCP"}}],"env":[{}],"resources":{{"limits":{{"cpu":"500m","memory":"128Mi"}},"requests":{{"cpu":"250m","memory":"64Mi"}}}},"volumeMounts":[{{"name":"data","mountPath":"/data"}},{{"name":"config","readOnly":true,"mountPath":"/etc/config"}}],"readinessProbe":{{"httpGet":{{"path":"/ready","port":8080}},"periodSeconds":5}}}}"#,
         env.join(",")
     )
 }

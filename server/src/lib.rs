@@ -78,6 +78,7 @@ pub struct Server {
     pub config: Config,
     pub store: Arc<dyn Store>,
     pub caches: Arc<Caches>,
+    decoded: cache::Decoded,
     pub registry: Registry,
     pub auth: auth::Authenticator,
     pub metrics: metrics::Metrics,
@@ -116,6 +117,7 @@ impl Server {
             config,
             store,
             caches: caches.clone(),
+            decoded: cache::Decoded::default(),
             registry,
             auth,
             metrics: metrics::Metrics::new(),
@@ -141,8 +143,8 @@ impl Server {
     }
 
     /// An object from the cache by storage path and key, for parts of the server that look things up.
-    pub fn object(&self, storage: &str, key: &str) -> Option<Tree> {
-        Some(self.caches.get(storage)?.get(key)?.tree())
+    pub fn object(&self, storage: &str, key: &str) -> Option<Arc<Tree>> {
+        Some(self.decoded.tree(&self.caches.get(storage)?.get(key)?))
     }
 
     /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.

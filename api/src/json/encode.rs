@@ -207,9 +207,20 @@ fn write_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
+/// Whether a text is written as it is. Without a branch for each byte, so that the compiler takes many at
+/// once.
+fn is_plain(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |plain, byte| plain & (*byte >= 0x20) & (*byte != b'"') & (*byte != b'\\'))
+}
+
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
+    if is_plain(bytes) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut start = 0;
     for (at, byte) in bytes.iter().enumerate() {
         let escape: &[u8] = match byte {

@@ -12,7 +12,7 @@ use crate::objects::{PODS, Template, pod};
 
 const PODS_LISTED: u64 = 5_000;
 /// Arguments that bring a pod with its managed fields to about 4.6 KB.
-pub const LISTED_FILLER: usize = 200;
+pub const LISTED_FILLER: usize = 500;
 
 pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let (server, bare) = (Server::api(&plan.data("list")).await?, Server::bare().await?);

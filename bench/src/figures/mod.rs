@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
+pub use memory::read_check_copy;
+
 use crate::Result;
 use crate::figure::Report;
 

@@ -10,7 +10,7 @@ pub fn mutate(attributes: &Attributes<'_>, _: &mut Tree, _: Option<&Tree>, _: &m
         return Ok(());
     }
     let namespace = attributes.server.object("namespaces", attributes.namespace);
-    match judge(namespace.as_ref(), attributes.operation) {
+    match judge(namespace.as_deref(), attributes.operation) {
         Verdict::Fine => Ok(()),
         Verdict::Missing => Err(Status::not_found("", "namespaces", attributes.namespace)),
         Verdict::Terminating => Err(terminating(attributes)),

@@ -1,5 +1,7 @@
 //! A pod's priority and preemption policy come from its priority class, or from the global default.
 
+use std::sync::Arc;
+
 use api::status::Status;
 use api::{Map, Tree};
 
@@ -21,12 +23,12 @@ pub fn mutate(
     }
     let name = pod.str("spec.priorityClassName");
     let class = if name.is_empty() {
-        global_default(&attributes.server.objects(STORAGE, ""))
+        global_default(&attributes.server.objects(STORAGE, "")).map(Arc::new)
     } else {
         let missing = || attributes.forbidden(&format!("no PriorityClass with name {name} was found"));
         Some(attributes.server.object(STORAGE, name).ok_or_else(missing)?)
     };
-    set_priority(pod, class.as_ref()).map_err(|why| attributes.forbidden(&why))
+    set_priority(pod, class.as_deref()).map_err(|why| attributes.forbidden(&why))
 }
 
 pub fn validate(

@@ -1,5 +1,7 @@
 //! A pod with a runtime class gets what the class costs and where it can run.
 
+use std::sync::Arc;
+
 use api::Tree;
 use api::status::Status;
 
@@ -30,7 +32,7 @@ pub fn validate(
     pod.map_or(Ok(()), |pod| check_overhead(pod, &class)).map_err(|why| attributes.forbidden(why))
 }
 
-fn find(attributes: &Attributes<'_>, pod: Option<&Tree>) -> Result<Option<Tree>, Status> {
+fn find(attributes: &Attributes<'_>, pod: Option<&Tree>) -> Result<Option<Arc<Tree>>, Status> {
     let name = pod.map_or("", |pod| pod.str("spec.runtimeClassName"));
     if !attributes.is("", "Pod", Operation::Create) || name.is_empty() {
         return Ok(None);

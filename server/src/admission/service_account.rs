@@ -1,6 +1,8 @@
 //! Every pod runs as a service account: the default one unless it names another. The account's token is
 //! mounted into its containers, and its pull secrets are the pod's where that has none of its own.
 
+use std::sync::Arc;
+
 use api::status::Status;
 use api::{Map, Tree, list, tree};
 
@@ -66,11 +68,11 @@ fn refuse(attributes: &Attributes<'_>, checked: Result<(), String>) -> Result<()
     checked.map_err(|why| attributes.forbidden(&why))
 }
 
-fn find(attributes: &Attributes<'_>, name: &str) -> Option<Tree> {
+fn find(attributes: &Attributes<'_>, name: &str) -> Option<Arc<Tree>> {
     attributes.server.object("serviceaccounts", &format!("{}/{name}", attributes.namespace))
 }
 
-fn require(attributes: &Attributes<'_>, name: &str) -> Result<Tree, Status> {
+fn require(attributes: &Attributes<'_>, name: &str) -> Result<Arc<Tree>, Status> {
     find(attributes, name).ok_or_else(|| {
         let namespace = attributes.namespace;
         attributes.forbidden(&format!(

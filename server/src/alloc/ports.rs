@@ -69,11 +69,10 @@ impl Ports {
         Ports { range, state: Arc::default() }
     }
 
-    /// Begins a claim for a service: the index is brought up to the cache first.
-    pub fn begin(&self, services: &Cache, owner: &str) -> Claim<'_> {
-        lock(&self.state).catch_up(services);
+    /// Begins a claim for a service.
+    pub fn begin<'a>(&'a self, services: &'a Cache, owner: &str) -> Claim<'a> {
         let reservation = Reservation { state: self.state.clone(), ports: Vec::new() };
-        Claim { ports: self, owner: Arc::from(owner), reservation }
+        Claim { ports: self, services: Some(services), owner: Arc::from(owner), reservation }
     }
 
     fn free_port(&self, state: &State) -> Option<u16> {
@@ -95,17 +94,27 @@ impl Ports {
 /// The ports that one write takes.
 pub struct Claim<'a> {
     ports: &'a Ports,
+    /// None in tests that fill the index themselves.
+    services: Option<&'a Cache>,
     owner: Arc<str>,
     reservation: Reservation,
 }
 
-impl Claim<'_> {
+impl<'a> Claim<'a> {
+    /// The index, as new as the cache. Both are looked at under one lock: whoever gives a reservation back
+    /// has published first, so that a port is always in the one or in the other.
+    fn state(&self) -> MutexGuard<'a, State> {
+        let mut state = lock(&self.ports.state);
+        self.services.into_iter().for_each(|services| state.catch_up(services));
+        state
+    }
+
     /// Takes a port that was named.
     pub fn take(&mut self, port: i64) -> Result<(), Refusal> {
         let range = &self.ports.range;
         let number = u16::try_from(port).ok().filter(|port| range.contains(port));
         let number = number.ok_or_else(|| Refusal::OutOfRange(format!("{}-{}", range.start(), range.end())))?;
-        let mut state = lock(&self.ports.state);
+        let mut state = self.state();
         if self.reservation.ports.contains(&number) || !state.may_take(number, &self.owner) {
             return Err(Refusal::Taken);
         }
@@ -115,7 +124,7 @@ impl Claim<'_> {
 
     /// Takes any port.
     pub fn take_next(&mut self) -> Result<i64, Refusal> {
-        let mut state = lock(&self.ports.state);
+        let mut state = self.state();
         let number = self.ports.free_port(&state).ok_or(Refusal::Full)?;
         self.reserve(&mut state, number);
         Ok(i64::from(number))
@@ -233,7 +242,7 @@ mod tests {
 
     fn claim<'a>(ports: &'a Ports, owner: &str) -> Claim<'a> {
         let reservation = Reservation { state: ports.state.clone(), ports: Vec::new() };
-        Claim { ports, owner: Arc::from(owner), reservation }
+        Claim { ports, services: None, owner: Arc::from(owner), reservation }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! It hears each change from the store before the writer is answered, so that whoever holds an answer
 //! reads it here. Lists hold a snapshot; watchers hold a cursor into one ring.
 
+mod decoded;
 mod item;
 mod joined;
 mod ring;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use imbl::OrdMap;
 use tokio::sync::{Notify, watch};
 
+pub use decoded::Decoded;
 pub use item::{Item, Selection};
 pub use joined::Place;
 pub use ring::{Change, Format, Read, Ring};

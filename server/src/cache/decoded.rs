@@ -1,0 +1,54 @@
+//! A few objects that every write asks for (its namespace, the service account, the priority classes),
+//! as trees. Bounded, because no cache keeps trees at large.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::Tree;
+
+use super::Item;
+
+/// Enough for the namespaces and classes that are written to at one time.
+const KEPT: usize = 32;
+
+#[derive(Default)]
+pub struct Decoded {
+    /// The latest first. An item is immutable, so that its address tells its revision too.
+    trees: Mutex<VecDeque<(Arc<Item>, Arc<Tree>)>>,
+}
+
+impl Decoded {
+    pub fn tree(&self, item: &Arc<Item>) -> Arc<Tree> {
+        if let Some(tree) = self.find(item) {
+            return tree;
+        }
+        let tree = Arc::new(item.tree());
+        let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        trees.truncate(KEPT - 1);
+        trees.push_front((item.clone(), tree.clone()));
+        tree
+    }
+
+    fn find(&self, item: &Arc<Item>) -> Option<Arc<Tree>> {
+        let trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        trees.iter().find(|(kept, _)| Arc::ptr_eq(kept, item)).map(|(_, tree)| tree.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_made_once_while_it_is_kept() {
+        let decoded = Decoded::default();
+        let item = |n: u64| Arc::new(Item::new("a", n, bytes::Bytes::from(format!("{{\"n\":{n}}}"))));
+        let first = item(0);
+        let tree = decoded.tree(&first);
+        assert!(Arc::ptr_eq(&tree, &decoded.tree(&first)));
+        for n in 1..=KEPT as u64 {
+            assert_eq!(decoded.tree(&item(n)).int("n"), Some(n as i64));
+        }
+        assert!(!Arc::ptr_eq(&tree, &decoded.tree(&first)), "it was old");
+    }
+}
