@@ -1,8 +1,10 @@
 //! A real etcd on loopback, for as long as a test needs it.
 
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
@@ -27,6 +29,28 @@ impl Etcd {
             .expect("etcd is installed (Debian's etcd-server; ./test installs it)");
         wait_for(port).await;
         Etcd { port, _child: child }
+    }
+
+    /// Writes a value past every server, as another one would.
+    pub async fn put(&self, key: &str, value: &[u8]) {
+        let mut child =
+            self.etcdctl(&["put", key]).stdin(Stdio::piped()).spawn().expect("etcdctl (Debian's etcd-client)");
+        let mut input = child.stdin.take().expect("it is piped");
+        input.write_all(value).await.expect("etcdctl reads");
+        drop(input);
+        assert!(child.wait().await.expect("etcdctl ends").success());
+    }
+
+    /// The keys below a prefix.
+    pub async fn keys(&self, prefix: &str) -> Vec<String> {
+        let output = self.etcdctl(&["get", "--prefix", "--keys-only", prefix]).output().await.expect("etcdctl runs");
+        String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).map(str::to_string).collect()
+    }
+
+    fn etcdctl(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint()]).args(args).stdout(Stdio::piped());
+        command
     }
 
     pub fn endpoint(&self) -> String {

@@ -23,24 +23,33 @@ pub struct Cluster {
     pub client: Client,
     running: Option<Running>,
     dir: tempfile::TempDir,
-    etcd: Option<Etcd>,
+    pub etcd: Option<Etcd>,
+    config: server::Config,
 }
 
 impl Cluster {
     pub async fn start(kept: Kept) -> Cluster {
+        Cluster::start_with(kept, server::Config::default(), async |_| {}).await
+    }
+
+    /// Starts with another configuration; `before` may fill an etcd that the server then finds.
+    pub async fn start_with(kept: Kept, config: server::Config, before: impl AsyncFnOnce(&Etcd)) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let etcd = match kept {
             Kept::Embedded => None,
             Kept::Etcd => Some(Etcd::start(&dir.path().join("etcd")).await),
         };
-        let (running, client) = boot(dir.path(), etcd.as_ref()).await;
-        Cluster { client, running: Some(running), dir, etcd }
+        if let Some(etcd) = &etcd {
+            before(etcd).await;
+        }
+        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone()).await;
+        Cluster { client, running: Some(running), dir, etcd, config }
     }
 
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (running, client) = boot(self.dir.path(), self.etcd.as_ref()).await;
+        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone()).await;
         self.running = Some(running);
         self.client = client;
     }
@@ -52,8 +61,7 @@ impl Cluster {
     }
 }
 
-async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>) -> (Running, Client) {
-    let config = server::Config::default();
+async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let made = certificates(dir, loopback, &config).expect("certificates");
     let engine = match etcd {

@@ -6,6 +6,7 @@ use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation
 use crate::{cells, names, prepare};
 
 pub static KIND: Kind = Kind {
+    storage: "apiextensions.k8s.io/customresourcedefinitions",
     short_names: &["crd", "crds"],
     categories: &["api-extensions"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],

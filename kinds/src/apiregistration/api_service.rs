@@ -8,6 +8,7 @@ use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
 use crate::{cells, names, prepare};
 
 pub static KIND: Kind = Kind {
+    storage: "apiregistration.k8s.io/apiservices",
     categories: &["api-extensions"],
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[
