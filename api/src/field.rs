@@ -216,6 +216,9 @@ pub fn go_quote(text: &str) -> String {
     out
 }
 
+/// Nobody reads more; an object with an error in each of its million items must not cost more.
+const MAX_ERRORS: usize = 1000;
+
 /// All errors of an object, collected in the order in which they were found.
 #[derive(Debug, Default, Clone)]
 pub struct Errors {
@@ -244,7 +247,9 @@ impl Errors {
     }
 
     pub fn push(&mut self, error: FieldError) {
-        self.list.push(error);
+        if self.list.len() < MAX_ERRORS {
+            self.list.push(error);
+        }
     }
 
     pub fn required(&mut self, path: &Path<'_>, detail: &str) {
@@ -303,7 +308,7 @@ impl Errors {
     }
 
     fn add(&mut self, reason: Reason, path: &Path<'_>, message: String) {
-        self.list.push(FieldError { reason, field: path.to_string(), message });
+        self.push(FieldError { reason, field: path.to_string(), message });
     }
 }
 

@@ -49,7 +49,7 @@ impl Error {
 /// Shapes an object that came from outside. Unknown fields are reported with their paths.
 pub fn conform(tree: &mut Tree, ty: &'static Type, strict: &mut Strict) -> Result<(), Error> {
     let mut path = String::new();
-    conform_struct(tree, ty, &mut Walk { strict, path: &mut path })
+    conform_struct(tree, ty, &mut Walk { left: MAX_VALUES, strict, path: &mut path })
 }
 
 /// Puts in what must always be there; for trees that our own code has changed.
@@ -83,7 +83,13 @@ fn fill_value(value: &mut Tree, ty: Ty) {
     }
 }
 
+/// More values than this are no object but an attack: each may grow to hundreds of bytes when its zero
+/// values are put in. A body of the largest size with ordinary values has a tenth of them.
+const MAX_VALUES: usize = 400_000;
+
 struct Walk<'a> {
+    /// Values that may still come.
+    left: usize,
     strict: &'a mut Strict,
     path: &'a mut String,
 }
@@ -150,6 +156,7 @@ fn is_zero(value: &Tree, ty: Ty) -> bool {
 }
 
 fn conform_value(value: &mut Tree, ty: Ty, walk: &mut Walk<'_>) -> Result<(), Error> {
+    walk.left = walk.left.checked_sub(1).ok_or_else(|| Error::Text("the object has too many values".to_string()))?;
     match (ty, &mut *value) {
         (Ty::String, Tree::Str(_)) | (Ty::Bool, Tree::Bool(_)) | (Ty::Int64, Tree::Int(_)) => Ok(()),
         (Ty::Int32, Tree::Int(number)) if i32::try_from(*number).is_ok() => Ok(()),
@@ -183,7 +190,7 @@ fn conform_value(value: &mut Tree, ty: Ty, walk: &mut Walk<'_>) -> Result<(), Er
 /// A schema, or a list of them. Upstream's own decoder for these is never strict.
 fn conform_schema(value: &mut Tree) -> Result<(), Error> {
     let Some(ty) = schema::type_named("apiextensions/v1", "JSONSchemaProps") else { return Ok(()) };
-    let mut walk = Walk { strict: &mut Strict::default(), path: &mut String::new() };
+    let mut walk = Walk { left: MAX_VALUES, strict: &mut Strict::default(), path: &mut String::new() };
     match value {
         Tree::Map(_) => conform_struct(value, ty, &mut walk),
         Tree::List(items) => {
@@ -326,6 +333,13 @@ mod tests {
         for (kind, input, output) in cases {
             assert_eq!(conformed(kind, input).expect(input), output);
         }
+    }
+
+    #[test]
+    fn an_object_of_a_million_values_is_refused() {
+        let text = format!("{{\"spec\":{{\"containers\":[{}{{}}]}}}}", "{},".repeat(500_000));
+        let error = conformed("Pod", &text).expect_err("too many");
+        assert_eq!(error, Error::Text("the object has too many values".to_string()));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub fn decode_any_version(media: Media, body: &Bytes, expected: &Expected) -> Re
     let tree = match media {
         Media::Json => decode_json(body, expected, &mut strict)?,
         Media::Yaml => api::yaml::decode_as(body, Some(expected.ty), &mut strict)
-            .map_err(|error| unrecognized(expected, &error.to_string()))?,
+            .map_err(|error| unrecognized(expected, &format!("{error} ({})", shown_body(body))))?,
         Media::Protobuf => decode_protobuf(body, expected)?,
     };
     Ok(Decoded { tree, strict })

@@ -11,6 +11,9 @@ use crate::resource::Resource;
 use crate::{Server, discovery, health, hooks, openapi, subresources, verbs};
 
 pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
+    if call.path.starts_with("//") {
+        return Ok(page_not_found());
+    }
     if call.info.is_resource {
         return route_resource(server, call).await;
     }
@@ -38,11 +41,15 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
         None => return Ok(page_not_found()),
     };
     check_place(&resource, call)?;
-    call.warnings.extend(hooks::deprecation(resource.kind).map(str::to_string));
     if !call.info.subresource.is_empty() {
         return route_subresource(server, &resource, call).await;
     }
-    let verb = allowed_verb(&resource, call)?;
+    let allowed = allowed_verb(&resource, call);
+    // Whoever names a method that no resource has is told only that.
+    if allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true) {
+        call.warnings.extend(hooks::deprecation(resource.kind).map(str::to_string));
+    }
+    let verb = allowed?;
     match verb {
         _ if resource.kind.storage.is_empty() => subresources::answer_only(server, &resource, call).await,
         Verb::Create => verbs::create::create(server, &resource, call).await,

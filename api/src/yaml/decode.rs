@@ -131,7 +131,9 @@ impl<'a> Decoder<'a> {
             return Error::TooDeep;
         }
         let line = error.marker().line();
-        Error::Syntax { line: (line > 1).then_some(line), problem: self.problem(error) }
+        // What is still open at the end is found on the line behind the last, which then has a number.
+        let named = line > 1 || matches!(error.kind(), ErrorKind::UnclosedFlowCollection { .. });
+        Error::Syntax { line: named.then_some(line), problem: self.problem(error) }
     }
 
     fn problem(&self, error: &ScanError) -> String {
