@@ -32,7 +32,7 @@ impl Chunk {
 }
 
 /// Few: watchers that keep up are all at the newest.
-const KEPT: usize = 16;
+const KEPT: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct Joined {

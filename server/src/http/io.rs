@@ -21,7 +21,7 @@ const STALL: Duration = Duration::from_secs(30);
 const WATCH_SEND_BYTES: usize = 32 << 10;
 
 /// What waits, encrypted, until the socket of a watch takes it.
-const WATCH_TLS_BYTES: usize = 16 << 10;
+const WATCH_TLS_BYTES: usize = 8 << 10;
 
 /// Says that a connection carries a watch. Told by the request, heard by the connection.
 #[derive(Debug, Clone, Default)]
