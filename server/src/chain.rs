@@ -2,6 +2,7 @@
 //! it with a Status. Later stages may rely on what earlier ones have set.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use api::status::Status;
@@ -14,7 +15,20 @@ use crate::{Server, auth, router};
 /// A stage before the handler.
 struct Stage {
     name: &'static str,
-    run: fn(&Server, &mut Call) -> Result<(), Status>,
+    run: Run,
+}
+
+/// A stage that can decide at once does; only one that must wait for somebody is a future.
+#[derive(Clone, Copy)]
+pub enum Run {
+    Now(fn(&Server, &mut Call) -> Result<(), Status>),
+    Wait(for<'a> fn(&'a Arc<Server>, &'a mut Call) -> Step<'a>),
+}
+
+/// The first answer of a stage that may have to wait: most calls need no future at all.
+pub enum Step<'a> {
+    Done(Result<(), Status>),
+    Later(Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>),
 }
 
 /// Panics are caught around all of this (see `handle`), and the request's path has been read: both come
@@ -22,11 +36,11 @@ struct Stage {
 /// fairness have their place between authentication and authorization.
 static STAGES: &[Stage] = &[
     // A server that drains takes nothing new, whoever asks.
-    Stage { name: "drain", run: refuse_when_closing },
+    Stage { name: "drain", run: Run::Now(refuse_when_closing) },
     // Who it is; the credentials are gone from the request after this.
-    Stage { name: "authentication", run: auth::authenticate },
+    Stage { name: "authentication", run: Run::Now(auth::authenticate) },
     // Whether they may.
-    Stage { name: "authorization", run: auth::authorize },
+    Stage { name: "authorization", run: Run::Now(auth::authorize) },
 ];
 
 fn refuse_when_closing(server: &Server, call: &mut Call) -> Result<(), Status> {
@@ -43,7 +57,7 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
         negotiate::accept(call.header(header::ACCEPT), true).map(|a| Accepted { shape: negotiate::Shape::Plain, ..a });
     let accepted = accepted.unwrap_or(Accepted::JSON);
     let _running = server.metrics.begin(&call);
-    let result = match run_stages(&server, &mut call) {
+    let result = match run_stages(&server, &mut call).await {
         Ok(()) => guarded(&server, &mut call).await,
         Err(status) => Err(status),
     };
@@ -54,13 +68,23 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
     answer
 }
 
-fn run_stages(server: &Server, call: &mut Call) -> Result<(), Status> {
+async fn run_stages(server: &Arc<Server>, call: &mut Call) -> Result<(), Status> {
     for stage in STAGES {
-        (stage.run)(server, call).inspect_err(|status| {
+        run_stage(stage.run, server, call).await.inspect_err(|status| {
             tracing::debug!(stage = stage.name, code = status.code, path = call.path, "refused");
         })?;
     }
     Ok(())
+}
+
+async fn run_stage(run: Run, server: &Arc<Server>, call: &mut Call) -> Result<(), Status> {
+    match run {
+        Run::Now(run) => run(server, call),
+        Run::Wait(run) => match run(server, call) {
+            Step::Done(result) => result,
+            Step::Later(wait) => wait.await,
+        },
+    }
 }
 
 /// One bad request must not take the server with it.
@@ -80,13 +104,13 @@ async fn guarded(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status
 }
 
 struct CatchUnwind<F> {
-    inner: std::pin::Pin<Box<F>>,
+    inner: Pin<Box<F>>,
 }
 
 impl<F: Future> Future for CatchUnwind<F> {
     type Output = Result<F::Output, ()>;
 
-    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
         let inner = self.inner.as_mut();
         match std::panic::catch_unwind(AssertUnwindSafe(|| inner.poll(cx))) {
             Ok(poll) => poll.map(Ok),
