@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod alloc;
 pub mod auth;
+pub mod authz;
 pub mod bootstrap;
 pub mod cache;
 pub mod call;
@@ -57,6 +58,8 @@ pub struct Config {
     pub issuer: String,
     /// The authorities of client certificates in PEM: extension API servers are told of them.
     pub client_ca: String,
+    /// Who decides what callers may do, in this order.
+    pub authorization: Vec<authz::config::Setting>,
 }
 
 impl Default for Config {
@@ -70,6 +73,7 @@ impl Default for Config {
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
             client_ca: String::new(),
+            authorization: authz::config::node_and_rbac(),
         }
     }
 }
@@ -81,6 +85,7 @@ pub struct Server {
     decoded: cache::Decoded,
     pub registry: Registry,
     pub auth: auth::Authenticator,
+    pub authz: authz::Union,
     pub metrics: metrics::Metrics,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
@@ -114,6 +119,7 @@ impl Server {
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
+            authz: authz::Union::new(&config.authorization, &caches),
             config,
             store,
             caches: caches.clone(),
