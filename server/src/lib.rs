@@ -88,6 +88,8 @@ pub struct Server {
     pub registry: Registry,
     pub auth: auth::Authenticator,
     pub authz: authz::Union,
+    /// The roles, whoever decides: nobody grants what they do not hold by them.
+    rbac: Arc<authz::rbac::Rbac>,
     pub metrics: metrics::Metrics,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
@@ -116,12 +118,14 @@ impl Server {
         let (entries, revision) = store.load().await?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
+        let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
         let server = Arc::new(Server {
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
-            authz: authz::Union::new(&config.authorization, &caches),
+            authz: authz::Union::new(&config.authorization, &caches, &rbac),
+            rbac,
             config,
             store,
             caches: caches.clone(),

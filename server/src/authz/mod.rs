@@ -11,6 +11,7 @@ pub mod node;
 pub mod rbac;
 mod rules;
 mod union;
+pub mod webhook;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -195,9 +195,8 @@ fn rules(server: &Server, review: &Tree, user: &User) -> Result<Tree, Status> {
         return Err(Status::bad_request("no namespace on request"));
     }
     let known = server.authz.rules(user, namespace);
-    let list = |is_listed: fn(&&Rule) -> bool| {
-        Tree::List(known.rules.iter().filter(is_listed).map(Rule::to_tree).collect())
-    };
+    let list =
+        |is_listed: fn(&&Rule) -> bool| Tree::List(known.rules.iter().filter(is_listed).map(Rule::to_tree).collect());
     let mut status = tree! {
         "resourceRules" => list(|rule| !rule.resources.is_empty()),
         "nonResourceRules" => list(|rule| !rule.urls.is_empty()),

@@ -324,9 +324,7 @@ mod tests {
     #[test]
     fn two_pods_are_two_ways() {
         let mut graph = Graph::default();
-        let named = |name: &str| {
-            item(&format!("a/{name}"), r#"{"spec":{"nodeName":"n","serviceAccountName":"sa"}}"#)
-        };
+        let named = |name: &str| item(&format!("a/{name}"), r#"{"spec":{"nodeName":"n","serviceAccountName":"sa"}}"#);
         graph.apply(0, None, Some(&named("p")));
         graph.apply(0, None, Some(&named("q")));
         graph.apply(0, Some(&named("p")), None);

@@ -66,12 +66,10 @@ fn judge(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
     match (attributes.group, attributes.resource) {
         ("", "secrets") => read_one(node, Kind::Secret, attributes, leads),
         ("", "configmaps") => read_one(node, Kind::ConfigMap, attributes, leads),
-        ("", "persistentvolumeclaims") if attributes.subresource == "status" => {
-            match attributes.verb {
-                "update" | "patch" => related(node, Kind::Claim, attributes, leads),
-                _ => Verdict::no_opinion("can only get/update/patch this type"),
-            }
-        }
+        ("", "persistentvolumeclaims") if attributes.subresource == "status" => match attributes.verb {
+            "update" | "patch" => related(node, Kind::Claim, attributes, leads),
+            _ => Verdict::no_opinion("can only get/update/patch this type"),
+        },
         ("", "persistentvolumeclaims") => get_one(node, Kind::Claim, attributes, leads),
         ("", "persistentvolumes") => get_one(node, Kind::Volume, attributes, leads),
         ("resource.k8s.io", "resourceclaims") => get_one(node, Kind::ResourceClaim, attributes, leads),
@@ -292,7 +290,10 @@ mod tests {
                 "update coordination.k8s.io:leases@kube-node-lease m",
                 "can only access node lease with the same name as the requesting node",
             ),
-            ("get coordination.k8s.io:leases@a n", r#"can only access leases in the "kube-node-lease" system namespace"#),
+            (
+                "get coordination.k8s.io:leases@a n",
+                r#"can only access leases in the "kube-node-lease" system namespace"#,
+            ),
             ("get storage.k8s.io:csinodes n", "allowed"),
             ("list services", "allowed"),
             ("delete services@a x", ""),
