@@ -280,8 +280,8 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_the_file() {
-        let file = "[{type: Node, name: n}, {type: RBAC, name: r}, {type: AlwaysDeny, name: d}]";
-        assert_eq!(read(file), Ok(vec!["Node n".to_string(), "RBAC r".to_string(), "AlwaysDeny d".to_string()]));
+        let file = "[{type: Node, name: first}, {type: RBAC, name: r}, {type: AlwaysDeny, name: d}]";
+        assert_eq!(read(file), Ok(vec!["Node first".to_string(), "RBAC r".to_string(), "AlwaysDeny d".to_string()]));
     }
 
     #[test]
