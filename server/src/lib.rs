@@ -59,6 +59,8 @@ pub struct Config {
     pub issuer: String,
     /// The authorities of client certificates in PEM: extension API servers are told of them.
     pub client_ca: String,
+    /// Which admission plugins are on, and what they were told.
+    pub admission: Arc<admission::Setup>,
 }
 
 impl Default for Config {
@@ -72,6 +74,7 @@ impl Default for Config {
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
             client_ca: String::new(),
+            admission: Arc::default(),
         }
     }
 }
@@ -88,6 +91,7 @@ pub struct Server {
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
+    pub admission: Arc<admission::Setup>,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -112,6 +116,7 @@ impl Server {
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
         let server = Arc::new(Server {
+            admission: config.admission.clone(),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::values::{boolean, cidrs, duration, parsed, port_range};
+use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
 
@@ -28,6 +28,9 @@ pub struct Flags {
     pub service_account_key_files: Vec<PathBuf>,
     pub log_format: Format,
     pub log_level: Level,
+    pub enable_admission_plugins: Vec<String>,
+    pub disable_admission_plugins: Vec<String>,
+    pub admission_control_config_file: Option<PathBuf>,
     pub config: server::Config,
 }
 
@@ -51,6 +54,9 @@ impl Default for Flags {
             service_account_key_files: Vec::new(),
             log_format: Format::Text,
             log_level: Level::Info,
+            enable_admission_plugins: Vec::new(),
+            disable_admission_plugins: Vec::new(),
+            admission_control_config_file: None,
             config: server::Config::default(),
         }
     }
@@ -88,6 +94,10 @@ const KUBELETS: &str = "kubelets are not spoken to yet";
 
 /// Sorted by name.
 pub static FLAGS: &[Flag] = &[
+    flag("admission-control-config-file", "an AdmissionConfiguration: what plugins are told", |flags, value| {
+        flags.admission_control_config_file = Some(value.into());
+        Ok(())
+    }),
     flag("advertise-address", "the address at which the cluster's members reach this server", |flags, value| {
         flags.advertise_address = Some(parsed(value)?);
         Ok(())
@@ -113,11 +123,14 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    flag("disable-admission-plugins", "only plugins that are not there", |_, value| {
-        let on = value.split(',').find(|name| server::admission::plugin_names().any(|known| known == *name));
-        on.map_or(Ok(()), |name| Err(format!("the plugin {name} cannot be turned off yet")))
+    flag("disable-admission-plugins", "plugins to turn off although they are on by default", |flags, value| {
+        flags.disable_admission_plugins.extend(names(value));
+        Ok(())
     }),
-    flag("enable-admission-plugins", "plugins to turn on besides the default ones", admission_plugins),
+    flag("enable-admission-plugins", "plugins to turn on besides the default ones", |flags, value| {
+        flags.enable_admission_plugins.extend(names(value));
+        Ok(())
+    }),
     switch("enable-bootstrap-token-auth", "only false", |_, value| {
         if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
     }),
@@ -212,14 +225,6 @@ fn authorization_mode(_: &mut Flags, value: &str) -> Result<(), String> {
     match value.split(',').find(|mode| *mode != "AlwaysDeny") {
         None => Ok(()),
         Some(mode) => Err(format!("the mode {mode:?} is not there yet; only AlwaysDeny can be given")),
-    }
-}
-
-fn admission_plugins(_: &mut Flags, value: &str) -> Result<(), String> {
-    let known = |name: &str| server::admission::plugin_names().any(|known| known == name);
-    match value.split(',').find(|name| !known(name)) {
-        None => Ok(()),
-        Some(name) => Err(format!("the plugin {name:?} is not there yet")),
     }
 }
 
