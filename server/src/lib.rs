@@ -62,6 +62,8 @@ pub struct Config {
     pub client_ca: String,
     /// Who decides what callers may do, in this order.
     pub authorization: Vec<authz::config::Setting>,
+    /// Which admission plugins are on, and what they were told.
+    pub admission: Arc<admission::Setup>,
 }
 
 impl Default for Config {
@@ -76,6 +78,7 @@ impl Default for Config {
             issuer: "https://kubernetes.default.svc".to_string(),
             client_ca: String::new(),
             authorization: authz::config::node_and_rbac(),
+            admission: Arc::default(),
         }
     }
 }
@@ -95,6 +98,7 @@ pub struct Server {
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
+    pub admission: Arc<admission::Setup>,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -120,6 +124,7 @@ impl Server {
         let registry = Registry::new(&config.storage_prefix, &caches);
         let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
         let server = Arc::new(Server {
+            admission: config.admission.clone(),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),

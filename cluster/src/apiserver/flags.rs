@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::authorization::Authorization;
-use super::values::{boolean, cidrs, duration, parsed, port_range};
+use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
 
@@ -30,6 +30,9 @@ pub struct Flags {
     pub authorization: Authorization,
     pub log_format: Format,
     pub log_level: Level,
+    pub enable_admission_plugins: Vec<String>,
+    pub disable_admission_plugins: Vec<String>,
+    pub admission_control_config_file: Option<PathBuf>,
     pub config: server::Config,
 }
 
@@ -54,6 +57,9 @@ impl Default for Flags {
             authorization: Authorization::default(),
             log_format: Format::Text,
             log_level: Level::Info,
+            enable_admission_plugins: Vec::new(),
+            disable_admission_plugins: Vec::new(),
+            admission_control_config_file: None,
             config: server::Config::default(),
         }
     }
@@ -91,6 +97,10 @@ const KUBELETS: &str = "kubelets are not spoken to yet";
 
 /// Sorted by name.
 pub static FLAGS: &[Flag] = &[
+    flag("admission-control-config-file", "an AdmissionConfiguration: what plugins are told", |flags, value| {
+        flags.admission_control_config_file = Some(value.into());
+        Ok(())
+    }),
     flag("advertise-address", "the address at which the cluster's members reach this server", |flags, value| {
         flags.advertise_address = Some(parsed(value)?);
         Ok(())
@@ -147,11 +157,14 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    flag("disable-admission-plugins", "only plugins that are not there", |_, value| {
-        let on = value.split(',').find(|name| server::admission::plugin_names().any(|known| known == *name));
-        on.map_or(Ok(()), |name| Err(format!("the plugin {name} cannot be turned off yet")))
+    flag("disable-admission-plugins", "plugins to turn off although they are on by default", |flags, value| {
+        flags.disable_admission_plugins.extend(names(value));
+        Ok(())
     }),
-    flag("enable-admission-plugins", "plugins to turn on besides the default ones", admission_plugins),
+    flag("enable-admission-plugins", "plugins to turn on besides the default ones", |flags, value| {
+        flags.enable_admission_plugins.extend(names(value));
+        Ok(())
+    }),
     switch("enable-bootstrap-token-auth", "only false", |_, value| {
         if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
     }),
@@ -239,14 +252,6 @@ pub static FLAGS: &[Flag] = &[
         Ok(())
     }),
 ];
-
-fn admission_plugins(_: &mut Flags, value: &str) -> Result<(), String> {
-    let known = |name: &str| server::admission::plugin_names().any(|known| known == name);
-    match value.split(',').find(|name| !known(name)) {
-        None => Ok(()),
-        Some(name) => Err(format!("the plugin {name:?} is not there yet")),
-    }
-}
 
 /// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
 pub fn parse(arguments: &[String]) -> Result<Flags> {

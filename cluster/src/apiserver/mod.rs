@@ -75,6 +75,7 @@ fn plan(flags: &Flags, own: Option<up::Certificates>) -> Result<Plan> {
     };
     let mut config = config(flags);
     config.authorization = flags.authorization.settings()?;
+    config.admission = admission(flags)?.into();
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
         _ => {
@@ -91,6 +92,12 @@ fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
     config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
     config
+}
+
+fn admission(flags: &Flags) -> Result<server::admission::Setup> {
+    let file = flags.admission_control_config_file.as_deref();
+    server::admission::Setup::new(&flags.enable_admission_plugins, &flags.disable_admission_plugins, file)
+        .map_err(Error::Flags)
 }
 
 fn etcd(flags: &Flags) -> store::etcd::Config {
