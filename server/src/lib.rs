@@ -4,12 +4,15 @@
 pub mod admission;
 pub mod alloc;
 pub mod auth;
+pub mod authz;
 pub mod bootstrap;
 pub mod cache;
 pub mod call;
+pub mod callout;
 pub mod chain;
 pub mod codec;
 pub mod discovery;
+mod endpoints;
 pub mod health;
 mod hooks;
 pub mod http;
@@ -57,6 +60,10 @@ pub struct Config {
     pub issuer: String,
     /// The authorities of client certificates in PEM: extension API servers are told of them.
     pub client_ca: String,
+    /// Who decides what callers may do, in this order.
+    pub authorization: Vec<authz::config::Setting>,
+    /// Which admission plugins are on, and what they were told.
+    pub admission: Arc<admission::Setup>,
 }
 
 impl Default for Config {
@@ -70,6 +77,8 @@ impl Default for Config {
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
             client_ca: String::new(),
+            authorization: authz::config::node_and_rbac(),
+            admission: Arc::default(),
         }
     }
 }
@@ -81,11 +90,15 @@ pub struct Server {
     decoded: cache::Decoded,
     pub registry: Registry,
     pub auth: auth::Authenticator,
+    pub authz: authz::Union,
+    /// The roles, whoever decides: nobody grants what they do not hold by them.
+    rbac: Arc<authz::rbac::Rbac>,
     pub metrics: metrics::Metrics,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
+    pub admission: Arc<admission::Setup>,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -109,11 +122,15 @@ impl Server {
         let (entries, revision) = store.load().await?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
+        let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
         let server = Arc::new(Server {
+            admission: config.admission.clone(),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
+            authz: authz::Union::new(&config.authorization, &caches, &rbac),
+            rbac,
             config,
             store,
             caches: caches.clone(),

@@ -22,7 +22,16 @@ pub async fn server(config: Config) -> Arc<Server> {
 
 /// A write in the namespace `default`.
 pub fn scope<'a>(server: &'a Server, resource: &'a Resource, user: &'a User) -> Scope<'a> {
-    Scope { server, resource, user, namespace: "default", subresource: "", now: 1_700_000_000, dry_run: false }
+    Scope {
+        server,
+        resource,
+        user,
+        namespace: "default",
+        subresource: "",
+        now: 1_700_000_000,
+        dry_run: false,
+        call: None,
+    }
 }
 
 /// Stores an object as it is, whatever the path of a write would say to it.

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::values::{boolean, cidrs, duration, parsed, port_range};
+use super::authorization::Authorization;
+use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
 
@@ -26,8 +27,12 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
+    pub authorization: Authorization,
     pub log_format: Format,
     pub log_level: Level,
+    pub enable_admission_plugins: Vec<String>,
+    pub disable_admission_plugins: Vec<String>,
+    pub admission_control_config_file: Option<PathBuf>,
     pub config: server::Config,
 }
 
@@ -49,8 +54,12 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
+            authorization: Authorization::default(),
             log_format: Format::Text,
             log_level: Level::Info,
+            enable_admission_plugins: Vec::new(),
+            disable_admission_plugins: Vec::new(),
+            admission_control_config_file: None,
             config: server::Config::default(),
         }
     }
@@ -88,6 +97,10 @@ const KUBELETS: &str = "kubelets are not spoken to yet";
 
 /// Sorted by name.
 pub static FLAGS: &[Flag] = &[
+    flag("admission-control-config-file", "an AdmissionConfiguration: what plugins are told", |flags, value| {
+        flags.admission_control_config_file = Some(value.into());
+        Ok(())
+    }),
     flag("advertise-address", "the address at which the cluster's members reach this server", |flags, value| {
         flags.advertise_address = Some(parsed(value)?);
         Ok(())
@@ -96,7 +109,38 @@ pub static FLAGS: &[Flag] = &[
         let refused = "privileged containers cannot be forbidden yet; only true can be given";
         if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
     }),
-    flag("authorization-mode", "only AlwaysDeny: the group system:masters may do everything", authorization_mode),
+    flag(
+        "authorization-config",
+        "a file with an AuthorizationConfiguration, instead of the next flags",
+        |flags, value| {
+            flags.authorization.config = Some(value.into());
+            Ok(())
+        },
+    ),
+    flag(
+        "authorization-mode",
+        "who decides, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
+        |flags, value| flags.authorization.set_modes(value),
+    ),
+    flag("authorization-policy-file", "the policies of the mode ABAC", |flags, value| {
+        flags.authorization.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-authorized-ttl", "how long a yes is kept [5m]", |flags, value| {
+        flags.authorization.authorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-unauthorized-ttl", "how long a no is kept [30s]", |flags, value| {
+        flags.authorization.unauthorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-config-file", "the kubeconfig of the mode Webhook", |flags, value| {
+        flags.authorization.webhook_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-version", "the form of its reviews: v1 or v1beta1 [v1beta1]", |flags, value| {
+        flags.authorization.set_webhook_version(value)
+    }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
         flags.bind_address = parsed(value)?;
         Ok(())
@@ -113,11 +157,14 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    flag("disable-admission-plugins", "only plugins that are not there", |_, value| {
-        let on = value.split(',').find(|name| server::admission::plugin_names().any(|known| known == *name));
-        on.map_or(Ok(()), |name| Err(format!("the plugin {name} cannot be turned off yet")))
+    flag("disable-admission-plugins", "plugins to turn off although they are on by default", |flags, value| {
+        flags.disable_admission_plugins.extend(names(value));
+        Ok(())
     }),
-    flag("enable-admission-plugins", "plugins to turn on besides the default ones", admission_plugins),
+    flag("enable-admission-plugins", "plugins to turn on besides the default ones", |flags, value| {
+        flags.enable_admission_plugins.extend(names(value));
+        Ok(())
+    }),
     switch("enable-bootstrap-token-auth", "only false", |_, value| {
         if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
     }),
@@ -205,23 +252,6 @@ pub static FLAGS: &[Flag] = &[
         Ok(())
     }),
 ];
-
-/// `system:masters` passes before any mode is asked, as upstream has it, and nobody else does here: that
-/// is AlwaysDeny.
-fn authorization_mode(_: &mut Flags, value: &str) -> Result<(), String> {
-    match value.split(',').find(|mode| *mode != "AlwaysDeny") {
-        None => Ok(()),
-        Some(mode) => Err(format!("the mode {mode:?} is not there yet; only AlwaysDeny can be given")),
-    }
-}
-
-fn admission_plugins(_: &mut Flags, value: &str) -> Result<(), String> {
-    let known = |name: &str| server::admission::plugin_names().any(|known| known == name);
-    match value.split(',').find(|name| !known(name)) {
-        None => Ok(()),
-        Some(name) => Err(format!("the plugin {name:?} is not there yet")),
-    }
-}
 
 /// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
 pub fn parse(arguments: &[String]) -> Result<Flags> {

@@ -5,7 +5,7 @@ mod base;
 mod flowcontrol;
 mod groups;
 mod identity;
-mod rbac;
+pub(crate) mod rbac;
 mod service;
 
 use std::sync::Arc;
@@ -162,7 +162,7 @@ fn scope<'a>(
     namespace: &'a str,
     subresource: &'a str,
 ) -> Scope<'a> {
-    Scope { server, resource, user, namespace, subresource, now: server.now(), dry_run: false }
+    Scope { server, resource, user, namespace, subresource, now: server.now(), dry_run: false, call: None }
 }
 
 fn options(manager: &str) -> WriteOptions {
