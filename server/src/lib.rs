@@ -33,6 +33,8 @@ mod versions;
 mod write;
 mod ws;
 
+pub use bootstrap::hostname;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -57,8 +59,9 @@ pub struct Config {
     pub port: u16,
     pub storage_prefix: String,
     pub issuer: String,
-    /// The authorities of client certificates in PEM: extension API servers are told of them.
-    pub client_ca: String,
+    pub cors: http::cors::Cors,
+    /// What answers say of HTTPS to browsers, if anything.
+    pub strict_transport_security: Option<::http::HeaderValue>,
 }
 
 impl Default for Config {
@@ -71,7 +74,8 @@ impl Default for Config {
             port: 6443,
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
-            client_ca: String::new(),
+            cors: http::cors::Cors::default(),
+            strict_transport_security: None,
         }
     }
 }
@@ -82,7 +86,7 @@ pub struct Server {
     pub caches: Arc<Caches>,
     decoded: cache::Decoded,
     pub registry: Registry,
-    pub auth: auth::Authenticator,
+    pub auth: auth::Authentication,
     pub metrics: metrics::Metrics,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
@@ -105,7 +109,7 @@ impl Server {
         config: Config,
         store: Arc<dyn Store>,
         caches: Arc<Caches>,
-        auth: auth::Authenticator,
+        auth: auth::Authentication,
         shared_store: bool,
     ) -> Result<Arc<Server>, store::Error> {
         let (entries, revision) = store.load().await?;

@@ -1,20 +1,102 @@
-//! Who a caller is and what they may do. For now: client certificates, and everything or nothing.
+//! Who a caller is: a union of ways to know one, asked in the order of one list. What they may do is
+//! decided for now by everything or nothing.
 
+pub mod anonymous;
+mod basic;
+mod bootstrap_token;
+pub mod config;
+mod csv;
 pub mod discovery;
+pub mod impersonate;
+mod jwt;
+pub mod oidc;
+pub mod request_header;
 pub mod token;
-mod x509;
+mod token_file;
+mod union;
+pub mod webhook;
+pub mod x509;
 
 use std::sync::Arc;
 
 use api::status::Status;
 use api::{Tree, list, tree};
-use http::header;
 use kinds::User;
 
 use crate::Server;
 use crate::call::Call;
+use crate::request::percent_decode;
 
-pub use x509::{Authenticator, ClientChain};
+pub use anonymous::Anonymous;
+pub use basic::PasswordFile;
+pub use jwt::ALGORITHMS;
+pub use request_header::RequestHeader;
+pub use token_file::TokenFile;
+pub(crate) use union::{Answered, Ask, Authenticator, Credentials, Question, Verdict};
+pub use union::{authenticate, review};
+pub use x509::{Authorities, ClientChain};
+
+pub const AUTHENTICATED: &str = "system:authenticated";
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+
+/// The first that knows the caller wins. What fails on the way is kept for the log, and keeps the caller
+/// from being taken for one without credentials.
+static AUTHENTICATORS: &[Authenticator] = &[
+    // A proxy's certificate speaks for others: it must not be taken for the proxy's own request.
+    Authenticator { name: "request-header", ask: Ask::Request(request_header::authenticate) },
+    Authenticator { name: "basic", ask: Ask::Request(basic::authenticate) },
+    Authenticator { name: "x509", ask: Ask::Request(x509::authenticate) },
+    // Tokens: what can be decided here first, what asks others last.
+    Authenticator { name: "token-file", ask: Ask::Token(token_file::authenticate) },
+    Authenticator { name: "service-account", ask: Ask::Token(token::authenticate) },
+    Authenticator { name: "bootstrap-token", ask: Ask::Token(bootstrap_token::authenticate) },
+    Authenticator { name: "oidc", ask: Ask::Token(oidc::authenticate) },
+    Authenticator { name: "webhook", ask: Ask::Token(webhook::authenticate) },
+];
+
+/// What the authenticators were given at the start. What is None does not take part.
+#[derive(Default)]
+pub struct Authentication {
+    /// Who signs the certificates of clients.
+    pub clients: Option<Authorities>,
+    pub request_header: Option<RequestHeader>,
+    pub passwords: Option<PasswordFile>,
+    pub token_file: Option<TokenFile>,
+    /// None where no key was given: then there are no service account tokens.
+    pub tokens: Option<token::Tokens>,
+    pub bootstrap_tokens: bool,
+    pub issuers: Vec<oidc::Issuer>,
+    pub webhook: Option<webhook::Webhook>,
+    pub anonymous: Anonymous,
+    /// Whom a token must be meant for.
+    pub audiences: Vec<String>,
+}
+
+impl Authentication {
+    /// An identity of a way that knows no audiences: it is good for those of the server.
+    fn for_any_audience(&self, user: Arc<User>, asked: &[String]) -> Verdict {
+        let audiences = common(asked, &self.audiences);
+        if audiences.is_empty() { Verdict::Unknown } else { Verdict::Known(union::Identity { user, audiences }) }
+    }
+}
+
+fn common(asked: &[String], there: &[String]) -> Vec<String> {
+    asked.iter().filter(|audience| there.contains(audience)).cloned().collect()
+}
+
+/// The user with the group that all have who are known.
+fn finished(mut user: User) -> Arc<User> {
+    let there = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.name != anonymous::NAME && !user.groups.iter().any(there) {
+        user.groups.push(AUTHENTICATED.to_string());
+    }
+    Arc::new(user)
+}
+
+/// The key of an extra value, as the end of a header's name has it.
+fn extra_key(name: &str) -> String {
+    percent_decode(name).into_owned()
+}
 
 /// Paths that anyone may read: probes and the version.
 fn is_open(call: &Call) -> bool {
@@ -23,28 +105,6 @@ fn is_open(call: &Call) -> bool {
     let probe = ["/healthz", "/livez", "/readyz"].iter().any(below);
     (probe || path == "/version" || path == "/version/")
         && matches!(call.method, http::Method::GET | http::Method::HEAD | http::Method::POST)
-}
-
-/// Puts the caller's identity into the call. The credentials do not travel on.
-pub fn authenticate(server: &Server, call: &mut Call) -> Result<(), Status> {
-    let bearer = call.headers.remove(header::AUTHORIZATION);
-    call.user = server.auth.identify(&call.peer.certificates, call.now);
-    if call.user.is_none() {
-        call.user = bearer.and_then(|value| bearer_user(server, value.to_str().ok()?, call.now)).map(Arc::new);
-    }
-    if call.user.is_none() && !is_open(call) {
-        return Err(Status::unauthorized());
-    }
-    Ok(())
-}
-
-/// The owner of a service account's token that is meant for this server.
-fn bearer_user(server: &Server, header: &str, now: i64) -> Option<User> {
-    let (scheme, token) = header.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return None;
-    }
-    token::authenticate(server, token.trim(), &[&server.config.issuer], now).ok().map(|verified| verified.user)
 }
 
 /// What an access review is told.
@@ -87,27 +147,46 @@ pub fn authorize(_: &Server, call: &mut Call) -> Result<(), Status> {
 }
 
 fn forbidden(call: &Call) -> Status {
-    let user = call.user_name();
+    let user = call.user.as_deref().cloned().unwrap_or_default();
     let info = &call.info;
-    if !info.is_resource {
-        let mut status = Status::new(
-            403,
-            "Forbidden",
-            format!("forbidden: User {user:?} cannot {} path {:?}", info.verb, call.path),
-        );
+    let path = (!info.is_resource).then(|| call.path.clone());
+    let check = impersonate::Check {
+        verb: info.verb.to_string(),
+        group: info.group.clone(),
+        version: info.version.clone(),
+        namespace: info.namespace.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        name: info.name.clone(),
+        path,
+    };
+    refusal(&user, &check, "")
+}
+
+/// Whether a user may do what the check says.
+async fn check(_: &Server, user: &User, check: &impersonate::Check) -> Result<(), Status> {
+    if is_master(user) { Ok(()) } else { Err(refusal(user, check, "")) }
+}
+
+fn refusal(user: &User, check: &impersonate::Check, why: &str) -> Status {
+    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    if let Some(path) = &check.path {
+        let text = format!("forbidden: User {:?} cannot {} path {path:?}{why}", user.name, check.verb);
+        let mut status = Status::new(403, "Forbidden", text);
         status.details = Some(api::status::Details::default());
         return status;
     }
-    let resource = if info.subresource.is_empty() {
-        info.resource.clone()
-    } else {
-        format!("{}/{}", info.resource, info.subresource)
+    let resource = match check.subresource.as_str() {
+        "" => check.resource.clone(),
+        subresource => format!("{}/{subresource}", check.resource),
     };
-    let place = if info.namespace.is_empty() {
-        "at the cluster scope".to_string()
-    } else {
-        format!("in the namespace {:?}", info.namespace)
+    let place = match check.namespace.as_str() {
+        "" => "at the cluster scope".to_string(),
+        namespace => format!("in the namespace {namespace:?}"),
     };
-    let why = format!("User {user:?} cannot {} resource {resource:?} in API group {:?} {place}", info.verb, info.group);
-    Status::forbidden(&info.group, &info.resource, &info.name, &why)
+    let text = format!(
+        "User {:?} cannot {} resource {resource:?} in API group {:?} {place}{why}",
+        user.name, check.verb, check.group
+    );
+    Status::forbidden(&check.group, &check.resource, &check.name, &text)
 }
