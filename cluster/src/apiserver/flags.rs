@@ -1,5 +1,7 @@
-//! The flags of `kube-apiserver`: one table. A flag is honoured, or refused by its name; none is taken
+//! The flags of `kube-apiserver`: one table, in parts. A flag is honoured, or refused by its name; none is taken
 //! and ignored.
+
+pub mod authentication;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -26,6 +28,7 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
+    pub authentication: authentication::Authentication,
     pub log_format: Format,
     pub log_level: Level,
     pub config: server::Config,
@@ -49,6 +52,7 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
+            authentication: authentication::Authentication::default(),
             log_format: Format::Text,
             log_level: Level::Info,
             config: server::Config::default(),
@@ -86,8 +90,15 @@ const fn unfinished(name: &'static str, missing: &'static str) -> Flag {
 const AGGREGATION: &str = "servers behind the API are not reached yet";
 const KUBELETS: &str = "kubelets are not spoken to yet";
 
-/// Sorted by name.
-pub static FLAGS: &[Flag] = &[
+/// All parts of the table.
+static PARTS: &[&[Flag]] = &[FLAGS, authentication::FLAGS];
+
+fn all() -> impl Iterator<Item = &'static Flag> {
+    PARTS.iter().copied().flatten()
+}
+
+/// Sorted by name, as each part is.
+static FLAGS: &[Flag] = &[
     flag("advertise-address", "the address at which the cluster's members reach this server", |flags, value| {
         flags.advertise_address = Some(parsed(value)?);
         Ok(())
@@ -118,9 +129,6 @@ pub static FLAGS: &[Flag] = &[
         on.map_or(Ok(()), |name| Err(format!("the plugin {name} cannot be turned off yet")))
     }),
     flag("enable-admission-plugins", "plugins to turn on besides the default ones", admission_plugins),
-    switch("enable-bootstrap-token-auth", "only false", |_, value| {
-        if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
-    }),
     flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
         Ok(())
@@ -162,12 +170,6 @@ pub static FLAGS: &[Flag] = &[
     }),
     unfinished("proxy-client-cert-file", AGGREGATION),
     unfinished("proxy-client-key-file", AGGREGATION),
-    unfinished("requestheader-allowed-names", AGGREGATION),
-    unfinished("requestheader-client-ca-file", AGGREGATION),
-    unfinished("requestheader-extra-headers-prefix", AGGREGATION),
-    unfinished("requestheader-group-headers", AGGREGATION),
-    unfinished("requestheader-uid-headers", AGGREGATION),
-    unfinished("requestheader-username-headers", AGGREGATION),
     flag("secure-port", "the port to listen on [6443]", |flags, value| {
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
@@ -233,7 +235,7 @@ pub fn parse(arguments: &[String]) -> Result<Flags> {
             errors.push(format!("unknown argument {argument:?}"));
             continue;
         };
-        let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
+        let Some(flag) = all().find(|flag| flag.name == name) else {
             errors.push(format!("unknown flag: --{name}"));
             continue;
         };
@@ -265,12 +267,14 @@ fn apply(flag: &Flag, value: Option<&str>, flags: &mut Flags) -> Result<(), Stri
 
 pub fn help() -> String {
     let mut text = "The API server alone, with upstream's flags\n\nUsage: kube-apiserver [FLAGS]\n\n".to_string();
-    for flag in FLAGS {
+    let mut flags: Vec<&Flag> = all().collect();
+    flags.sort_unstable_by_key(|flag| flag.name);
+    for flag in flags {
         let help = match flag.state {
             State::Honoured(_) => flag.help.to_string(),
             State::Unfinished(missing) => format!("refused: {missing}"),
         };
-        text.push_str(&format!("  --{:<36}{help}\n", flag.name));
+        text.push_str(&format!("  --{:<42}{help}\n", flag.name));
     }
     text
 }
