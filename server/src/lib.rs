@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod alloc;
 pub mod auth;
+pub mod authz;
 pub mod bootstrap;
 pub mod cache;
 pub mod call;
@@ -62,6 +63,8 @@ pub struct Config {
     pub cors: http::cors::Cors,
     /// What answers say of HTTPS to browsers, if anything.
     pub strict_transport_security: Option<::http::HeaderValue>,
+    /// Who decides what callers may do, in this order.
+    pub authorization: Vec<authz::config::Setting>,
 }
 
 impl Default for Config {
@@ -76,6 +79,7 @@ impl Default for Config {
             issuer: "https://kubernetes.default.svc".to_string(),
             cors: http::cors::Cors::default(),
             strict_transport_security: None,
+            authorization: authz::config::node_and_rbac(),
         }
     }
 }
@@ -87,6 +91,7 @@ pub struct Server {
     decoded: cache::Decoded,
     pub registry: Registry,
     pub auth: auth::Authentication,
+    pub authz: authz::Union,
     pub metrics: metrics::Metrics,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
@@ -120,6 +125,7 @@ impl Server {
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
+            authz: authz::Union::new(&config.authorization, &caches),
             config,
             store,
             caches: caches.clone(),

@@ -1,5 +1,4 @@
-//! Who a caller is: a union of ways to know one, asked in the order of one list. What they may do is
-//! decided for now by everything or nothing.
+//! Who a caller is: a union of ways to know one, asked in the order of one list.
 
 pub mod anonymous;
 mod basic;
@@ -19,12 +18,8 @@ pub mod x509;
 
 use std::sync::Arc;
 
-use api::status::Status;
-use api::{Tree, list, tree};
 use kinds::User;
 
-use crate::Server;
-use crate::call::Call;
 use crate::request::percent_decode;
 
 pub use anonymous::Anonymous;
@@ -96,97 +91,4 @@ fn finished(mut user: User) -> Arc<User> {
 /// The key of an extra value, as the end of a header's name has it.
 fn extra_key(name: &str) -> String {
     percent_decode(name).into_owned()
-}
-
-/// Paths that anyone may read: probes and the version.
-fn is_open(call: &Call) -> bool {
-    let path = call.path.as_str();
-    let below = |open: &&str| path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let probe = ["/healthz", "/livez", "/readyz"].iter().any(below);
-    (probe || path == "/version" || path == "/version/")
-        && matches!(call.method, http::Method::GET | http::Method::HEAD | http::Method::POST)
-}
-
-/// What an access review is told.
-#[derive(Debug, Clone, Default)]
-pub struct Access {
-    pub allowed: bool,
-    pub denied: bool,
-    pub reason: String,
-}
-
-/// Whether a user may do what the spec of an access review says. This and `rules` are all that reviews
-/// ask.
-pub fn access(_: &Server, user: &User, _spec: &Tree) -> Access {
-    Access { allowed: is_master(user), ..Access::default() }
-}
-
-/// What a user may do in a namespace, as a rules review lists it: rules for resources, then for paths.
-pub fn rules(_: &Server, user: &User, _namespace: &str) -> (Tree, Tree) {
-    if !is_master(user) {
-        return (list![], list![]);
-    }
-    (
-        list![tree! { "verbs" => list!["*"], "apiGroups" => list!["*"], "resources" => list!["*"] }],
-        list![tree! { "verbs" => list!["*"], "nonResourceURLs" => list!["*"] }],
-    )
-}
-
-fn is_master(user: &User) -> bool {
-    user.groups.iter().any(|group| group == "system:masters")
-}
-
-/// `system:masters` may do everything; nobody else anything but the open paths.
-pub fn authorize(_: &Server, call: &mut Call) -> Result<(), Status> {
-    match &call.user {
-        Some(user) if is_master(user) => Ok(()),
-        _ if is_open(call) => Ok(()),
-        Some(_) => Err(forbidden(call)),
-        None => Err(Status::unauthorized()),
-    }
-}
-
-fn forbidden(call: &Call) -> Status {
-    let user = call.user.as_deref().cloned().unwrap_or_default();
-    let info = &call.info;
-    let path = (!info.is_resource).then(|| call.path.clone());
-    let check = impersonate::Check {
-        verb: info.verb.to_string(),
-        group: info.group.clone(),
-        version: info.version.clone(),
-        namespace: info.namespace.clone(),
-        resource: info.resource.clone(),
-        subresource: info.subresource.clone(),
-        name: info.name.clone(),
-        path,
-    };
-    refusal(&user, &check, "")
-}
-
-/// Whether a user may do what the check says.
-async fn check(_: &Server, user: &User, check: &impersonate::Check) -> Result<(), Status> {
-    if is_master(user) { Ok(()) } else { Err(refusal(user, check, "")) }
-}
-
-fn refusal(user: &User, check: &impersonate::Check, why: &str) -> Status {
-    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
-    if let Some(path) = &check.path {
-        let text = format!("forbidden: User {:?} cannot {} path {path:?}{why}", user.name, check.verb);
-        let mut status = Status::new(403, "Forbidden", text);
-        status.details = Some(api::status::Details::default());
-        return status;
-    }
-    let resource = match check.subresource.as_str() {
-        "" => check.resource.clone(),
-        subresource => format!("{}/{subresource}", check.resource),
-    };
-    let place = match check.namespace.as_str() {
-        "" => "at the cluster scope".to_string(),
-        namespace => format!("in the namespace {namespace:?}"),
-    };
-    let text = format!(
-        "User {:?} cannot {} resource {resource:?} in API group {:?} {place}{why}",
-        user.name, check.verb, check.group
-    );
-    Status::forbidden(&check.group, &check.resource, &check.name, &text)
 }

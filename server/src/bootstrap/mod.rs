@@ -6,7 +6,7 @@ mod base;
 mod flowcontrol;
 mod groups;
 mod identity;
-mod rbac;
+pub(crate) mod rbac;
 mod service;
 
 pub use identity::hostname;

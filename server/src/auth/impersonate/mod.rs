@@ -3,6 +3,7 @@
 
 mod wanted;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use api::field::go_quote;
@@ -12,26 +13,38 @@ use kinds::User;
 
 use super::{AUTHENTICATED, UNAUTHENTICATED, anonymous};
 use crate::Server;
+use crate::authz::{Attributes, Reason, forbidden};
 use crate::call::Call;
 use crate::chain::Step;
 use wanted::Wanted;
 
+const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 const CORE: (&str, &str) = ("", "v1");
 
-/// A question to the authorizers.
+/// A question to the authorizers about one part of the identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Check {
-    pub verb: String,
-    pub group: String,
-    pub version: String,
-    pub namespace: String,
-    pub resource: String,
-    pub subresource: String,
-    pub name: String,
-    /// Set for a request that is for no resource.
-    pub path: Option<String>,
+struct Check {
+    verb: String,
+    group: String,
+    version: String,
+    namespace: String,
+    resource: String,
+    subresource: String,
+    name: String,
+}
+
+impl Check {
+    fn attributes<'a>(&'a self, user: &'a User) -> Attributes<'a> {
+        Attributes {
+            version: &self.version,
+            namespace: &self.namespace,
+            subresource: &self.subresource,
+            name: Cow::Borrowed(&self.name),
+            ..Attributes::resource(user, &self.verb, &self.group, &self.resource)
+        }
+    }
 }
 
 /// Puts the other identity into the call; the headers are gone after this.
@@ -61,15 +74,30 @@ async fn allowed(server: &Server, call: &Call, requestor: &User, wanted: &Wanted
 }
 
 async fn pass(server: &Server, call: &Call, requestor: &User, mode: &Mode, wanted: &Wanted) -> Result<(), Status> {
-    let mut checks = vec![];
+    let requestor = &mode.requestor(requestor);
     if mode.is_constrained() {
-        checks.push(on_request(mode, call));
+        let verb = format!("impersonate-on:{}:{}", mode.name, call.info.verb);
+        check(server, &Attributes { verb: &verb, ..Attributes::of(requestor, call) }).await?;
     }
+    let mut checks = Vec::new();
     let refused = mode.checks(wanted, &mut checks);
-    for check in &checks {
-        super::check(server, requestor, check).await?;
+    for asked in &checks {
+        check(server, &asked.attributes(requestor)).await?;
     }
-    refused.map_or(Ok(()), |(check, why)| Err(super::refusal(requestor, &check, &why)))
+    refused.map_or(Ok(()), |(asked, why)| Err(forbidden(&asked.attributes(requestor), &Reason::Text(why.into()))))
+}
+
+async fn check(server: &Server, attributes: &Attributes<'_>) -> Result<(), Status> {
+    let verdict = server.authz.wait(attributes).await;
+    if verdict.is_allowed() {
+        return Ok(());
+    }
+    let reason = match (verdict.error, verdict.reason) {
+        (Some(error), reason) if reason.is_empty() => Reason::Text(error.into()),
+        (Some(error), reason) => Reason::Text(format!("{error}: {reason}").into()),
+        (None, reason) => reason,
+    };
+    Err(forbidden(attributes, &reason))
 }
 
 struct Mode {
@@ -90,26 +118,17 @@ static MODES: &[Mode] = &[
     Mode { name: "", applies: |_, _| true },
 ];
 
-/// Whether the request itself may be made in this mode.
-fn on_request(mode: &Mode, call: &Call) -> Check {
-    let info = &call.info;
-    let verb = format!("impersonate-on:{}:{}", mode.name, info.verb);
-    if !info.is_resource {
-        return Check { verb, path: Some(call.path.clone()), ..Check::default() };
-    }
-    Check {
-        verb,
-        group: info.group.clone(),
-        version: info.version.clone(),
-        namespace: info.namespace.clone(),
-        resource: info.resource.clone(),
-        subresource: info.subresource.clone(),
-        name: info.name.clone(),
-        path: None,
-    }
-}
-
 impl Mode {
+    /// Who the authorizers are told is asking. An agent is the same on all nodes, so that one answer holds.
+    fn requestor<'a>(&self, requestor: &'a User) -> Cow<'a, User> {
+        if self.name != "associated-node" {
+            return Cow::Borrowed(requestor);
+        }
+        let mut extra = Map::new();
+        extra.insert(NODE_KEYS, Tree::List(requestor.extra.keys().map(Tree::from).collect()));
+        Cow::Owned(User { extra, ..requestor.clone() })
+    }
+
     fn is_constrained(&self) -> bool {
         !self.name.is_empty()
     }

@@ -1,0 +1,1 @@
+//! Nobody can give what they do not have.
