@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::status::Status;
 use api::{Tree, json};
@@ -11,8 +11,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use kinds::User;
+use tokio::sync::Notify;
 
 use crate::auth::ClientChain;
+use crate::fairness::{Flow, Held};
 use crate::http::body::Body;
 use crate::http::io::Watched;
 use crate::negotiate::{Accepted, Media};
@@ -30,6 +32,8 @@ pub struct Peer {
     /// The client's certificate chain, judged by each request.
     pub certificates: Arc<ClientChain>,
     pub watched: Watched,
+    /// Told when the client is to open another connection.
+    pub leave: Arc<Notify>,
 }
 
 pub struct Call {
@@ -45,6 +49,14 @@ pub struct Call {
     pub peer: Peer,
     /// Set by authentication.
     pub user: Option<Arc<User>>,
+    /// How long the call may take; None for one without an end of its own.
+    pub timeout: Option<Duration>,
+    /// What answers say of the objects that fairness went by.
+    pub flow: Option<Flow>,
+    /// Seats; a watch takes them along until it has begun.
+    pub held: Option<Held>,
+    /// Refused for want of a seat, in upstream's own form.
+    pub too_many: bool,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     pub started: Instant,

@@ -10,7 +10,7 @@ use http::{HeaderValue, header};
 
 use crate::call::{Answer, Call, status_answer, warning_header};
 use crate::negotiate::{self, Accepted};
-use crate::{Server, auth, router};
+use crate::{Server, auth, fairness, limits, router};
 
 /// A stage before the handler.
 struct Stage {
@@ -39,6 +39,8 @@ static STAGES: &[Stage] = &[
     Stage { name: "drain", run: Run::Now(refuse_when_closing) },
     // Who it is; the credentials are gone from the request after this.
     Stage { name: "authentication", run: Run::Now(auth::authenticate) },
+    // A seat among those who are served, or a place in their flow's queue: what comes now costs something.
+    Stage { name: "fairness", run: Run::Wait(fairness::admit) },
     // Whether they may.
     Stage { name: "authorization", run: Run::Now(auth::authorize) },
 ];
@@ -57,15 +59,27 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
         negotiate::accept(call.header(header::ACCEPT), true).map(|a| Accepted { shape: negotiate::Shape::Plain, ..a });
     let accepted = accepted.unwrap_or(Accepted::JSON);
     let _running = server.metrics.begin(&call);
-    let result = match run_stages(&server, &mut call).await {
-        Ok(()) => guarded(&server, &mut call).await,
-        Err(status) => Err(status),
-    };
-    let mut answer = result.unwrap_or_else(|status| status_answer(&status, accepted));
+    let result = run(&server, &mut call).await;
+    let mut answer = result.unwrap_or_else(|status| refused(&status, &call, accepted));
     finish(&mut answer, &call);
     server.metrics.finish(&call, answer.status().as_u16());
     crate::http::compress::maybe(&mut answer, &call);
+    fairness::hold(&mut answer, &mut call);
     answer
+}
+
+/// The deadline is around all stages: whoever waits in one of them waits in its time.
+async fn run(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
+    call.timeout = limits::timeout(&server.config.limits, call)?;
+    limits::within(call.timeout, async {
+        run_stages(server, call).await?;
+        guarded(server, call).await
+    })
+    .await
+}
+
+fn refused(status: &Status, call: &Call, accepted: Accepted) -> Answer {
+    if call.too_many { fairness::too_many_answer() } else { status_answer(status, accepted) }
 }
 
 async fn run_stages(server: &Arc<Server>, call: &mut Call) -> Result<(), Status> {
@@ -127,6 +141,7 @@ fn finish(answer: &mut Answer, call: &Call) {
     if let Ok(id) = HeaderValue::from_str(&crate::ids::uid()) {
         headers.insert("audit-id", id);
     }
+    fairness::sign(headers, call);
     for warning in &call.warnings {
         if let Some(value) = warning_header(warning) {
             headers.append(header::WARNING, value);

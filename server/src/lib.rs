@@ -10,10 +10,12 @@ pub mod call;
 pub mod chain;
 pub mod codec;
 pub mod discovery;
+pub mod fairness;
 pub mod health;
 mod hooks;
 pub mod http;
 mod ids;
+pub mod limits;
 pub mod metrics;
 mod negotiate;
 pub mod openapi;
@@ -57,6 +59,7 @@ pub struct Config {
     pub issuer: String,
     /// The authorities of client certificates in PEM: extension API servers are told of them.
     pub client_ca: String,
+    pub limits: limits::Limits,
 }
 
 impl Default for Config {
@@ -70,6 +73,7 @@ impl Default for Config {
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
             client_ca: String::new(),
+            limits: limits::Limits::default(),
         }
     }
 }
@@ -82,6 +86,7 @@ pub struct Server {
     pub registry: Registry,
     pub auth: auth::Authenticator,
     pub metrics: metrics::Metrics,
+    pub fairness: fairness::Fairness,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
@@ -109,6 +114,7 @@ impl Server {
         let (entries, revision) = store.load().await?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
+        let metrics = metrics::Metrics::new();
         let server = Arc::new(Server {
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
@@ -120,7 +126,8 @@ impl Server {
             decoded: cache::Decoded::default(),
             registry,
             auth,
-            metrics: metrics::Metrics::new(),
+            fairness: fairness::Fairness::new(&metrics),
+            metrics,
             health: health::Health::new(seconds_now()),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
@@ -130,6 +137,8 @@ impl Server {
             tokio::spawn(cache.clone().wake_watchers());
         }
         tokio::spawn(end_watches(server.closing.subscribe(), caches));
+        server.fairness.reload(&server);
+        tokio::spawn(fairness::follow(server.clone()));
         Ok(server)
     }
 

@@ -121,6 +121,10 @@ pub static FLAGS: &[Flag] = &[
     switch("enable-bootstrap-token-auth", "only false", |_, value| {
         if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
     }),
+    switch("enable-priority-and-fairness", "share the server out between flows of requests [true]", |flags, value| {
+        flags.config.limits.fairness = boolean(value)?;
+        Ok(())
+    }),
     flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
         Ok(())
@@ -149,6 +153,19 @@ pub static FLAGS: &[Flag] = &[
         flags.config.event_ttl = duration(value)?;
         Ok(())
     }),
+    flag("goaway-chance", "how likely a request over HTTP/2 ends its connection, up to 0.02 [0]", |flags, value| {
+        let chance: f64 = parsed(value)?;
+        if !(0.0..=0.02).contains(&chance) {
+            return Err("it must be between 0 and 0.02".to_string());
+        }
+        flags.config.limits.goaway_chance = chance;
+        Ok(())
+    }),
+    flag("http2-max-streams-per-connection", "requests at once on a connection of HTTP/2 [100]", |flags, value| {
+        let streams: u32 = parsed(value)?;
+        flags.config.limits.http2_max_streams = if streams == 0 { 100 } else { streams };
+        Ok(())
+    }),
     unfinished("kubelet-client-certificate", KUBELETS),
     unfinished("kubelet-client-key", KUBELETS),
     unfinished("kubelet-preferred-address-types", KUBELETS),
@@ -160,8 +177,24 @@ pub static FLAGS: &[Flag] = &[
         };
         Ok(())
     }),
+    flag("max-mutating-requests-inflight", "writes under way at once; 0 for no limit [200]", |flags, value| {
+        flags.config.limits.max_mutating_requests_inflight = parsed(value)?;
+        Ok(())
+    }),
+    flag("max-requests-inflight", "reads under way at once; 0 for no limit [400]", |flags, value| {
+        flags.config.limits.max_requests_inflight = parsed(value)?;
+        Ok(())
+    }),
+    flag("min-request-timeout", "seconds that a watch goes on at least [1800]", |flags, value| {
+        flags.config.limits.min_request_timeout = Duration::from_secs(parsed(value)?);
+        Ok(())
+    }),
     unfinished("proxy-client-cert-file", AGGREGATION),
     unfinished("proxy-client-key-file", AGGREGATION),
+    flag("request-timeout", "how long a request may take [1m]", |flags, value| {
+        flags.config.limits.request_timeout = duration(value)?;
+        if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".to_string()) } else { Ok(()) }
+    }),
     unfinished("requestheader-allowed-names", AGGREGATION),
     unfinished("requestheader-client-ca-file", AGGREGATION),
     unfinished("requestheader-extra-headers-prefix", AGGREGATION),
@@ -192,6 +225,14 @@ pub static FLAGS: &[Flag] = &[
         flags.config.node_ports = port_range(value)?;
         Ok(())
     }),
+    flag(
+        "shutdown-delay-duration",
+        "how long to go on serving, not ready, after the signal to end [0s]",
+        |flags, value| {
+            flags.config.limits.shutdown_delay = duration(value)?;
+            Ok(())
+        },
+    ),
     flag("tls-cert-file", "the certificate shown to clients", |flags, value| {
         flags.tls_cert_file = Some(value.into());
         Ok(())

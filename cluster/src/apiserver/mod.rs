@@ -55,6 +55,11 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
     }
+    let limits = &flags.config.limits;
+    if limits.fairness && limits.max_requests_inflight + limits.max_mutating_requests_inflight == 0 {
+        errors
+            .push("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0 with fairness".into());
+    }
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
