@@ -8,6 +8,7 @@ use api::status::Status;
 
 use crate::Server;
 use crate::call::Call;
+use crate::endpoints::{self, Endpoint};
 use crate::resource::Resource;
 use crate::verbs;
 
@@ -62,18 +63,19 @@ pub fn service(server: &Server, namespace: &str, id: &str) -> Result<Target, Sta
         Ok(number) => port_name(server, namespace, name, number)?,
         Err(_) => port.to_string(),
     };
-    let slices = slices(server, namespace, name);
-    let pod_has = |pod: &Tree, ip: &str| {
-        let key = format!("{namespace}/{}", pod.str("name"));
-        let pod = server.object("pods", &key).unwrap_or_default();
+    let slices = endpoints::slices(server, namespace, name);
+    // Whoever writes slices could name any address: only a pod's own is used.
+    let pod_has = |endpoint: &Endpoint<'_>| {
+        let pod = endpoint.target;
+        if pod.str("kind") != "Pod" || pod.str("namespace") != namespace {
+            return false;
+        }
+        let pod = server.object("pods", &format!("{namespace}/{}", pod.str("name"))).unwrap_or_default();
+        let ip = endpoint.address.ip().to_string();
         pod.list("status.podIPs").iter().any(|address| address.str("ip") == ip)
     };
-    let mut candidates = candidates(&slices, namespace, &port);
-    // Any of them will do; a random start spreads the load.
-    let start = usize::try_from(crate::ids::below(candidates.len() as u64)).unwrap_or(0);
-    candidates.rotate_left(start);
-    let found = candidates.into_iter().find(|candidate| pod_has(candidate.pod, &candidate.address.ip().to_string()));
-    let found = found.map(|candidate| Target { tls, address: candidate.address });
+    let found = endpoints::ready(&slices, &port).into_iter().find(pod_has);
+    let found = found.map(|endpoint| Target { tls, address: endpoint.address });
     found.ok_or_else(|| Status::service_unavailable(format!("no endpoints available for service {name:?}")))
 }
 
@@ -86,45 +88,8 @@ fn port_name(server: &Server, namespace: &str, name: &str, number: i64) -> Resul
     port.map(|port| port.str("name").to_string()).ok_or_else(missing)
 }
 
-fn slices(server: &Server, namespace: &str, service: &str) -> Vec<Tree> {
-    let Some(cache) = server.caches.get("endpointslices") else { return Vec::new() };
-    let snapshot = cache.snapshot();
-    let start: Arc<str> = Arc::from(format!("{namespace}/"));
-    let own = snapshot.map.range(start..).map(|(_, item)| item).take_while(|item| item.namespace() == namespace);
-    let of_service = |slice: &Tree| slice.map("metadata.labels").str("kubernetes.io/service-name") == service;
-    own.map(|item| item.tree()).filter(of_service).collect()
-}
-
-struct Candidate<'a> {
-    address: SocketAddr,
-    /// The pod that the endpoint says it is; checked before it is used, since anyone who writes slices
-    /// could name any address.
-    pod: &'a Tree,
-}
-
-/// Ready endpoints of a port that belong to a pod of the namespace.
-fn candidates<'a>(slices: &'a [Tree], namespace: &str, port: &str) -> Vec<Candidate<'a>> {
-    let mut found = Vec::new();
-    for slice in slices {
-        let number = slice.list("ports").iter().find(|own| own.str("name") == port).and_then(|own| own.int("port"));
-        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
-        for endpoint in slice.list("endpoints") {
-            let pod = endpoint.at("targetRef");
-            let ready = endpoint.at("conditions.ready").as_bool() != Some(false);
-            if !ready || pod.str("kind") != "Pod" || pod.str("namespace") != namespace {
-                continue;
-            }
-            let addresses = endpoint.list("addresses").iter().filter_map(|address| address.as_str()?.parse().ok());
-            found.extend(addresses.map(|ip| Candidate { address: SocketAddr::new(ip, number), pod }));
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
-    use api::{list, tree};
-
     use super::*;
 
     #[test]
@@ -158,30 +123,5 @@ mod tests {
         for (ip, want) in cases {
             assert_eq!(is_proxyable(&ip.parse().expect("an address")), want, "{ip}");
         }
-    }
-
-    #[test]
-    fn only_ready_endpoints_of_the_port_are_candidates() {
-        let endpoint = |ip: &str, ready: Tree, kind: &str| {
-            tree! {
-                "addresses" => list![ip], "conditions" => tree! { "ready" => ready },
-                "targetRef" => tree! { "kind" => kind, "namespace" => "n", "name" => "p" },
-            }
-        };
-        let slice = tree! {
-            "ports" => list![tree! { "name" => "web", "port" => 8080 }],
-            "endpoints" => list![
-                endpoint("10.0.0.1", Tree::Bool(true), "Pod"),
-                endpoint("10.0.0.2", Tree::Bool(false), "Pod"),
-                endpoint("10.0.0.3", Tree::Null, "Pod"),
-                endpoint("10.0.0.4", Tree::Bool(true), "Node"),
-            ],
-        };
-        let slices = [slice];
-        let found = |port: &str| -> Vec<String> {
-            candidates(&slices, "n", port).iter().map(|candidate| candidate.address.to_string()).collect()
-        };
-        assert_eq!(found("web"), ["10.0.0.1:8080", "10.0.0.3:8080"]);
-        assert!(found("other").is_empty());
     }
 }

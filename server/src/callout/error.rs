@@ -1,0 +1,115 @@
+//! Why a call has failed, in the words of Go's HTTP client, which operators know from upstream. Neither
+//! credentials nor bodies are part of it.
+
+use std::fmt;
+use std::io;
+
+use http::Method;
+use rustls::CertificateError;
+
+#[derive(Debug)]
+pub struct Error {
+    pub(super) method: Method,
+    pub(super) url: String,
+    pub(super) failure: Failure,
+}
+
+#[derive(Debug)]
+pub enum Failure {
+    Deadline,
+    Dial {
+        address: String,
+        source: io::Error,
+    },
+    Lookup {
+        host: String,
+    },
+    Tls(io::Error),
+    Http(hyper::Error),
+    TooLarge(usize),
+    Header,
+    TokenFile(String, io::Error),
+    /// A service without an endpoint that could be asked.
+    Service(String),
+}
+
+impl Error {
+    /// True where the other side did not answer in time.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.failure, Failure::Deadline)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let method = if self.method == Method::GET { "Get" } else { "Post" };
+        write!(f, "{method} {:?}: {}", self.url, self.failure)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.failure {
+            Failure::Dial { source, .. } | Failure::Tls(source) | Failure::TokenFile(_, source) => Some(source),
+            Failure::Http(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl Failure {
+    /// True where the connection went before an answer began.
+    pub fn is_lost_connection(&self) -> bool {
+        match self {
+            Failure::Http(error) => error.is_canceled() || error.is_closed() || error.is_incomplete_message(),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Deadline => f.write_str("context deadline exceeded"),
+            Failure::Dial { address, source } => write!(f, "dial tcp {address}: connect: {}", io_text(source)),
+            Failure::Lookup { host } => write!(f, "dial tcp: lookup {host}: no such host"),
+            Failure::Tls(error) => f.write_str(&tls_text(error)),
+            Failure::Http(error) if error.is_incomplete_message() => f.write_str("EOF"),
+            Failure::Http(error) => write!(f, "{error}"),
+            Failure::TooLarge(limit) => write!(f, "the answer is larger than {limit} bytes"),
+            Failure::Header => f.write_str("the URL or the credentials cannot be sent in a header"),
+            Failure::TokenFile(path, error) => write!(f, "the token file {path} cannot be read: {error}"),
+            Failure::Service(why) => f.write_str(why),
+        }
+    }
+}
+
+fn io_text(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_string(),
+        io::ErrorKind::NetworkUnreachable => "network is unreachable".to_string(),
+        io::ErrorKind::HostUnreachable => "no route to host".to_string(),
+        _ => error.to_string(),
+    }
+}
+
+fn tls_text(error: &io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::InvalidCertificate(why)) = inner else {
+        return format!("tls: {error}");
+    };
+    let why = match why {
+        CertificateError::UnknownIssuer => "certificate signed by unknown authority".to_string(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "certificate has expired or is not yet valid".to_string()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "certificate has expired or is not yet valid".to_string()
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            format!("certificate is valid for {}, not {}", presented.join(", "), expected.to_str())
+        }
+        other => format!("{other:?}"),
+    };
+    format!("tls: failed to verify certificate: x509: {why}")
+}

@@ -1,0 +1,214 @@
+//! Calls that the server makes to others over HTTPS: webhooks of every sort, and the discovery documents
+//! of token issuers. A [`Client`] knows whom it trusts and who it is; it keeps connections that can be
+//! used again. It follows no redirections, and it reads no more than a bounded answer.
+
+mod connect;
+mod error;
+pub mod kubeconfig;
+mod service;
+mod trust;
+mod url;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Method, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use rustls::ClientConfig;
+
+use connect::Address;
+pub use error::Error;
+use error::Failure;
+pub use service::Target;
+pub use trust::{Identity, Trust};
+pub use url::Url;
+
+/// The most that an answer may hold.
+const MAX_ANSWER_BYTES: usize = 3 << 20;
+/// Connections that wait for the next call; more are closed.
+const MAX_IDLE: usize = 8;
+
+/// How a client says who it is, beside its certificate.
+#[derive(Clone, Default)]
+pub enum Credentials {
+    #[default]
+    None,
+    Bearer(String),
+    /// Read again for each call, since tokens in files are exchanged while they are in use.
+    BearerFile(PathBuf),
+    Basic {
+        username: String,
+        password: String,
+    },
+}
+
+pub struct Client {
+    tls: Arc<ClientConfig>,
+    credentials: Credentials,
+    /// The name that the other side's certificate must have, where it is not that of the URL.
+    server_name: Option<String>,
+    idle: Mutex<Vec<Idle>>,
+}
+
+struct Idle {
+    address: Address,
+    sender: SendRequest<Full<Bytes>>,
+}
+
+/// An answer of any code.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: u16,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+}
+
+impl Client {
+    pub fn new(trust: &Trust, identity: Option<&Identity>) -> Result<Client, rustls::Error> {
+        let tls = Arc::new(trust::config(trust, identity)?);
+        Ok(Client { tls, credentials: Credentials::None, server_name: None, idle: Mutex::default() })
+    }
+
+    pub fn with_credentials(self, credentials: Credentials) -> Client {
+        Client { credentials, ..self }
+    }
+
+    pub fn with_server_name(self, server_name: Option<String>) -> Client {
+        Client { server_name, ..self }
+    }
+
+    pub async fn get(&self, url: &Url, timeout: Duration) -> Result<Answer, Error> {
+        self.call(Method::GET, url, None, Bytes::new(), timeout).await
+    }
+
+    pub async fn post_json(&self, url: &Url, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
+        self.call(Method::POST, url, None, body.into(), timeout).await
+    }
+
+    /// The same, to an endpoint that was found by other means than by asking for the URL's host.
+    pub async fn post_json_at(
+        &self,
+        url: &Url,
+        at: (String, u16),
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<Answer, Error> {
+        self.call(Method::POST, url, Some(at), body.into(), timeout).await
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        url: &Url,
+        at: Option<(String, u16)>,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Answer, Error> {
+        let (host, port) = at.unwrap_or_else(|| (url.host.clone(), url.port));
+        let name = self.server_name.as_ref().unwrap_or(&url.host).clone();
+        let address = Address { tls: url.tls, host, port, name };
+        let exchange = self.exchange(&method, url, address, body);
+        let result = tokio::time::timeout(timeout, exchange).await.unwrap_or(Err(Failure::Deadline));
+        result.map_err(|failure| Error { method, url: url.to_string(), failure })
+    }
+
+    async fn exchange(&self, method: &Method, url: &Url, address: Address, body: Bytes) -> Result<Answer, Failure> {
+        // A connection that has waited may have been closed meanwhile: then a fresh one is tried.
+        if let Some(sender) = self.take_idle(&address) {
+            let request = self.request(method, url, body.clone())?;
+            match self.send(sender, request, &address).await {
+                Err(failure) if failure.is_lost_connection() => {}
+                other => return other,
+            }
+        }
+        let request = self.request(method, url, body)?;
+        let sender = connect::connect(&address, &self.tls).await?;
+        self.send(sender, request, &address).await
+    }
+
+    fn request(&self, method: &Method, url: &Url, body: Bytes) -> Result<Request<Full<Bytes>>, Failure> {
+        let value = |text: String| HeaderValue::try_from(text).map_err(|_| Failure::Header);
+        let mut builder = Request::builder()
+            .method(method)
+            .uri(&url.path)
+            .header(header::HOST, value(url.authority())?)
+            .header(header::ACCEPT, "application/json, */*")
+            .header(header::USER_AGENT, "kube-apiserver-admission");
+        if *method == Method::POST {
+            builder = builder.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(credentials) = self.authorization()? {
+            let mut credentials = value(credentials)?;
+            credentials.set_sensitive(true);
+            builder = builder.header(header::AUTHORIZATION, credentials);
+        }
+        builder.body(Full::new(body)).map_err(|_| Failure::Header)
+    }
+
+    fn authorization(&self) -> Result<Option<String>, Failure> {
+        Ok(match &self.credentials {
+            Credentials::None => None,
+            Credentials::Bearer(token) => Some(format!("Bearer {token}")),
+            Credentials::BearerFile(path) => {
+                let token = std::fs::read_to_string(path)
+                    .map_err(|error| Failure::TokenFile(path.display().to_string(), error))?;
+                Some(format!("Bearer {}", token.trim()))
+            }
+            Credentials::Basic { username, password } => {
+                Some(format!("Basic {}", api::base64::encode(format!("{username}:{password}").as_bytes())))
+            }
+        })
+    }
+
+    async fn send(
+        &self,
+        mut sender: SendRequest<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
+        address: &Address,
+    ) -> Result<Answer, Failure> {
+        let response = sender.send_request(request).await.map_err(Failure::Http)?;
+        let answer = read(response).await?;
+        self.put_idle(Idle { address: address.clone(), sender });
+        Ok(answer)
+    }
+
+    fn take_idle(&self, address: &Address) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|idle| !idle.sender.is_closed());
+        let at = idle.iter().position(|idle| idle.address == *address && idle.sender.is_ready())?;
+        Some(idle.swap_remove(at).sender)
+    }
+
+    fn put_idle(&self, connection: Idle) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE {
+            idle.push(connection);
+        }
+    }
+}
+
+async fn read(response: Response<Incoming>) -> Result<Answer, Failure> {
+    let code = response.status().as_u16();
+    let mut body = response.into_body();
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(Failure::Http)?.into_data() else { continue };
+        if all.len() + data.len() > MAX_ANSWER_BYTES {
+            return Err(Failure::TooLarge(MAX_ANSWER_BYTES));
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(Answer { code, body: all.freeze() })
+}
+
+#[cfg(test)]
+mod tests;
