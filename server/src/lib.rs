@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod alloc;
+pub mod audit;
 pub mod auth;
 pub mod bootstrap;
 pub mod cache;
@@ -11,8 +12,9 @@ pub mod callout;
 pub mod chain;
 pub mod codec;
 pub mod discovery;
-pub mod fairness;
 mod endpoints;
+pub mod fairness;
+pub mod files;
 pub mod health;
 mod hooks;
 pub mod http;
@@ -62,6 +64,7 @@ pub struct Config {
     /// The authorities of client certificates in PEM: extension API servers are told of them.
     pub client_ca: String,
     pub limits: limits::Limits,
+    pub audit: Option<Arc<audit::Audit>>,
 }
 
 impl Default for Config {
@@ -76,6 +79,7 @@ impl Default for Config {
             issuer: "https://kubernetes.default.svc".to_string(),
             client_ca: String::new(),
             limits: limits::Limits::default(),
+            audit: None,
         }
     }
 }
@@ -117,6 +121,9 @@ impl Server {
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
         let metrics = metrics::Metrics::new();
+        if let Some(audit) = &config.audit {
+            audit.start(metrics.registry());
+        }
         let server = Arc::new(Server {
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use server::audit::{self, Format, Mode};
+
 use super::values::{boolean, cidrs, duration, parsed, port_range};
 use crate::error::{Error, Result};
-use crate::logs::{Format, Level};
+use crate::logs::{Format as LogFormat, Level};
 
 /// What the flags say.
 pub struct Flags {
@@ -26,7 +28,8 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
-    pub log_format: Format,
+    pub log_format: LogFormat,
+    pub audit: audit::Settings,
     pub log_level: Level,
     pub config: server::Config,
 }
@@ -49,7 +52,8 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
-            log_format: Format::Text,
+            log_format: LogFormat::Text,
+            audit: audit::Settings::default(),
             log_level: Level::Info,
             config: server::Config::default(),
         }
@@ -95,6 +99,79 @@ pub static FLAGS: &[Flag] = &[
     switch("allow-privileged", "only true: privileged containers are always allowed", |_, value| {
         let refused = "privileged containers cannot be forbidden yet; only true can be given";
         if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
+    }),
+    switch("audit-log-compress", "compress rotated audit logs [false]", |flags, value| {
+        flags.audit.rotation.compress = boolean(value)?;
+        Ok(())
+    }),
+    flag("audit-log-format", "json or legacy [json]", |flags, value| {
+        flags.audit.format = match value {
+            "json" => Format::Json,
+            "legacy" => Format::Legacy,
+            _ => return Err(format!("unknown format {value:?}; there are json and legacy")),
+        };
+        Ok(())
+    }),
+    flag("audit-log-maxage", "days that rotated audit logs are kept; 0 for ever [0]", |flags, value| {
+        flags.audit.rotation.max_age_days = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-maxbackup", "how many rotated audit logs are kept; 0 for all [0]", |flags, value| {
+        flags.audit.rotation.max_backups = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-maxsize", "megabytes at which an audit log is rotated; 0 is 100 [0]", |flags, value| {
+        flags.audit.rotation.max_megabytes = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-mode", "batch, blocking or blocking-strict [blocking]", |flags, value| {
+        flags.audit.mode = match value {
+            "batch" => Mode::Batch,
+            "blocking" => Mode::Blocking,
+            "blocking-strict" => Mode::BlockingStrict,
+            _ => return Err(format!("unknown mode {value:?}; there are batch, blocking and blocking-strict")),
+        };
+        Ok(())
+    }),
+    flag("audit-log-path", "the file that gets audit events; - is standard output", |flags, value| {
+        flags.audit.log_path = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-policy-file", "which requests are told of, and how much of them", |flags, value| {
+        flags.audit.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-webhook-batch-buffer-size", "audit events that wait for the webhook [10000]", |flags, value| {
+        flags.audit.batch.buffer = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-batch-max-size", "audit events in a call to the webhook [400]", |flags, value| {
+        flags.audit.batch.max_size = parsed(value)?;
+        Ok(())
+    }),
+    flag(
+        "audit-webhook-batch-max-wait",
+        "how long a call to the webhook waits for more events [30s]",
+        |flags, value| {
+            flags.audit.batch.max_wait = duration(value)?;
+            Ok(())
+        },
+    ),
+    flag("audit-webhook-batch-throttle-qps", "calls a second to the webhook at most [10]", |flags, value| {
+        flags.audit.batch.throttle_qps = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-config-file", "a kubeconfig: who gets audit events in batches", |flags, value| {
+        flags.audit.webhook_config_file = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-webhook-initial-backoff", "how long to wait before a call is tried again [10s]", |flags, value| {
+        flags.audit.batch.initial_backoff = duration(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-mode", "only batch", |_, value| match value {
+        "batch" => Ok(()),
+        _ => Err("the audit webhook is called in batches alone".to_string()),
     }),
     flag("authorization-mode", "only AlwaysDeny: the group system:masters may do everything", authorization_mode),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
@@ -171,8 +248,8 @@ pub static FLAGS: &[Flag] = &[
     unfinished("kubelet-preferred-address-types", KUBELETS),
     flag("logging-format", "text or json [text]", |flags, value| {
         flags.log_format = match value {
-            "text" => Format::Text,
-            "json" => Format::Json,
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
             _ => return Err(format!("unknown format {value:?}; there are text and json")),
         };
         Ok(())

@@ -5,6 +5,7 @@ mod values;
 
 use std::fs;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::boot::{self, Engine, Plan, Running};
 use crate::error::{Error, Result};
@@ -77,6 +78,8 @@ fn plan(flags: &Flags, own: Option<up::Certificates>) -> Result<Plan> {
         None => own.map(|own| own.tokens),
     };
     let mut config = config(flags);
+    let audit = server::audit::Audit::open(&flags.audit);
+    config.audit = audit.map_err(|error| Error::Flags(vec![error.to_string()]))?.map(Arc::new);
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
         _ => {

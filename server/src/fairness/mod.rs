@@ -248,3 +248,6 @@ pub fn hold(answer: &mut Answer, call: &mut Call) {
         *answer.body_mut() = Body::held(body, Box::new(held));
     }
 }
+
+#[cfg(test)]
+mod tests;

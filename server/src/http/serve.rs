@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{Request, Version};
 use hyper::body::Incoming;
@@ -17,7 +17,6 @@ use tokio_rustls::TlsAcceptor;
 use super::io::{Secured, Socket, Watched};
 use crate::auth::ClientChain;
 use crate::call::{Answer, Call, Peer};
-use crate::request::{Query, RequestInfo};
 use crate::{Server, chain, limits};
 
 /// A client that does not finish its handshake or its headers in this time is gone.
@@ -132,30 +131,10 @@ pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
     let upgrade = request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let raw_query = parts.uri.query().unwrap_or("").to_string();
-    let query = Query::parse(&raw_query);
-    let path = parts.uri.path().to_string();
-    let info = RequestInfo::parse(&parts.method, &path, &query);
+    let call = Call::new(parts.method, parts.uri.path().to_string(), raw_query, peer, now);
     // A connection of HTTP/2 carries more than its watches.
-    if info.verb == "watch" && parts.version < Version::HTTP_2 {
-        peer.watched.set();
+    if call.info.verb == "watch" && parts.version < Version::HTTP_2 {
+        call.peer.watched.set();
     }
-    Call {
-        method: parts.method,
-        path,
-        raw_query,
-        query,
-        headers: parts.headers,
-        body: Some(body),
-        upgrade,
-        info,
-        peer,
-        user: None,
-        timeout: None,
-        flow: None,
-        held: None,
-        too_many: false,
-        warnings: Vec::new(),
-        started: Instant::now(),
-        now,
-    }
+    Call { headers: parts.headers, body: Some(body), upgrade, ..call }
 }
