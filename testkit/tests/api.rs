@@ -1,6 +1,8 @@
 //! The API's behaviour, the same on both engines: every check runs once on the embedded store and once
 //! on a real etcd.
 
+mod gate;
+
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};
 

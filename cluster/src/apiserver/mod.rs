@@ -1,7 +1,7 @@
 //! `kube-apiserver`: the API server alone, told by upstream's flags what to do.
 
-pub mod authorization;
 mod authentication;
+pub mod authorization;
 pub mod flags;
 mod values;
 
@@ -96,6 +96,11 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
     }
     errors.extend(flags.authorization.problems());
+    let limits = &flags.config.limits;
+    if limits.fairness && limits.max_requests_inflight + limits.max_mutating_requests_inflight == 0 {
+        errors
+            .push("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0 with fairness".into());
+    }
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
@@ -107,6 +112,8 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let mut config = config(flags);
     config.authorization = flags.authorization.settings()?;
     config.admission = admission(flags)?.into();
+    let audit = server::audit::Audit::open(&flags.audit);
+    config.audit = audit.map_err(|error| Error::Flags(vec![error.to_string()]))?.map(Arc::new);
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
         _ => {
