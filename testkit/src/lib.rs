@@ -3,6 +3,7 @@
 
 pub mod client;
 mod etcd;
+mod hook;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,6 +12,7 @@ use cluster::up::certificates;
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
+pub use hook::{Hook, Said};
 
 /// Where the server under test keeps its objects.
 pub enum Kept {

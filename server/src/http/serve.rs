@@ -137,6 +137,7 @@ pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
         peer,
         user: None,
         warnings: Vec::new(),
+        annotations: Default::default(),
         started: Instant::now(),
         now,
     }
