@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use kinds::User;
 
 use crate::auth::ClientChain;
+use crate::authz::Verdict;
 use crate::http::body::Body;
 use crate::http::io::Watched;
 use crate::negotiate::{Accepted, Media};
@@ -45,6 +46,8 @@ pub struct Call {
     pub peer: Peer,
     /// Set by authentication.
     pub user: Option<Arc<User>>,
+    /// Set by authorization.
+    pub verdict: Option<Verdict>,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     /// What stages and plugins want to stand in the audit log.

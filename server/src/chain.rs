@@ -10,7 +10,7 @@ use http::{HeaderValue, header};
 
 use crate::call::{Answer, Call, status_answer, warning_header};
 use crate::negotiate::{self, Accepted};
-use crate::{Server, auth, router};
+use crate::{Server, auth, authz, router};
 
 /// A stage before the handler.
 struct Stage {
@@ -40,7 +40,7 @@ static STAGES: &[Stage] = &[
     // Who it is; the credentials are gone from the request after this.
     Stage { name: "authentication", run: Run::Now(auth::authenticate) },
     // Whether they may.
-    Stage { name: "authorization", run: Run::Now(auth::authorize) },
+    Stage { name: "authorization", run: Run::Wait(authz::authorize) },
 ];
 
 fn refuse_when_closing(server: &Server, call: &mut Call) -> Result<(), Status> {

@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod alloc;
 pub mod auth;
+pub mod authz;
 pub mod bootstrap;
 pub mod cache;
 pub mod call;
@@ -59,6 +60,8 @@ pub struct Config {
     pub issuer: String,
     /// The authorities of client certificates in PEM: extension API servers are told of them.
     pub client_ca: String,
+    /// Who decides what callers may do, in this order.
+    pub authorization: Vec<authz::config::Setting>,
     /// Which admission plugins are on, and what they were told.
     pub admission: Arc<admission::Setup>,
 }
@@ -74,6 +77,7 @@ impl Default for Config {
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
             client_ca: String::new(),
+            authorization: authz::config::node_and_rbac(),
             admission: Arc::default(),
         }
     }
@@ -86,6 +90,9 @@ pub struct Server {
     decoded: cache::Decoded,
     pub registry: Registry,
     pub auth: auth::Authenticator,
+    pub authz: authz::Union,
+    /// The roles, whoever decides: nobody grants what they do not hold by them.
+    rbac: Arc<authz::rbac::Rbac>,
     pub metrics: metrics::Metrics,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
@@ -116,6 +123,7 @@ impl Server {
         let (entries, revision) = store.load().await?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
+        let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
         let server = Arc::new(Server {
             admission: config.admission.clone(),
             webhooks: Default::default(),
@@ -123,6 +131,8 @@ impl Server {
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
+            authz: authz::Union::new(&config.authorization, &caches, &rbac),
+            rbac,
             config,
             store,
             caches: caches.clone(),

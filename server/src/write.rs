@@ -11,6 +11,7 @@ use store::{Durability, Expect, Op, Template, Write as StoreWrite};
 
 use crate::Server;
 use crate::admission::{self, Attributes, Operation, resource_quota};
+use crate::authz;
 use crate::cache::Item;
 use crate::call::Call;
 use crate::hooks;
@@ -131,6 +132,7 @@ impl<'a> Scope<'a> {
         // A webhook may have renamed it.
         let name = Str::new(object.str("metadata.name"));
         let attributes = self.attributes(Operation::Create, &name);
+        authz::rbac::escalation::check(self, &name, &object, None).await?;
         (kind.prepare_create)(&mut object, &self.context());
         hooks::complete(self, &mut object, None)?;
         typed::fill(&mut object, self.resource.ty());
@@ -290,6 +292,7 @@ impl<'a> Scope<'a> {
         let kind = self.resource.kind;
         let attributes = self.attributes(Operation::Update, name);
         admission::mutate(&attributes, Some(&mut object), Some(old), warnings).await?;
+        authz::rbac::escalation::check(self, name, &object, Some(old)).await?;
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();
         hooks::prepare_update(self, &mut object, old)?;

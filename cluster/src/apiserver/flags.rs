@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::authorization::Authorization;
 use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
@@ -26,6 +27,7 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
+    pub authorization: Authorization,
     pub log_format: Format,
     pub log_level: Level,
     pub enable_admission_plugins: Vec<String>,
@@ -52,6 +54,7 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
+            authorization: Authorization::default(),
             log_format: Format::Text,
             log_level: Level::Info,
             enable_admission_plugins: Vec::new(),
@@ -106,7 +109,38 @@ pub static FLAGS: &[Flag] = &[
         let refused = "privileged containers cannot be forbidden yet; only true can be given";
         if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
     }),
-    flag("authorization-mode", "only AlwaysDeny: the group system:masters may do everything", authorization_mode),
+    flag(
+        "authorization-config",
+        "a file with an AuthorizationConfiguration, instead of the next flags",
+        |flags, value| {
+            flags.authorization.config = Some(value.into());
+            Ok(())
+        },
+    ),
+    flag(
+        "authorization-mode",
+        "who decides, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
+        |flags, value| flags.authorization.set_modes(value),
+    ),
+    flag("authorization-policy-file", "the policies of the mode ABAC", |flags, value| {
+        flags.authorization.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-authorized-ttl", "how long a yes is kept [5m]", |flags, value| {
+        flags.authorization.authorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-unauthorized-ttl", "how long a no is kept [30s]", |flags, value| {
+        flags.authorization.unauthorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-config-file", "the kubeconfig of the mode Webhook", |flags, value| {
+        flags.authorization.webhook_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-version", "the form of its reviews: v1 or v1beta1 [v1beta1]", |flags, value| {
+        flags.authorization.set_webhook_version(value)
+    }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
         flags.bind_address = parsed(value)?;
         Ok(())
@@ -218,15 +252,6 @@ pub static FLAGS: &[Flag] = &[
         Ok(())
     }),
 ];
-
-/// `system:masters` passes before any mode is asked, as upstream has it, and nobody else does here: that
-/// is AlwaysDeny.
-fn authorization_mode(_: &mut Flags, value: &str) -> Result<(), String> {
-    match value.split(',').find(|mode| *mode != "AlwaysDeny") {
-        None => Ok(()),
-        Some(mode) => Err(format!("the mode {mode:?} is not there yet; only AlwaysDeny can be given")),
-    }
-}
 
 /// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
 pub fn parse(arguments: &[String]) -> Result<Flags> {

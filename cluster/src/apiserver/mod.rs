@@ -1,5 +1,6 @@
 //! `kube-apiserver`: the API server alone, told by upstream's flags what to do.
 
+pub mod authorization;
 pub mod flags;
 mod values;
 
@@ -55,6 +56,7 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
     }
+    errors.extend(flags.authorization.problems());
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
@@ -72,6 +74,7 @@ fn plan(flags: &Flags, own: Option<up::Certificates>) -> Result<Plan> {
         None => own.map(|own| own.tokens),
     };
     let mut config = config(flags);
+    config.authorization = flags.authorization.settings()?;
     config.admission = admission(flags)?.into();
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),

@@ -269,7 +269,7 @@ pub async fn validate(
 }
 
 /// Several complaints as one text, each once.
-fn join_errors(errors: Vec<String>) -> String {
+pub fn join_errors(errors: Vec<String>) -> String {
     let mut seen: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {
         if !seen.contains(&error) {
@@ -298,7 +298,7 @@ fn default_class(classes: Vec<Tree>, annotations: &[&str]) -> Option<Tree> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// A tree from JSON, for the tables of the plugins.

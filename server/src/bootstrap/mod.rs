@@ -5,7 +5,7 @@ mod base;
 mod flowcontrol;
 mod groups;
 mod identity;
-mod rbac;
+pub(crate) mod rbac;
 mod service;
 
 use std::sync::Arc;

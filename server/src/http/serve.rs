@@ -136,6 +136,7 @@ pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
         info,
         peer,
         user: None,
+        verdict: None,
         warnings: Vec::new(),
         annotations: Default::default(),
         started: Instant::now(),

@@ -55,8 +55,9 @@ fn every_flag_of_kubeadm_is_honoured_or_refused_by_name() {
 #[test]
 fn what_is_not_there_is_refused() {
     let cases = [
-        ("--authorization-mode=Node,RBAC", "--authorization-mode cannot be honoured: the mode \"Node\" is not there"),
-        ("--authorization-mode=AlwaysAllow", "--authorization-mode cannot be honoured: the mode \"AlwaysAllow\""),
+        ("--authorization-mode=Node,Magic", "--authorization-mode cannot be honoured: \"Magic\" is not a valid mode"),
+        ("--authorization-mode=RBAC,RBAC", "--authorization-mode cannot be honoured: \"RBAC\" is named twice"),
+        ("--authorization-webhook-version=v2", "--authorization-webhook-version cannot be honoured: \"v2\""),
         ("--allow-privileged=false", "--allow-privileged cannot be honoured: privileged"),
         ("--enable-bootstrap-token-auth", "--enable-bootstrap-token-auth cannot be honoured: bootstrap tokens"),
         ("--kubelet-client-key=x", "--kubelet-client-key cannot be honoured: kubelets are not"),
