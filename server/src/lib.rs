@@ -112,6 +112,7 @@ pub struct Server {
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
     pub admission: Arc<admission::Setup>,
+    webhooks: admission::webhook::Compiled,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -142,6 +143,7 @@ impl Server {
         }
         let server = Arc::new(Server {
             admission: config.admission.clone(),
+            webhooks: Default::default(),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),

@@ -116,6 +116,20 @@ impl Resource {
         }
     }
 
+    /// An object of this resource's version in that of another one, which is stored in the same form.
+    pub fn convert(&self, tree: Tree, to: &Resource) -> Tree {
+        let stored = match self.kind.conversion {
+            Some(conversion) if !self.serves_stored_bytes() => {
+                shaped((conversion.to_storage)(tree), self.stored.schema())
+            }
+            _ => tree,
+        };
+        match to.kind.conversion {
+            Some(conversion) if !to.serves_stored_bytes() => shaped((conversion.from_storage)(stored), to.ty()),
+            _ => stored,
+        }
+    }
+
     pub fn not_found(&self, name: &str) -> Status {
         Status::not_found(self.kind.group, self.kind.plural, name)
     }

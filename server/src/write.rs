@@ -69,6 +69,7 @@ impl<'a> Scope<'a> {
             dry_run: self.dry_run,
             call: self.call,
             delete_options: None,
+            rounds: Default::default(),
         }
     }
 
@@ -127,6 +128,10 @@ impl<'a> Scope<'a> {
         let name = Str::new(object.str("metadata.name"));
         let attributes = self.attributes(Operation::Create, &name);
         admission::mutate(&attributes, Some(&mut object), None, warnings).await?;
+        crate::verbs::check_namespace(&mut object, self.resource, self.namespace)?;
+        // A webhook may have renamed it.
+        let name = Str::new(object.str("metadata.name"));
+        let attributes = self.attributes(Operation::Create, &name);
         authz::rbac::escalation::check(self, &name, &object, None).await?;
         (kind.prepare_create)(&mut object, &self.context());
         hooks::complete(self, &mut object, None)?;

@@ -3,6 +3,8 @@
 
 pub mod client;
 mod etcd;
+mod hook;
+mod https;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,6 +15,8 @@ use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
+pub use hook::{Hook, Said};
+pub use https::Https;
 
 /// Where the server under test keeps its objects.
 pub enum Kept {

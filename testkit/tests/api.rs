@@ -2,6 +2,7 @@
 //! on a real etcd.
 
 mod gate;
+mod webhooks;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};
