@@ -46,6 +46,23 @@ async fn certificates_are_renewed_while_the_server_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn versions_of_tls_can_be_narrowed() {
+    let mut cluster = Cluster::start_changed(|plan, _| plan.tls.only_tls13 = true).await;
+    let shakes = async |versions: &[&'static rustls::SupportedProtocolVersion]| {
+        let provider = server::http::tls::provider();
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_protocol_versions(versions);
+        let verifier = server::http::tls::any_server();
+        let config = config.expect("versions").dangerous().with_custom_certificate_verifier(verifier);
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config.with_no_client_auth()));
+        let stream = tokio::net::TcpStream::connect(cluster.address()).await.expect("the server listens");
+        connector.connect("localhost".try_into().expect("a name"), stream).await.is_ok()
+    };
+    assert!(shakes(&[&rustls::version::TLS13]).await);
+    assert!(!shakes(&[&rustls::version::TLS12]).await);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn browsers_are_told_what_is_allowed() {
     let mut cluster = Cluster::start_changed(|plan, _| {
         plan.config.cors = Cors::new(&["^https://ui.example$"]).expect("a pattern");
