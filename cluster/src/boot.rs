@@ -41,6 +41,12 @@ pub struct Running {
 impl Running {
     /// Drains, then closes the store.
     pub async fn stop(self) {
+        let delay = self.server.config.limits.shutdown_delay;
+        if !delay.is_zero() {
+            // Balancers see that it is not ready before anything is refused.
+            self.server.health.set_unready();
+            tokio::time::sleep(delay).await;
+        }
         self.server.closing.send_replace(true);
         let _ = self.task.await;
         if let Err(error) = self.server.store.close().await {

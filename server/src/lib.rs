@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod alloc;
+pub mod audit;
 pub mod auth;
 pub mod authz;
 pub mod bootstrap;
@@ -13,10 +14,13 @@ pub mod chain;
 pub mod codec;
 pub mod discovery;
 mod endpoints;
+pub mod fairness;
+pub mod files;
 pub mod health;
 mod hooks;
 pub mod http;
 mod ids;
+pub mod limits;
 pub mod metrics;
 mod negotiate;
 pub mod openapi;
@@ -65,6 +69,10 @@ pub struct Config {
     pub strict_transport_security: Option<::http::HeaderValue>,
     /// Who decides what callers may do, in this order.
     pub authorization: Vec<authz::config::Setting>,
+    /// Which admission plugins are on, and what they were told.
+    pub admission: Arc<admission::Setup>,
+    pub limits: limits::Limits,
+    pub audit: Option<Arc<audit::Audit>>,
 }
 
 impl Default for Config {
@@ -80,6 +88,9 @@ impl Default for Config {
             cors: http::cors::Cors::default(),
             strict_transport_security: None,
             authorization: authz::config::node_and_rbac(),
+            admission: Arc::default(),
+            limits: limits::Limits::default(),
+            audit: None,
         }
     }
 }
@@ -92,11 +103,15 @@ pub struct Server {
     pub registry: Registry,
     pub auth: auth::Authentication,
     pub authz: authz::Union,
+    /// The roles, whoever decides: nobody grants what they do not hold by them.
+    rbac: Arc<authz::rbac::Rbac>,
     pub metrics: metrics::Metrics,
+    pub fairness: fairness::Fairness,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
+    pub admission: Arc<admission::Setup>,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -120,19 +135,27 @@ impl Server {
         let (entries, revision) = store.load().await?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
+        let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
+        let metrics = metrics::Metrics::new();
+        if let Some(audit) = &config.audit {
+            audit.start(metrics.registry());
+        }
         let server = Arc::new(Server {
+            admission: config.admission.clone(),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
-            authz: authz::Union::new(&config.authorization, &caches),
+            authz: authz::Union::new(&config.authorization, &caches, &rbac),
+            rbac,
             config,
             store,
             caches: caches.clone(),
             decoded: cache::Decoded::default(),
             registry,
             auth,
-            metrics: metrics::Metrics::new(),
+            fairness: fairness::Fairness::new(&metrics),
+            metrics,
             health: health::Health::new(seconds_now()),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
@@ -142,6 +165,8 @@ impl Server {
             tokio::spawn(cache.clone().wake_watchers());
         }
         tokio::spawn(end_watches(server.closing.subscribe(), caches));
+        server.fairness.reload(&server);
+        tokio::spawn(fairness::follow(server.clone()));
         Ok(server)
     }
 

@@ -1,14 +1,8 @@
 //! The API's behaviour, the same on both engines: every check runs once on the embedded store and once
 //! on a real etcd.
 
-#[path = "api/authentication.rs"]
-mod authentication;
-#[path = "api/jwt.rs"]
-mod jwt;
-#[path = "api/remote.rs"]
-mod remote;
-#[path = "api/secured.rs"]
-mod secured;
+mod gate;
+mod identity;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};

@@ -7,9 +7,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::values::{boolean, cidrs, duration, parsed, port_range};
+use server::audit::{self, Format, Mode};
+
+use super::authorization::Authorization;
+use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
-use crate::logs::{Format, Level};
+use crate::logs::{Format as LogFormat, Level};
 
 /// What the flags say.
 pub struct Flags {
@@ -28,9 +31,14 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
+    pub authorization: Authorization,
     pub authentication: authentication::Authentication,
-    pub log_format: Format,
+    pub log_format: LogFormat,
+    pub audit: audit::Settings,
     pub log_level: Level,
+    pub enable_admission_plugins: Vec<String>,
+    pub disable_admission_plugins: Vec<String>,
+    pub admission_control_config_file: Option<PathBuf>,
     pub config: server::Config,
 }
 
@@ -52,9 +60,14 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
+            authorization: Authorization::default(),
             authentication: authentication::Authentication::default(),
-            log_format: Format::Text,
+            log_format: LogFormat::Text,
+            audit: audit::Settings::default(),
             log_level: Level::Info,
+            enable_admission_plugins: Vec::new(),
+            disable_admission_plugins: Vec::new(),
+            admission_control_config_file: None,
             config: server::Config::default(),
         }
     }
@@ -99,6 +112,10 @@ fn all() -> impl Iterator<Item = &'static Flag> {
 
 /// Sorted by name, as each part is.
 static FLAGS: &[Flag] = &[
+    flag("admission-control-config-file", "an AdmissionConfiguration: what plugins are told", |flags, value| {
+        flags.admission_control_config_file = Some(value.into());
+        Ok(())
+    }),
     flag("advertise-address", "the address at which the cluster's members reach this server", |flags, value| {
         flags.advertise_address = Some(parsed(value)?);
         Ok(())
@@ -107,7 +124,111 @@ static FLAGS: &[Flag] = &[
         let refused = "privileged containers cannot be forbidden yet; only true can be given";
         if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
     }),
-    flag("authorization-mode", "only AlwaysDeny: the group system:masters may do everything", authorization_mode),
+    switch("audit-log-compress", "compress rotated audit logs [false]", |flags, value| {
+        flags.audit.rotation.compress = boolean(value)?;
+        Ok(())
+    }),
+    flag("audit-log-format", "json or legacy [json]", |flags, value| {
+        flags.audit.format = match value {
+            "json" => Format::Json,
+            "legacy" => Format::Legacy,
+            _ => return Err(format!("unknown format {value:?}; there are json and legacy")),
+        };
+        Ok(())
+    }),
+    flag("audit-log-maxage", "days that rotated audit logs are kept; 0 for ever [0]", |flags, value| {
+        flags.audit.rotation.max_age_days = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-maxbackup", "how many rotated audit logs are kept; 0 for all [0]", |flags, value| {
+        flags.audit.rotation.max_backups = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-maxsize", "megabytes at which an audit log is rotated; 0 is 100 [0]", |flags, value| {
+        flags.audit.rotation.max_megabytes = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-mode", "batch, blocking or blocking-strict [blocking]", |flags, value| {
+        flags.audit.mode = match value {
+            "batch" => Mode::Batch,
+            "blocking" => Mode::Blocking,
+            "blocking-strict" => Mode::BlockingStrict,
+            _ => return Err(format!("unknown mode {value:?}; there are batch, blocking and blocking-strict")),
+        };
+        Ok(())
+    }),
+    flag("audit-log-path", "the file that gets audit events; - is standard output", |flags, value| {
+        flags.audit.log_path = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-policy-file", "which requests are told of, and how much of them", |flags, value| {
+        flags.audit.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-webhook-batch-buffer-size", "audit events that wait for the webhook [10000]", |flags, value| {
+        flags.audit.batch.buffer = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-batch-max-size", "audit events in a call to the webhook [400]", |flags, value| {
+        flags.audit.batch.max_size = parsed(value)?;
+        Ok(())
+    }),
+    flag(
+        "audit-webhook-batch-max-wait",
+        "how long a call to the webhook waits for more events [30s]",
+        |flags, value| {
+            flags.audit.batch.max_wait = duration(value)?;
+            Ok(())
+        },
+    ),
+    flag("audit-webhook-batch-throttle-qps", "calls a second to the webhook at most [10]", |flags, value| {
+        flags.audit.batch.throttle_qps = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-config-file", "a kubeconfig: who gets audit events in batches", |flags, value| {
+        flags.audit.webhook_config_file = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-webhook-initial-backoff", "how long to wait before a call is tried again [10s]", |flags, value| {
+        flags.audit.batch.initial_backoff = duration(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-mode", "only batch", |_, value| match value {
+        "batch" => Ok(()),
+        _ => Err("the audit webhook is called in batches alone".to_string()),
+    }),
+    flag(
+        "authorization-config",
+        "a file with an AuthorizationConfiguration, instead of the next flags",
+        |flags, value| {
+            flags.authorization.config = Some(value.into());
+            Ok(())
+        },
+    ),
+    flag(
+        "authorization-mode",
+        "who decides, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
+        |flags, value| flags.authorization.set_modes(value),
+    ),
+    flag("authorization-policy-file", "the policies of the mode ABAC", |flags, value| {
+        flags.authorization.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-authorized-ttl", "how long a yes is kept [5m]", |flags, value| {
+        flags.authorization.authorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-unauthorized-ttl", "how long a no is kept [30s]", |flags, value| {
+        flags.authorization.unauthorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-config-file", "the kubeconfig of the mode Webhook", |flags, value| {
+        flags.authorization.webhook_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-version", "the form of its reviews: v1 or v1beta1 [v1beta1]", |flags, value| {
+        flags.authorization.set_webhook_version(value)
+    }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
         flags.bind_address = parsed(value)?;
         Ok(())
@@ -124,11 +245,18 @@ static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    flag("disable-admission-plugins", "only plugins that are not there", |_, value| {
-        let on = value.split(',').find(|name| server::admission::plugin_names().any(|known| known == *name));
-        on.map_or(Ok(()), |name| Err(format!("the plugin {name} cannot be turned off yet")))
+    flag("disable-admission-plugins", "plugins to turn off although they are on by default", |flags, value| {
+        flags.disable_admission_plugins.extend(names(value));
+        Ok(())
     }),
-    flag("enable-admission-plugins", "plugins to turn on besides the default ones", admission_plugins),
+    flag("enable-admission-plugins", "plugins to turn on besides the default ones", |flags, value| {
+        flags.enable_admission_plugins.extend(names(value));
+        Ok(())
+    }),
+    switch("enable-priority-and-fairness", "share the server out between flows of requests [true]", |flags, value| {
+        flags.config.limits.fairness = boolean(value)?;
+        Ok(())
+    }),
     flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
         Ok(())
@@ -157,19 +285,48 @@ static FLAGS: &[Flag] = &[
         flags.config.event_ttl = duration(value)?;
         Ok(())
     }),
+    flag("goaway-chance", "how likely a request over HTTP/2 ends its connection, up to 0.02 [0]", |flags, value| {
+        let chance: f64 = parsed(value)?;
+        if !(0.0..=0.02).contains(&chance) {
+            return Err("it must be between 0 and 0.02".to_string());
+        }
+        flags.config.limits.goaway_chance = chance;
+        Ok(())
+    }),
+    flag("http2-max-streams-per-connection", "requests at once on a connection of HTTP/2 [100]", |flags, value| {
+        let streams: u32 = parsed(value)?;
+        flags.config.limits.http2_max_streams = if streams == 0 { 100 } else { streams };
+        Ok(())
+    }),
     unfinished("kubelet-client-certificate", KUBELETS),
     unfinished("kubelet-client-key", KUBELETS),
     unfinished("kubelet-preferred-address-types", KUBELETS),
     flag("logging-format", "text or json [text]", |flags, value| {
         flags.log_format = match value {
-            "text" => Format::Text,
-            "json" => Format::Json,
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
             _ => return Err(format!("unknown format {value:?}; there are text and json")),
         };
         Ok(())
     }),
+    flag("max-mutating-requests-inflight", "writes under way at once; 0 for no limit [200]", |flags, value| {
+        flags.config.limits.max_mutating_requests_inflight = parsed(value)?;
+        Ok(())
+    }),
+    flag("max-requests-inflight", "reads under way at once; 0 for no limit [400]", |flags, value| {
+        flags.config.limits.max_requests_inflight = parsed(value)?;
+        Ok(())
+    }),
+    flag("min-request-timeout", "seconds that a watch goes on at least [1800]", |flags, value| {
+        flags.config.limits.min_request_timeout = Duration::from_secs(parsed(value)?);
+        Ok(())
+    }),
     unfinished("proxy-client-cert-file", AGGREGATION),
     unfinished("proxy-client-key-file", AGGREGATION),
+    flag("request-timeout", "how long a request may take [1m]", |flags, value| {
+        flags.config.limits.request_timeout = duration(value)?;
+        if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".to_string()) } else { Ok(()) }
+    }),
     flag("secure-port", "the port to listen on [6443]", |flags, value| {
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
@@ -194,6 +351,14 @@ static FLAGS: &[Flag] = &[
         flags.config.node_ports = port_range(value)?;
         Ok(())
     }),
+    flag(
+        "shutdown-delay-duration",
+        "how long to go on serving, not ready, after the signal to end [0s]",
+        |flags, value| {
+            flags.config.limits.shutdown_delay = duration(value)?;
+            Ok(())
+        },
+    ),
     flag("tls-cert-file", "the certificate shown to clients", |flags, value| {
         flags.tls_cert_file = Some(value.into());
         Ok(())
@@ -207,23 +372,6 @@ static FLAGS: &[Flag] = &[
         Ok(())
     }),
 ];
-
-/// `system:masters` passes before any mode is asked, as upstream has it, and nobody else does here: that
-/// is AlwaysDeny.
-fn authorization_mode(_: &mut Flags, value: &str) -> Result<(), String> {
-    match value.split(',').find(|mode| *mode != "AlwaysDeny") {
-        None => Ok(()),
-        Some(mode) => Err(format!("the mode {mode:?} is not there yet; only AlwaysDeny can be given")),
-    }
-}
-
-fn admission_plugins(_: &mut Flags, value: &str) -> Result<(), String> {
-    let known = |name: &str| server::admission::plugin_names().any(|known| known == name);
-    match value.split(',').find(|name| !known(name)) {
-        None => Ok(()),
-        Some(name) => Err(format!("the plugin {name:?} is not there yet")),
-    }
-}
 
 /// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
 pub fn parse(arguments: &[String]) -> Result<Flags> {

@@ -1,6 +1,7 @@
 //! `kube-apiserver`: the API server alone, told by upstream's flags what to do.
 
 mod authentication;
+pub mod authorization;
 pub mod flags;
 mod values;
 
@@ -94,6 +95,12 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
     }
+    errors.extend(flags.authorization.problems());
+    let limits = &flags.config.limits;
+    if limits.fairness && limits.max_requests_inflight + limits.max_mutating_requests_inflight == 0 {
+        errors
+            .push("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0 with fairness".into());
+    }
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
@@ -103,6 +110,10 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
         (None, own) => own.map(Own::tokens).transpose()?,
     };
     let mut config = config(flags);
+    config.authorization = flags.authorization.settings()?;
+    config.admission = admission(flags)?.into();
+    let audit = server::audit::Audit::open(&flags.audit);
+    config.audit = audit.map_err(|error| Error::Flags(vec![error.to_string()]))?.map(Arc::new);
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
         _ => {
@@ -121,6 +132,12 @@ fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
     config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
     config
+}
+
+fn admission(flags: &Flags) -> Result<server::admission::Setup> {
+    let file = flags.admission_control_config_file.as_deref();
+    server::admission::Setup::new(&flags.enable_admission_plugins, &flags.disable_admission_plugins, file)
+        .map_err(Error::Flags)
 }
 
 fn etcd(flags: &Flags) -> store::etcd::Config {

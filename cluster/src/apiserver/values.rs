@@ -23,6 +23,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// A list of names, separated by commas.
+pub fn names(text: &str) -> impl Iterator<Item = String> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_string)
+}
+
 fn unit(name: &str) -> Option<f64> {
     Some(match name {
         "h" => 3600.0,

@@ -1,9 +1,12 @@
 //! The configured authorizers, asked one after the other.
 
+use std::sync::Arc;
+
 use kinds::User;
 
 use super::config::{Mode, Setting};
-use super::{Attributes, Authorizer, Decision, Known, MASTERS, Reason, Verdict, abac, always, node, rbac};
+use super::rbac::Rbac;
+use super::{Attributes, Authorizer, Decision, Known, MASTERS, Reason, Verdict, abac, always, node, webhook};
 use crate::cache::Caches;
 
 pub struct Union {
@@ -17,8 +20,9 @@ struct Member {
 }
 
 impl Union {
-    pub fn new(settings: &[Setting], caches: &Caches) -> Union {
-        let member = |setting: &Setting| Member { name: setting.name.clone(), authorizer: make(&setting.mode, caches) };
+    pub fn new(settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) -> Union {
+        let member =
+            |setting: &Setting| Member { name: setting.name.clone(), authorizer: make(&setting.mode, caches, rbac) };
         Union { members: settings.iter().map(member).collect() }
     }
 
@@ -73,13 +77,14 @@ impl Union {
 }
 
 /// The line of each mode.
-fn make(mode: &Mode, caches: &Caches) -> Box<dyn Authorizer> {
+fn make(mode: &Mode, caches: &Caches, rbac: &Arc<Rbac>) -> Box<dyn Authorizer> {
     match mode {
         Mode::AlwaysAllow => Box::new(always::AlwaysAllow),
         Mode::AlwaysDeny => Box::new(always::AlwaysDeny),
         Mode::Abac(policies) => Box::new(abac::Abac::new(policies.clone())),
         Mode::Node => Box::new(node::Node::new(caches)),
-        Mode::Rbac => Box::new(rbac::Rbac::new(caches)),
+        Mode::Rbac => Box::new(rbac.clone()),
+        Mode::Webhook(settings) => Box::new(webhook::Webhook::new(settings.clone())),
     }
 }
 

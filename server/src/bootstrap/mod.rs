@@ -25,6 +25,8 @@ use crate::resource::Resource;
 use crate::verbs::patch::applied_object;
 use crate::write::Scope;
 
+pub(crate) use flowcontrol::named as flowcontrol_objects;
+
 /// The name under which most of it is written.
 const MANAGER: &str = "kube-apiserver";
 
@@ -167,7 +169,7 @@ fn scope<'a>(
     namespace: &'a str,
     subresource: &'a str,
 ) -> Scope<'a> {
-    Scope { server, resource, user, namespace, subresource, now: server.now(), dry_run: false }
+    Scope { server, resource, user, namespace, subresource, now: server.now(), dry_run: false, call: None }
 }
 
 fn options(manager: &str) -> WriteOptions {

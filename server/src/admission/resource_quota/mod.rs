@@ -130,7 +130,16 @@ mod tests {
         let resource = server.registry.find("", "v1", plural).expect("a kind of the core group");
         let user = bootstrap::system_user();
         let namespace = "default";
-        let scope = Scope { server, resource, user: &user, namespace, subresource, now: server.now(), dry_run: false };
+        let scope = Scope {
+            server,
+            resource,
+            user: &user,
+            namespace,
+            subresource,
+            now: server.now(),
+            dry_run: false,
+            call: None,
+        };
         let options = WriteOptions {
             dry_run: false,
             field_manager: "test".to_string(),

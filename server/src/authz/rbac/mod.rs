@@ -52,7 +52,7 @@ impl Rbac {
     }
 }
 
-impl Authorizer for Rbac {
+impl Authorizer for Arc<Rbac> {
     fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
         let mut granted: Option<Arc<Grant>> = None;
         let mut errors = Vec::new();

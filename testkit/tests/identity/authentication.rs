@@ -8,7 +8,7 @@ use cluster::pki::{Lifetimes, Pair, Pki, Subject};
 use server::auth::{Anonymous, PasswordFile, TokenFile};
 use testkit::{Client, Cluster, Kept};
 
-use crate::jwt::{Signer, claims_of, unsigned};
+use super::jwt::{Signer, claims_of, unsigned};
 use crate::until;
 
 const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

@@ -12,7 +12,7 @@ use server::auth::webhook::Webhook;
 use server::callout::{Client as Caller, Trust, kubeconfig};
 use testkit::{Client, Cluster, Https};
 
-use crate::jwt::{Signer, unsigned};
+use super::jwt::{Signer, unsigned};
 use crate::until;
 
 fn now() -> i64 {
