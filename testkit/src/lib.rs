@@ -7,10 +7,11 @@ mod hook;
 mod https;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use cluster::boot::{Engine, Plan, Running, start};
 use cluster::credentials;
-use cluster::pki::Pki;
+use cluster::pki::{Pair, Pki};
 use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
@@ -52,6 +53,33 @@ impl Cluster {
         Cluster { client, running: Some(running), dir, etcd, config }
     }
 
+    /// Starts on the embedded store with a plan that the test has changed.
+    pub async fn start_changed(change: impl FnOnce(&mut Plan, &Pki)) -> Cluster {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let config = server::Config::default();
+        let (running, client) = boot_changed(dir.path(), None, config.clone(), change).await;
+        Cluster { client, running: Some(running), dir, etcd: None, config }
+    }
+
+    /// The folder of the server's certificates, in which tests can make more.
+    pub fn pki(&self) -> Pki {
+        Pki::open(self.dir.path().join("pki")).expect("a folder")
+    }
+
+    pub fn server(&self) -> &Arc<server::Server> {
+        &self.running.as_ref().expect("it runs").server
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.running.as_ref().expect("it runs").address
+    }
+
+    /// A client with another certificate, or with none.
+    pub fn client_as(&self, user: Option<&Pair>) -> Client {
+        let authority = self.pki().read("ca").expect("an authority").expect("an authority");
+        Client::as_user(self.address(), &authority, user)
+    }
+
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
@@ -68,6 +96,15 @@ impl Cluster {
 }
 
 async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
+    boot_changed(dir, etcd, config, |_, _| {}).await
+}
+
+async fn boot_changed(
+    dir: &std::path::Path,
+    etcd: Option<&Etcd>,
+    config: server::Config,
+    change: impl FnOnce(&mut Plan, &Pki),
+) -> (Running, Client) {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let pki = Pki::open(dir.join("pki")).expect("a folder");
     let own = Own::new(pki, loopback, &config, &[]).expect("names");
@@ -77,7 +114,7 @@ async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
     };
-    let plan = Plan {
+    let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
         serving: credentials::serving(&current).expect("a certificate"),
@@ -85,6 +122,7 @@ async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
     };
+    change(&mut plan, &own.pki);
     let running = start(plan, &|_| {}).await.expect("the server starts");
     let (authority, admin) = current.admin.expect("an administrator");
     let client = Client::new(running.address, &authority, &admin);

@@ -2,6 +2,7 @@
 //! on a real etcd.
 
 mod gate;
+mod identity;
 mod webhooks;
 
 use api::{Tree, list, tree};
@@ -46,6 +47,16 @@ on_both_engines![
     writers_race_and_one_wins,
     missing_engines_are_refused,
 ];
+
+/// Waits until something is true, and fails where it is not in time.
+async fn until(what: &str, is_true: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !is_true().await {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(testkit::client::DEADLINE, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+}
 
 async fn run<F>(kept: Kept, check: F)
 where

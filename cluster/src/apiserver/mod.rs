@@ -89,7 +89,7 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.tls_cert_file.is_none() && !own {
         errors.push("--tls-cert-file and --tls-private-key-file, or --data-dir, must be given".to_string());
     }
-    if flags.client_ca_file.is_none() && !own {
+    if flags.client_ca_file.is_none() && !own && !flags.authentication.knows_somebody() {
         errors.push("--client-ca-file, or --data-dir, must be given: nobody could come in".to_string());
     }
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
