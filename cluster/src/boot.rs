@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use server::Server;
 use server::cache::Caches;
+use store::{Sink, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -90,19 +91,31 @@ async fn open(plan: Plan, port: u16) -> Result<Arc<Server>> {
         auth = auth.with_tokens(tokens);
     }
     config.client_ca = plan.client_authorities;
+    let encryption = config.encryption.clone();
+    let sealing =
+        |store: Arc<dyn Store>| encryption.as_ref().map_or(store.clone(), |encryption| encryption.wrap(store));
     match plan.engine {
         Engine::Embedded(dir) => {
             let caches = caches(&config, server::resource::adopt_own);
             tracing::info!(dir = %dir.display(), "opening the embedded store");
-            let store = store::embedded::open_dir(dir, caches.clone())?;
-            Ok(Server::start(config, Arc::new(store), caches, auth, false).await?)
+            let store = store::embedded::open_dir(dir, sink(&config, &caches, ""))?;
+            Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
         }
         Engine::Etcd(etcd) => {
             let caches = caches(&config, server::resource::adopt_foreign);
             tracing::info!(endpoints = ?etcd.endpoints, "connecting to etcd");
-            let store = store::etcd::connect(*etcd, caches.clone()).await?;
-            Ok(Server::start(config, Arc::new(store), caches, auth, true).await?)
+            let sink = sink(&config, &caches, &etcd.prefix);
+            let store = store::etcd::connect(*etcd, sink).await?;
+            Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, true).await?)
         }
+    }
+}
+
+/// Where the engine tells of changes: the caches, behind what decrypts where that is configured.
+fn sink(config: &server::Config, caches: &Arc<Caches>, outer_prefix: &str) -> Arc<dyn Sink> {
+    match &config.encryption {
+        None => caches.clone(),
+        Some(encryption) => encryption.sink(caches.clone(), outer_prefix, &config.storage_prefix),
     }
 }
 

@@ -46,12 +46,30 @@ impl Cluster {
         Cluster { client, running: Some(running), dir, etcd, config }
     }
 
+    /// Where the server keeps its files.
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// Stops the server and starts another on the same store, with another configuration.
+    pub async fn restart_with(&mut self, config: server::Config) {
+        self.config = config;
+        self.restart().await;
+    }
+
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
         let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone()).await;
         self.running = Some(running);
         self.client = client;
+    }
+
+    /// Stops the server and tries to start another on the same store; why that fails.
+    pub async fn restart_refused(&mut self, config: server::Config) -> String {
+        self.stop().await;
+        let result = try_boot(self.dir.path(), self.etcd.as_ref(), config).await;
+        result.err().expect("the server does not start").describe()
     }
 
     pub async fn stop(&mut self) {
@@ -62,6 +80,14 @@ impl Cluster {
 }
 
 async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
+    try_boot(dir, etcd, config).await.expect("the server starts")
+}
+
+async fn try_boot(
+    dir: &std::path::Path,
+    etcd: Option<&Etcd>,
+    config: server::Config,
+) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let made = certificates(dir, loopback, &config).expect("certificates");
     let engine = match etcd {
@@ -76,7 +102,7 @@ async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config
         tokens: Some(made.tokens),
         config,
     };
-    let running = start(plan, &|_| {}).await.expect("the server starts");
+    let running = start(plan, &|_| {}).await?;
     let client = Client::new(running.address, &made.authority, &made.admin);
-    (running, client)
+    Ok((running, client))
 }

@@ -30,6 +30,8 @@ pub struct Flags {
     pub service_account_key_files: Vec<PathBuf>,
     pub log_format: LogFormat,
     pub audit: audit::Settings,
+    pub encryption_config: Option<PathBuf>,
+    pub encryption_reload: bool,
     pub log_level: Level,
     pub config: server::Config,
 }
@@ -54,6 +56,8 @@ impl Default for Flags {
             service_account_key_files: Vec::new(),
             log_format: LogFormat::Text,
             audit: audit::Settings::default(),
+            encryption_config: None,
+            encryption_reload: false,
             log_level: Level::Info,
             config: server::Config::default(),
         }
@@ -202,6 +206,18 @@ pub static FLAGS: &[Flag] = &[
         flags.config.limits.fairness = boolean(value)?;
         Ok(())
     }),
+    flag("encryption-provider-config", "which resources are encrypted in the store, and by what", |flags, value| {
+        flags.encryption_config = Some(value.into());
+        Ok(())
+    }),
+    switch(
+        "encryption-provider-config-automatic-reload",
+        "read that file again when it changes [false]",
+        |flags, value| {
+            flags.encryption_reload = boolean(value)?;
+            Ok(())
+        },
+    ),
     flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
         Ok(())

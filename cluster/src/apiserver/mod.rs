@@ -7,6 +7,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use server::encryption::Encryption;
+
 use crate::boot::{self, Engine, Plan, Running};
 use crate::error::{Error, Result};
 use crate::pki::{self, Pair};
@@ -56,6 +58,9 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
     }
+    if flags.encryption_reload && flags.encryption_config.is_none() {
+        errors.push("--encryption-provider-config-automatic-reload needs --encryption-provider-config".to_string());
+    }
     let limits = &flags.config.limits;
     if limits.fairness && limits.max_requests_inflight + limits.max_mutating_requests_inflight == 0 {
         errors
@@ -80,6 +85,7 @@ fn plan(flags: &Flags, own: Option<up::Certificates>) -> Result<Plan> {
     let mut config = config(flags);
     let audit = server::audit::Audit::open(&flags.audit);
     config.audit = audit.map_err(|error| Error::Flags(vec![error.to_string()]))?.map(Arc::new);
+    config.encryption = encryption(flags)?;
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
         _ => {
@@ -96,6 +102,15 @@ fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
     config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
     config
+}
+
+fn encryption(flags: &Flags) -> Result<Option<Arc<Encryption>>> {
+    let Some(path) = &flags.encryption_config else { return Ok(None) };
+    let encryption = Encryption::read(path).map_err(|error| Error::Flags(vec![error.to_string()]))?;
+    if flags.encryption_reload {
+        encryption.reload_on_change().map_err(Error::file(path))?;
+    }
+    Ok(Some(encryption))
 }
 
 fn etcd(flags: &Flags) -> store::etcd::Config {

@@ -1,5 +1,7 @@
 //! What the whole server does around requests: audit, deadlines, fairness' marks on answers.
 
+mod encryption;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
