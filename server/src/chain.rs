@@ -10,7 +10,7 @@ use http::{HeaderValue, header};
 
 use crate::call::{Answer, Call, status_answer, warning_header};
 use crate::negotiate::{self, Accepted};
-use crate::{Server, audit, auth, fairness, limits, router};
+use crate::{Server, audit, auth, authz, fairness, limits, router};
 
 /// A stage before the handler.
 struct Stage {
@@ -32,19 +32,21 @@ pub enum Step<'a> {
 }
 
 /// Panics are caught around all of this (see `handle`), and the request's path has been read: both come
-/// first because every stage may fail and every stage asks what is wanted. Audit, impersonation and
-/// fairness have their place between authentication and authorization.
+/// first because every stage may fail and every stage asks what is wanted. Audit and fairness have their
+/// place between authentication and authorization.
 static STAGES: &[Stage] = &[
     // A server that drains takes nothing new, whoever asks.
     Stage { name: "drain", run: Run::Now(refuse_when_closing) },
     // Who it is; the credentials are gone from the request after this.
-    Stage { name: "authentication", run: Run::Now(auth::authenticate) },
+    Stage { name: "authentication", run: Run::Wait(auth::authenticate) },
     // Whoever is known is told of, whatever comes of the request.
     Stage { name: "audit", run: Run::Wait(audit::begin) },
+    // Whom they act as: decided by who they are, and decides what they may.
+    Stage { name: "impersonation", run: Run::Wait(auth::impersonate::impersonate) },
     // A seat among those who are served, or a place in their flow's queue: what comes now costs something.
     Stage { name: "fairness", run: Run::Wait(fairness::admit) },
     // Whether they may.
-    Stage { name: "authorization", run: Run::Now(auth::authorize) },
+    Stage { name: "authorization", run: Run::Wait(authz::authorize) },
 ];
 
 fn refuse_when_closing(server: &Server, call: &mut Call) -> Result<(), Status> {
@@ -62,12 +64,15 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
     let accepted = accepted.unwrap_or(Accepted::JSON);
     let _running = server.metrics.begin(&call);
     call.audit_id = audit::id(&call);
-    let result = run(&server, &mut call).await;
+    let result = match server.config.cors.preflight(&call) {
+        Some(answer) => Ok(answer),
+        None => run(&server, &mut call).await,
+    };
     let (mut answer, refusal) = match result {
         Ok(answer) => (answer, None),
         Err(status) => (refused(&status, &call, accepted), Some(status)),
     };
-    finish(&mut answer, &call);
+    finish(&mut answer, &server, &call);
     server.metrics.finish(&call, answer.status().as_u16());
     if server.config.audit.is_some() {
         audit::complete(&server, &mut call, &mut answer, end(refusal.as_ref())).await;
@@ -149,8 +154,16 @@ impl<F: Future> Future for CatchUnwind<F> {
 }
 
 /// Headers that every answer has.
-fn finish(answer: &mut Answer, call: &Call) {
+fn finish(answer: &mut Answer, server: &Server, call: &Call) {
+    let code = answer.status().as_u16();
     let headers = answer.headers_mut();
+    server.config.cors.add_headers(call, headers);
+    if let Some(directives) = &server.config.strict_transport_security {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, directives.clone());
+    }
+    if code == 401 && server.auth.passwords.is_some() {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kubernetes-master\""));
+    }
     // A handler that knows better, or a proxied answer, has its own.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     audit::sign(headers, call);

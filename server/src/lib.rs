@@ -5,6 +5,7 @@ pub mod admission;
 pub mod alloc;
 pub mod audit;
 pub mod auth;
+pub mod authz;
 pub mod bootstrap;
 pub mod cache;
 pub mod call;
@@ -38,6 +39,8 @@ mod versions;
 mod write;
 mod ws;
 
+pub use bootstrap::hostname;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -62,8 +65,13 @@ pub struct Config {
     pub port: u16,
     pub storage_prefix: String,
     pub issuer: String,
-    /// The authorities of client certificates in PEM: extension API servers are told of them.
-    pub client_ca: String,
+    pub cors: http::cors::Cors,
+    /// What answers say of HTTPS to browsers, if anything.
+    pub strict_transport_security: Option<::http::HeaderValue>,
+    /// Who decides what callers may do, in this order.
+    pub authorization: Vec<authz::config::Setting>,
+    /// Which admission plugins are on, and what they were told.
+    pub admission: Arc<admission::Setup>,
     pub limits: limits::Limits,
     pub audit: Option<Arc<audit::Audit>>,
     pub encryption: Option<Arc<encryption::Encryption>>,
@@ -79,7 +87,10 @@ impl Default for Config {
             port: 6443,
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
-            client_ca: String::new(),
+            cors: http::cors::Cors::default(),
+            strict_transport_security: None,
+            authorization: authz::config::node_and_rbac(),
+            admission: Arc::default(),
             limits: limits::Limits::default(),
             audit: None,
             encryption: None,
@@ -93,13 +104,17 @@ pub struct Server {
     pub caches: Arc<Caches>,
     decoded: cache::Decoded,
     pub registry: Registry,
-    pub auth: auth::Authenticator,
+    pub auth: auth::Authentication,
+    pub authz: authz::Union,
+    /// The roles, whoever decides: nobody grants what they do not hold by them.
+    rbac: Arc<authz::rbac::Rbac>,
     pub metrics: metrics::Metrics,
     pub fairness: fairness::Fairness,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
+    pub admission: Arc<admission::Setup>,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -117,22 +132,26 @@ impl Server {
         config: Config,
         store: Arc<dyn Store>,
         caches: Arc<Caches>,
-        auth: auth::Authenticator,
+        auth: auth::Authentication,
         shared_store: bool,
     ) -> Result<Arc<Server>, store::Error> {
         let (entries, revision) = store.load().await?;
         refuse_sealed(&entries, &config)?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
+        let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
         let metrics = metrics::Metrics::new();
         if let Some(audit) = &config.audit {
             audit.start(metrics.registry());
         }
         let server = Arc::new(Server {
+            admission: config.admission.clone(),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
+            authz: authz::Union::new(&config.authorization, &caches, &rbac),
+            rbac,
             config,
             store,
             caches: caches.clone(),

@@ -15,7 +15,7 @@ use crate::{Config, Server, auth, bootstrap, resource};
 pub async fn server(config: Config) -> Arc<Server> {
     let caches = Arc::new(Caches::new(&config.storage_prefix, resource::storage_paths(), resource::adopt_own));
     let store = store::memory::open(caches.clone()).expect("a store in memory");
-    let auth = auth::Authenticator::new(&[], crate::http::tls::provider()).expect("no authorities");
+    let auth = auth::Authentication { audiences: vec![config.issuer.clone()], ..auth::Authentication::default() };
     let server = Server::start(config, Arc::new(store), caches, auth, false).await.expect("a server");
     bootstrap::run(&server).await.expect("the first objects");
     server
@@ -23,7 +23,16 @@ pub async fn server(config: Config) -> Arc<Server> {
 
 /// A write in the namespace `default`.
 pub fn scope<'a>(server: &'a Server, resource: &'a Resource, user: &'a User) -> Scope<'a> {
-    Scope { server, resource, user, namespace: "default", subresource: "", now: 1_700_000_000, dry_run: false }
+    Scope {
+        server,
+        resource,
+        user,
+        namespace: "default",
+        subresource: "",
+        now: 1_700_000_000,
+        dry_run: false,
+        call: None,
+    }
 }
 
 /// Stores an object as it is, whatever the path of a write would say to it.

@@ -11,7 +11,9 @@ use store::{Durability, Expect, Op, Template, Write as StoreWrite};
 
 use crate::Server;
 use crate::admission::{self, Attributes, Operation, resource_quota};
+use crate::authz;
 use crate::cache::Item;
+use crate::call::Call;
 use crate::hooks;
 use crate::options::WriteOptions;
 use crate::resource::{Resource, fill_hole};
@@ -26,6 +28,8 @@ pub struct Scope<'a> {
     pub subresource: &'a str,
     pub now: i64,
     pub dry_run: bool,
+    /// The request behind it; None for what the server writes of itself.
+    pub call: Option<&'a Call>,
 }
 
 /// An object after a write: as it is stored, or as it would be (dry run).
@@ -63,6 +67,8 @@ impl<'a> Scope<'a> {
             subresource: self.subresource,
             user: self.user,
             dry_run: self.dry_run,
+            call: self.call,
+            delete_options: None,
         }
     }
 
@@ -120,7 +126,8 @@ impl<'a> Scope<'a> {
         let kind = self.resource.kind;
         let name = Str::new(object.str("metadata.name"));
         let attributes = self.attributes(Operation::Create, &name);
-        admission::mutate(&attributes, &mut object, None, warnings).await?;
+        admission::mutate(&attributes, Some(&mut object), None, warnings).await?;
+        authz::rbac::escalation::check(self, &name, &object, None).await?;
         (kind.prepare_create)(&mut object, &self.context());
         hooks::complete(self, &mut object, None)?;
         typed::fill(&mut object, self.resource.ty());
@@ -279,7 +286,8 @@ impl<'a> Scope<'a> {
     ) -> Result<Tree, Status> {
         let kind = self.resource.kind;
         let attributes = self.attributes(Operation::Update, name);
-        admission::mutate(&attributes, &mut object, Some(old), warnings).await?;
+        admission::mutate(&attributes, Some(&mut object), Some(old), warnings).await?;
+        authz::rbac::escalation::check(self, name, &object, Some(old)).await?;
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();
         hooks::prepare_update(self, &mut object, old)?;

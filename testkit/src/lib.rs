@@ -7,7 +7,9 @@ mod etcd;
 use std::net::{IpAddr, SocketAddr};
 
 use cluster::boot::{Engine, Plan, Running, start};
-use cluster::up::certificates;
+use cluster::credentials;
+use cluster::pki::Pki;
+use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
@@ -89,7 +91,10 @@ async fn try_boot(
     config: server::Config,
 ) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
-    let made = certificates(dir, loopback, &config).expect("certificates");
+    let pki = Pki::open(dir.join("pki")).expect("a folder");
+    let own = Own::new(pki, loopback, &config, &[]).expect("names");
+    let current = own.load().expect("certificates");
+    let tokens = own.tokens().expect("a key");
     let engine = match etcd {
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
@@ -97,12 +102,13 @@ async fn try_boot(
     let plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
-        serving: made.serving,
-        client_authorities: made.authority.certificate.clone(),
-        tokens: Some(made.tokens),
+        serving: credentials::serving(&current).expect("a certificate"),
+        tls: Default::default(),
+        authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
     };
     let running = start(plan, &|_| {}).await?;
-    let client = Client::new(running.address, &made.authority, &made.admin);
+    let (authority, admin) = current.admin.expect("an administrator");
+    let client = Client::new(running.address, &authority, &admin);
     Ok((running, client))
 }

@@ -1,5 +1,7 @@
-//! The flags of `kube-apiserver`: one table. A flag is honoured, or refused by its name; none is taken
+//! The flags of `kube-apiserver`: one table, in parts. A flag is honoured, or refused by its name; none is taken
 //! and ignored.
+
+pub mod authentication;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,7 +9,8 @@ use std::time::Duration;
 
 use server::audit::{self, Format, Mode};
 
-use super::values::{boolean, cidrs, duration, parsed, port_range};
+use super::authorization::Authorization;
+use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
 use crate::logs::{Format as LogFormat, Level};
 
@@ -28,11 +31,16 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
+    pub authorization: Authorization,
+    pub authentication: authentication::Authentication,
     pub log_format: LogFormat,
     pub audit: audit::Settings,
     pub encryption_config: Option<PathBuf>,
     pub encryption_reload: bool,
     pub log_level: Level,
+    pub enable_admission_plugins: Vec<String>,
+    pub disable_admission_plugins: Vec<String>,
+    pub admission_control_config_file: Option<PathBuf>,
     pub config: server::Config,
 }
 
@@ -54,11 +62,16 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
+            authorization: Authorization::default(),
+            authentication: authentication::Authentication::default(),
             log_format: LogFormat::Text,
             audit: audit::Settings::default(),
             encryption_config: None,
             encryption_reload: false,
             log_level: Level::Info,
+            enable_admission_plugins: Vec::new(),
+            disable_admission_plugins: Vec::new(),
+            admission_control_config_file: None,
             config: server::Config::default(),
         }
     }
@@ -94,8 +107,19 @@ const fn unfinished(name: &'static str, missing: &'static str) -> Flag {
 const AGGREGATION: &str = "servers behind the API are not reached yet";
 const KUBELETS: &str = "kubelets are not spoken to yet";
 
-/// Sorted by name.
-pub static FLAGS: &[Flag] = &[
+/// All parts of the table.
+static PARTS: &[&[Flag]] = &[FLAGS, authentication::FLAGS];
+
+fn all() -> impl Iterator<Item = &'static Flag> {
+    PARTS.iter().copied().flatten()
+}
+
+/// Sorted by name, as each part is.
+static FLAGS: &[Flag] = &[
+    flag("admission-control-config-file", "an AdmissionConfiguration: what plugins are told", |flags, value| {
+        flags.admission_control_config_file = Some(value.into());
+        Ok(())
+    }),
     flag("advertise-address", "the address at which the cluster's members reach this server", |flags, value| {
         flags.advertise_address = Some(parsed(value)?);
         Ok(())
@@ -177,7 +201,38 @@ pub static FLAGS: &[Flag] = &[
         "batch" => Ok(()),
         _ => Err("the audit webhook is called in batches alone".to_string()),
     }),
-    flag("authorization-mode", "only AlwaysDeny: the group system:masters may do everything", authorization_mode),
+    flag(
+        "authorization-config",
+        "a file with an AuthorizationConfiguration, instead of the next flags",
+        |flags, value| {
+            flags.authorization.config = Some(value.into());
+            Ok(())
+        },
+    ),
+    flag(
+        "authorization-mode",
+        "who decides, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
+        |flags, value| flags.authorization.set_modes(value),
+    ),
+    flag("authorization-policy-file", "the policies of the mode ABAC", |flags, value| {
+        flags.authorization.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-authorized-ttl", "how long a yes is kept [5m]", |flags, value| {
+        flags.authorization.authorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-unauthorized-ttl", "how long a no is kept [30s]", |flags, value| {
+        flags.authorization.unauthorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-config-file", "the kubeconfig of the mode Webhook", |flags, value| {
+        flags.authorization.webhook_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-version", "the form of its reviews: v1 or v1beta1 [v1beta1]", |flags, value| {
+        flags.authorization.set_webhook_version(value)
+    }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
         flags.bind_address = parsed(value)?;
         Ok(())
@@ -194,13 +249,13 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    flag("disable-admission-plugins", "only plugins that are not there", |_, value| {
-        let on = value.split(',').find(|name| server::admission::plugin_names().any(|known| known == *name));
-        on.map_or(Ok(()), |name| Err(format!("the plugin {name} cannot be turned off yet")))
+    flag("disable-admission-plugins", "plugins to turn off although they are on by default", |flags, value| {
+        flags.disable_admission_plugins.extend(names(value));
+        Ok(())
     }),
-    flag("enable-admission-plugins", "plugins to turn on besides the default ones", admission_plugins),
-    switch("enable-bootstrap-token-auth", "only false", |_, value| {
-        if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
+    flag("enable-admission-plugins", "plugins to turn on besides the default ones", |flags, value| {
+        flags.enable_admission_plugins.extend(names(value));
+        Ok(())
     }),
     switch("enable-priority-and-fairness", "share the server out between flows of requests [true]", |flags, value| {
         flags.config.limits.fairness = boolean(value)?;
@@ -288,12 +343,6 @@ pub static FLAGS: &[Flag] = &[
         flags.config.limits.request_timeout = duration(value)?;
         if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".to_string()) } else { Ok(()) }
     }),
-    unfinished("requestheader-allowed-names", AGGREGATION),
-    unfinished("requestheader-client-ca-file", AGGREGATION),
-    unfinished("requestheader-extra-headers-prefix", AGGREGATION),
-    unfinished("requestheader-group-headers", AGGREGATION),
-    unfinished("requestheader-uid-headers", AGGREGATION),
-    unfinished("requestheader-username-headers", AGGREGATION),
     flag("secure-port", "the port to listen on [6443]", |flags, value| {
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
@@ -340,23 +389,6 @@ pub static FLAGS: &[Flag] = &[
     }),
 ];
 
-/// `system:masters` passes before any mode is asked, as upstream has it, and nobody else does here: that
-/// is AlwaysDeny.
-fn authorization_mode(_: &mut Flags, value: &str) -> Result<(), String> {
-    match value.split(',').find(|mode| *mode != "AlwaysDeny") {
-        None => Ok(()),
-        Some(mode) => Err(format!("the mode {mode:?} is not there yet; only AlwaysDeny can be given")),
-    }
-}
-
-fn admission_plugins(_: &mut Flags, value: &str) -> Result<(), String> {
-    let known = |name: &str| server::admission::plugin_names().any(|known| known == name);
-    match value.split(',').find(|name| !known(name)) {
-        None => Ok(()),
-        Some(name) => Err(format!("the plugin {name:?} is not there yet")),
-    }
-}
-
 /// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
 pub fn parse(arguments: &[String]) -> Result<Flags> {
     let mut flags = Flags::default();
@@ -367,7 +399,7 @@ pub fn parse(arguments: &[String]) -> Result<Flags> {
             errors.push(format!("unknown argument {argument:?}"));
             continue;
         };
-        let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
+        let Some(flag) = all().find(|flag| flag.name == name) else {
             errors.push(format!("unknown flag: --{name}"));
             continue;
         };
@@ -399,12 +431,14 @@ fn apply(flag: &Flag, value: Option<&str>, flags: &mut Flags) -> Result<(), Stri
 
 pub fn help() -> String {
     let mut text = "The API server alone, with upstream's flags\n\nUsage: kube-apiserver [FLAGS]\n\n".to_string();
-    for flag in FLAGS {
+    let mut flags: Vec<&Flag> = all().collect();
+    flags.sort_unstable_by_key(|flag| flag.name);
+    for flag in flags {
         let help = match flag.state {
             State::Honoured(_) => flag.help.to_string(),
             State::Unfinished(missing) => format!("refused: {missing}"),
         };
-        text.push_str(&format!("  --{:<36}{help}\n", flag.name));
+        text.push_str(&format!("  --{:<42}{help}\n", flag.name));
     }
     text
 }

@@ -23,6 +23,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// A list of names, separated by commas.
+pub fn names(text: &str) -> impl Iterator<Item = String> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_string)
+}
+
 fn unit(name: &str) -> Option<f64> {
     Some(match name {
         "h" => 3600.0,
@@ -76,6 +81,11 @@ pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
         _ => return Err(invalid()),
     };
     if range.is_empty() || *range.start() == 0 { Err(invalid()) } else { Ok(range) }
+}
+
+/// Comma-separated texts.
+pub fn list(text: &str) -> Vec<String> {
+    text.split(',').map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()
 }
 
 pub fn boolean(text: &str) -> Result<bool, String> {

@@ -1,6 +1,7 @@
 //! Admission: plugins that may change an object, then plugins that may refuse it, in one order. A plugin
 //! reads other objects from the caches, never from the store, and decides by pure functions on trees.
 
+mod always;
 mod certificate_subject_restriction;
 mod default_ingress_class;
 mod default_storage_class;
@@ -15,9 +16,11 @@ mod priority;
 pub mod resource_quota;
 mod runtime_class;
 mod service_account;
+mod setup;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use api::Tree;
@@ -25,13 +28,18 @@ use api::status::Status;
 use kinds::User;
 
 use crate::Server;
+use crate::call::Call;
+use crate::options::DeleteOptions;
 use crate::resource::Resource;
+pub use setup::{Settings, Setup};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Create,
     Update,
     Delete,
+    /// A connection to what the object stands for: exec, attach, port forwarding, proxies.
+    Connect,
 }
 
 /// What a plugin may know of a request.
@@ -44,6 +52,9 @@ pub struct Attributes<'a> {
     pub subresource: &'a str,
     pub user: &'a User,
     pub dry_run: bool,
+    /// The request itself, where the write comes from one.
+    pub call: Option<&'a Call>,
+    pub delete_options: Option<&'a DeleteOptions>,
 }
 
 impl Attributes<'_> {
@@ -66,41 +77,79 @@ impl Attributes<'_> {
 pub type Mutate = fn(&Attributes<'_>, &mut Tree, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
 pub type Validate = fn(&Attributes<'_>, Option<&Tree>, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
 
+/// A plugin that asks somebody else and waits for the answer; None where there is nobody to ask.
+pub type Asking<'a> = Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>>;
+/// The object is None for operations that have none.
+pub type MutateLater =
+    for<'a> fn(&'a Attributes<'_>, Option<&'a mut Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Asking<'a>;
+pub type ValidateLater =
+    for<'a> fn(&'a Attributes<'_>, Option<&'a Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Asking<'a>;
+
+/// Reads a plugin's part of the admission configuration; an error names the field.
+pub type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), String>;
+
 /// A plugin under upstream's name.
 pub struct Plugin {
     pub name: &'static str,
+    /// On unless a flag turns it off.
+    pub by_default: bool,
+    pub configure: Option<Configure>,
     /// False while something that the plugin needs is about to be made by a controller.
     pub is_ready: Option<fn(&Attributes<'_>, &Tree) -> bool>,
     pub mutate: Option<Mutate>,
+    pub mutate_later: Option<MutateLater>,
     pub validate: Option<Validate>,
+    pub validate_later: Option<ValidateLater>,
 }
 
 impl Plugin {
+    /// On by default.
     const fn new(name: &'static str) -> Plugin {
-        Plugin { name, is_ready: None, mutate: None, validate: None }
+        Plugin {
+            name,
+            by_default: true,
+            configure: None,
+            is_ready: None,
+            mutate: None,
+            mutate_later: None,
+            validate: None,
+            validate_later: None,
+        }
+    }
+
+    /// Off unless a flag turns it on.
+    const fn off(name: &'static str) -> Plugin {
+        Plugin { by_default: false, ..Plugin::new(name) }
     }
 
     const fn mutate(self, mutate: Mutate) -> Plugin {
         Plugin { mutate: Some(mutate), ..self }
     }
 
+    const fn mutate_later(self, mutate: MutateLater) -> Plugin {
+        Plugin { mutate_later: Some(mutate), ..self }
+    }
+
     const fn validate(self, validate: Validate) -> Plugin {
         Plugin { validate: Some(validate), ..self }
+    }
+
+    const fn validate_later(self, validate: ValidateLater) -> Plugin {
+        Plugin { validate_later: Some(validate), ..self }
     }
 
     const fn wait_for(self, is_ready: fn(&Attributes<'_>, &Tree) -> bool) -> Plugin {
         Plugin { is_ready: Some(is_ready), ..self }
     }
+
+    const fn configure(self, configure: Configure) -> Plugin {
+        Plugin { configure: Some(configure), ..self }
+    }
 }
 
-/// The plugins that are there, all of them on.
-pub fn plugin_names() -> impl Iterator<Item = &'static str> {
-    PLUGINS.iter().map(|plugin| plugin.name)
-}
-
-/// In upstream's order. What is missing of it (policies, webhooks, the certificate plugins that ask
-/// the authorizer) comes with the rest of the gate.
+/// In upstream's order. Names of upstream's that are missing here are refused, see `setup`.
 static PLUGINS: &[Plugin] = &[
+    Plugin::off("AlwaysAdmit").validate(always::admit),
     // First: nothing else is worth looking at in a namespace that is missing or going.
     Plugin::new("NamespaceLifecycle").mutate(namespace_lifecycle::mutate).validate(namespace_lifecycle::validate),
     // Requests and limits are set before anything counts them.
@@ -126,23 +175,32 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
     // Last: what anybody else refuses is not charged.
     Plugin::new("ResourceQuota").validate(resource_quota::validate),
+    Plugin::off("AlwaysDeny").validate(always::deny),
 ];
 
 /// How long a request waits for what a controller is about to make.
 const READY_WAIT: Duration = Duration::from_secs(1);
 
+/// The mutating half. An operation without an object is shown only to those who ask others.
 pub async fn mutate(
     attributes: &Attributes<'_>,
-    object: &mut Tree,
+    mut object: Option<&mut Tree>,
     old: Option<&Tree>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    for plugin in PLUGINS {
-        if let Some(is_ready) = plugin.is_ready {
-            wait_until(attributes, object, is_ready).await;
+    for plugin in attributes.server.admission.plugins() {
+        if let Some(object) = object.as_deref_mut() {
+            if let Some(is_ready) = plugin.is_ready {
+                wait_until(attributes, object, is_ready).await;
+            }
+            if let Some(mutate) = plugin.mutate {
+                mutate(attributes, object, old, warnings)?;
+            }
         }
-        if let Some(mutate) = plugin.mutate {
-            mutate(attributes, object, old, warnings)?;
+        if let Some(mutate) = plugin.mutate_later
+            && let Some(asking) = mutate(attributes, object.as_deref_mut(), old, warnings)
+        {
+            asking.await?;
         }
     }
     Ok(())
@@ -157,22 +215,28 @@ async fn wait_until(attributes: &Attributes<'_>, object: &Tree, is_ready: fn(&At
     attributes.server.caches.until(deadline, || is_ready(attributes, object)).await;
 }
 
+/// The validating half.
 pub async fn validate(
     attributes: &Attributes<'_>,
     object: Option<&Tree>,
     old: Option<&Tree>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    for plugin in PLUGINS {
+    for plugin in attributes.server.admission.plugins() {
         if let Some(validate) = plugin.validate {
             validate(attributes, object, old, warnings)?;
+        }
+        if let Some(validate) = plugin.validate_later
+            && let Some(asking) = validate(attributes, object, old, warnings)
+        {
+            asking.await?;
         }
     }
     Ok(())
 }
 
 /// Several complaints as one text, each once.
-fn join_errors(errors: Vec<String>) -> String {
+pub fn join_errors(errors: Vec<String>) -> String {
     let mut seen: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {
         if !seen.contains(&error) {
@@ -201,7 +265,7 @@ fn default_class(classes: Vec<Tree>, annotations: &[&str]) -> Option<Tree> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// A tree from JSON, for the tables of the plugins.

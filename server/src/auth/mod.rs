@@ -1,113 +1,94 @@
-//! Who a caller is and what they may do. For now: client certificates, and everything or nothing.
+//! Who a caller is: a union of ways to know one, asked in the order of one list.
 
+pub mod anonymous;
+mod basic;
+mod bootstrap_token;
+pub mod config;
+mod csv;
 pub mod discovery;
+pub mod impersonate;
+mod jwt;
+pub mod oidc;
+pub mod request_header;
 pub mod token;
-mod x509;
+mod token_file;
+mod union;
+pub mod webhook;
+pub mod x509;
 
 use std::sync::Arc;
 
-use api::status::Status;
-use api::{Tree, list, tree};
-use http::header;
 use kinds::User;
 
-use crate::Server;
-use crate::call::Call;
+use crate::request::percent_decode;
 
-pub use x509::{Authenticator, ClientChain};
+pub use anonymous::Anonymous;
+pub use basic::PasswordFile;
+pub use jwt::ALGORITHMS;
+pub use request_header::RequestHeader;
+pub use token_file::TokenFile;
+pub(crate) use union::{Answered, Ask, Authenticator, Credentials, Question, Verdict};
+pub use union::{authenticate, review};
+pub use x509::{Authorities, ClientChain};
 
-/// Paths that anyone may read: probes and the version.
-fn is_open(call: &Call) -> bool {
-    let path = call.path.as_str();
-    let below = |open: &&str| path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let probe = ["/healthz", "/livez", "/readyz"].iter().any(below);
-    (probe || path == "/version" || path == "/version/")
-        && matches!(call.method, http::Method::GET | http::Method::HEAD | http::Method::POST)
+pub const AUTHENTICATED: &str = "system:authenticated";
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+
+/// The first that knows the caller wins. What fails on the way is kept for the log, and keeps the caller
+/// from being taken for one without credentials.
+static AUTHENTICATORS: &[Authenticator] = &[
+    // A proxy's certificate speaks for others: it must not be taken for the proxy's own request.
+    Authenticator { name: "request-header", ask: Ask::Request(request_header::authenticate) },
+    Authenticator { name: "basic", ask: Ask::Request(basic::authenticate) },
+    Authenticator { name: "x509", ask: Ask::Request(x509::authenticate) },
+    // Tokens: what can be decided here first, what asks others last.
+    Authenticator { name: "token-file", ask: Ask::Token(token_file::authenticate) },
+    Authenticator { name: "service-account", ask: Ask::Token(token::authenticate) },
+    Authenticator { name: "bootstrap-token", ask: Ask::Token(bootstrap_token::authenticate) },
+    Authenticator { name: "oidc", ask: Ask::Token(oidc::authenticate) },
+    Authenticator { name: "webhook", ask: Ask::Token(webhook::authenticate) },
+];
+
+/// What the authenticators were given at the start. What is None does not take part.
+#[derive(Default)]
+pub struct Authentication {
+    /// Who signs the certificates of clients.
+    pub clients: Option<Authorities>,
+    pub request_header: Option<RequestHeader>,
+    pub passwords: Option<PasswordFile>,
+    pub token_file: Option<TokenFile>,
+    /// None where no key was given: then there are no service account tokens.
+    pub tokens: Option<token::Tokens>,
+    pub bootstrap_tokens: bool,
+    pub issuers: Vec<oidc::Issuer>,
+    pub webhook: Option<webhook::Webhook>,
+    pub anonymous: Anonymous,
+    /// Whom a token must be meant for.
+    pub audiences: Vec<String>,
 }
 
-/// Puts the caller's identity into the call. The credentials do not travel on.
-pub fn authenticate(server: &Server, call: &mut Call) -> Result<(), Status> {
-    let bearer = call.headers.remove(header::AUTHORIZATION);
-    call.user = server.auth.identify(&call.peer.certificates, call.now);
-    if call.user.is_none() {
-        call.user = bearer.and_then(|value| bearer_user(server, value.to_str().ok()?, call.now)).map(Arc::new);
-    }
-    if call.user.is_none() && !is_open(call) {
-        return Err(Status::unauthorized());
-    }
-    Ok(())
-}
-
-/// The owner of a service account's token that is meant for this server.
-fn bearer_user(server: &Server, header: &str, now: i64) -> Option<User> {
-    let (scheme, token) = header.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return None;
-    }
-    token::authenticate(server, token.trim(), &[&server.config.issuer], now).ok().map(|verified| verified.user)
-}
-
-/// What an access review is told.
-#[derive(Debug, Clone, Default)]
-pub struct Access {
-    pub allowed: bool,
-    pub denied: bool,
-    pub reason: String,
-}
-
-/// Whether a user may do what the spec of an access review says. This and `rules` are all that reviews
-/// ask.
-pub fn access(_: &Server, user: &User, _spec: &Tree) -> Access {
-    Access { allowed: is_master(user), ..Access::default() }
-}
-
-/// What a user may do in a namespace, as a rules review lists it: rules for resources, then for paths.
-pub fn rules(_: &Server, user: &User, _namespace: &str) -> (Tree, Tree) {
-    if !is_master(user) {
-        return (list![], list![]);
-    }
-    (
-        list![tree! { "verbs" => list!["*"], "apiGroups" => list!["*"], "resources" => list!["*"] }],
-        list![tree! { "verbs" => list!["*"], "nonResourceURLs" => list!["*"] }],
-    )
-}
-
-fn is_master(user: &User) -> bool {
-    user.groups.iter().any(|group| group == "system:masters")
-}
-
-/// `system:masters` may do everything; nobody else anything but the open paths.
-pub fn authorize(_: &Server, call: &mut Call) -> Result<(), Status> {
-    match &call.user {
-        Some(user) if is_master(user) => Ok(()),
-        _ if is_open(call) => Ok(()),
-        Some(_) => Err(forbidden(call)),
-        None => Err(Status::unauthorized()),
+impl Authentication {
+    /// An identity of a way that knows no audiences: it is good for those of the server.
+    fn for_any_audience(&self, user: Arc<User>, asked: &[String]) -> Verdict {
+        let audiences = common(asked, &self.audiences);
+        if audiences.is_empty() { Verdict::Unknown } else { Verdict::Known(union::Identity { user, audiences }) }
     }
 }
 
-fn forbidden(call: &Call) -> Status {
-    let user = call.user_name();
-    let info = &call.info;
-    if !info.is_resource {
-        let mut status = Status::new(
-            403,
-            "Forbidden",
-            format!("forbidden: User {user:?} cannot {} path {:?}", info.verb, call.path),
-        );
-        status.details = Some(api::status::Details::default());
-        return status;
+fn common(asked: &[String], there: &[String]) -> Vec<String> {
+    asked.iter().filter(|audience| there.contains(audience)).cloned().collect()
+}
+
+/// The user with the group that all have who are known.
+fn finished(mut user: User) -> Arc<User> {
+    let there = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.name != anonymous::NAME && !user.groups.iter().any(there) {
+        user.groups.push(AUTHENTICATED.to_string());
     }
-    let resource = if info.subresource.is_empty() {
-        info.resource.clone()
-    } else {
-        format!("{}/{}", info.resource, info.subresource)
-    };
-    let place = if info.namespace.is_empty() {
-        "at the cluster scope".to_string()
-    } else {
-        format!("in the namespace {:?}", info.namespace)
-    };
-    let why = format!("User {user:?} cannot {} resource {resource:?} in API group {:?} {place}", info.verb, info.group);
-    Status::forbidden(&info.group, &info.resource, &info.name, &why)
+    Arc::new(user)
+}
+
+/// The key of an extra value, as the end of a header's name has it.
+fn extra_key(name: &str) -> String {
+    percent_decode(name).into_owned()
 }

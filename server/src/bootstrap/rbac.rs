@@ -7,12 +7,18 @@ use super::{MANAGER, Object};
 const TABLE: &str = include_str!("rbac.txt");
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub fn cluster_objects() -> Vec<Object> {
+pub(super) fn cluster_objects() -> Vec<Object> {
     objects().into_iter().filter(|object| object.tree.str("metadata.namespace").is_empty()).collect()
 }
 
-pub fn namespaced_objects() -> Vec<Object> {
+pub(super) fn namespaced_objects() -> Vec<Object> {
     objects().into_iter().filter(|object| !object.tree.str("metadata.namespace").is_empty()).collect()
+}
+
+/// A cluster role of the table; null where there is none of that name.
+pub fn cluster_role(name: &str) -> Tree {
+    let is = |object: &Object| object.plural == "clusterroles" && object.tree.str("metadata.name") == name;
+    objects().into_iter().find(is).map(|object| object.tree).unwrap_or_default()
 }
 
 /// Every object of the table. Lines that are indented belong to the role above them.
@@ -82,11 +88,15 @@ fn add_rule(role: &mut Tree, line: &str) {
         role.child("aggregationRule").list_entry("clusterRoleSelectors").push(tree! { "matchLabels" => labels });
         return;
     }
-    let rule = match line.split_once(" url ") {
+    role.list_entry("rules").push(rule(line));
+}
+
+/// A rule as the table writes it.
+pub fn rule(line: &str) -> Tree {
+    match line.split_once(" url ") {
         Some((verbs, urls)) => tree! { "verbs" => words(verbs), "nonResourceURLs" => words(urls) },
         None => resource_rule(line),
-    };
-    role.list_entry("rules").push(rule);
+    }
 }
 
 fn resource_rule(line: &str) -> Tree {

@@ -6,6 +6,7 @@ mod decoded;
 mod item;
 mod joined;
 mod ring;
+mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ pub use decoded::Decoded;
 pub use item::{Item, Selection};
 pub use joined::Place;
 pub use ring::{Change, Format, Read, Ring};
+pub use view::{Derived, View};
 
 pub type Map = OrdMap<Arc<str>, Arc<Item>>;
 
@@ -40,6 +42,8 @@ pub struct Cache {
     dirty: Notify,
     wake: watch::Sender<u64>,
     global: Arc<AtomicU64>,
+    /// The ring's end, for those who only ask whether anything changed.
+    end: AtomicU64,
 }
 
 /// How many snapshots are kept for lists in pages.
@@ -59,6 +63,7 @@ impl Cache {
             dirty: Notify::new(),
             wake: watch::Sender::new(revision),
             global,
+            end: AtomicU64::new(0),
         }
     }
 
@@ -126,6 +131,11 @@ impl Cache {
         lock(&self.ring).floor()
     }
 
+    /// The cursor of the change that comes next.
+    pub fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
     /// Changes above a revision.
     pub fn cursor(&self, after: u64) -> Option<u64> {
         lock(&self.ring).cursor(after)
@@ -181,6 +191,7 @@ impl Cache {
             };
             ring.push(Arc::new(change));
         }
+        self.end.store(ring.end(), Ordering::Release);
         drop(state);
         drop(ring);
         self.dirty.notify_one();

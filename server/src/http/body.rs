@@ -1,7 +1,6 @@
 //! The bodies of answers: whole, a list in chunks, or a stream that is written as it comes.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,8 +12,10 @@ use http_body::{Body as _, Frame, SizeHint};
 
 use crate::cache::Item;
 
-/// Lists and watches are written in pieces of about this size.
+/// Watches are written in pieces of about this size.
 pub const CHUNK_BYTES: usize = 64 << 10;
+/// A list ends: it may have larger ones, which costs fewer turns.
+const LIST_CHUNK_BYTES: usize = 128 << 10;
 
 pub enum Body {
     Full(Option<Bytes>),
@@ -107,8 +108,9 @@ impl Held {
 /// A list: a head, the items' own bytes with commas between, a tail. Nothing is joined before it is sent.
 pub struct ListBody {
     head: Option<Bytes>,
-    items: VecDeque<Arc<Item>>,
-    first: bool,
+    items: Vec<Arc<Item>>,
+    /// The next item to go out.
+    next: usize,
     tail: Option<&'static [u8]>,
     left: u64,
 }
@@ -119,7 +121,7 @@ impl ListBody {
         let commas = items.len().saturating_sub(1);
         let bytes: usize = items.iter().map(|item| item.list_bytes().len() + 1).sum();
         let left = (head.len() + bytes + commas + tail.len()) as u64;
-        ListBody { head: Some(Bytes::from(head)), items: items.into(), first: true, tail: Some(tail), left }
+        ListBody { head: Some(Bytes::from(head)), items, next: 0, tail: Some(tail), left }
     }
 
     fn is_done(&self) -> bool {
@@ -130,19 +132,17 @@ impl ListBody {
         if self.is_done() {
             return None;
         }
-        let mut chunk = BytesMut::with_capacity((CHUNK_BYTES + 8192).min(self.left as usize));
+        let mut chunk = BytesMut::with_capacity((LIST_CHUNK_BYTES + 8192).min(self.left as usize));
         if let Some(head) = self.head.take() {
             chunk.extend_from_slice(&head);
         }
-        while chunk.len() < CHUNK_BYTES {
-            let Some(item) = self.items.pop_front() else { break };
-            if !std::mem::take(&mut self.first) {
-                chunk.extend_from_slice(b",");
-            }
-            chunk.extend_from_slice(b"{");
+        while chunk.len() < LIST_CHUNK_BYTES {
+            let Some(item) = self.items.get(self.next) else { break };
+            chunk.extend_from_slice(if self.next == 0 { b"{" } else { b",{" });
+            self.next += 1;
             chunk.extend_from_slice(item.list_bytes());
         }
-        if self.items.is_empty()
+        if self.next == self.items.len()
             && let Some(tail) = self.tail.take()
         {
             chunk.extend_from_slice(tail);

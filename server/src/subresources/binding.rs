@@ -35,7 +35,7 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let pods = server.registry.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
     let scope = Scope { subresource: "binding", ..verbs::scope(server, pods, call, options.dry_run)? };
     let attributes = scope.attributes(Operation::Create, &name);
-    admission::mutate(&attributes, &mut binding, None, &mut Vec::new()).await?;
+    admission::mutate(&attributes, Some(&mut binding), None, &mut Vec::new()).await?;
     bind(&scope, &name, &binding).await?;
     success(call, 201)
 }

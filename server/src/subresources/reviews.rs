@@ -9,7 +9,8 @@ use api::{Tree, time, tree};
 use kinds::User;
 
 use crate::Server;
-use crate::auth::{self, Access};
+use crate::auth;
+use crate::authz::{self, Decision, Rule, Verdict};
 use crate::call::{Answer, Call};
 use crate::options::WriteOptions;
 use crate::resource::Resource;
@@ -28,9 +29,9 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
     let answered = match resource.kind.kind {
         "SelfSubjectReview" => self_subject(user, call.now),
-        "TokenReview" => token(server, review, call.now)?,
-        "SelfSubjectAccessReview" => access(server, review, Some(user), call)?,
-        "SubjectAccessReview" | "LocalSubjectAccessReview" => access(server, review, None, call)?,
+        "TokenReview" => token(server, review, call.now).await?,
+        "SelfSubjectAccessReview" => access(server, review, Some(user), call).await?,
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => access(server, review, None, call).await?,
         "SelfSubjectRulesReview" => rules(server, &review, user)?,
         _ => return Err(Status::method_not_allowed()),
     };
@@ -72,27 +73,28 @@ fn user_info(user: &User) -> Tree {
     info
 }
 
-fn token(server: &Server, mut review: Tree, now: i64) -> Result<Tree, Status> {
+async fn token(server: &Server, mut review: Tree, now: i64) -> Result<Tree, Status> {
     let token = review.str("spec.token");
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let asked: Vec<&str> = review.list("spec.audiences").iter().filter_map(Tree::as_str).collect();
-    let audiences = if asked.is_empty() { vec![server.config.issuer.as_str()] } else { asked };
-    let status = match auth::token::authenticate(server, token, &audiences, now) {
-        Ok(verified) => tree! {
+    let asked = review.list("spec.audiences").iter().filter_map(Tree::as_str).map(str::to_string);
+    let asked: Vec<String> = asked.collect();
+    let audiences = if asked.is_empty() { &server.auth.audiences } else { &asked };
+    let status = match auth::review(server, token, audiences, now).await {
+        Ok(known) => tree! {
             "authenticated" => true,
-            "user" => user_info(&verified.user),
-            "audiences" => verified.audiences.iter().map(Tree::from).collect::<Vec<_>>(),
+            "user" => user_info(&known.user),
+            "audiences" => known.audiences.iter().map(Tree::from).collect::<Vec<_>>(),
         },
-        Err(error) => tree! { "user" => tree! {}, "error" => error.to_string() },
+        Err(error) => tree! { "user" => tree! {}, "error" => error },
     };
     review.set("status", status);
     Ok(review)
 }
 
 /// May the user of the spec, or the caller, do this?
-fn access(server: &Server, mut review: Tree, caller: Option<&User>, call: &Call) -> Result<Tree, Status> {
+async fn access(server: &Server, mut review: Tree, caller: Option<&User>, call: &Call) -> Result<Tree, Status> {
     let local = review.str("kind") == "LocalSubjectAccessReview";
     let mut errors = Errors::new();
     validate_access(review.at("spec"), caller.is_some(), local, &call.info.namespace, &mut errors);
@@ -107,8 +109,8 @@ fn access(server: &Server, mut review: Tree, caller: Option<&User>, call: &Call)
             &named
         }
     };
-    let access = auth::access(server, user, review.at("spec"));
-    review.set("status", access_status(&access));
+    let verdict = authz::review(server, user, review.at("spec")).await;
+    review.set("status", access_status(&verdict));
     Ok(review)
 }
 
@@ -118,13 +120,16 @@ fn user_of(spec: &Tree) -> User {
     User { name: spec.str("user").to_string(), uid: spec.str("uid").to_string(), groups, extra }
 }
 
-fn access_status(access: &Access) -> Tree {
-    let mut status = tree! { "allowed" => access.allowed };
-    if access.denied {
+fn access_status(verdict: &Verdict) -> Tree {
+    let mut status = tree! { "allowed" => verdict.is_allowed() };
+    if verdict.decision == Decision::Deny {
         status.set("denied", true);
     }
-    if !access.reason.is_empty() {
-        status.set("reason", access.reason.as_str());
+    if !verdict.reason.is_empty() {
+        status.set("reason", verdict.reason.to_string());
+    }
+    if let Some(error) = &verdict.error {
+        status.set("evaluationError", error.as_str());
     }
     status
 }
@@ -190,12 +195,22 @@ fn rules(server: &Server, review: &Tree, user: &User) -> Result<Tree, Status> {
     if namespace.is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
-    let (resources, paths) = auth::rules(server, user, namespace);
+    let known = server.authz.rules(user, namespace);
+    let list =
+        |is_listed: fn(&&Rule) -> bool| Tree::List(known.rules.iter().filter(is_listed).map(Rule::to_tree).collect());
+    let mut status = tree! {
+        "resourceRules" => list(|rule| !rule.resources.is_empty()),
+        "nonResourceRules" => list(|rule| !rule.urls.is_empty()),
+        "incomplete" => known.incomplete,
+    };
+    if let Some(error) = known.error {
+        status.set("evaluationError", error);
+    }
     Ok(tree! {
         "kind" => "SelfSubjectRulesReview",
         "apiVersion" => "authorization.k8s.io/v1",
         "metadata" => tree! {},
         "spec" => tree! {},
-        "status" => tree! { "resourceRules" => resources, "nonResourceRules" => paths, "incomplete" => false },
+        "status" => status,
     })
 }

@@ -93,7 +93,7 @@ pub async fn delete_one(
     loop {
         let old = scope.resource.read(&item);
         check_preconditions(scope.resource, &old, name, options)?;
-        admit(scope, name, &old, warnings).await?;
+        admit(scope, name, &old, options, warnings).await?;
         let done = match plan(scope.resource.kind, &old, options, scope.now) {
             Plan::Nothing => return Ok(Deleted::Later(Outcome::Stored(item))),
             Plan::Remove => remove(scope, name, old, &item).await?.map(Deleted::Gone),
@@ -135,17 +135,16 @@ async fn remove(scope: &Scope<'_>, name: &str, mut old: Tree, item: &Arc<Item>) 
     }
 }
 
-async fn admit(scope: &Scope<'_>, name: &str, old: &Tree, warnings: &mut Vec<String>) -> Result<(), Status> {
-    let attributes = Attributes {
-        server: scope.server,
-        resource: scope.resource,
-        operation: Operation::Delete,
-        namespace: scope.namespace,
-        name,
-        subresource: "",
-        user: scope.user,
-        dry_run: scope.dry_run,
-    };
+async fn admit(
+    scope: &Scope<'_>,
+    name: &str,
+    old: &Tree,
+    options: &DeleteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    let attributes =
+        Attributes { subresource: "", delete_options: Some(options), ..scope.attributes(Operation::Delete, name) };
+    admission::mutate(&attributes, None, Some(old), warnings).await?;
     admission::validate(&attributes, None, Some(old), warnings).await
 }
 

@@ -34,6 +34,7 @@ pub fn scope<'a>(
         subresource: &call.info.subresource,
         now: call.now,
         dry_run,
+        call: Some(call),
     })
 }
 

@@ -1,0 +1,171 @@
+//! The flags that say who decides what callers may do, and the files that they name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use server::authz::config::{Mode, Setting};
+use server::authz::{Decision, abac, config, webhook};
+use server::callout::kubeconfig;
+
+use crate::error::{Error, Result};
+
+#[derive(Debug, Default)]
+pub struct Authorization {
+    pub config: Option<PathBuf>,
+    /// In order; none means AlwaysDeny.
+    modes: Vec<String>,
+    pub policy_file: Option<PathBuf>,
+    pub webhook_file: Option<PathBuf>,
+    webhook_version: Option<webhook::Version>,
+    pub authorized_ttl: Option<Duration>,
+    pub unauthorized_ttl: Option<Duration>,
+}
+
+const MODES: &[&str] = &["AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node"];
+
+impl Authorization {
+    pub fn set_modes(&mut self, value: &str) -> Result<(), String> {
+        let modes: Vec<String> = value.split(',').map(str::to_string).collect();
+        for (at, mode) in modes.iter().enumerate() {
+            if !MODES.contains(&mode.as_str()) {
+                return Err(format!("{mode:?} is not a valid mode; there are {}", MODES.join(", ")));
+            }
+            if modes[..at].contains(mode) {
+                return Err(format!("{mode:?} is named twice"));
+            }
+        }
+        self.modes = modes;
+        Ok(())
+    }
+
+    pub fn set_webhook_version(&mut self, value: &str) -> Result<(), String> {
+        self.webhook_version = Some(match value {
+            "v1" => webhook::Version::V1,
+            "v1beta1" => webhook::Version::V1beta1,
+            _ => return Err(format!("{value:?} is no version of reviews; there are v1 and v1beta1")),
+        });
+        Ok(())
+    }
+
+    fn has(&self, mode: &str) -> bool {
+        self.modes.iter().any(|other| other == mode)
+    }
+
+    /// What does not fit together.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let of_webhook = self.webhook_version.is_some() || self.authorized_ttl.or(self.unauthorized_ttl).is_some();
+        let others = !self.modes.is_empty() || self.policy_file.is_some() || self.webhook_file.is_some() || of_webhook;
+        if self.config.is_some() && others {
+            problems.push("--authorization-config can not be specified with other --authorization-* flags".to_string());
+            return problems;
+        }
+        let mut pair = |mode: &str, flag: &str, given: bool, needed: bool| {
+            if self.has(mode) && !given && needed {
+                problems.push(format!("--authorization-mode {mode} needs {flag}"));
+            }
+            if !self.has(mode) && given {
+                problems.push(format!("{flag} needs the mode {mode} in --authorization-mode"));
+            }
+        };
+        pair("ABAC", "--authorization-policy-file", self.policy_file.is_some(), true);
+        pair("Webhook", "--authorization-webhook-config-file", self.webhook_file.is_some(), true);
+        pair("Webhook", "--authorization-webhook-*", of_webhook, false);
+        problems
+    }
+
+    /// The authorizers, with their files read.
+    pub fn settings(&self) -> Result<Vec<Setting>> {
+        if let Some(file) = &self.config {
+            return read_config(file);
+        }
+        if self.modes.is_empty() {
+            return Ok(vec![Mode::AlwaysDeny.into()]);
+        }
+        self.modes.iter().map(|mode| self.mode(mode).map(Setting::from)).collect()
+    }
+
+    fn mode(&self, name: &str) -> Result<Mode> {
+        match (name, &self.policy_file, &self.webhook_file) {
+            ("ABAC", Some(file), _) => {
+                let text = std::fs::read_to_string(file).map_err(Error::file(file))?;
+                let policies = abac::parse(&text).map_err(|why| bad_file(file, vec![why]))?;
+                Ok(Mode::Abac(Arc::new(policies)))
+            }
+            ("Webhook", _, Some(file)) => self.webhook(file).map(Mode::Webhook),
+            _ => Mode::plain(name).ok_or_else(|| Error::Flags(vec![format!("the mode {name} needs its file")])),
+        }
+    }
+
+    fn webhook(&self, file: &Path) -> Result<webhook::Settings> {
+        let remote = kubeconfig::read(file).map_err(|error| Error::Flags(vec![error.to_string()]))?;
+        Ok(webhook::Settings {
+            remote: Arc::new(remote),
+            authorized_ttl: self.authorized_ttl.unwrap_or(Duration::from_secs(300)),
+            unauthorized_ttl: self.unauthorized_ttl.unwrap_or(Duration::from_secs(30)),
+            timeout: Duration::from_secs(30),
+            on_failure: Decision::NoOpinion,
+            version: self.webhook_version.unwrap_or(webhook::Version::V1beta1),
+        })
+    }
+}
+
+fn read_config(file: &Path) -> Result<Vec<Setting>> {
+    let bytes = std::fs::read(file).map_err(Error::file(file))?;
+    let open = |file: &Path| kubeconfig::read(file).map_err(|error| error.to_string());
+    config::parse(&bytes, &open).map_err(|errors| bad_file(file, errors))
+}
+
+fn bad_file(file: &Path, errors: Vec<String>) -> Error {
+    Error::Flags(errors.into_iter().map(|error| format!("{}: {error}", file.display())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_belong_to_their_modes() {
+        type Change = fn(&mut Authorization);
+        let cases: [(&str, Change, &str); 6] = [
+            ("RBAC", |_| {}, ""),
+            ("ABAC", |_| {}, "--authorization-mode ABAC needs --authorization-policy-file"),
+            ("RBAC", |flags| flags.policy_file = Some("x".into()), "--authorization-policy-file needs the mode ABAC"),
+            ("Webhook", |_| {}, "needs --authorization-webhook-config-file"),
+            ("RBAC", |flags| flags.authorized_ttl = Some(Duration::ZERO), "needs the mode Webhook"),
+            ("RBAC", |flags| flags.config = Some("x".into()), "--authorization-config can not be specified with"),
+        ];
+        for (modes, change, want) in cases {
+            let mut flags = Authorization::default();
+            flags.set_modes(modes).expect("good modes");
+            change(&mut flags);
+            let problems = flags.problems();
+            assert_eq!(problems.is_empty(), want.is_empty(), "{problems:?}");
+            assert!(problems.join("\n").contains(want), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_bad_file_is_named_with_its_line() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("policy.jsonl");
+        std::fs::write(&file, "# all\n{\"kind\":\"Policy\"}\n").expect("a file");
+        let mut flags = Authorization { policy_file: Some(file.clone()), ..Authorization::default() };
+        flags.set_modes("ABAC,RBAC").expect("good modes");
+        let error = flags.settings().expect_err("a bad line").describe();
+        assert!(error.contains(&format!("{}: line 2: ", file.display())), "{error}");
+        let config = Authorization { config: Some(dir.path().join("none")), ..Authorization::default() };
+        assert!(config.settings().expect_err("no file").describe().contains("none"));
+        let names = |modes: &str| {
+            let mut flags = Authorization::default();
+            flags.set_modes(modes).expect("good modes");
+            flags.settings().expect("settings").iter().map(|setting| setting.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("Node,RBAC"), ["node", "rbac"]);
+        assert!(matches!(
+            Authorization::default().settings().expect("a default")[..],
+            [Setting { mode: Mode::AlwaysDeny, .. }]
+        ));
+    }
+}

@@ -1,0 +1,134 @@
+//! Something that is derived from several caches and kept in step with them: brought up to date by
+//! whoever asks, from the changes since the last time. Nobody sees it older than an answer they hold.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::{Cache, Item, Read};
+
+/// What is derived. Sources are numbered in the order in which the view was given them.
+pub trait Derived: Default {
+    /// One object of a source changed from the old to the new one.
+    fn apply(&mut self, source: usize, old: Option<&Item>, new: Option<&Item>);
+}
+
+pub struct View<D> {
+    sources: Vec<Source>,
+    derived: RwLock<D>,
+}
+
+struct Source {
+    cache: Arc<Cache>,
+    /// The cursor of the first change that is not in the derived state; written under its lock.
+    seen: AtomicU64,
+}
+
+/// A cursor that no cache has: nothing was seen yet.
+const NEVER: u64 = u64::MAX;
+
+impl<D: Derived> View<D> {
+    pub fn new(caches: impl IntoIterator<Item = Arc<Cache>>) -> View<D> {
+        let source = |cache| Source { cache, seen: AtomicU64::new(NEVER) };
+        View { sources: caches.into_iter().map(source).collect(), derived: RwLock::default() }
+    }
+
+    /// Looks at the state as it is now.
+    pub fn read<R>(&self, look: impl FnOnce(&D) -> R) -> R {
+        if self.sources.iter().any(Source::is_behind) {
+            self.catch_up();
+        }
+        look(&self.derived.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn catch_up(&self) {
+        let mut derived = self.derived.write().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.sources.iter().enumerate().all(|(number, source)| source.follow(number, &mut *derived));
+        if !kept {
+            *derived = D::default();
+            self.sources.iter().enumerate().for_each(|(number, source)| source.load(number, &mut *derived));
+        }
+    }
+}
+
+impl Source {
+    fn is_behind(&self) -> bool {
+        self.seen.load(Ordering::Acquire) != self.cache.end()
+    }
+
+    /// False where changes that were not seen are gone already.
+    fn follow(&self, number: usize, derived: &mut impl Derived) -> bool {
+        let seen = self.seen.load(Ordering::Acquire);
+        if seen == NEVER {
+            return false;
+        }
+        match self.cache.read(seen, usize::MAX) {
+            Read::Lost => return false,
+            Read::Empty => {}
+            Read::Changes(changes, next) => {
+                for change in changes {
+                    derived.apply(number, change.old.as_deref(), change.new.as_deref());
+                }
+                self.seen.store(next, Ordering::Release);
+            }
+        }
+        true
+    }
+
+    fn load(&self, number: usize, derived: &mut impl Derived) {
+        let (snapshot, cursor) = self.cache.snapshot_and_cursor();
+        for item in snapshot.map.values() {
+            derived.apply(number, None, Some(item));
+        }
+        self.seen.store(cursor, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Change;
+    use super::*;
+    use bytes::Bytes;
+
+    #[derive(Default)]
+    struct Sizes {
+        total: [i64; 2],
+        loads: usize,
+    }
+
+    impl Derived for Sizes {
+        fn apply(&mut self, source: usize, old: Option<&Item>, new: Option<&Item>) {
+            let size = |item: Option<&Item>| item.map_or(0, |item| item.bytes.len() as i64);
+            self.total[source] += size(new) - size(old);
+            self.loads += 1;
+        }
+    }
+
+    fn publish(cache: &Cache, revision: u64, key: &str, size: Option<usize>) {
+        let new = size.map(|size| Arc::new(Item::new(key, revision, Bytes::from(vec![0; size]))));
+        cache.publish(vec![Change::new(revision, key, cache.get(key), new)]);
+    }
+
+    #[test]
+    fn a_view_follows_its_caches_and_starts_again_where_it_lost_them() {
+        let cache = |limit| Arc::new(Cache::new(Arc::new(AtomicU64::new(0)), 0, limit));
+        let (first, second) = (cache(1000), cache(1 << 20));
+        publish(&first, 1, "a", Some(10));
+        let view: View<Sizes> = View::new([first.clone(), second.clone()]);
+        let check = |want: [i64; 2]| assert_eq!(view.read(|sizes| sizes.total), want);
+        check([10, 0]);
+        publish(&first, 2, "a", Some(20));
+        publish(&second, 3, "b", Some(5));
+        check([20, 5]);
+        publish(&second, 4, "b", None);
+        check([20, 0]);
+        let applied = view.read(|sizes| sizes.loads);
+        check([20, 0]);
+        assert_eq!(view.read(|sizes| sizes.loads), applied, "nothing changed, nothing is done");
+        // More than the ring keeps: the view takes everything anew.
+        for revision in 5..15 {
+            publish(&first, revision, "a", Some(400));
+        }
+        check([400, 0]);
+        assert_eq!(view.read(|sizes| sizes.loads), 1);
+    }
+}
