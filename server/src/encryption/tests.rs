@@ -71,6 +71,26 @@ async fn keys_rotate_and_old_values_are_stale() {
     std::fs::remove_file(&path).expect("the file");
 }
 
+/// The file is exchanged as a whole, as mounted ones are.
+#[test]
+fn a_changed_file_is_read_again() {
+    let folder = std::env::temp_dir().join(format!("enc-reload-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (path, next) = (folder.join("a.yaml"), folder.join("next.yaml"));
+    write(&path, &key("aesgcm", "old", 1));
+    let encryption = ready(&path);
+    encryption.reload_on_change().expect("a watch");
+    write(&next, &key("aesgcm", "new", 2));
+    std::fs::rename(&next, &path).expect("exchanged");
+    let writes = || encryption.providers(KEY).and_then(|all| all.first().map(Provider::mark)).unwrap_or_default();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !writes().contains(":new:") {
+        assert!(std::time::Instant::now() < until, "{} still writes", writes());
+        std::thread::yield_now();
+    }
+    std::fs::remove_dir_all(&folder).expect("the folder");
+}
+
 #[tokio::test]
 async fn plain_values_are_read_only_where_identity_says_so() {
     let path = file(&key("aesgcm", "a", 1));

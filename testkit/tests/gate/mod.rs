@@ -1,6 +1,7 @@
 //! What the whole server does around requests: audit, deadlines, fairness' marks on answers.
 
 mod encryption;
+mod webhook;
 
 use std::path::Path;
 use std::sync::Arc;
