@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use server::Server;
+use server::auth::Authentication;
 use server::cache::Caches;
+use server::http::tls::{self, Serving};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::pki::{Pair, certificates, private_key};
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
     pub engine: Engine,
     pub listen: SocketAddr,
     /// What the server shows to clients.
-    pub serving: Pair,
-    /// Whose certificates are identities, in PEM.
-    pub client_authorities: String,
-    pub tokens: Option<server::auth::token::Tokens>,
+    pub serving: Arc<Serving>,
+    pub tls: tls::Options,
+    pub authentication: Authentication,
     pub config: server::Config,
 }
 
@@ -55,7 +55,7 @@ pub async fn start(plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("port");
     let listener = listen(plan.listen).await?;
     let address = listener.local_addr().map_err(|source| Error::Listen { address: plan.listen, source })?;
-    let tls = server::http::tls::server_config(certificates(&plan.serving)?, private_key(&plan.serving)?)?;
+    let tls = tls::server_config(plan.serving.clone(), &plan.tls)?;
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
     let server = open(plan, address.port()).await?;
@@ -78,12 +78,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
 async fn open(plan: Plan, port: u16) -> Result<Arc<Server>> {
     let mut config = plan.config;
     config.port = port;
-    let authorities = crate::pki::authorities(&plan.client_authorities)?;
-    let mut auth = server::auth::Authenticator::new(&authorities, server::http::tls::provider())?;
-    if let Some(tokens) = plan.tokens {
-        auth = auth.with_tokens(tokens);
-    }
-    config.client_ca = plan.client_authorities;
+    let auth = plan.authentication;
     match plan.engine {
         Engine::Embedded(dir) => {
             let caches = caches(&config, server::resource::adopt_own);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use api::status::Status;
 use api::{Tree, json};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use kinds::User;
@@ -144,10 +144,6 @@ pub fn status_answer(status: &Status, accepted: Accepted) -> Answer {
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if seconds > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    if status.code == 401 {
-        let value = HeaderValue::from_static("Basic realm=\"kubernetes-master\"");
-        response.headers_mut().insert(HeaderName::from_static("www-authenticate"), value);
     }
     response
 }

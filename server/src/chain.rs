@@ -32,13 +32,15 @@ pub enum Step<'a> {
 }
 
 /// Panics are caught around all of this (see `handle`), and the request's path has been read: both come
-/// first because every stage may fail and every stage asks what is wanted. Audit, impersonation and
-/// fairness have their place between authentication and authorization.
+/// first because every stage may fail and every stage asks what is wanted. Audit and fairness have their
+/// place between authentication and authorization.
 static STAGES: &[Stage] = &[
     // A server that drains takes nothing new, whoever asks.
     Stage { name: "drain", run: Run::Now(refuse_when_closing) },
     // Who it is; the credentials are gone from the request after this.
-    Stage { name: "authentication", run: Run::Now(auth::authenticate) },
+    Stage { name: "authentication", run: Run::Wait(auth::authenticate) },
+    // Whom they act as: decided by who they are, and decides what they may.
+    Stage { name: "impersonation", run: Run::Wait(auth::impersonate::impersonate) },
     // Whether they may.
     Stage { name: "authorization", run: Run::Wait(authz::authorize) },
 ];
@@ -57,15 +59,20 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
         negotiate::accept(call.header(header::ACCEPT), true).map(|a| Accepted { shape: negotiate::Shape::Plain, ..a });
     let accepted = accepted.unwrap_or(Accepted::JSON);
     let _running = server.metrics.begin(&call);
-    let result = match run_stages(&server, &mut call).await {
-        Ok(()) => guarded(&server, &mut call).await,
-        Err(status) => Err(status),
+    let result = match server.config.cors.preflight(&call) {
+        Some(answer) => Ok(answer),
+        None => answered(&server, &mut call).await,
     };
     let mut answer = result.unwrap_or_else(|status| status_answer(&status, accepted));
-    finish(&mut answer, &call);
+    finish(&mut answer, &server, &call);
     server.metrics.finish(&call, answer.status().as_u16());
     crate::http::compress::maybe(&mut answer, &call);
     answer
+}
+
+async fn answered(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
+    run_stages(server, call).await?;
+    guarded(server, call).await
 }
 
 async fn run_stages(server: &Arc<Server>, call: &mut Call) -> Result<(), Status> {
@@ -120,8 +127,16 @@ impl<F: Future> Future for CatchUnwind<F> {
 }
 
 /// Headers that every answer has.
-fn finish(answer: &mut Answer, call: &Call) {
+fn finish(answer: &mut Answer, server: &Server, call: &Call) {
+    let code = answer.status().as_u16();
     let headers = answer.headers_mut();
+    server.config.cors.add_headers(call, headers);
+    if let Some(directives) = &server.config.strict_transport_security {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, directives.clone());
+    }
+    if code == 401 && server.auth.passwords.is_some() {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kubernetes-master\""));
+    }
     // A handler that knows better, or a proxied answer, has its own.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     if let Ok(id) = HeaderValue::from_str(&crate::ids::uid()) {

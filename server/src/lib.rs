@@ -34,6 +34,8 @@ mod versions;
 mod write;
 mod ws;
 
+pub use bootstrap::hostname;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -58,8 +60,9 @@ pub struct Config {
     pub port: u16,
     pub storage_prefix: String,
     pub issuer: String,
-    /// The authorities of client certificates in PEM: extension API servers are told of them.
-    pub client_ca: String,
+    pub cors: http::cors::Cors,
+    /// What answers say of HTTPS to browsers, if anything.
+    pub strict_transport_security: Option<::http::HeaderValue>,
     /// Who decides what callers may do, in this order.
     pub authorization: Vec<authz::config::Setting>,
     /// Which admission plugins are on, and what they were told.
@@ -76,7 +79,8 @@ impl Default for Config {
             port: 6443,
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
-            client_ca: String::new(),
+            cors: http::cors::Cors::default(),
+            strict_transport_security: None,
             authorization: authz::config::node_and_rbac(),
             admission: Arc::default(),
         }
@@ -89,7 +93,7 @@ pub struct Server {
     pub caches: Arc<Caches>,
     decoded: cache::Decoded,
     pub registry: Registry,
-    pub auth: auth::Authenticator,
+    pub auth: auth::Authentication,
     pub authz: authz::Union,
     /// The roles, whoever decides: nobody grants what they do not hold by them.
     rbac: Arc<authz::rbac::Rbac>,
@@ -116,7 +120,7 @@ impl Server {
         config: Config,
         store: Arc<dyn Store>,
         caches: Arc<Caches>,
-        auth: auth::Authenticator,
+        auth: auth::Authentication,
         shared_store: bool,
     ) -> Result<Arc<Server>, store::Error> {
         let (entries, revision) = store.load().await?;

@@ -7,7 +7,9 @@ mod etcd;
 use std::net::{IpAddr, SocketAddr};
 
 use cluster::boot::{Engine, Plan, Running, start};
-use cluster::up::certificates;
+use cluster::credentials;
+use cluster::pki::Pki;
+use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
@@ -63,7 +65,10 @@ impl Cluster {
 
 async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
     let loopback = IpAddr::from([127, 0, 0, 1]);
-    let made = certificates(dir, loopback, &config).expect("certificates");
+    let pki = Pki::open(dir.join("pki")).expect("a folder");
+    let own = Own::new(pki, loopback, &config, &[]).expect("names");
+    let current = own.load().expect("certificates");
+    let tokens = own.tokens().expect("a key");
     let engine = match etcd {
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
@@ -71,12 +76,13 @@ async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config
     let plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
-        serving: made.serving,
-        client_authorities: made.authority.certificate.clone(),
-        tokens: Some(made.tokens),
+        serving: credentials::serving(&current).expect("a certificate"),
+        tls: Default::default(),
+        authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
     };
     let running = start(plan, &|_| {}).await.expect("the server starts");
-    let client = Client::new(running.address, &made.authority, &made.admin);
+    let (authority, admin) = current.admin.expect("an administrator");
+    let client = Client::new(running.address, &authority, &admin);
     (running, client)
 }

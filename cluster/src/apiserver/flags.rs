@@ -1,11 +1,13 @@
-//! The flags of `kube-apiserver`: one table. A flag is honoured, or refused by its name; none is taken
+//! The flags of `kube-apiserver`: one table, in parts. A flag is honoured, or refused by its name; none is taken
 //! and ignored.
+
+pub mod authentication;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::authorization::Authorization;
+use super::authorization;
 use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
@@ -27,7 +29,8 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
-    pub authorization: Authorization,
+    pub authorization: authorization::Authorization,
+    pub authentication: authentication::Authentication,
     pub log_format: Format,
     pub log_level: Level,
     pub enable_admission_plugins: Vec<String>,
@@ -54,7 +57,8 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
-            authorization: Authorization::default(),
+            authorization: authorization::Authorization::default(),
+            authentication: authentication::Authentication::default(),
             log_format: Format::Text,
             log_level: Level::Info,
             enable_admission_plugins: Vec::new(),
@@ -80,7 +84,7 @@ pub enum State {
     Unfinished(&'static str),
 }
 
-const fn flag(name: &'static str, help: &'static str, take: fn(&mut Flags, &str) -> Result<(), String>) -> Flag {
+pub const fn flag(name: &'static str, help: &'static str, take: fn(&mut Flags, &str) -> Result<(), String>) -> Flag {
     Flag { name, help, switch: false, state: State::Honoured(take) }
 }
 
@@ -95,8 +99,15 @@ const fn unfinished(name: &'static str, missing: &'static str) -> Flag {
 const AGGREGATION: &str = "servers behind the API are not reached yet";
 const KUBELETS: &str = "kubelets are not spoken to yet";
 
-/// Sorted by name.
-pub static FLAGS: &[Flag] = &[
+/// All parts of the table.
+static PARTS: &[&[Flag]] = &[FLAGS, authentication::FLAGS, authorization::FLAGS];
+
+fn all() -> impl Iterator<Item = &'static Flag> {
+    PARTS.iter().copied().flatten()
+}
+
+/// Sorted by name, as each part is.
+static FLAGS: &[Flag] = &[
     flag("admission-control-config-file", "an AdmissionConfiguration: what plugins are told", |flags, value| {
         flags.admission_control_config_file = Some(value.into());
         Ok(())
@@ -108,38 +119,6 @@ pub static FLAGS: &[Flag] = &[
     switch("allow-privileged", "only true: privileged containers are always allowed", |_, value| {
         let refused = "privileged containers cannot be forbidden yet; only true can be given";
         if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
-    }),
-    flag(
-        "authorization-config",
-        "a file with an AuthorizationConfiguration, instead of the next flags",
-        |flags, value| {
-            flags.authorization.config = Some(value.into());
-            Ok(())
-        },
-    ),
-    flag(
-        "authorization-mode",
-        "who decides, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
-        |flags, value| flags.authorization.set_modes(value),
-    ),
-    flag("authorization-policy-file", "the policies of the mode ABAC", |flags, value| {
-        flags.authorization.policy_file = Some(value.into());
-        Ok(())
-    }),
-    flag("authorization-webhook-cache-authorized-ttl", "how long a yes is kept [5m]", |flags, value| {
-        flags.authorization.authorized_ttl = Some(duration(value)?);
-        Ok(())
-    }),
-    flag("authorization-webhook-cache-unauthorized-ttl", "how long a no is kept [30s]", |flags, value| {
-        flags.authorization.unauthorized_ttl = Some(duration(value)?);
-        Ok(())
-    }),
-    flag("authorization-webhook-config-file", "the kubeconfig of the mode Webhook", |flags, value| {
-        flags.authorization.webhook_file = Some(value.into());
-        Ok(())
-    }),
-    flag("authorization-webhook-version", "the form of its reviews: v1 or v1beta1 [v1beta1]", |flags, value| {
-        flags.authorization.set_webhook_version(value)
     }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
         flags.bind_address = parsed(value)?;
@@ -164,9 +143,6 @@ pub static FLAGS: &[Flag] = &[
     flag("enable-admission-plugins", "plugins to turn on besides the default ones", |flags, value| {
         flags.enable_admission_plugins.extend(names(value));
         Ok(())
-    }),
-    switch("enable-bootstrap-token-auth", "only false", |_, value| {
-        if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
     }),
     flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
@@ -209,12 +185,6 @@ pub static FLAGS: &[Flag] = &[
     }),
     unfinished("proxy-client-cert-file", AGGREGATION),
     unfinished("proxy-client-key-file", AGGREGATION),
-    unfinished("requestheader-allowed-names", AGGREGATION),
-    unfinished("requestheader-client-ca-file", AGGREGATION),
-    unfinished("requestheader-extra-headers-prefix", AGGREGATION),
-    unfinished("requestheader-group-headers", AGGREGATION),
-    unfinished("requestheader-uid-headers", AGGREGATION),
-    unfinished("requestheader-username-headers", AGGREGATION),
     flag("secure-port", "the port to listen on [6443]", |flags, value| {
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
@@ -263,7 +233,7 @@ pub fn parse(arguments: &[String]) -> Result<Flags> {
             errors.push(format!("unknown argument {argument:?}"));
             continue;
         };
-        let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
+        let Some(flag) = all().find(|flag| flag.name == name) else {
             errors.push(format!("unknown flag: --{name}"));
             continue;
         };
@@ -295,12 +265,14 @@ fn apply(flag: &Flag, value: Option<&str>, flags: &mut Flags) -> Result<(), Stri
 
 pub fn help() -> String {
     let mut text = "The API server alone, with upstream's flags\n\nUsage: kube-apiserver [FLAGS]\n\n".to_string();
-    for flag in FLAGS {
+    let mut flags: Vec<&Flag> = all().collect();
+    flags.sort_unstable_by_key(|flag| flag.name);
+    for flag in flags {
         let help = match flag.state {
             State::Honoured(_) => flag.help.to_string(),
             State::Unfinished(missing) => format!("refused: {missing}"),
         };
-        text.push_str(&format!("  --{:<36}{help}\n", flag.name));
+        text.push_str(&format!("  --{:<42}{help}\n", flag.name));
     }
     text
 }

@@ -120,10 +120,7 @@ pub trait Authorizer: Send + Sync {
 
 /// The stage of the chain.
 pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
-    let Some(user) = call.user.clone() else {
-        let open = crate::auth::is_open(call);
-        return Step::Done(if open { Ok(()) } else { Err(Status::unauthorized()) });
-    };
+    let Some(user) = call.user.clone() else { return Step::Done(Err(Status::unauthorized())) };
     let decided = server.authz.decide(&Attributes::of(&user, call));
     match decided {
         Some(verdict) => Step::Done(settle(call, &user, verdict)),
