@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
+use server::admission::Setup;
 use server::auth::request_header::Names;
 use server::auth::token::Tokens;
 use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
@@ -24,11 +25,15 @@ pub struct Up {
     pub config: server::Config,
 }
 
+/// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
+const PLUGINS: [&str; 1] = ["NodeRestriction"];
+
 /// Starts the cluster and writes the kubeconfig of its administrator.
 pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
     let mut config = options.config;
     config.advertise_address = advertised(options.listen.ip());
+    config.admission = Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into();
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;

@@ -24,7 +24,7 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     respond::accepted(call)?;
     let options = WriteOptions::parse(call, "CreateOptions", false)?;
     let expected = Expected::named("policy", "v1", "Eviction").ok_or_else(Status::no_resource)?;
-    let eviction = verbs::read_adapted(call, &expected, &options, take_beta).await?;
+    let mut eviction = verbs::read_adapted(call, &expected, &options, take_beta).await?;
     if eviction.str("metadata.name") != call.info.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -34,8 +34,9 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     };
     let dry_run = options.dry_run || delete_options.dry_run;
     let mut scope = verbs::scope(server, resource, call, dry_run)?;
-    scope.subresource = "";
     let mut warnings = Vec::new();
+    super::admit(&scope, &call.info.name, &mut eviction, &mut warnings).await?;
+    scope.subresource = "";
     evict(&scope, &call.info.name, &delete_options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
     success(call, 201)

@@ -19,6 +19,7 @@ use kinds::core::namespace;
 use kinds::core::pod::{ephemeral_containers, resize};
 
 use crate::Server;
+use crate::admission::{self, Operation};
 use crate::call::{Answer, Call};
 use crate::resource::Resource;
 use crate::write::Scope;
@@ -74,6 +75,13 @@ pub fn validate(name: &str, _: &Scope<'_>, object: &Tree, old: &Tree, errors: &m
         "approval" => (APPROVAL.validate)(object, old, errors),
         _ => {}
     }
+}
+
+/// Admission of what is posted to a part of an object and stored nowhere.
+async fn admit(scope: &Scope<'_>, name: &str, object: &mut Tree, warnings: &mut Vec<String>) -> Result<(), Status> {
+    let attributes = scope.attributes(Operation::Create, name);
+    admission::mutate(&attributes, Some(object), None, warnings).await?;
+    admission::validate(&attributes, Some(object), None, warnings).await
 }
 
 /// The answer of writes that give no object back.

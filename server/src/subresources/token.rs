@@ -37,14 +37,17 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     check_names(&request, &call.info.name, &call.info.namespace)?;
     let scope = verbs::scope(server, resource, call, options.dry_run)?;
     let account = scope.current_object(&call.info.name).await?;
+    let mut warnings = Vec::new();
     if request.list("spec.audiences").is_empty() {
         let audiences: Vec<Tree> = server.auth.audiences.iter().map(Tree::from).collect();
         request.child("spec").set("audiences", audiences);
     }
+    super::admit(&scope, &call.info.name, &mut request, &mut warnings).await?;
     validate(&request)?;
     let tokens = server.auth.tokens.as_ref().ok_or_else(|| Status::internal("there is no key to sign tokens with"))?;
     issue(server, tokens, &account, &mut request, call.now)?;
     api::typed::fill(&mut request, expected.ty);
+    call.warnings.append(&mut warnings);
     Ok(respond::encoded(201, &request, accepted))
 }
 
