@@ -14,7 +14,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
 
 /// Which objects are kept.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Selection {
     pub resource: Resource,
     /// Selectors as they stand in a query, or "".
@@ -42,6 +42,14 @@ enum State {
 impl Informer {
     pub fn new(client: Client, selection: Selection, store: Arc<Store>) -> Informer {
         Informer { client, selection, store, handlers: Vec::new(), synced: watch::Sender::new(false) }
+    }
+
+    pub fn selection(&self) -> Selection {
+        self.selection
+    }
+
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// Calls `handler` for every change, before the next one is looked at.

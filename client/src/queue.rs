@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::Key;
@@ -17,6 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1000);
 pub struct Queue {
     core: Mutex<Core>,
     moved: Notify,
+    ended: watch::Sender<bool>,
 }
 
 impl Queue {
@@ -33,8 +34,14 @@ impl Queue {
     /// Takes no more; whoever waits is told.
     pub fn close(&self) {
         self.core().closed = true;
+        self.ended.send_replace(true);
         self.moved.notify_waiters();
         self.moved.notify_one();
+    }
+
+    /// Waits until the queue is closed.
+    pub async fn closed(&self) {
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     /// The next key, whose work is then under way until `done`; None once the queue is closed.
