@@ -36,7 +36,9 @@ pub struct Informer {
 enum State {
     Listing,
     /// All changes up to this version are in the store.
-    Watching { version: String },
+    Watching {
+        version: String,
+    },
 }
 
 impl Informer {

@@ -51,7 +51,9 @@ fn read_event(line: &[u8]) -> Result<Event> {
         "ADDED" | "MODIFIED" => Ok(Event::Put(object)),
         "DELETED" => Ok(Event::Deleted(object)),
         "BOOKMARK" => Ok(Event::Bookmark(object.str("metadata.resourceVersion").to_string())),
-        "ERROR" => Err(Error::status(object.int("code").and_then(|code| u16::try_from(code).ok()).unwrap_or(500), &object)),
+        "ERROR" => {
+            Err(Error::status(object.int("code").and_then(|code| u16::try_from(code).ok()).unwrap_or(500), &object))
+        }
         other => Err(Error::Answer(format!("an event of type {other:?}"))),
     }
 }

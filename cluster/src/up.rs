@@ -8,7 +8,7 @@ use server::auth::request_header::Names;
 use server::auth::token::Tokens;
 use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
 
-use crate::boot::{self, Engine, Plan, Running};
+use crate::boot::{self, Controllers, Engine, Plan, Running};
 use crate::components::{self, ADMIN, PROXY_CLIENT, SERVING};
 use crate::credentials::{self, Credentials, Keeper};
 use crate::error::{Error, Result};
@@ -22,6 +22,8 @@ pub struct Up {
     pub kubeconfig: PathBuf,
     /// Names and addresses of the serving certificate, besides those that every cluster has.
     pub tls_sans: Vec<String>,
+    /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
+    pub controllers: Vec<String>,
     pub config: server::Config,
 }
 
@@ -38,6 +40,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;
     let serving = credentials::serving(&current)?;
+    let root_ca = current.admin.as_ref().map(|(authority, _)| authority.certificate.clone()).unwrap_or_default();
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
@@ -45,6 +48,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         tls: Default::default(),
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
+        controllers: Some(Controllers { chosen: options.controllers, root_ca }),
     };
     let running = boot::start(plan, progress).await?;
     progress("kubeconfig");

@@ -117,9 +117,10 @@ fn is_on(name: &str, chosen: &[String]) -> bool {
 }
 
 fn check(chosen: &[String]) -> std::result::Result<(), String> {
+    // Nothing at all is a choice too: none of them.
     let known = |text: &&String| {
         let name = text.strip_prefix('-').unwrap_or(text);
-        name == "*" || CONTROLLERS.iter().any(|controller| controller.name == name)
+        matches!(name, "" | "*") || CONTROLLERS.iter().any(|controller| controller.name == name)
     };
     match chosen.iter().find(|text| !known(text)) {
         None => Ok(()),

@@ -17,6 +17,7 @@ pub mod health;
 mod hooks;
 pub mod http;
 mod ids;
+pub mod local;
 pub mod metrics;
 mod negotiate;
 pub mod openapi;

@@ -6,7 +6,7 @@ mod etcd;
 
 use std::net::{IpAddr, SocketAddr};
 
-use cluster::boot::{Engine, Plan, Running, start};
+use cluster::boot::{Controllers, Engine, Plan, Running, start};
 use cluster::credentials;
 use cluster::pki::Pki;
 use cluster::up::{self, Own};
@@ -27,6 +27,7 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     pub etcd: Option<Etcd>,
     config: server::Config,
+    controllers: bool,
 }
 
 impl Cluster {
@@ -34,8 +35,22 @@ impl Cluster {
         Cluster::start_with(kept, server::Config::default(), async |_| {}).await
     }
 
+    /// The same with the controllers at work.
+    pub async fn start_whole(kept: Kept) -> Cluster {
+        Cluster::start_on(kept, server::Config::default(), true, async |_| {}).await
+    }
+
     /// Starts with another configuration; `before` may fill an etcd that the server then finds.
     pub async fn start_with(kept: Kept, config: server::Config, before: impl AsyncFnOnce(&Etcd)) -> Cluster {
+        Cluster::start_on(kept, config, false, before).await
+    }
+
+    async fn start_on(
+        kept: Kept,
+        config: server::Config,
+        controllers: bool,
+        before: impl AsyncFnOnce(&Etcd),
+    ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let etcd = match kept {
             Kept::Embedded => None,
@@ -44,14 +59,14 @@ impl Cluster {
         if let Some(etcd) = &etcd {
             before(etcd).await;
         }
-        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone()).await;
-        Cluster { client, running: Some(running), dir, etcd, config }
+        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone(), controllers).await;
+        Cluster { client, running: Some(running), dir, etcd, config, controllers }
     }
 
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone()).await;
+        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone(), self.controllers).await;
         self.running = Some(running);
         self.client = client;
     }
@@ -63,7 +78,12 @@ impl Cluster {
     }
 }
 
-async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
+async fn boot(
+    dir: &std::path::Path,
+    etcd: Option<&Etcd>,
+    config: server::Config,
+    controllers: bool,
+) -> (Running, Client) {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let pki = Pki::open(dir.join("pki")).expect("a folder");
     let own = Own::new(pki, loopback, &config, &[]).expect("names");
@@ -73,6 +93,7 @@ async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
     };
+    let root_ca = current.admin.as_ref().map(|(authority, _)| authority.certificate.clone()).unwrap_or_default();
     let plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
@@ -80,6 +101,7 @@ async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config
         tls: Default::default(),
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
+        controllers: controllers.then(|| Controllers { chosen: vec!["*".to_string()], root_ca }),
     };
     let running = start(plan, &|_| {}).await.expect("the server starts");
     let (authority, admin) = current.admin.expect("an administrator");

@@ -66,8 +66,12 @@ mod tests {
     #[test]
     fn rules_are_gathered_once_each_and_never_from_itself() {
         let all = gathering(&["old"]);
-        let roles =
-            [Arc::new(all.clone()), role("b", "x", &["get", "list"]), role("c", "y", &["no"]), role("d", "x", &["get", "watch"])];
+        let roles = [
+            Arc::new(all.clone()),
+            role("b", "x", &["get", "list"]),
+            role("c", "y", &["no"]),
+            role("d", "x", &["get", "watch"]),
+        ];
         let applied = plan(&all, &roles).expect("a change");
         let verbs: Vec<&str> = applied.list("rules").iter().filter_map(|rule| rule.list("verbs")[0].as_str()).collect();
         assert_eq!(verbs, ["get", "list", "watch"]);

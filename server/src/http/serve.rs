@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::io::{Secured, Socket, Watched};
+use super::received::Received;
 use crate::auth::ClientChain;
 use crate::call::{Answer, Call, Peer};
 use crate::request::{Query, RequestInfo};
@@ -114,7 +115,7 @@ async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> 
 }
 
 /// A request as the chain knows it.
-pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
+pub fn read<B: Into<Received>>(mut request: Request<B>, peer: Peer, now: i64) -> Call {
     let upgrade = request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let raw_query = parts.uri.query().unwrap_or("").to_string();
@@ -131,7 +132,7 @@ pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
         raw_query,
         query,
         headers: parts.headers,
-        body: Some(body),
+        body: Some(body.into()),
         upgrade,
         info,
         peer,
