@@ -1,6 +1,9 @@
 //! The API's behaviour, the same on both engines: every check runs once on the embedded store and once
 //! on a real etcd.
 
+#[path = "api/authorization.rs"]
+mod authorization;
+
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};
 
