@@ -233,3 +233,158 @@ async fn first_roles_are_mended_at_the_next_start() {
     assert_eq!(user(&cluster.client, "jo").get("/mine").await, 404);
     cluster.stop().await;
 }
+
+async fn with_plugin(name: &str) -> Cluster {
+    let admission = server::admission::Setup::new(&[name.to_string()], &[], None).expect("a plugin").into();
+    let config = server::Config { admission, ..server::Config::default() };
+    Cluster::start_with(Kept::Embedded, config, async |_| {}).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_writes_what_is_its_own() {
+    let mut cluster = with_plugin("NodeRestriction").await;
+    let client = &cluster.client;
+    let n1 = As { client, user: "system:node:n1", group: "system:nodes" };
+    let named =
+        |kind: &str, name: &str| tree! { "apiVersion" => "v1", "kind" => kind, "metadata" => tree! { "name" => name } };
+    let refused = |reply: Reply, want: &str| {
+        let message = reply.tree().str("message").to_string();
+        assert!(reply.code == 403 && message.contains(want), "{}: {message}", reply.code);
+    };
+    let nodes = "/api/v1/nodes";
+    assert_eq!(n1.send("POST", nodes, Some(&named("Node", "n1"))).await.code, 201);
+    let other = n1.send("POST", nodes, Some(&named("Node", "n2"))).await;
+    refused(other, r#"node "n1" is not allowed to modify node "n2""#);
+    let mut node = client.get("/api/v1/nodes/n1").await.tree();
+    let uid = node.str("metadata.uid").to_string();
+    node.child("metadata.labels").set("node-restriction.kubernetes.io/x", "y");
+    refused(n1.send("PUT", "/api/v1/nodes/n1", Some(&node)).await, "is not allowed to modify labels: node-restriction");
+    let core = "/api/v1/namespaces/default";
+    make(client, &format!("{core}/serviceaccounts"), &named("ServiceAccount", "default")).await;
+    let mut pod = named("Pod", "p");
+    pod.set("spec", tree! { "nodeName" => "n1", "containers" => list![tree! { "name" => "c", "image" => "i" }] });
+    let plain = n1.send("POST", &format!("{core}/pods"), Some(&pod)).await;
+    refused(plain, "node \"n1\" can only create mirror pods");
+    let mut mirror = pod.clone();
+    mirror.child("metadata.annotations").set("kubernetes.io/config.mirror", "x");
+    let owner = tree! { "apiVersion" => "v1", "kind" => "Node", "name" => "n1", "uid" => uid, "controller" => true };
+    mirror.child("metadata").set("ownerReferences", list![owner]);
+    let made = n1.send("POST", &format!("{core}/pods"), Some(&mirror)).await;
+    assert_eq!(made.code, 201, "{}", made.tree().str("message"));
+    let mut elsewhere = named("Pod", "q");
+    elsewhere.set("spec", tree! { "nodeName" => "n2", "containers" => list![tree! { "name" => "c", "image" => "i" }] });
+    make(client, &format!("{core}/pods"), &elsewhere).await;
+    let gone = n1.send("DELETE", &format!("{core}/pods/q"), None).await;
+    refused(gone, "can only delete pods with spec.nodeName set to itself");
+    let eviction = tree! { "apiVersion" => "policy/v1", "kind" => "Eviction", "metadata" => tree! { "name" => "q" } };
+    let evicted = n1.send("POST", &format!("{core}/pods/q/eviction"), Some(&eviction)).await;
+    refused(evicted, "can only evict pods with spec.nodeName set to itself");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_gets_tokens_for_its_own_pods() {
+    let mut cluster = with_plugin("NodeRestriction").await;
+    let client = &cluster.client;
+    let core = "/api/v1/namespaces/default";
+    let named =
+        |kind: &str, name: &str| tree! { "apiVersion" => "v1", "kind" => kind, "metadata" => tree! { "name" => name } };
+    make(client, &format!("{core}/serviceaccounts"), &named("ServiceAccount", "default")).await;
+    let mut pod = named("Pod", "p");
+    pod.set("spec", tree! { "nodeName" => "n1", "containers" => list![tree! { "name" => "c", "image" => "i" }] });
+    make(client, &format!("{core}/pods"), &pod).await;
+    make(client, "/api/v1/nodes", &named("Node", "n1")).await;
+    let uid = client.get(&format!("{core}/pods/p")).await.tree().str("metadata.uid").to_string();
+    let request = |bound: Tree| {
+        tree! {
+            "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest",
+            "spec" => tree! { "audiences" => list![], "boundObjectRef" => bound },
+        }
+    };
+    let bound = |uid: &str| tree! { "apiVersion" => "v1", "kind" => "Pod", "name" => "p", "uid" => uid };
+    let path = format!("{core}/serviceaccounts/default/token");
+    let (n1, n2) = (
+        As { client, user: "system:node:n1", group: "system:nodes" },
+        As { client, user: "system:node:n2", group: "system:nodes" },
+    );
+    assert_eq!(n1.send("POST", &path, Some(&request(bound(&uid)))).await.code, 201);
+    let unbound = n1.send("POST", &path, Some(&request(Tree::Null))).await;
+    assert!(unbound.tree().str("message").contains("node requested token not bound to a pod"));
+    let stale = n1.send("POST", &path, Some(&request(bound("other")))).await;
+    assert!(stale.tree().str("message").contains("does not match the UID in record"));
+    let stranger = n2.send("POST", &path, Some(&request(bound(&uid)))).await;
+    assert!(stranger.tree().str("message").contains("no relationship found between node 'n2' and this object"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_approved_by_those_who_may() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let csr = tree! {
+        "apiVersion" => "certificates.k8s.io/v1", "kind" => "CertificateSigningRequest",
+        "metadata" => tree! { "name" => "r" },
+        "spec" => tree! {
+            "request" => REQUEST, "signerName" => "example.com/one", "usages" => list!["digital signature"],
+        },
+    };
+    make(client, requests, &csr).await;
+    let parts = role("ClusterRole", "parts", &["*"], "certificates.k8s.io", "certificatesigningrequests/approval");
+    make(client, &format!("{RBAC}/clusterroles"), &parts).await;
+    let bind = binding("ClusterRoleBinding", "parts", ("ClusterRole", "parts"), "jane");
+    make(client, &format!("{RBAC}/clusterrolebindings"), &bind).await;
+    let condition = tree! { "type" => "Approved", "status" => "True", "reason" => "r", "message" => "m" };
+    let mut approved = client.get(&format!("{requests}/r")).await.tree();
+    approved.set("status", tree! { "conditions" => list![condition] });
+    let jane = user(client, "jane");
+    let path = format!("{requests}/r/approval");
+    let refused = jane.send("PUT", &path, Some(&approved)).await.tree();
+    let why = r#"user not permitted to approve requests with signerName "example.com/one""#;
+    assert!(refused.str("message").contains(why), "{}", refused.str("message"));
+    let mut signer = role("ClusterRole", "signer", &["approve"], "certificates.k8s.io", "signers");
+    signer.list_mut("rules")[0].set("resourceNames", list!["example.com/*"]);
+    make(client, &format!("{RBAC}/clusterroles"), &signer).await;
+    let bind = binding("ClusterRoleBinding", "signer", ("ClusterRole", "signer"), "jane");
+    make(client, &format!("{RBAC}/clusterrolebindings"), &bind).await;
+    let reply = jane.send("PUT", &path, Some(&approved)).await;
+    assert_eq!(reply.code, 200, "{}", reply.tree().str("message"));
+    cluster.stop().await;
+}
+
+/// `openssl req -new -subj '/O=system:masters/CN=x'`
+const REQUEST: &str = concat!(
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIZk1JR0hBZ0VBTUNVeEZ6QVZCZ05WQkFvTURuTjVjM1JsYlRw",
+    "dFlYTjBaWEp6TVFvd0NBWURWUVFEREFGNApNRmt3RXdZSEtvWkl6ajBDQVFZSUtvWkl6ajBEQVFjRFFnQUVhaGQ4eUxDbVhGZExx",
+    "bFljTVVYMEVTOVM0UmZGCmw3RHc0SGMvam9DeG14OUhhSytaL0QxNkxsam05ZS9URGZEVXBMZVR0YzQ4TDhxSC92emQ3RW1BaWFB",
+    "QU1Bb0cKQ0NxR1NNNDlCQU1DQTBjQU1FUUNJRTZ0UWJZQ1QySjBKMS82VjkzVHNkMkYyNGVLNEF1azdhbm91dlFoUTdwOQpBaUJp",
+    "UUdZK2pNdEgvUVpzVGhWZWpzOEFTaEp4empvRkxqT0ZBdmNJTnFtSGlnPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0t",
+    "LS0tCg==",
+);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_are_given_by_those_who_may() {
+    let mut cluster = with_plugin("OwnerReferencesPermissionEnforcement").await;
+    let client = &cluster.client;
+    make(client, &in_default("roles"), &role("Role", "writer", &["create", "get", "update"], "", "configmaps")).await;
+    make(client, &in_default("rolebindings"), &binding("RoleBinding", "jane", ("Role", "writer"), "jane")).await;
+    let map = |name: &str, owner: Option<(&str, bool)>| {
+        let mut meta = tree! { "name" => name };
+        if let Some((uid, blocks)) = owner {
+            let owner = tree! {
+                "apiVersion" => "v1", "kind" => "ConfigMap", "name" => "owner", "uid" => uid,
+                "blockOwnerDeletion" => blocks,
+            };
+            meta.set("ownerReferences", list![owner]);
+        }
+        tree! { "apiVersion" => "v1", "kind" => "ConfigMap", "metadata" => meta }
+    };
+    make(client, MAPS, &map("owner", None)).await;
+    let jane = user(client, "jane");
+    assert_eq!(jane.send("POST", MAPS, Some(&map("a", Some(("u", false))))).await.code, 201, "it is hers to make");
+    let refused = jane.send("PUT", &format!("{MAPS}/a"), Some(&map("a", Some(("v", false))))).await.tree();
+    assert!(refused.str("message").contains("cannot set an ownerRef on a resource you can't delete: , <nil>"));
+    let refused = jane.send("POST", MAPS, Some(&map("b", Some(("u", true))))).await.tree();
+    assert!(refused.str("message").contains("cannot set blockOwnerDeletion if an ownerReference refers to a resource"));
+    cluster.stop().await;
+}
