@@ -22,6 +22,7 @@ mod hooks;
 pub mod http;
 mod ids;
 pub mod limits;
+pub mod local;
 pub mod metrics;
 mod negotiate;
 pub mod openapi;

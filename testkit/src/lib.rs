@@ -9,7 +9,7 @@ mod https;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use cluster::boot::{Engine, Plan, Running, start};
+use cluster::boot::{Controllers, Engine, Plan, Running, start};
 use cluster::credentials;
 use cluster::pki::{Pair, Pki};
 use cluster::up::{self, Own};
@@ -32,6 +32,7 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     pub etcd: Option<Etcd>,
     config: server::Config,
+    controllers: bool,
 }
 
 impl Cluster {
@@ -39,8 +40,22 @@ impl Cluster {
         Cluster::start_with(kept, server::Config::default(), async |_| {}).await
     }
 
+    /// The same with the controllers at work.
+    pub async fn start_whole(kept: Kept) -> Cluster {
+        Cluster::start_on(kept, server::Config::default(), true, async |_| {}).await
+    }
+
     /// Starts with another configuration; `before` may fill an etcd that the server then finds.
     pub async fn start_with(kept: Kept, config: server::Config, before: impl AsyncFnOnce(&Etcd)) -> Cluster {
+        Cluster::start_on(kept, config, false, before).await
+    }
+
+    async fn start_on(
+        kept: Kept,
+        config: server::Config,
+        controllers: bool,
+        before: impl AsyncFnOnce(&Etcd),
+    ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let etcd = match kept {
             Kept::Embedded => None,
@@ -49,16 +64,17 @@ impl Cluster {
         if let Some(etcd) = &etcd {
             before(etcd).await;
         }
-        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone()).await;
-        Cluster { client, running: Some(running), dir, etcd, config }
+        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone(), controllers).await;
+        Cluster { client, running: Some(running), dir, etcd, config, controllers }
     }
 
     /// Starts on the embedded store with a plan that the test has changed.
     pub async fn start_changed(change: impl FnOnce(&mut Plan, &Pki)) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let config = server::Config::default();
-        let (running, client) = try_boot(dir.path(), None, config.clone(), change).await.expect("the server starts");
-        Cluster { client, running: Some(running), dir, etcd: None, config }
+        let (running, client) =
+            try_boot(dir.path(), None, config.clone(), false, change).await.expect("the server starts");
+        Cluster { client, running: Some(running), dir, etcd: None, config, controllers: false }
     }
 
     /// The folder of the server's certificates, in which tests can make more.
@@ -94,7 +110,7 @@ impl Cluster {
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone()).await;
+        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone(), self.controllers).await;
         self.running = Some(running);
         self.client = client;
     }
@@ -102,7 +118,7 @@ impl Cluster {
     /// Stops the server and tries to start another on the same store; why that fails.
     pub async fn restart_refused(&mut self, config: server::Config) -> String {
         self.stop().await;
-        let result = try_boot(self.dir.path(), self.etcd.as_ref(), config, |_, _| {}).await;
+        let result = try_boot(self.dir.path(), self.etcd.as_ref(), config, self.controllers, |_, _| {}).await;
         result.err().expect("the server does not start").describe()
     }
 
@@ -113,14 +129,20 @@ impl Cluster {
     }
 }
 
-async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
-    try_boot(dir, etcd, config, |_, _| {}).await.expect("the server starts")
+async fn boot(
+    dir: &std::path::Path,
+    etcd: Option<&Etcd>,
+    config: server::Config,
+    controllers: bool,
+) -> (Running, Client) {
+    try_boot(dir, etcd, config, controllers, |_, _| {}).await.expect("the server starts")
 }
 
 async fn try_boot(
     dir: &std::path::Path,
     etcd: Option<&Etcd>,
     config: server::Config,
+    controllers: bool,
     change: impl FnOnce(&mut Plan, &Pki),
 ) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
@@ -132,6 +154,7 @@ async fn try_boot(
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
     };
+    let root_ca = current.admin.as_ref().map(|(authority, _)| authority.certificate.clone()).unwrap_or_default();
     let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
@@ -139,6 +162,7 @@ async fn try_boot(
         tls: Default::default(),
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
+        controllers: controllers.then(|| Controllers { chosen: vec!["*".to_string()], root_ca }),
     };
     change(&mut plan, &own.pki);
     let running = start(plan, &|_| {}).await?;

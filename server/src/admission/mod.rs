@@ -2,12 +2,16 @@
 //! reads other objects from the caches, never from the store, and decides by pure functions on trees.
 
 mod always;
+mod certificate_approval;
+mod certificate_signing;
 mod certificate_subject_restriction;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod node_restriction;
+mod owner_references_permission_enforcement;
 mod persistent_volume_claim_resize;
 mod pod_resize_validator;
 mod pod_security;
@@ -168,6 +172,8 @@ static PLUGINS: &[Plugin] = &[
         .wait_for(service_account::is_ready)
         .mutate(service_account::mutate)
         .validate(service_account::validate),
+    // Before the taints of new nodes, which a kubelet could not set itself.
+    Plugin::off("NodeRestriction").mutate(node_restriction::mutate).validate(node_restriction::validate),
     // A new node is not ready until its kubelet says so.
     Plugin::new("TaintNodesByCondition").mutate(taint_nodes_by_condition::mutate),
     // Judges what the mutating plugins made of a pod.
@@ -176,9 +182,13 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("DefaultTolerationSeconds").mutate(default_toleration_seconds::mutate),
     Plugin::new("DefaultStorageClass").mutate(default_storage_class::mutate),
     Plugin::new("StorageObjectInUseProtection").mutate(storage_object_in_use_protection::mutate),
+    Plugin::off("OwnerReferencesPermissionEnforcement")
+        .validate_later(owner_references_permission_enforcement::validate),
     Plugin::new("PersistentVolumeClaimResize").validate(persistent_volume_claim_resize::validate),
     // After the default tolerations, which those of a runtime class join.
     Plugin::new("RuntimeClass").mutate(runtime_class::mutate).validate(runtime_class::validate),
+    Plugin::new("CertificateApproval").validate_later(certificate_approval::validate),
+    Plugin::new("CertificateSigning").validate_later(certificate_signing::validate),
     Plugin::new("CertificateSubjectRestriction").validate(certificate_subject_restriction::validate),
     Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),
     Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),

@@ -198,6 +198,28 @@ impl Kubectl<'_> {
         assert!(out.contains(&name), "kubectl {:?}: {out}", self.version);
     }
 
+    /// A binding counts for the next command; nobody hands out more than they have.
+    fn authorize(&self) {
+        let can = "auth can-i list configmaps --as=jane";
+        let refused = self.output(&can.split(' ').collect::<Vec<_>>(), "");
+        assert_eq!(String::from_utf8_lossy(&refused.stdout).trim(), "no");
+        self.fails(&["get", "cm", "--as=jane"], "", "cannot list resource \"configmaps\" in API group \"\"");
+        self.run("create role reader --verb=get,list --resource=configmaps");
+        self.run("create rolebinding jane --role=reader --user=jane");
+        self.shows(can, "yes");
+        self.shows("get cm --as=jane -o name", "configmap/plain");
+        self.shows("auth can-i --list --as=jane", "configmaps ");
+        self.shows("auth can-i --list --as=jane", "[/healthz]");
+        self.shows("auth can-i --list", "*.*");
+        self.shows("auth can-i get pods --as=system:serviceaccount:kube-system:generic-garbage-collector", "yes");
+        self.run("create role binder --verb=create --resource=rolebindings.rbac.authorization.k8s.io");
+        self.run("create rolebinding binder --role=binder --user=jane");
+        let grab = ["create", "rolebinding", "grab", "--clusterrole=cluster-admin", "--user=jane", "--as=jane"];
+        self.fails(&grab, "", "is attempting to grant RBAC permissions not currently held");
+        self.run("delete rolebinding jane binder");
+        self.fails(&["get", "cm", "--as=jane"], "", "cannot list resource");
+    }
+
     fn watch(&self) {
         let mut watching = self.command(&["get", "cm", "--watch", "-o", "name"]).spawn().expect("kubectl starts");
         let mut lines = BufReader::new(watching.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
@@ -232,6 +254,7 @@ impl Kubectl<'_> {
         self.server_side();
         self.learn();
         self.identify();
+        self.authorize();
         self.watch();
         self.delete();
     }
