@@ -1,7 +1,7 @@
 //! One request on its way through the chain, and the answer it gets.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::status::Status;
@@ -66,9 +66,29 @@ pub struct Call {
     pub too_many: bool,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
+    /// What stages and plugins want to stand in the audit log.
+    pub annotations: Annotations,
     pub started: Instant,
     /// Seconds since the Unix epoch, the same for the whole request.
     pub now: i64,
+}
+
+/// Annotations of a request's audit event; the first word on a key counts.
+#[derive(Debug, Default)]
+pub struct Annotations(Mutex<Vec<(String, String)>>);
+
+impl Annotations {
+    pub fn add(&self, key: impl Into<String>, value: impl Into<String>) {
+        let key = key.into();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.iter().any(|(other, _)| *other == key) {
+            all.push((key, value.into()));
+        }
+    }
+
+    pub fn all(&self) -> Vec<(String, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Call {
@@ -94,6 +114,7 @@ impl Call {
             held: None,
             too_many: false,
             warnings: Vec::new(),
+            annotations: Annotations::default(),
             started: Instant::now(),
             now,
         }

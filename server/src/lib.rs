@@ -13,6 +13,7 @@ pub mod callout;
 pub mod chain;
 pub mod codec;
 pub mod discovery;
+pub mod encryption;
 mod endpoints;
 pub mod fairness;
 pub mod files;
@@ -73,6 +74,7 @@ pub struct Config {
     pub admission: Arc<admission::Setup>,
     pub limits: limits::Limits,
     pub audit: Option<Arc<audit::Audit>>,
+    pub encryption: Option<Arc<encryption::Encryption>>,
 }
 
 impl Default for Config {
@@ -91,6 +93,7 @@ impl Default for Config {
             admission: Arc::default(),
             limits: limits::Limits::default(),
             audit: None,
+            encryption: None,
         }
     }
 }
@@ -112,6 +115,7 @@ pub struct Server {
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
     pub admission: Arc<admission::Setup>,
+    webhooks: admission::webhook::Compiled,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -133,6 +137,7 @@ impl Server {
         shared_store: bool,
     ) -> Result<Arc<Server>, store::Error> {
         let (entries, revision) = store.load().await?;
+        refuse_sealed(&entries, &config)?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
         let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
@@ -142,6 +147,7 @@ impl Server {
         }
         let server = Arc::new(Server {
             admission: config.admission.clone(),
+            webhooks: Default::default(),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
@@ -245,6 +251,18 @@ impl Server {
             return Ok(());
         }
         Err(too_large_version(revision, self.caches.revision()))
+    }
+}
+
+/// Sealed values without a configuration would look as if they were not there.
+fn refuse_sealed(entries: &[Arc<store::Entry>], config: &Config) -> Result<(), store::Error> {
+    let sealed = entries.iter().find(|entry| encryption::is_sealed(&entry.value));
+    match sealed.filter(|_| config.encryption.is_none()) {
+        None => Ok(()),
+        Some(entry) => Err(store::Error::Unavailable(format!(
+            "{} is encrypted, and no --encryption-provider-config is given",
+            entry.key
+        ))),
     }
 }
 

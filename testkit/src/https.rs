@@ -32,8 +32,16 @@ impl Https {
         serving: &Pair,
         answer: impl Fn(&str, &[u8]) -> (u16, Vec<u8>) + Send + Sync + 'static,
     ) -> Https {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
+        Https::serve_some(serving, move |path, body| Some(answer(path, body))).await
+    }
+
+    /// The same on every address of the machine; None is no answer, for longer than anybody waits.
+    pub async fn serve_some(
+        serving: &Pair,
+        answer: impl Fn(&str, &[u8]) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
+    ) -> Https {
+        let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
+        let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().expect("an address").port()));
         let serving = credentials::serving(&Credentials { serving: serving.clone(), ..Credentials::default() });
         let tls = server::http::tls::server_config(serving.expect("a certificate"), &Default::default()).expect("TLS");
         let (acceptor, answer) = (TlsAcceptor::from(tls), Arc::new(answer));
@@ -58,12 +66,12 @@ impl Https {
 }
 
 async fn respond(
-    answer: Arc<impl Fn(&str, &[u8]) -> (u16, Vec<u8>)>,
+    answer: Arc<impl Fn(&str, &[u8]) -> Option<(u16, Vec<u8>)>>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_string();
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let (code, body) = answer(&path, &body);
+    let Some((code, body)) = answer(&path, &body) else { return std::future::pending().await };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     Ok(response)

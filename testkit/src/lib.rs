@@ -3,6 +3,7 @@
 
 pub mod client;
 mod etcd;
+mod hook;
 mod https;
 
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +16,7 @@ use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
+pub use hook::{Hook, Said};
 pub use https::Https;
 
 /// Where the server under test keeps its objects.
@@ -55,7 +57,7 @@ impl Cluster {
     pub async fn start_changed(change: impl FnOnce(&mut Plan, &Pki)) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let config = server::Config::default();
-        let (running, client) = boot_changed(dir.path(), None, config.clone(), change).await;
+        let (running, client) = try_boot(dir.path(), None, config.clone(), change).await.expect("the server starts");
         Cluster { client, running: Some(running), dir, etcd: None, config }
     }
 
@@ -78,12 +80,30 @@ impl Cluster {
         Client::as_user(self.address(), &authority, user)
     }
 
+    /// Where the server keeps its files.
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// Stops the server and starts another on the same store, with another configuration.
+    pub async fn restart_with(&mut self, config: server::Config) {
+        self.config = config;
+        self.restart().await;
+    }
+
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
         let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone()).await;
         self.running = Some(running);
         self.client = client;
+    }
+
+    /// Stops the server and tries to start another on the same store; why that fails.
+    pub async fn restart_refused(&mut self, config: server::Config) -> String {
+        self.stop().await;
+        let result = try_boot(self.dir.path(), self.etcd.as_ref(), config, |_, _| {}).await;
+        result.err().expect("the server does not start").describe()
     }
 
     pub async fn stop(&mut self) {
@@ -94,15 +114,15 @@ impl Cluster {
 }
 
 async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
-    boot_changed(dir, etcd, config, |_, _| {}).await
+    try_boot(dir, etcd, config, |_, _| {}).await.expect("the server starts")
 }
 
-async fn boot_changed(
+async fn try_boot(
     dir: &std::path::Path,
     etcd: Option<&Etcd>,
     config: server::Config,
     change: impl FnOnce(&mut Plan, &Pki),
-) -> (Running, Client) {
+) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let pki = Pki::open(dir.join("pki")).expect("a folder");
     let own = Own::new(pki, loopback, &config, &[]).expect("names");
@@ -121,8 +141,8 @@ async fn boot_changed(
         config,
     };
     change(&mut plan, &own.pki);
-    let running = start(plan, &|_| {}).await.expect("the server starts");
+    let running = start(plan, &|_| {}).await?;
     let (authority, admin) = current.admin.expect("an administrator");
     let client = Client::new(running.address, &authority, &admin);
-    (running, client)
+    Ok((running, client))
 }

@@ -3,6 +3,7 @@
 
 mod gate;
 mod identity;
+mod webhooks;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};

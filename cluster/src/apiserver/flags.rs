@@ -35,6 +35,8 @@ pub struct Flags {
     pub authentication: authentication::Authentication,
     pub log_format: LogFormat,
     pub audit: audit::Settings,
+    pub encryption_config: Option<PathBuf>,
+    pub encryption_reload: bool,
     pub log_level: Level,
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
@@ -64,6 +66,8 @@ impl Default for Flags {
             authentication: authentication::Authentication::default(),
             log_format: LogFormat::Text,
             audit: audit::Settings::default(),
+            encryption_config: None,
+            encryption_reload: false,
             log_level: Level::Info,
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
@@ -257,6 +261,18 @@ static FLAGS: &[Flag] = &[
         flags.config.limits.fairness = boolean(value)?;
         Ok(())
     }),
+    flag("encryption-provider-config", "which resources are encrypted in the store, and by what", |flags, value| {
+        flags.encryption_config = Some(value.into());
+        Ok(())
+    }),
+    switch(
+        "encryption-provider-config-automatic-reload",
+        "read that file again when it changes [false]",
+        |flags, value| {
+            flags.encryption_reload = boolean(value)?;
+            Ok(())
+        },
+    ),
     flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
         Ok(())

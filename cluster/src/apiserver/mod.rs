@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use server::encryption::Encryption;
 use server::http::tls::Serving;
 
 use crate::boot::{self, Engine, Plan, Running};
@@ -95,6 +96,9 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
     }
+    if flags.encryption_reload && flags.encryption_config.is_none() {
+        errors.push("--encryption-provider-config-automatic-reload needs --encryption-provider-config".to_string());
+    }
     errors.extend(flags.authorization.problems());
     let limits = &flags.config.limits;
     if limits.fairness && limits.max_requests_inflight + limits.max_mutating_requests_inflight == 0 {
@@ -114,6 +118,7 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     config.admission = admission(flags)?.into();
     let audit = server::audit::Audit::open(&flags.audit);
     config.audit = audit.map_err(|error| Error::Flags(vec![error.to_string()]))?.map(Arc::new);
+    config.encryption = encryption(flags)?;
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
         _ => {
@@ -132,6 +137,15 @@ fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
     config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
     config
+}
+
+fn encryption(flags: &Flags) -> Result<Option<Arc<Encryption>>> {
+    let Some(path) = &flags.encryption_config else { return Ok(None) };
+    let encryption = Encryption::read(path).map_err(|error| Error::Flags(vec![error.to_string()]))?;
+    if flags.encryption_reload {
+        encryption.reload_on_change().map_err(Error::file(path))?;
+    }
+    Ok(Some(encryption))
 }
 
 fn admission(flags: &Flags) -> Result<server::admission::Setup> {

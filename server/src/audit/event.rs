@@ -81,7 +81,7 @@ pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Vec<u8
         object(&mut out, "responseObject", tree);
     }
     text(&mut out, "requestReceivedTimestamp", &timestamp(trail.received));
-    annotations(&mut out, trail);
+    annotations(&mut out, call);
     out
 }
 
@@ -168,7 +168,7 @@ fn response_status(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
     if let Some(status) = outcome.status {
         text(out, "status", "Failure");
         text(out, "message", &status.message);
-        text(out, "reason", status.reason);
+        text(out, "reason", &status.reason);
         if let Some(details) = status.to_tree().get("details") {
             object(out, "details", details);
         }
@@ -176,12 +176,13 @@ fn response_status(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
     out.extend_from_slice(format!(",\"code\":{}}}", outcome.code).as_bytes());
 }
 
-fn annotations(out: &mut Vec<u8>, trail: &Trail) {
-    if trail.annotations.is_empty() {
+fn annotations(out: &mut Vec<u8>, call: &Call) {
+    let all = call.annotations.all();
+    if all.is_empty() {
         return;
     }
     key(out, "annotations");
-    for (at, (name, value)) in trail.annotations.iter().enumerate() {
+    for (at, (name, value)) in all.iter().enumerate() {
         out.push(if at == 0 { b'{' } else { b',' });
         write_string(out, name);
         out.push(b':');

@@ -6,7 +6,6 @@ pub mod log;
 pub mod policy;
 pub mod webhook;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -210,7 +209,6 @@ pub struct Trail {
     received: SystemTime,
     /// The body, where the policy asks for it or the object's name is in it.
     pub request: Option<Bytes>,
-    annotations: Vec<(Cow<'static, str>, String)>,
 }
 
 static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -235,7 +233,7 @@ pub fn begin<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
         return Step::Done(Ok(()));
     }
     let received = SystemTime::now() - call.started.elapsed();
-    let trail = Box::new(Trail { decision, received, request: None, annotations: Vec::new() });
+    let trail = Box::new(Trail { decision, received, request: None });
     let stage = Stage::RequestReceived;
     if !decision.tells(stage) {
         call.audit = Some(trail);
@@ -311,7 +309,7 @@ fn begin_unknown(audit: &Audit, call: &mut Call) {
     let decision = audit.policy.decide(&call.info, None);
     if decision.level != Level::None {
         let received = SystemTime::now() - call.started.elapsed();
-        call.audit = Some(Box::new(Trail { decision, received, request: None, annotations: Vec::new() }));
+        call.audit = Some(Box::new(Trail { decision, received, request: None }));
     }
 }
 
@@ -347,9 +345,9 @@ fn response_object(answer: &mut Answer, trail: &Trail) -> Option<Tree> {
 
 impl Call {
     /// Says something about this call in its audit event; nothing where there is none.
-    pub fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
-        if let Some(trail) = &mut self.audit {
-            trail.annotations.push((key.into(), value.into()));
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        if self.audit.is_some() {
+            self.annotations.add(key, value);
         }
     }
 

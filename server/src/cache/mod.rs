@@ -91,6 +91,12 @@ impl Cache {
         found.take_while(|(key, _)| key.starts_with(&prefix)).map(|(_, item)| item).collect()
     }
 
+    /// The revision of the last change to these objects; what was made of them is good for as long as it
+    /// stays.
+    pub fn changed(&self) -> u64 {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).revision
+    }
+
     /// All objects, with the newest revision for which they are complete. The global revision is read
     /// first: whatever it covers has reached the map.
     pub fn snapshot(&self) -> Snapshot {

@@ -26,6 +26,9 @@ use crate::{respond, verbs};
 
 /// A request to a subresource, by its name.
 pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    if matches!(call.info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy") {
+        connect::admit(server, resource, call).await?;
+    }
     match (call.info.subresource.as_str(), call.info.verb) {
         ("scale", "get") => scale::get(server, resource, call).await,
         ("scale", "update") => scale::update(server, resource, call).await,

@@ -8,6 +8,7 @@ use api::status::Status;
 use api::{Tree, time};
 
 use crate::Server;
+use crate::admission::{self, Operation};
 use crate::auth::token::{Bound, Subject, Tokens};
 use crate::call::{Answer, Call};
 use crate::codec::Expected;
@@ -42,9 +43,14 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
         request.child("spec").set("audiences", audiences);
     }
     validate(&request)?;
+    let mut warnings = Vec::new();
+    let attributes = scope.attributes(Operation::Create, &call.info.name);
+    admission::admit(&attributes, &mut request, &mut warnings).await?;
+    validate(&request)?;
     let tokens = server.auth.tokens.as_ref().ok_or_else(|| Status::internal("there is no key to sign tokens with"))?;
     issue(server, tokens, &account, &mut request, call.now)?;
     api::typed::fill(&mut request, expected.ty);
+    call.warnings.append(&mut warnings);
     Ok(respond::encoded(201, &request, accepted))
 }
 

@@ -1,5 +1,8 @@
 //! What the whole server does around requests: audit, deadlines, fairness' marks on answers.
 
+mod encryption;
+mod webhook;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
