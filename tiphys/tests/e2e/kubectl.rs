@@ -182,10 +182,9 @@ impl Kubectl<'_> {
         self.run("create rolebinding jane --role=reader --user=jane");
         self.shows(can, "yes");
         self.shows("get cm --as=jane -o name", "configmap/plain");
-        self.shows("auth can-i --list --as=jane", "configmaps ");
-        self.shows("auth can-i --list --as=jane", "[/healthz]");
+        let listed = self.run("auth can-i --list --as=jane");
+        assert!(listed.contains("configmaps ") && listed.contains("[/healthz]"), "{listed}");
         self.shows("auth can-i --list", "*.*");
-        self.shows("auth can-i get pods --as=system:serviceaccount:kube-system:generic-garbage-collector", "yes");
         self.run("create role binder --verb=create --resource=rolebindings.rbac.authorization.k8s.io");
         self.run("create rolebinding binder --role=binder --user=jane");
         let grab = ["create", "rolebinding", "grab", "--clusterrole=cluster-admin", "--user=jane", "--as=jane"];
