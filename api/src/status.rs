@@ -1,5 +1,7 @@
 //! The Status object: every error that a client sees, with upstream's code, reason and texts.
 
+use std::borrow::Cow;
+
 use crate::field::Errors;
 use crate::tree;
 use crate::tree::Tree;
@@ -8,7 +10,7 @@ use crate::tree::Tree;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub code: u16,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     /// None leaves `details` out.
     pub details: Option<Details>,
@@ -48,8 +50,8 @@ fn qualified(group: &str, resource: &str) -> String {
 }
 
 impl Status {
-    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
-        Status { code, reason, message: message.into(), details: None, continue_token: None }
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Status {
+        Status { code, reason: reason.into(), message: message.into(), details: None, continue_token: None }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Status {
@@ -164,6 +166,14 @@ impl Status {
         status
     }
 
+    /// A failure that somebody else has written.
+    pub fn from_tree(tree: &Tree) -> Status {
+        let code = tree.int("code").and_then(|code| u16::try_from(code).ok()).unwrap_or(0);
+        let mut status = Status::new(code, tree.str("reason").to_string(), tree.str("message"));
+        status.details = tree.has("details").then(|| Details::from_tree(tree.at("details")));
+        status
+    }
+
     pub fn to_tree(&self) -> Tree {
         let mut tree = tree! {
             "kind" => "Status",
@@ -174,7 +184,7 @@ impl Status {
             "code" => i64::from(self.code),
         };
         if !self.reason.is_empty() {
-            tree.set("reason", self.reason);
+            tree.set("reason", &*self.reason);
         }
         if let Some(token) = &self.continue_token {
             tree.child("metadata").set("continue", token);
@@ -187,6 +197,23 @@ impl Status {
 }
 
 impl Details {
+    fn from_tree(tree: &Tree) -> Details {
+        let text = |tree: &Tree, key: &str| tree.str(key).to_string();
+        let cause = |cause: &Tree| Cause {
+            reason: text(cause, "reason"),
+            message: text(cause, "message"),
+            field: text(cause, "field"),
+        };
+        Details {
+            name: text(tree, "name"),
+            group: text(tree, "group"),
+            kind: text(tree, "kind"),
+            uid: text(tree, "uid"),
+            causes: tree.list("causes").iter().map(cause).collect(),
+            retry_after_seconds: tree.int("retryAfterSeconds").and_then(|s| u32::try_from(s).ok()).unwrap_or(0),
+        }
+    }
+
     fn to_tree(&self) -> Tree {
         let mut tree = tree! {};
         for (key, value) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {

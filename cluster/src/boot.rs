@@ -9,6 +9,7 @@ use server::Server;
 use server::auth::Authentication;
 use server::cache::Caches;
 use server::http::tls::{self, Serving};
+use store::{Sink, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -52,6 +53,12 @@ impl Running {
     pub async fn stop(self) {
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
+        }
+        let delay = self.server.config.limits.shutdown_delay;
+        if !delay.is_zero() {
+            // Balancers see that it is not ready before anything is refused.
+            self.server.health.set_unready();
+            tokio::time::sleep(delay).await;
         }
         self.server.closing.send_replace(true);
         let _ = self.task.await;
@@ -99,20 +106,32 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
 async fn open(plan: Plan, port: u16) -> Result<Arc<Server>> {
     let mut config = plan.config;
     config.port = port;
+    let encryption = config.encryption.clone();
+    let sealing =
+        |store: Arc<dyn Store>| encryption.as_ref().map_or(store.clone(), |encryption| encryption.wrap(store));
     let auth = plan.authentication;
     match plan.engine {
         Engine::Embedded(dir) => {
             let caches = caches(&config, server::resource::adopt_own);
             tracing::info!(dir = %dir.display(), "opening the embedded store");
-            let store = store::embedded::open_dir(dir, caches.clone())?;
-            Ok(Server::start(config, Arc::new(store), caches, auth, false).await?)
+            let store = store::embedded::open_dir(dir, sink(&config, &caches, ""))?;
+            Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
         }
         Engine::Etcd(etcd) => {
             let caches = caches(&config, server::resource::adopt_foreign);
             tracing::info!(endpoints = ?etcd.endpoints, "connecting to etcd");
-            let store = store::etcd::connect(*etcd, caches.clone()).await?;
-            Ok(Server::start(config, Arc::new(store), caches, auth, true).await?)
+            let sink = sink(&config, &caches, &etcd.prefix);
+            let store = store::etcd::connect(*etcd, sink).await?;
+            Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, true).await?)
         }
+    }
+}
+
+/// Where the engine tells of changes: the caches, behind what decrypts where that is configured.
+fn sink(config: &server::Config, caches: &Arc<Caches>, outer_prefix: &str) -> Arc<dyn Sink> {
+    match &config.encryption {
+        None => caches.clone(),
+        Some(encryption) => encryption.sink(caches.clone(), outer_prefix, &config.storage_prefix),
     }
 }
 

@@ -56,9 +56,11 @@ impl Made {
 pub fn ensure(pki: &Pki, subjects: &[Subject]) -> Result<Made> {
     // Side by side, since each of them waits for the disk when it is new.
     let authorities = std::thread::scope(|scope| {
+        let key = scope.spawn(|| pki.tokens().map(drop));
         let threads: Vec<_> =
             AUTHORITIES.iter().map(|(file, name)| scope.spawn(|| pki.authority(file, name))).collect();
-        threads.into_iter().map(joined).collect::<Result<Vec<Pair>>>()
+        let made = threads.into_iter().map(joined).collect::<Result<Vec<Pair>>>();
+        joined(key).and(made)
     })?;
     let leaf = |subject: &Subject| {
         let at = AUTHORITIES.iter().position(|(file, _)| *file == subject.authority).unwrap_or(0);

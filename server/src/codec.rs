@@ -121,7 +121,24 @@ fn check_kind(tree: &mut Tree, expected: &Expected) -> Result<(), Status> {
     Err(wrong_kind(given_version, given_kind, expected))
 }
 
+/// Versions that upstream still reads and no longer serves, with their kinds.
+const OLD_VERSIONS: &[(&str, &[&str])] = &[
+    ("apps/v1beta1", &["ControllerRevision", "Deployment", "Scale", "StatefulSet"]),
+    ("apps/v1beta2", &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "Scale", "StatefulSet"]),
+    ("extensions/v1beta1", &["DaemonSet", "Deployment", "Ingress", "NetworkPolicy", "ReplicaSet", "Scale"]),
+];
+
+fn is_old_version(given_version: &str, kind: &str) -> bool {
+    OLD_VERSIONS.iter().any(|(version, kinds)| *version == given_version && kinds.contains(&kind))
+}
+
 fn wrong_kind(given_version: &str, given_kind: &str, expected: &Expected) -> Status {
+    if given_kind == expected.kind && is_old_version(given_version, given_kind) {
+        let wanted = expected.api_version();
+        let why =
+            format!("the API version in the data ({given_version}) does not match the expected API version ({wanted})");
+        return Status::bad_request(why);
+    }
     let (_, version) = given_version.rsplit_once('/').unwrap_or(("", given_version));
     let why = wrong_kind_text(given_version, given_kind, expected);
     Status::bad_request(format!("{given_kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
@@ -138,7 +155,8 @@ pub fn same_kind(tree: &Tree, expected: &Expected) -> Result<(), String> {
 
 fn wrong_kind_text(given_version: &str, given_kind: &str, expected: &Expected) -> String {
     let (group, version) = given_version.rsplit_once('/').unwrap_or(("", given_version));
-    if type_of(group, version, given_kind).is_some() {
+    // The kinds of `meta.k8s.io` are answers, never objects.
+    if group != "meta.k8s.io" && type_of(group, version, given_kind).is_some() {
         let home = |group: &str| {
             if group.is_empty() { "core".to_string() } else { group.split('.').next().unwrap_or(group).to_string() }
         };

@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod alloc;
+pub mod audit;
 pub mod auth;
 pub mod authz;
 pub mod bootstrap;
@@ -12,12 +13,16 @@ pub mod callout;
 pub mod chain;
 pub mod codec;
 pub mod discovery;
+pub mod encryption;
 mod endpoints;
+pub mod fairness;
+pub mod files;
 pub mod health;
 mod hooks;
 pub mod http;
 mod ids;
 pub mod local;
+pub mod limits;
 pub mod metrics;
 mod negotiate;
 pub mod openapi;
@@ -68,6 +73,9 @@ pub struct Config {
     pub authorization: Vec<authz::config::Setting>,
     /// Which admission plugins are on, and what they were told.
     pub admission: Arc<admission::Setup>,
+    pub limits: limits::Limits,
+    pub audit: Option<Arc<audit::Audit>>,
+    pub encryption: Option<Arc<encryption::Encryption>>,
 }
 
 impl Default for Config {
@@ -84,6 +92,9 @@ impl Default for Config {
             strict_transport_security: None,
             authorization: authz::config::node_and_rbac(),
             admission: Arc::default(),
+            limits: limits::Limits::default(),
+            audit: None,
+            encryption: None,
         }
     }
 }
@@ -99,11 +110,13 @@ pub struct Server {
     /// The roles, whoever decides: nobody grants what they do not hold by them.
     rbac: Arc<authz::rbac::Rbac>,
     pub metrics: metrics::Metrics,
+    pub fairness: fairness::Fairness,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
     pub admission: Arc<admission::Setup>,
+    webhooks: admission::webhook::Compiled,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -125,11 +138,17 @@ impl Server {
         shared_store: bool,
     ) -> Result<Arc<Server>, store::Error> {
         let (entries, revision) = store.load().await?;
+        refuse_sealed(&entries, &config)?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
         let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
+        let metrics = metrics::Metrics::new();
+        if let Some(audit) = &config.audit {
+            audit.start(metrics.registry());
+        }
         let server = Arc::new(Server {
             admission: config.admission.clone(),
+            webhooks: Default::default(),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
@@ -142,7 +161,8 @@ impl Server {
             decoded: cache::Decoded::default(),
             registry,
             auth,
-            metrics: metrics::Metrics::new(),
+            fairness: fairness::Fairness::new(&metrics),
+            metrics,
             health: health::Health::new(seconds_now()),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
@@ -152,6 +172,8 @@ impl Server {
             tokio::spawn(cache.clone().wake_watchers());
         }
         tokio::spawn(end_watches(server.closing.subscribe(), caches));
+        server.fairness.reload(&server);
+        tokio::spawn(fairness::follow(server.clone()));
         Ok(server)
     }
 
@@ -230,6 +252,18 @@ impl Server {
             return Ok(());
         }
         Err(too_large_version(revision, self.caches.revision()))
+    }
+}
+
+/// Sealed values without a configuration would look as if they were not there.
+fn refuse_sealed(entries: &[Arc<store::Entry>], config: &Config) -> Result<(), store::Error> {
+    let sealed = entries.iter().find(|entry| encryption::is_sealed(&entry.value));
+    match sealed.filter(|_| config.encryption.is_none()) {
+        None => Ok(()),
+        Some(entry) => Err(store::Error::Unavailable(format!(
+            "{} is encrypted, and no --encryption-provider-config is given",
+            entry.key
+        ))),
     }
 }
 

@@ -18,6 +18,7 @@ pub async fn handle(server: &Arc<Server>, request: Request<Bytes>, user: Arc<Use
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         certificates: Arc::new(ClientChain::new(Vec::new())),
         watched: Watched::default(),
+        leave: Arc::default(),
     };
     let mut call = serve::read(request, peer, server.now());
     call.user = Some(user);

@@ -115,6 +115,25 @@ impl DeleteOptions {
     }
 }
 
+impl DeleteOptions {
+    /// As plugins that ask others show them.
+    pub fn to_tree(&self) -> Tree {
+        let mut tree = tree! {};
+        if let Some(seconds) = self.grace_period_seconds {
+            tree.set("gracePeriodSeconds", seconds);
+        }
+        if let Some(propagation) = self.propagation {
+            tree.set("propagationPolicy", format!("{propagation:?}"));
+        }
+        for (key, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(value) = value {
+                tree.child("preconditions").set(key, value);
+            }
+        }
+        tree
+    }
+}
+
 fn query_tree(query: &Query) -> Result<Tree, Status> {
     let mut tree = tree! {};
     let grace = query.get("gracePeriodSeconds");

@@ -116,6 +116,20 @@ impl Resource {
         }
     }
 
+    /// An object of this resource's version in that of another one, which is stored in the same form.
+    pub fn convert(&self, tree: Tree, to: &Resource) -> Tree {
+        let stored = match self.kind.conversion {
+            Some(conversion) if !self.serves_stored_bytes() => {
+                shaped((conversion.to_storage)(tree), self.stored.schema())
+            }
+            _ => tree,
+        };
+        match to.kind.conversion {
+            Some(conversion) if !to.serves_stored_bytes() => shaped((conversion.from_storage)(stored), to.ty()),
+            _ => stored,
+        }
+    }
+
     pub fn not_found(&self, name: &str) -> Status {
         Status::not_found(self.kind.group, self.kind.plural, name)
     }
@@ -173,7 +187,7 @@ pub fn storage_paths() -> impl Iterator<Item = String> {
 
 /// A value of our own store is served as it is.
 pub fn adopt_own(entry: &store::Entry) -> Option<Bytes> {
-    Some(entry.value.clone())
+    (!crate::encryption::is_sealed(&entry.value)).then(|| entry.value.clone())
 }
 
 /// A value in etcd: ours has an empty resourceVersion, upstream's none, and may be protobuf. It is

@@ -7,6 +7,7 @@ use kinds::User;
 use store::Expect;
 
 use crate::cache::Caches;
+use crate::call::{Call, Peer};
 use crate::resource::Resource;
 use crate::write::Scope;
 use crate::{Config, Server, auth, bootstrap, resource};
@@ -40,4 +41,17 @@ pub async fn put(server: &Server, group: &str, version: &str, plural: &str, obje
     let user = User::default();
     let write = scope(server, resource, &user).put(object.str("metadata.name"), &object, Expect::Absent);
     server.store.commit(vec![write]).await.expect("a commit");
+}
+
+/// A call of a user as the chain would have it behind authentication.
+pub fn call(method: http::Method, path: &str, user: &str) -> Call {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let peer = Peer {
+        address: std::net::SocketAddr::from(([192, 0, 2, 1], 1)),
+        certificates: Arc::default(),
+        watched: Default::default(),
+        leave: Default::default(),
+    };
+    let user = User { name: user.to_string(), groups: vec!["system:authenticated".to_string()], ..User::default() };
+    Call { user: Some(Arc::new(user)), ..Call::new(method, path.to_string(), query.to_string(), peer, 1_700_000_000) }
 }

@@ -69,6 +69,7 @@ impl<'a> Scope<'a> {
             dry_run: self.dry_run,
             call: self.call,
             delete_options: None,
+            rounds: Default::default(),
         }
     }
 
@@ -127,6 +128,10 @@ impl<'a> Scope<'a> {
         let name = Str::new(object.str("metadata.name"));
         let attributes = self.attributes(Operation::Create, &name);
         admission::mutate(&attributes, Some(&mut object), None, warnings).await?;
+        crate::verbs::check_namespace(&mut object, self.resource, self.namespace)?;
+        // A webhook may have renamed it.
+        let name = Str::new(object.str("metadata.name"));
+        let attributes = self.attributes(Operation::Create, &name);
         authz::rbac::escalation::check(self, &name, &object, None).await?;
         (kind.prepare_create)(&mut object, &self.context());
         hooks::complete(self, &mut object, None)?;
@@ -311,7 +316,7 @@ impl<'a> Scope<'a> {
         let _turn = resource_quota::turn(self, Some(old)).await;
         let claims = hooks::claim_update(self, name, &mut object, old)?;
         let (bytes, hole) = self.resource.encode(&object);
-        if fill_hole(&bytes, hole, item.revision) == item.bytes {
+        if fill_hole(&bytes, hole, item.revision) == item.bytes && !self.is_stale(name) {
             return Ok(Replaced::Done(Outcome::Stored(item.clone())));
         }
         if self.dry_run {
@@ -331,6 +336,12 @@ impl<'a> Scope<'a> {
             }
             Err(error) => Err(store_status(error)),
         }
+    }
+
+    /// What an older key has encrypted is written anew even if it stays the same.
+    fn is_stale(&self, name: &str) -> bool {
+        let encryption = self.server.config.encryption.as_ref();
+        encryption.is_some_and(|encryption| encryption.is_stale(&self.resource.store_key(self.namespace, name)))
     }
 
     /// Waits until the caches show what a write lost against, which may not be on disk yet.

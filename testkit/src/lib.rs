@@ -3,16 +3,21 @@
 
 pub mod client;
 mod etcd;
+mod hook;
+mod https;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use cluster::boot::{Controllers, Engine, Plan, Running, start};
 use cluster::credentials;
-use cluster::pki::Pki;
+use cluster::pki::{Pair, Pki};
 use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
+pub use hook::{Hook, Said};
+pub use https::Https;
 
 /// Where the server under test keeps its objects.
 pub enum Kept {
@@ -27,7 +32,6 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     pub etcd: Option<Etcd>,
     config: server::Config,
-    controllers: bool,
 }
 
 impl Cluster {
@@ -35,22 +39,8 @@ impl Cluster {
         Cluster::start_with(kept, server::Config::default(), async |_| {}).await
     }
 
-    /// The same with the controllers at work.
-    pub async fn start_whole(kept: Kept) -> Cluster {
-        Cluster::start_on(kept, server::Config::default(), true, async |_| {}).await
-    }
-
     /// Starts with another configuration; `before` may fill an etcd that the server then finds.
     pub async fn start_with(kept: Kept, config: server::Config, before: impl AsyncFnOnce(&Etcd)) -> Cluster {
-        Cluster::start_on(kept, config, false, before).await
-    }
-
-    async fn start_on(
-        kept: Kept,
-        config: server::Config,
-        controllers: bool,
-        before: impl AsyncFnOnce(&Etcd),
-    ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let etcd = match kept {
             Kept::Embedded => None,
@@ -59,16 +49,70 @@ impl Cluster {
         if let Some(etcd) = &etcd {
             before(etcd).await;
         }
-        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone(), controllers).await;
-        Cluster { client, running: Some(running), dir, etcd, config, controllers }
+        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone()).await;
+        Cluster { client, running: Some(running), dir, etcd, config }
+    }
+
+    /// Starts on the embedded store with a plan that the test has changed.
+    pub async fn start_changed(change: impl FnOnce(&mut Plan, &Pki)) -> Cluster {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let config = server::Config::default();
+        let (running, client) = try_boot(dir.path(), None, config.clone(), change).await.expect("the server starts");
+        Cluster { client, running: Some(running), dir, etcd: None, config }
+    }
+
+    /// The same with the controllers at work.
+    pub async fn start_whole() -> Cluster {
+        Cluster::start_changed(|plan, pki| {
+            let authority = pki.read("ca").expect("an authority").expect("an authority");
+            plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], root_ca: authority.certificate });
+        })
+        .await
+    }
+
+    /// The folder of the server's certificates, in which tests can make more.
+    pub fn pki(&self) -> Pki {
+        Pki::open(self.dir.path().join("pki")).expect("a folder")
+    }
+
+    pub fn server(&self) -> &Arc<server::Server> {
+        &self.running.as_ref().expect("it runs").server
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.running.as_ref().expect("it runs").address
+    }
+
+    /// A client with another certificate, or with none.
+    pub fn client_as(&self, user: Option<&Pair>) -> Client {
+        let authority = self.pki().read("ca").expect("an authority").expect("an authority");
+        Client::as_user(self.address(), &authority, user)
+    }
+
+    /// Where the server keeps its files.
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// Stops the server and starts another on the same store, with another configuration.
+    pub async fn restart_with(&mut self, config: server::Config) {
+        self.config = config;
+        self.restart().await;
     }
 
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone(), self.controllers).await;
+        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone()).await;
         self.running = Some(running);
         self.client = client;
+    }
+
+    /// Stops the server and tries to start another on the same store; why that fails.
+    pub async fn restart_refused(&mut self, config: server::Config) -> String {
+        self.stop().await;
+        let result = try_boot(self.dir.path(), self.etcd.as_ref(), config, |_, _| {}).await;
+        result.err().expect("the server does not start").describe()
     }
 
     pub async fn stop(&mut self) {
@@ -78,12 +122,16 @@ impl Cluster {
     }
 }
 
-async fn boot(
+async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
+    try_boot(dir, etcd, config, |_, _| {}).await.expect("the server starts")
+}
+
+async fn try_boot(
     dir: &std::path::Path,
     etcd: Option<&Etcd>,
     config: server::Config,
-    controllers: bool,
-) -> (Running, Client) {
+    change: impl FnOnce(&mut Plan, &Pki),
+) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let pki = Pki::open(dir.join("pki")).expect("a folder");
     let own = Own::new(pki, loopback, &config, &[]).expect("names");
@@ -93,18 +141,18 @@ async fn boot(
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
     };
-    let root_ca = current.admin.as_ref().map(|(authority, _)| authority.certificate.clone()).unwrap_or_default();
-    let plan = Plan {
+    let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
         serving: credentials::serving(&current).expect("a certificate"),
         tls: Default::default(),
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
-        controllers: controllers.then(|| Controllers { chosen: vec!["*".to_string()], root_ca }),
+        controllers: None,
     };
-    let running = start(plan, &|_| {}).await.expect("the server starts");
+    change(&mut plan, &own.pki);
+    let running = start(plan, &|_| {}).await?;
     let (authority, admin) = current.admin.expect("an administrator");
     let client = Client::new(running.address, &authority, &admin);
-    (running, client)
+    Ok((running, client))
 }

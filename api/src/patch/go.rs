@@ -2,7 +2,7 @@
 
 use crate::tree::Tree;
 
-pub(super) fn print(tree: &Tree) -> String {
+pub fn print(tree: &Tree) -> String {
     let mut out = String::new();
     write(&mut out, tree);
     out

@@ -113,6 +113,15 @@ fn apply_one(object: &mut Tree, operation: &Operation, copied: &mut usize) -> Re
     }
 }
 
+/// An object without the values that these operations name: what is left is untouched by them.
+pub fn without_touched(mut object: Tree, operations: &[Operation]) -> Tree {
+    for path in operations.iter().filter_map(|operation| operation.path.as_ref()) {
+        // A path that leads nowhere has touched nothing.
+        let _ = remove(&mut object, path);
+    }
+    object
+}
+
 fn unescape(part: &str) -> String {
     if part.contains('~') { part.replace("~1", "/").replace("~0", "~") } else { part.to_string() }
 }

@@ -10,6 +10,7 @@ mod strategic;
 use crate::json::Strict;
 use crate::tree::{MAX_DEPTH, Map, Tree};
 
+pub use go::print as printed;
 pub use merge::merge;
 pub use strategic::strategic;
 

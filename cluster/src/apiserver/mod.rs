@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use server::encryption::Encryption;
 use server::http::tls::Serving;
 
 use crate::boot::{self, Engine, Plan, Running};
@@ -89,13 +90,21 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.tls_cert_file.is_none() && !own {
         errors.push("--tls-cert-file and --tls-private-key-file, or --data-dir, must be given".to_string());
     }
-    if flags.client_ca_file.is_none() && !own {
+    if flags.client_ca_file.is_none() && !own && !flags.authentication.knows_somebody() {
         errors.push("--client-ca-file, or --data-dir, must be given: nobody could come in".to_string());
     }
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
     }
+    if flags.encryption_reload && flags.encryption_config.is_none() {
+        errors.push("--encryption-provider-config-automatic-reload needs --encryption-provider-config".to_string());
+    }
     errors.extend(flags.authorization.problems());
+    let limits = &flags.config.limits;
+    if limits.fairness && limits.max_requests_inflight + limits.max_mutating_requests_inflight == 0 {
+        errors
+            .push("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0 with fairness".into());
+    }
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
@@ -107,6 +116,9 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let mut config = config(flags);
     config.authorization = flags.authorization.settings()?;
     config.admission = admission(flags)?.into();
+    let audit = server::audit::Audit::open(&flags.audit);
+    config.audit = audit.map_err(|error| Error::Flags(vec![error.to_string()]))?.map(Arc::new);
+    config.encryption = encryption(flags)?;
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
         _ => {
@@ -125,6 +137,15 @@ fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
     config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
     config
+}
+
+fn encryption(flags: &Flags) -> Result<Option<Arc<Encryption>>> {
+    let Some(path) = &flags.encryption_config else { return Ok(None) };
+    let encryption = Encryption::read(path).map_err(|error| Error::Flags(vec![error.to_string()]))?;
+    if flags.encryption_reload {
+        encryption.reload_on_change().map_err(Error::file(path))?;
+    }
+    Ok(Some(encryption))
 }
 
 fn admission(flags: &Flags) -> Result<server::admission::Setup> {

@@ -11,7 +11,6 @@ use crate::podspec::validate_label_selector;
 use crate::prepare;
 
 pub const CEL_MISSING: &str = "admission policies need the CEL engine, which is not built in yet";
-pub const WEBHOOKS_MISSING: &str = "admission webhooks are not called by this version yet";
 pub const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];

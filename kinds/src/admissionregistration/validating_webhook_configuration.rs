@@ -13,7 +13,6 @@ pub static KIND: Kind = Kind {
         column("Webhooks", "integer", "", 0),
         column("Age", "string", "", 0),
     ],
-    refused: Some(rules::WEBHOOKS_MISSING),
     set_defaults: webhook::set_defaults,
     prepare_create: rules::prepare_create,
     prepare_update: rules::prepare_update,

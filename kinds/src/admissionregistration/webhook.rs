@@ -69,6 +69,12 @@ fn validate_webhook(webhook: &Tree, path: &Path<'_>, errors: &mut Errors) {
     rules::validate_one_of(reinvocation, &["IfNeeded", "Never"], &path.field("reinvocationPolicy"), errors);
     validate_client(webhook.at("clientConfig"), &path.field("clientConfig"), errors);
     rules::validate_match_conditions(webhook, path, errors);
+    if !webhook.list("matchConditions").is_empty() {
+        errors.forbidden(
+            &path.field("matchConditions"),
+            "match conditions need the CEL engine, which is not built in yet",
+        );
+    }
 }
 
 fn validate_client(client: &Tree, path: &Path<'_>, errors: &mut Errors) {

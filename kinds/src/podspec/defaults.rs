@@ -26,9 +26,6 @@ pub fn set_pod_defaults(pod: &mut Tree) {
     for containers in ["containers", "initContainers"] {
         spec.list_mut(containers).iter_mut().for_each(requests_from_limits);
     }
-    if spec.has("resources") {
-        set_pod_level_resources(spec);
-    }
     spec.set_default("enableServiceLinks", true);
     if spec.bool("hostNetwork") {
         for containers in ["containers", "initContainers"] {
@@ -146,9 +143,13 @@ fn host_ports_from_container_ports(container: &mut Tree) {
     }
 }
 
-/// Pod-level resources that are set in part are completed from those of the containers.
-fn set_pod_level_resources(spec: &mut Tree) {
+/// Pod-level resources that are set in part are completed from those of the containers. The pod's writer
+/// does not own what is added: it is no default of the version.
+pub fn set_pod_level_resources(spec: &mut Tree) {
     let has = |spec: &Tree, list: &str| !spec.map(list).is_empty();
+    if !spec.has("resources") {
+        return;
+    }
     if !has(spec, "resources.limits") && !has(spec, "resources.requests") {
         return;
     }
@@ -360,7 +361,7 @@ mod tests {
         let requests = pod.list("spec.containers")[0].at("resources.requests");
         assert_eq!(json::encode(requests, None), expected.as_bytes());
         check(
-            set_pod_defaults,
+            |pod| set_pod_level_resources(pod.child("spec")),
             r#"{"resources":{"limits":{"cpu":"2","memory":"1Gi"}},"containers":[{"resources":{"requests":{"cpu":"500m"}}},{"resources":{"requests":{"cpu":"500m"}}}]}"#,
             "resources.requests",
             r#"{"cpu":"1","memory":"1Gi"}"#,

@@ -27,7 +27,10 @@ use api::Tree;
 use api::field::Path;
 
 pub use annotations::drop_init_container_annotations;
-pub use defaults::{azure_disk, iscsi, rbd, scale_io, set_pod_defaults, set_spec_defaults, set_template_defaults};
+pub use defaults::{
+    azure_disk, iscsi, rbd, scale_io, set_pod_defaults, set_pod_level_resources, set_spec_defaults,
+    set_template_defaults,
+};
 pub use disabled::{drop_disabled, drop_disabled_template};
 pub use selector::{validate_label_name, validate_label_selector, validate_labels};
 pub use template::{validate_template, validate_template_update};

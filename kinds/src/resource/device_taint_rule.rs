@@ -3,7 +3,7 @@
 use api::Tree;
 use api::field::{Errors, Path};
 
-use super::rules::{stamp_taint, validate_label, validate_pool_name, validate_taint};
+use super::rules::{expect_stamp, stamp_taint, validate_label, validate_pool_name, validate_taint};
 use crate::conditions::validate_conditions;
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation, column};
 use crate::storage::rules::validate_driver_name;
@@ -19,6 +19,7 @@ pub static KIND: Kind = Kind {
         column("TimeAdded", "string", "", 0),
         column("Age", "string", "", 0),
     ],
+    set_defaults: |object| expect_stamp(object.child("spec.taint")),
     prepare_create,
     prepare_update,
     validate: |object, errors| validate(object, None, errors),

@@ -201,6 +201,11 @@ pub fn validate_binding_conditions(device: &Tree, path: &Path<'_>, errors: &mut 
     }
 }
 
+/// Whoever adds a taint without its time owns the time that it is given: the field is there from here on.
+pub fn expect_stamp(taint: &mut Tree) {
+    taint.set_default("timeAdded", Tree::Null);
+}
+
 /// The time when a taint was added, where the client did not say it.
 pub fn stamp_taint(taint: &mut Tree, context: &Context<'_>) {
     taint.set_default("timeAdded", api::time::format_seconds(context.now));

@@ -19,7 +19,6 @@ pub static KIND: Kind = Kind {
         column("Drivers", "integer", "", 0),
         column("Age", "string", "", 0),
     ],
-    set_defaults,
     prepare_create: prepare::no_status,
     prepare_update: prepare::keep_status,
     validate,
@@ -44,12 +43,6 @@ const DRIVER: &[Shown] = &[
 ];
 
 /// Upstream's stored form does not tell an empty list from none.
-fn set_defaults(object: &mut Tree) {
-    if object.list("spec.drivers").is_empty() {
-        object.child("spec").set("drivers", Tree::Null);
-    }
-}
-
 fn validate(object: &Tree, errors: &mut Errors) {
     let drivers = object.list("spec.drivers");
     let path = Path::root("spec.drivers");

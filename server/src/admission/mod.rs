@@ -23,6 +23,7 @@ mod service_account;
 mod setup;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
+pub mod webhook;
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use crate::call::Call;
 use crate::options::DeleteOptions;
 use crate::resource::Resource;
 pub use setup::{Settings, Setup};
+pub use webhook::Rounds;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -59,6 +61,7 @@ pub struct Attributes<'a> {
     /// The request itself, where the write comes from one.
     pub call: Option<&'a Call>,
     pub delete_options: Option<&'a DeleteOptions>,
+    pub rounds: Rounds,
 }
 
 impl Attributes<'_> {
@@ -70,6 +73,13 @@ impl Attributes<'_> {
     /// True for any write to an object of this kind or to a part of it.
     pub fn is_kind(&self, group: &str, kind: &str) -> bool {
         self.resource.kind.group == group && self.resource.kind.kind == kind
+    }
+
+    /// Something for the audit log.
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        if let Some(call) = self.call {
+            call.annotate(key, value);
+        }
     }
 
     pub fn forbidden(&self, why: &str) -> Status {
@@ -183,6 +193,9 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),
     Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
+    // Behind all that is built in: they see the object that will be stored.
+    Plugin::new("MutatingAdmissionWebhook").mutate_later(webhook::mutate),
+    Plugin::new("ValidatingAdmissionWebhook").validate_later(webhook::validate),
     // Last: what anybody else refuses is not charged.
     Plugin::new("ResourceQuota").validate(resource_quota::validate),
     Plugin::off("AlwaysDeny").validate(always::deny),
@@ -191,15 +204,29 @@ static PLUGINS: &[Plugin] = &[
 /// How long a request waits for what a controller is about to make.
 const READY_WAIT: Duration = Duration::from_secs(1);
 
-/// The mutating half. An operation without an object is shown only to those who ask others.
+/// The mutating half, a second time where a webhook has changed what earlier plugins had seen. What is
+/// no write of an object is shown only to those who ask others.
 pub async fn mutate(
     attributes: &Attributes<'_>,
     mut object: Option<&mut Tree>,
     old: Option<&Tree>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
+    mutate_once(attributes, object.as_deref_mut(), old, warnings).await?;
+    if attributes.rounds.begin_second() {
+        mutate_once(attributes, object, old, warnings).await?;
+    }
+    Ok(())
+}
+
+async fn mutate_once(
+    attributes: &Attributes<'_>,
+    mut object: Option<&mut Tree>,
+    old: Option<&Tree>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
     for plugin in attributes.server.admission.plugins() {
-        if let Some(object) = object.as_deref_mut() {
+        if let Some(object) = object.as_deref_mut().filter(|_| attributes.operation != Operation::Connect) {
             if let Some(is_ready) = plugin.is_ready {
                 wait_until(attributes, object, is_ready).await;
             }
@@ -214,6 +241,12 @@ pub async fn mutate(
         }
     }
     Ok(())
+}
+
+/// Both halves, for what is answered and never stored.
+pub async fn admit(attributes: &Attributes<'_>, object: &mut Tree, warnings: &mut Vec<String>) -> Result<(), Status> {
+    mutate(attributes, Some(object), None, warnings).await?;
+    validate(attributes, Some(object), None, warnings).await
 }
 
 /// The plugin itself refuses what is still missing when the time is over.

@@ -14,6 +14,7 @@ pub mod token;
 mod token_file;
 mod union;
 pub mod webhook;
+mod websocket;
 pub mod x509;
 
 use std::sync::Arc;

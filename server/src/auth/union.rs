@@ -8,7 +8,7 @@ use api::status::Status;
 use http::{HeaderMap, header};
 use kinds::User;
 
-use super::AUTHENTICATORS;
+use super::{AUTHENTICATORS, websocket};
 use crate::Server;
 use crate::call::Call;
 use crate::chain::Step;
@@ -129,20 +129,28 @@ pub fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a>
         call.user = Some(identity.user);
         return Step::Done(Ok(()));
     }
-    let Some(token) = credentials.of_scheme("bearer") else {
+    let Some(token) = bearer(call, &credentials, &mut failures) else {
         return Step::Done(conclude(server, call, None, &failures));
     };
-    let question = Question { token, audiences: &server.auth.audiences, now: call.now };
+    let question = Question { token: &token, audiences: &server.auth.audiences, now: call.now };
     let left = match ask_tokens(server, question, AUTHENTICATORS, &mut failures) {
         Progress::Done(found) => return Step::Done(conclude_token(server, call, found, failures)),
         Progress::Waiting { from, .. } => from,
     };
-    let token = token.to_string();
     Step::Later(Box::pin(async move {
         let question = Question { token: &token, audiences: &server.auth.audiences, now: call.now };
         let found = await_tokens(server, question, left, &mut failures).await;
         conclude_token(server, call, found, failures)
     }))
+}
+
+/// The token of the header, or of a WebSocket's subprotocol.
+fn bearer(call: &mut Call, credentials: &Credentials, failures: &mut Failures) -> Option<String> {
+    let of_browser = websocket::take_token(&mut call.headers).unwrap_or_else(|why| {
+        failures.0.push(("websocket", why.to_string()));
+        None
+    });
+    credentials.of_scheme("bearer").map(str::to_string).or(of_browser)
 }
 
 /// Whom a token belongs to, for a review: asked of the same list.

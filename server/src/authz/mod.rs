@@ -131,13 +131,16 @@ pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     }
 }
 
-/// Keeps the verdict, which the audit log wants, and refuses what is not allowed.
+/// Tells the audit log, and refuses what is not allowed.
 fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> {
-    let verdict = call.verdict.insert(verdict);
+    if call.audit.is_some() {
+        let decision = if verdict.is_allowed() { "allow" } else { "forbid" };
+        call.annotate("authorization.k8s.io/decision", decision);
+        call.annotate("authorization.k8s.io/reason", verdict.reason.to_string());
+    }
     if verdict.is_allowed() {
         return Ok(());
     }
-    let verdict = verdict.clone();
     Err(refuse(&call.path, &Attributes::of(user, call), &verdict))
 }
 

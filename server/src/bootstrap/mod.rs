@@ -26,6 +26,8 @@ use crate::resource::Resource;
 use crate::verbs::patch::applied_object;
 use crate::write::Scope;
 
+pub(crate) use flowcontrol::named as flowcontrol_objects;
+
 /// The name under which most of it is written.
 const MANAGER: &str = "kube-apiserver";
 

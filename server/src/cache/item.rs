@@ -16,6 +16,8 @@ pub struct Item {
     pub key: Box<str>,
     pub revision: u64,
     pub bytes: Bytes,
+    /// Where the metadata begins in them.
+    list_at: u16,
     facts: OnceLock<Box<Facts>>,
 }
 
@@ -29,7 +31,8 @@ struct Facts {
 
 impl Item {
     pub fn new(key: &str, revision: u64, bytes: Bytes) -> Item {
-        Item { key: key.into(), revision, bytes, facts: OnceLock::new() }
+        let list_at = list_start(&bytes);
+        Item { key: key.into(), revision, bytes, list_at, facts: OnceLock::new() }
     }
 
     pub fn namespace(&self) -> &str {
@@ -47,13 +50,19 @@ impl Item {
 
     /// The JSON without kind and apiVersion, as items of a list are written.
     pub fn list_bytes(&self) -> &[u8] {
-        let at = memchr::memmem::find(&self.bytes, b"\"metadata\":").unwrap_or(1);
-        &self.bytes[at..]
+        &self.bytes[usize::from(self.list_at)..]
     }
 
     fn facts(&self, kind: &Kind) -> &Facts {
         self.facts.get_or_init(|| Box::new(read_facts(&self.bytes, kind)))
     }
+}
+
+/// Kind and apiVersion stand first: whatever else does is kept.
+fn list_start(bytes: &[u8]) -> u16 {
+    let head = &bytes[..bytes.len().min(512)];
+    let at = memchr::memmem::find(head, b"\"metadata\":").unwrap_or(1);
+    u16::try_from(at.min(bytes.len())).unwrap_or(0)
 }
 
 fn read_facts(bytes: &[u8], kind: &Kind) -> Facts {

@@ -71,6 +71,14 @@ impl Cache {
         self.state.read().unwrap_or_else(PoisonError::into_inner).map.get(key).cloned()
     }
 
+    pub fn len(&self) -> usize {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).map.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The objects of a namespace, or all where it is "", in the order of their keys.
     pub fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
         let map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();
@@ -81,6 +89,12 @@ impl Cache {
         let from: Arc<str> = Arc::from(prefix.as_str());
         let found = map.range(from..).map(|(key, item)| (key, item.clone()));
         found.take_while(|(key, _)| key.starts_with(&prefix)).map(|(_, item)| item).collect()
+    }
+
+    /// The revision of the last change to these objects; what was made of them is good for as long as it
+    /// stays.
+    pub fn changed(&self) -> u64 {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).revision
     }
 
     /// All objects, with the newest revision for which they are complete. The global revision is read

@@ -1,6 +1,6 @@
 //! The bodies of answers: whole, a list in chunks, or a stream that is written as it comes.
 
-use std::collections::VecDeque;
+use std::any::Any;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,20 +8,34 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 
 use crate::cache::Item;
 
-/// Lists and watches are written in pieces of about this size.
+/// Watches are written in pieces of about this size.
 pub const CHUNK_BYTES: usize = 64 << 10;
+/// A list ends: it may have larger ones, which costs fewer turns.
+const LIST_CHUNK_BYTES: usize = 128 << 10;
 
 pub enum Body {
     Full(Option<Bytes>),
     List(ListBody),
     Stream(StreamBody),
+    /// Another body, and what is held until its end: seats, or an audit event to be told.
+    Held(Box<Held>),
+}
+
+pub struct Held {
+    body: Body,
+    /// Dropped with the body, or at its last byte.
+    until_end: Option<Box<dyn Any + Send>>,
 }
 
 impl Body {
+    pub fn held(body: Body, until_end: Box<dyn Any + Send>) -> Body {
+        Body::Held(Box::new(Held { body, until_end: Some(until_end) }))
+    }
+
     pub fn empty() -> Body {
         Body::Full(None)
     }
@@ -56,6 +70,7 @@ impl http_body::Body for Body {
             Body::Full(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
             Body::List(list) => Poll::Ready(list.next_chunk()),
             Body::Stream(stream) => stream.poll_next(cx),
+            Body::Held(held) => return held.poll_frame(cx),
         };
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -65,6 +80,7 @@ impl http_body::Body for Body {
             Body::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Body::List(list) => list.is_done(),
             Body::Stream(_) => false,
+            Body::Held(held) => held.body.is_end_stream(),
         }
     }
 
@@ -73,15 +89,28 @@ impl http_body::Body for Body {
             Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::List(list) => SizeHint::with_exact(list.left),
             Body::Stream(_) => SizeHint::default(),
+            Body::Held(held) => held.body.size_hint(),
         }
+    }
+}
+
+impl Held {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let frame = http_body::Body::poll_frame(Pin::new(&mut self.body), cx);
+        // A body of known length is not asked again after its last byte.
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.until_end = None;
+        }
+        frame
     }
 }
 
 /// A list: a head, the items' own bytes with commas between, a tail. Nothing is joined before it is sent.
 pub struct ListBody {
     head: Option<Bytes>,
-    items: VecDeque<Arc<Item>>,
-    first: bool,
+    items: Vec<Arc<Item>>,
+    /// The next item to go out.
+    next: usize,
     tail: Option<&'static [u8]>,
     left: u64,
 }
@@ -92,7 +121,7 @@ impl ListBody {
         let commas = items.len().saturating_sub(1);
         let bytes: usize = items.iter().map(|item| item.list_bytes().len() + 1).sum();
         let left = (head.len() + bytes + commas + tail.len()) as u64;
-        ListBody { head: Some(Bytes::from(head)), items: items.into(), first: true, tail: Some(tail), left }
+        ListBody { head: Some(Bytes::from(head)), items, next: 0, tail: Some(tail), left }
     }
 
     fn is_done(&self) -> bool {
@@ -103,19 +132,17 @@ impl ListBody {
         if self.is_done() {
             return None;
         }
-        let mut chunk = BytesMut::with_capacity((CHUNK_BYTES + 8192).min(self.left as usize));
+        let mut chunk = BytesMut::with_capacity((LIST_CHUNK_BYTES + 8192).min(self.left as usize));
         if let Some(head) = self.head.take() {
             chunk.extend_from_slice(&head);
         }
-        while chunk.len() < CHUNK_BYTES {
-            let Some(item) = self.items.pop_front() else { break };
-            if !std::mem::take(&mut self.first) {
-                chunk.extend_from_slice(b",");
-            }
-            chunk.extend_from_slice(b"{");
+        while chunk.len() < LIST_CHUNK_BYTES {
+            let Some(item) = self.items.get(self.next) else { break };
+            chunk.extend_from_slice(if self.next == 0 { b"{" } else { b",{" });
+            self.next += 1;
             chunk.extend_from_slice(item.list_bytes());
         }
-        if self.items.is_empty()
+        if self.next == self.items.len()
             && let Some(tail) = self.tail.take()
         {
             chunk.extend_from_slice(tail);

@@ -35,8 +35,10 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let pods = server.registry.find("", "v1", "pods").ok_or_else(Status::no_resource)?;
     let scope = Scope { subresource: "binding", ..verbs::scope(server, pods, call, options.dry_run)? };
     let attributes = scope.attributes(Operation::Create, &name);
-    admission::mutate(&attributes, Some(&mut binding), None, &mut Vec::new()).await?;
+    let mut warnings = Vec::new();
+    admission::admit(&attributes, &mut binding, &mut warnings).await?;
     bind(&scope, &name, &binding).await?;
+    call.warnings.append(&mut warnings);
     success(call, 201)
 }
 

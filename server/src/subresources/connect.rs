@@ -8,6 +8,7 @@ use api::field::{Errors, Path};
 use api::status::Status;
 
 use crate::Server;
+use crate::admission::{self, Operation};
 use crate::call::{Answer, Call};
 use crate::http::body::Body;
 use crate::resource::Resource;
@@ -25,6 +26,50 @@ pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
         return Ok(answer);
     }
     Err(node_refusal(server, node, "pods"))
+}
+
+/// A connection is judged by its options, which plugins may not change.
+pub async fn admit(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<(), Status> {
+    let Some(mut options) = options(resource, call) else { return Ok(()) };
+    let before = options.clone();
+    let mut warnings = Vec::new();
+    let scope = verbs::scope(server, resource, call, false)?;
+    let attributes = scope.attributes(Operation::Connect, &call.info.name);
+    admission::admit(&attributes, &mut options, &mut warnings).await?;
+    call.warnings.append(&mut warnings);
+    if options != before {
+        return Err(Status::internal(
+            "an admission plugin changed the options of a connection, which is not supported",
+        ));
+    }
+    Ok(())
+}
+
+/// The options of a connection as an object: what the query says, in the kind of the subresource.
+fn options(resource: &Resource, call: &Call) -> Option<Tree> {
+    let (_, version, kind) = resource.kind.subresource(&call.info.subresource)?.gvk?;
+    let mut options = api::tree! { "kind" => kind, "apiVersion" => version };
+    let query = &call.query;
+    for key in ["stdin", "stdout", "stderr", "tty"] {
+        if query.flag(key) && matches!(kind, "PodExecOptions" | "PodAttachOptions") {
+            options.set(key, true);
+        }
+    }
+    if query.has("container") {
+        options.set("container", query.get("container"));
+    }
+    let commands: Vec<Tree> = query.all("command").map(Tree::from).collect();
+    if kind == "PodExecOptions" && !commands.is_empty() {
+        options.set("command", commands);
+    }
+    let ports: Vec<Tree> = query.all("ports").filter_map(|port| port.parse::<i64>().ok()).map(Tree::from).collect();
+    if kind == "PodPortForwardOptions" && !ports.is_empty() {
+        options.set("ports", ports);
+    }
+    if call.info.subresource == "proxy" {
+        options.set("path", format!("/{}", call.info.rest));
+    }
+    Some(options)
 }
 
 /// exec and attach.

@@ -8,11 +8,12 @@ use kinds::User;
 use kinds::core::pod::eviction::{self, Decision};
 
 use super::success;
+use crate::admission::{self, Operation};
 use crate::call::{Answer, Call};
 use crate::codec::{Expected, Validation};
 use crate::options::{DeleteOptions, WriteOptions};
 use crate::resource::Resource;
-use crate::verbs::delete::delete_one;
+use crate::verbs::delete::delete_admitted;
 use crate::verbs::{self, update};
 use crate::write::{MODIFIED, Scope, store_status};
 use crate::{Server, bootstrap, respond};
@@ -35,7 +36,8 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let dry_run = options.dry_run || delete_options.dry_run;
     let mut scope = verbs::scope(server, resource, call, dry_run)?;
     let mut warnings = Vec::new();
-    super::admit(&scope, &call.info.name, &mut eviction, &mut warnings).await?;
+    let attributes = scope.attributes(Operation::Create, &call.info.name);
+    admission::admit(&attributes, &mut eviction, &mut warnings).await?;
     scope.subresource = "";
     evict(&scope, &call.info.name, &delete_options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
@@ -97,7 +99,7 @@ async fn spend(scope: &Scope<'_>, pod: &Tree, name: &str) -> Result<(), Status> 
     let resource =
         scope.server.registry.find("policy", "v1", "poddisruptionbudgets").ok_or_else(Status::no_resource)?;
     let user: User = bootstrap::system_user();
-    let scope = Scope { resource, user: &user, subresource: "status", ..*scope };
+    let scope = Scope { resource, user: &user, subresource: "status", call: None, ..*scope };
     let options = WriteOptions {
         dry_run: scope.dry_run,
         field_manager: "kube-apiserver".to_string(),
@@ -128,7 +130,7 @@ async fn mark_and_delete(
             options.resource_version = Some(version);
         }
     }
-    delete_one(scope, name, &options, warnings).await.map(|_| ())
+    delete_admitted(scope, name, &options, warnings).await.map(|_| ())
 }
 
 /// Gives the version that the pod has after it.

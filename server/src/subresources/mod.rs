@@ -19,7 +19,6 @@ use kinds::core::namespace;
 use kinds::core::pod::{ephemeral_containers, resize};
 
 use crate::Server;
-use crate::admission::{self, Operation};
 use crate::call::{Answer, Call};
 use crate::resource::Resource;
 use crate::write::Scope;
@@ -27,6 +26,9 @@ use crate::{respond, verbs};
 
 /// A request to a subresource, by its name.
 pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    if matches!(call.info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy") {
+        connect::admit(server, resource, call).await?;
+    }
     match (call.info.subresource.as_str(), call.info.verb) {
         ("scale", "get") => scale::get(server, resource, call).await,
         ("scale", "update") => scale::update(server, resource, call).await,
@@ -75,13 +77,6 @@ pub fn validate(name: &str, _: &Scope<'_>, object: &Tree, old: &Tree, errors: &m
         "approval" => (APPROVAL.validate)(object, old, errors),
         _ => {}
     }
-}
-
-/// Admission of what is posted to a part of an object and stored nowhere.
-async fn admit(scope: &Scope<'_>, name: &str, object: &mut Tree, warnings: &mut Vec<String>) -> Result<(), Status> {
-    let attributes = scope.attributes(Operation::Create, name);
-    admission::mutate(&attributes, Some(object), None, warnings).await?;
-    admission::validate(&attributes, Some(object), None, warnings).await
 }
 
 /// The answer of writes that give no object back.

@@ -9,6 +9,7 @@ use api::{Tree, time, tree};
 use kinds::User;
 
 use crate::Server;
+use crate::admission::{self, Operation};
 use crate::auth;
 use crate::authz::{self, Decision, Rule, Verdict};
 use crate::call::{Answer, Call};
@@ -26,6 +27,10 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let mut review = verbs::read_object(call, resource, &options).await?;
     verbs::check_namespace(&mut review, resource, &call.info.namespace)?;
     own_fields(resource, &mut review, call.now, &options);
+    let mut warnings = Vec::new();
+    let scope = verbs::scope(server, resource, call, options.dry_run)?;
+    admission::admit(&scope.attributes(Operation::Create, ""), &mut review, &mut warnings).await?;
+    call.warnings.append(&mut warnings);
     let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
     let answered = match resource.kind.kind {
         "SelfSubjectReview" => self_subject(user, call.now),

@@ -48,24 +48,12 @@ pub async fn get(server: &Server, resource: &Arc<Resource>, call: &Call) -> Resu
 pub async fn update(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     respond::accepted(call)?;
     let options = WriteOptions::parse(call, "UpdateOptions", false)?;
-    let mut given = verbs::read_adapted(call, &Expected::of(&SCALE), &options, refuse_old_versions).await?;
+    let mut given = verbs::read_expected(call, &Expected::of(&SCALE), &options).await?;
     check_namespace(&mut given, resource, &call.info.namespace)?;
     check_name(&given, &call.info.name)?;
     let scope = verbs::scope(server, resource, call, options.dry_run)?;
     let outcome = write(&scope, call, &options, |_, _| Ok(given.clone())).await?;
     answer(call, resource, &outcome.0.tree(resource))
-}
-
-/// Versions of Scale that upstream knows but does not take here.
-fn refuse_old_versions(tree: &mut Tree) -> Result<(), Status> {
-    let given = tree.str("apiVersion");
-    let old = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"].contains(&given);
-    if old && tree.str("kind") == "Scale" {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({given}) does not match the expected API version ({API_VERSION})"
-        )));
-    }
-    Ok(())
 }
 
 pub async fn patch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {

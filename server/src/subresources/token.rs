@@ -8,6 +8,7 @@ use api::status::Status;
 use api::{Tree, time};
 
 use crate::Server;
+use crate::admission::{self, Operation};
 use crate::auth::token::{Bound, Subject, Tokens};
 use crate::call::{Answer, Call};
 use crate::codec::Expected;
@@ -37,12 +38,13 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     check_names(&request, &call.info.name, &call.info.namespace)?;
     let scope = verbs::scope(server, resource, call, options.dry_run)?;
     let account = scope.current_object(&call.info.name).await?;
-    let mut warnings = Vec::new();
     if request.list("spec.audiences").is_empty() {
         let audiences: Vec<Tree> = server.auth.audiences.iter().map(Tree::from).collect();
         request.child("spec").set("audiences", audiences);
     }
-    super::admit(&scope, &call.info.name, &mut request, &mut warnings).await?;
+    let mut warnings = Vec::new();
+    let attributes = scope.attributes(Operation::Create, &call.info.name);
+    admission::admit(&attributes, &mut request, &mut warnings).await?;
     validate(&request)?;
     let tokens = server.auth.tokens.as_ref().ok_or_else(|| Status::internal("there is no key to sign tokens with"))?;
     issue(server, tokens, &account, &mut request, call.now)?;

@@ -89,11 +89,33 @@ pub async fn delete_one(
     options: &DeleteOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Deleted, Status> {
+    take_out(scope, name, options, warnings, true).await
+}
+
+/// The same, for a deletion that was judged under another name: an eviction.
+pub async fn delete_admitted(
+    scope: &Scope<'_>,
+    name: &str,
+    options: &DeleteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Deleted, Status> {
+    take_out(scope, name, options, warnings, false).await
+}
+
+async fn take_out(
+    scope: &Scope<'_>,
+    name: &str,
+    options: &DeleteOptions,
+    warnings: &mut Vec<String>,
+    judged: bool,
+) -> Result<Deleted, Status> {
     let mut item = scope.current(name).await?;
     loop {
         let old = scope.resource.read(&item);
         check_preconditions(scope.resource, &old, name, options)?;
-        admit(scope, name, &old, options, warnings).await?;
+        if judged {
+            admit(scope, name, &old, options, warnings).await?;
+        }
         let done = match plan(scope.resource.kind, &old, options, scope.now) {
             Plan::Nothing => return Ok(Deleted::Later(Outcome::Stored(item))),
             Plan::Remove => remove(scope, name, old, &item).await?.map(Deleted::Gone),

@@ -79,6 +79,23 @@ impl Patch {
         Ok(Patch { body, problems: strict.problems })
     }
 
+    /// The patched object as errors show it.
+    fn shown(&self, patched: &Tree, old: &Tree, ty: &'static api::schema::Type) -> String {
+        let touched = match &self.body {
+            Body::Json(operations) => patch::json::without_touched(old.clone(), operations),
+            _ => old.clone(),
+        };
+        String::from_utf8_lossy(&json::encode_changed(patched, &touched, Some(ty))).into_owned()
+    }
+
+    /// What strict decoding refused: of a strategic merge patch that is the patch itself.
+    fn shown_strictly(&self, text: String) -> String {
+        match &self.body {
+            Body::Strategic(tree) => patch::printed(tree),
+            _ => text,
+        }
+    }
+
     /// The patched object, not yet shaped.
     pub fn patched(&self, old: &Tree, ty: &'static api::schema::Type) -> Result<Tree, Status> {
         let patched = match &self.body {
@@ -190,7 +207,7 @@ pub fn shape_patched(
     problems: &mut Vec<String>,
 ) -> Result<Tree, Status> {
     let mut strict = Strict { problems: patch.problems.clone() };
-    let shown = || String::from_utf8_lossy(&json::encode_changed(&patched, old, Some(expected.ty))).into_owned();
+    let shown = |patched: &Tree| patch.shown(patched, old, expected.ty);
     let invalid = |text: String, why: &str| {
         let mut errors = Errors::new();
         errors.invalid(&Path::root("patch"), text, why);
@@ -201,14 +218,15 @@ pub fn shape_patched(
         status
     };
     if let Err(why) = codec::same_kind(&patched, expected) {
-        return Err(invalid(shown(), &why));
+        return Err(invalid(shown(&patched), &why));
     }
-    let text = shown();
+    let judged = patched.clone();
     apply::keep_reset(&mut patched);
     if let Err(error) = typed::conform(&mut patched, expected.ty, &mut strict) {
-        return Err(invalid(text, &error.to_string()));
+        return Err(invalid(shown(&judged), &error.to_string()));
     }
     if options.validation == Validation::Strict && !strict.problems.is_empty() {
+        let text = patch.shown_strictly(shown(&judged));
         return Err(invalid(text, &format!("strict decoding error: {}", strict.problems.join(", "))));
     }
     *problems = strict.problems;

@@ -80,7 +80,7 @@ pub fn check_version(resource: &Resource, object: &Tree, old: &Tree, name: &str)
     }
     if version != old.str("metadata.resourceVersion") {
         if version.parse::<u64>().is_err() {
-            return Err(invalid_version(resource, version, name));
+            return Err(invalid_version(version));
         }
         return Err(Status::conflict(kind.group, kind.plural, name, MODIFIED));
     }
@@ -104,13 +104,7 @@ fn version_required(resource: &Resource, name: &str) -> Status {
     Status::invalid(resource.kind.group, resource.kind.plural, name, &errors)
 }
 
-fn invalid_version(resource: &Resource, version: &str, name: &str) -> Status {
-    let mut errors = Errors::new();
-    let path = Path::root("metadata");
-    errors.invalid(
-        &path.field("resourceVersion"),
-        version,
-        &format!("strconv.ParseUint: parsing {version:?}: invalid syntax"),
-    );
-    Status::invalid(resource.kind.group, resource.kind.kind, name, &errors)
+/// Upstream's store fails before anything is judged.
+fn invalid_version(version: &str) -> Status {
+    Status::new(500, "", format!("strconv.ParseUint: parsing {version:?}: invalid syntax"))
 }

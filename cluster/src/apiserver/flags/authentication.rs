@@ -49,6 +49,14 @@ impl Default for Authentication {
     }
 }
 
+impl Authentication {
+    /// Whether anyone can say who they are, even without a certificate.
+    pub fn knows_somebody(&self) -> bool {
+        let files = [&self.config_file, &self.webhook_config_file, &self.basic_auth_file, &self.token_auth_file];
+        files.iter().any(|file| file.is_some()) || !self.oidc.issuer_url.is_empty()
+    }
+}
+
 /// The one provider that flags can name.
 #[derive(Default)]
 pub struct Oidc {

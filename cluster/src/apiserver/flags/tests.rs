@@ -115,7 +115,7 @@ fn what_is_there_is_honoured() {
     assert_eq!(flags.etcd_prefix, "/cluster-1");
     assert_eq!(flags.config.event_ttl, Duration::from_secs(7200));
     assert_eq!(flags.config.node_ports, 20000..=20010);
-    assert_eq!((flags.log_format, flags.log_level), (Format::Json, Level::Debug));
+    assert_eq!((flags.log_format, flags.log_level), (LogFormat::Json, Level::Debug));
 }
 
 #[test]

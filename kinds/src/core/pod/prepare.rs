@@ -29,6 +29,7 @@ fn agree_on_addresses(pod: &mut Tree) {
 
 pub fn create(pod: &mut Tree, context: &Context<'_>) {
     prepare::first_generation(pod);
+    podspec::set_pod_level_resources(pod.child("spec"));
     let class = qos::class(pod.at("spec"));
     pod.set("status", tree! { "phase" => "Pending", "qosClass" => class });
     podspec::drop_disabled(pod.child("spec"), &Tree::Null);
@@ -42,6 +43,7 @@ pub fn create(pod: &mut Tree, context: &Context<'_>) {
 
 pub fn update(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(pod, old, "status");
+    podspec::set_pod_level_resources(pod.child("spec"));
     podspec::drop_disabled(pod.child("spec"), old.at("spec"));
     bump_generation(pod, old, &["spec"]);
 }

@@ -68,7 +68,7 @@ fn quotas(server: &Server, namespace: &str) -> Vec<Arc<Item>> {
 
 fn write(scope: &Scope<'_>, item: &Item, old: &Tree, mut charged: Tree) -> Result<StoreWrite, Status> {
     let resource = scope.server.registry.find("", "v1", STORAGE).ok_or_else(Status::no_resource)?;
-    let quota = Scope { resource, subresource: "status", ..*scope };
+    let quota = Scope { resource, subresource: "status", call: None, ..*scope };
     let options = WriteOptions {
         dry_run: false,
         field_manager: "kube-apiserver".to_string(),

@@ -57,6 +57,7 @@ pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> 
     Step::Later(Box::pin(async move {
         let requestor = call.user.clone().ok_or_else(Status::unauthorized)?;
         call.user = Some(Arc::new(allowed(server, call, &requestor, &wanted).await?));
+        call.impersonator = Some(requestor);
         Ok(())
     }))
 }

@@ -1,0 +1,166 @@
+//! Webhooks: configurations in the API name servers that are asked about requests. A mutating webhook
+//! answers with a patch, one after the other; validating ones are asked side by side and refuse or not.
+//! A cluster without configurations pays one comparison of revisions.
+
+mod compiled;
+mod invoke;
+mod matching;
+mod review;
+mod rounds;
+mod shown;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use api::Tree;
+use api::status::Status;
+
+use super::{Asking, Attributes};
+pub use compiled::Compiled;
+use compiled::{Hook, Side};
+use invoke::{Failure, Said};
+use matching::Invocation;
+pub use rounds::Rounds;
+use shown::Shown;
+
+pub fn mutate<'a>(
+    attributes: &'a Attributes<'_>,
+    object: Option<&'a mut Tree>,
+    old: Option<&'a Tree>,
+    warnings: &'a mut Vec<String>,
+) -> Asking<'a> {
+    let hooks = relevant(attributes, Side::Mutating)?;
+    Some(Box::pin(mutate_all(attributes, hooks, object, old, warnings)))
+}
+
+pub fn validate<'a>(
+    attributes: &'a Attributes<'_>,
+    object: Option<&'a Tree>,
+    old: Option<&'a Tree>,
+    warnings: &'a mut Vec<String>,
+) -> Asking<'a> {
+    let hooks = relevant(attributes, Side::Validating)?;
+    Some(Box::pin(validate_all(attributes, hooks, object, old, warnings)))
+}
+
+/// The webhooks of a side; None where there are none, or where nobody may interfere: what the server
+/// writes of itself, and the configurations, which a broken webhook must not keep from being repaired.
+fn relevant(attributes: &Attributes<'_>, side: Side) -> Option<Arc<Vec<Hook>>> {
+    let hooks = attributes.server.webhooks.of(attributes.server, side)?;
+    attributes.call?;
+    let exempt = attributes.resource.kind.group == "admissionregistration.k8s.io";
+    (!exempt).then_some(hooks)
+}
+
+async fn mutate_all(
+    attributes: &Attributes<'_>,
+    hooks: Arc<Vec<Hook>>,
+    mut object: Option<&mut Tree>,
+    old: Option<&Tree>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    attributes.rounds.begin(object.as_deref());
+    for (index, hook) in hooks.iter().enumerate() {
+        let Some(invocation) = matching::find(hook, attributes, object.as_deref(), old)? else { continue };
+        if !attributes.rounds.may_call(&hook.id) {
+            continue;
+        }
+        let shown = Shown::new(attributes, &invocation, object.as_deref(), old)?;
+        let mut said = invoke::call(attributes, &invocation, &shown, Side::Mutating).await;
+        attributes.rounds.called(hook);
+        note(attributes, &said, warnings);
+        let patch = match settle(attributes, hook, &mut said, Side::Mutating, index)? {
+            Some(patch) => patch,
+            None => continue,
+        };
+        let changed = shown.patch(attributes, &invocation, object.as_deref_mut(), &patch)?;
+        let key = format!("mutation.webhook.admission.k8s.io/round_{}_index_{index}", attributes.rounds.number());
+        attributes.annotate(key, mutation_note(hook, changed));
+        if changed {
+            attributes.rounds.changed();
+        }
+    }
+    attributes.rounds.end(object.as_deref());
+    Ok(())
+}
+
+async fn validate_all(
+    attributes: &Attributes<'_>,
+    hooks: Arc<Vec<Hook>>,
+    object: Option<&Tree>,
+    old: Option<&Tree>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    let mut calls: Vec<(usize, Invocation<'_>, Shown)> = Vec::new();
+    for (index, hook) in hooks.iter().enumerate() {
+        if let Some(invocation) = matching::find(hook, attributes, object, old)? {
+            let shown = Shown::new(attributes, &invocation, object, old)?;
+            calls.push((index, invocation, shown));
+        }
+    }
+    let asked = calls.iter().map(|(_, invocation, shown)| {
+        let call = invoke::call(attributes, invocation, shown, Side::Validating);
+        Box::pin(call) as Pin<Box<dyn Future<Output = Said> + Send + '_>>
+    });
+    let answers = join_all(asked.collect()).await;
+    let mut refused = None;
+    for ((index, invocation, _), mut said) in calls.iter().zip(answers) {
+        note(attributes, &said, warnings);
+        let verdict = settle(attributes, invocation.hook, &mut said, Side::Validating, *index);
+        refused = refused.or(verdict.err());
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+fn note(attributes: &Attributes<'_>, said: &Said, warnings: &mut Vec<String>) {
+    warnings.extend(said.warnings.iter().cloned());
+    for (key, value) in &said.annotations {
+        attributes.annotate(key, value);
+    }
+}
+
+/// The patch of a webhook that agrees. One that could not be asked counts as its failure policy says.
+fn settle(
+    attributes: &Attributes<'_>,
+    hook: &Hook,
+    said: &mut Said,
+    side: Side,
+    index: usize,
+) -> Result<Option<Vec<u8>>, Status> {
+    match std::mem::replace(&mut said.verdict, Ok(None)) {
+        Ok(patch) => Ok(patch),
+        Err(Failure::Refused(status)) => Err(status),
+        Err(Failure::Calling(why)) if hook.ignore_failure => {
+            tracing::warn!(webhook = hook.name, %why, "a webhook failed and is passed over");
+            let prefix = match side {
+                Side::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
+                Side::Validating => "failed-open.validating.webhook.admission.k8s.io/",
+            };
+            attributes.annotate(format!("{prefix}round_{}_index_{index}", attributes.rounds.number()), &hook.name);
+            Ok(None)
+        }
+        Err(Failure::Calling(why)) => Err(Status::internal(format!("failed calling webhook {:?}: {why}", hook.name))),
+    }
+}
+
+fn mutation_note(hook: &Hook, changed: bool) -> String {
+    format!("{{\"configuration\":{:?},\"webhook\":{:?},\"mutated\":{changed}}}", hook.configuration, hook.name)
+}
+
+/// Waits for all of them, side by side.
+async fn join_all<T>(mut running: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
+    let mut done: Vec<Option<T>> = running.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (slot, future) in done.iter_mut().zip(&mut running) {
+            if slot.is_none()
+                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *slot = Some(value);
+            }
+        }
+        let pending = done.iter().any(Option::is_none);
+        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}

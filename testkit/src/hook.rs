@@ -1,0 +1,85 @@
+//! A webhook server of a test's own, over TLS with an authority of its own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use api::{Tree, json, tree};
+use cluster::pki::{Pki, Subject};
+
+use crate::https::Https;
+
+/// What the server says to a question.
+pub enum Said {
+    Json(Tree),
+    Text(u16, String),
+    /// Nothing, for longer than anybody waits.
+    Nothing,
+}
+
+pub struct Hook {
+    pub address: SocketAddr,
+    /// The authority, in base64, as `caBundle` has it.
+    pub ca_bundle: String,
+    asked: Arc<Mutex<Vec<(String, Tree)>>>,
+    _https: Https,
+    _dir: tempfile::TempDir,
+}
+
+impl Hook {
+    /// Listens on every address of the machine; the certificate is for 127.0.0.1 and for these names.
+    pub async fn start(names: &[&str], handler: impl Fn(&str, &Tree) -> Said + Send + Sync + 'static) -> Hook {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let pki = Pki::open(dir.path().join("pki")).expect("a folder");
+        let authority = pki.authority("ca", "hook").expect("an authority");
+        let subject = Subject {
+            file: "hook".to_string(),
+            authority: "ca",
+            common_name: "hook".to_string(),
+            organization: String::new(),
+            names: names.iter().map(ToString::to_string).collect(),
+            addresses: vec![IpAddr::from([127, 0, 0, 1])],
+        };
+        let pair = pki.issue(&authority, &subject).expect("a certificate");
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let questions = asked.clone();
+        let https = Https::serve_some(&pair, move |path, body| {
+            let tree = json::decode(body).unwrap_or_default();
+            let said = handler(path, &tree);
+            questions.lock().expect("the lock").push((path.to_string(), tree));
+            match said {
+                Said::Json(tree) => Some((200, json::encode(&tree, None))),
+                Said::Text(code, text) => Some((code, text.into_bytes())),
+                Said::Nothing => None,
+            }
+        });
+        let https = https.await;
+        let ca_bundle = api::base64::encode(authority.certificate.as_bytes());
+        Hook { address: https.address, ca_bundle, asked, _https: https, _dir: dir }
+    }
+
+    /// A `clientConfig` that names this server by URL.
+    pub fn by_url(&self, path: &str) -> Tree {
+        tree! { "url" => format!("https://{}{path}", self.address), "caBundle" => &self.ca_bundle }
+    }
+
+    /// The path and the body of every question until now.
+    pub fn asked(&self) -> Vec<(String, Tree)> {
+        self.asked.lock().expect("the lock").clone()
+    }
+
+    /// An answer to a review.
+    pub fn reply(review: &Tree, allowed: bool, more: Tree) -> Said {
+        let mut response = more;
+        response.set("uid", review.str("request.uid"));
+        response.set("allowed", allowed);
+        Said::Json(tree! {
+            "apiVersion" => review.str("apiVersion"), "kind" => "AdmissionReview", "response" => response,
+        })
+    }
+
+    /// An answer that patches.
+    pub fn patch(review: &Tree, patch: &str) -> Said {
+        let patch = api::base64::encode(patch.as_bytes());
+        Hook::reply(review, true, tree! { "patchType" => "JSONPatch", "patch" => patch })
+    }
+}
