@@ -32,7 +32,6 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     pub etcd: Option<Etcd>,
     config: server::Config,
-    controllers: bool,
 }
 
 impl Cluster {
@@ -40,22 +39,8 @@ impl Cluster {
         Cluster::start_with(kept, server::Config::default(), async |_| {}).await
     }
 
-    /// The same with the controllers at work.
-    pub async fn start_whole(kept: Kept) -> Cluster {
-        Cluster::start_on(kept, server::Config::default(), true, async |_| {}).await
-    }
-
     /// Starts with another configuration; `before` may fill an etcd that the server then finds.
     pub async fn start_with(kept: Kept, config: server::Config, before: impl AsyncFnOnce(&Etcd)) -> Cluster {
-        Cluster::start_on(kept, config, false, before).await
-    }
-
-    async fn start_on(
-        kept: Kept,
-        config: server::Config,
-        controllers: bool,
-        before: impl AsyncFnOnce(&Etcd),
-    ) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let etcd = match kept {
             Kept::Embedded => None,
@@ -64,17 +49,25 @@ impl Cluster {
         if let Some(etcd) = &etcd {
             before(etcd).await;
         }
-        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone(), controllers).await;
-        Cluster { client, running: Some(running), dir, etcd, config, controllers }
+        let (running, client) = boot(dir.path(), etcd.as_ref(), config.clone()).await;
+        Cluster { client, running: Some(running), dir, etcd, config }
     }
 
     /// Starts on the embedded store with a plan that the test has changed.
     pub async fn start_changed(change: impl FnOnce(&mut Plan, &Pki)) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let config = server::Config::default();
-        let (running, client) =
-            try_boot(dir.path(), None, config.clone(), false, change).await.expect("the server starts");
-        Cluster { client, running: Some(running), dir, etcd: None, config, controllers: false }
+        let (running, client) = try_boot(dir.path(), None, config.clone(), change).await.expect("the server starts");
+        Cluster { client, running: Some(running), dir, etcd: None, config }
+    }
+
+    /// The same with the controllers at work.
+    pub async fn start_whole() -> Cluster {
+        Cluster::start_changed(|plan, pki| {
+            let authority = pki.read("ca").expect("an authority").expect("an authority");
+            plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], root_ca: authority.certificate });
+        })
+        .await
     }
 
     /// The folder of the server's certificates, in which tests can make more.
@@ -110,7 +103,7 @@ impl Cluster {
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone(), self.controllers).await;
+        let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone()).await;
         self.running = Some(running);
         self.client = client;
     }
@@ -118,7 +111,7 @@ impl Cluster {
     /// Stops the server and tries to start another on the same store; why that fails.
     pub async fn restart_refused(&mut self, config: server::Config) -> String {
         self.stop().await;
-        let result = try_boot(self.dir.path(), self.etcd.as_ref(), config, self.controllers, |_, _| {}).await;
+        let result = try_boot(self.dir.path(), self.etcd.as_ref(), config, |_, _| {}).await;
         result.err().expect("the server does not start").describe()
     }
 
@@ -129,20 +122,14 @@ impl Cluster {
     }
 }
 
-async fn boot(
-    dir: &std::path::Path,
-    etcd: Option<&Etcd>,
-    config: server::Config,
-    controllers: bool,
-) -> (Running, Client) {
-    try_boot(dir, etcd, config, controllers, |_, _| {}).await.expect("the server starts")
+async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
+    try_boot(dir, etcd, config, |_, _| {}).await.expect("the server starts")
 }
 
 async fn try_boot(
     dir: &std::path::Path,
     etcd: Option<&Etcd>,
     config: server::Config,
-    controllers: bool,
     change: impl FnOnce(&mut Plan, &Pki),
 ) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
@@ -154,7 +141,6 @@ async fn try_boot(
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
     };
-    let root_ca = current.admin.as_ref().map(|(authority, _)| authority.certificate.clone()).unwrap_or_default();
     let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
@@ -162,7 +148,7 @@ async fn try_boot(
         tls: Default::default(),
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
-        controllers: controllers.then(|| Controllers { chosen: vec!["*".to_string()], root_ca }),
+        controllers: None,
     };
     change(&mut plan, &own.pki);
     let running = start(plan, &|_| {}).await?;

@@ -169,7 +169,7 @@ async fn reviews_say_what_requests_meet() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_make_what_the_gate_needs() {
-    let mut cluster = Cluster::start_whole(Kept::Embedded).await;
+    let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let named = tree! { "apiVersion" => "v1", "kind" => "Namespace", "metadata" => tree! { "name" => "fresh" } };
     make(client, "/api/v1/namespaces", &named).await;
@@ -190,7 +190,7 @@ async fn controllers_make_what_the_gate_needs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gathered_roles_follow() {
-    let mut cluster = Cluster::start_whole(Kept::Embedded).await;
+    let mut cluster = Cluster::start_whole().await;
     let client = &cluster.client;
     let bind = binding("RoleBinding", "viewer", ("ClusterRole", "view"), "jane");
     make(client, &in_default("rolebindings"), &bind).await;
