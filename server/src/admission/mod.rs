@@ -6,6 +6,7 @@ mod certificate_subject_restriction;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
+mod initializers;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod persistent_volume_claim_resize;
@@ -185,6 +186,8 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
     // Behind all that is built in: they see the object that will be stored.
     Plugin::new("MutatingAdmissionWebhook").mutate_later(webhook::mutate),
+    // Of old Kubernetes: behind all that changes an object at its creation.
+    Plugin::off("Initializers").mutate_later(initializers::mutate),
     Plugin::new("ValidatingAdmissionWebhook").validate_later(webhook::validate),
     // Last: what anybody else refuses is not charged.
     Plugin::new("ResourceQuota").validate(resource_quota::validate),

@@ -51,6 +51,10 @@ impl Setup {
                 both.join(" ")
             ));
         }
+        // The field and the kind exist only with the plugin, and from the first look at the schema on.
+        if named(enable, "Initializers") && !api::schema::initializers::add() {
+            errors.push("Initializers can be turned on only before anything is served".to_string());
+        }
         let mut settings = Settings::default();
         if let Some(file) = file
             && let Err(error) = read(file, &mut settings)
@@ -70,9 +74,12 @@ impl Setup {
 }
 
 fn chosen(enable: &[String], disable: &[String]) -> Vec<&'static Plugin> {
-    let named = |list: &[String], plugin: &Plugin| list.iter().any(|name| name == plugin.name);
-    let on = |plugin: &&Plugin| (plugin.by_default || named(enable, plugin)) && !named(disable, plugin);
+    let on = |plugin: &&Plugin| (plugin.by_default || named(enable, plugin.name)) && !named(disable, plugin.name);
     PLUGINS.iter().filter(on).collect()
+}
+
+fn named(list: &[String], name: &str) -> bool {
+    list.iter().any(|other| other == name)
 }
 
 fn is_here(name: &str) -> bool {

@@ -5,6 +5,7 @@ mod clients;
 mod etcd;
 mod graph;
 mod http2;
+mod initializers;
 mod kubectl;
 mod process;
 mod readme;
