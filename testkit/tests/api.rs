@@ -1,6 +1,8 @@
 //! The API's behaviour, the same on both engines: every check runs once on the embedded store and once
 //! on a real etcd.
 
+#[path = "api/plugins.rs"]
+mod plugins;
 #[path = "api/webhooks.rs"]
 mod webhooks;
 
