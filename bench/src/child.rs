@@ -21,6 +21,8 @@ pub struct Server {
     pub tls: Tls,
     /// How long it took from the start of the process to the first good answer of its readiness.
     pub ready_after: Duration,
+    /// Where its administrator's identity is.
+    kubeconfig: Option<PathBuf>,
 }
 
 impl Server {
@@ -40,22 +42,53 @@ impl Server {
         Ok(server)
     }
 
+    /// The API server alone, with flags of upstream's, ready.
+    pub async fn apiserver(dir: &Path, flags: &[String]) -> Result<Server> {
+        Server::spawn_apiserver(dir, flags)?.ready().await
+    }
+
+    pub fn spawn_apiserver(dir: &Path, flags: &[String]) -> Result<Server> {
+        let port = free_port()?;
+        let mut command = this_binary()?;
+        command.args(["kube-apiserver", "--bind-address=127.0.0.1", &format!("--secure-port={port}")]);
+        command.arg(format!("--data-dir={}", dir.display())).args(flags);
+        let mut server = Server::spawn(command, port)?;
+        server.kubeconfig = Some(dir.join("kubeconfig"));
+        Ok(server)
+    }
+
+    /// Waits until it serves, and becomes its administrator.
+    pub async fn ready(mut self) -> Result<Server> {
+        self.ready_after = self.wait("/readyz").await?;
+        if let Some(kubeconfig) = &self.kubeconfig {
+            self.tls = Tls::with_client(&identity(kubeconfig).await?)?;
+        }
+        Ok(self)
+    }
+
     pub async fn bare() -> Result<Server> {
+        Server::spawn_bare()?.reachable().await
+    }
+
+    pub fn spawn_bare() -> Result<Server> {
         let port = free_port()?;
         let mut command = this_binary()?;
         command.args(["bench", "bare", &port.to_string()]);
-        let server = Server::spawn(command, port)?;
+        Server::spawn(command, port)
+    }
+
+    pub async fn reachable(self) -> Result<Server> {
         let started = Instant::now();
-        while server.connect().await.is_err() {
+        while self.connect().await.is_err() {
             check_patience(started)?;
         }
-        Ok(server)
+        Ok(self)
     }
 
     fn spawn(mut command: Command, port: u16) -> Result<Server> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Ok(Server { child, address, tls: Tls::anonymous()?, ready_after: Duration::ZERO })
+        Ok(Server { child, address, tls: Tls::anonymous()?, ready_after: Duration::ZERO, kubeconfig: None })
     }
 
     async fn wait(&self, path: &str) -> Result<Duration> {

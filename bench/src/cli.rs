@@ -1,5 +1,6 @@
 //! The command line of the benchmark.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,6 +34,21 @@ enum Command {
         #[arg(value_parser = clap::builder::PossibleValuesParser::new(figures::names()))]
         names: Vec<String>,
     },
+    /// Measures what stands before the store: authorization, audit, and fairness under a flood
+    Gate {
+        /// A line of JSON for each figure
+        #[arg(long)]
+        json: bool,
+        /// Shorter and fewer rounds
+        #[arg(long)]
+        quick: bool,
+        /// Where the data of the measured servers goes while it runs
+        #[arg(long, default_value_os_t = std::env::temp_dir())]
+        dir: PathBuf,
+    },
+    /// A tenant that asks as much as it can
+    #[command(hide = true)]
+    Flood { address: SocketAddr, path: String, token: String },
     /// The bare server that sets the limits
     #[command(hide = true)]
     Bare { port: u16 },
@@ -46,6 +62,10 @@ pub fn main() -> ExitCode {
     let arguments = std::iter::once("tiphys bench".into()).chain(std::env::args_os().skip(2));
     let result = match Cli::parse_from(arguments).command {
         Command::Api { json, quick, dir, names } => api(json, Plan::new(quick, dir), &names),
+        Command::Gate { json, quick, dir } => gate(json, Plan::new(quick, dir)),
+        Command::Flood { address, path, token } => runtime()
+            .and_then(|runtime| runtime.block_on(figures::gate::send_flood(address, &path, &token)))
+            .map(|()| true),
         Command::Bare { port } => runtime().and_then(|runtime| runtime.block_on(bare::serve(port))).map(|()| true),
         Command::Read { dir } => figures::read_check_copy(&dir).map(|()| true),
     };
@@ -68,6 +88,15 @@ fn api(json: bool, plan: Plan, names: &[String]) -> Result<bool> {
     let mut report = Report::new(json);
     std::fs::create_dir_all(&plan.dir)?;
     let result = runtime()?.block_on(figures::run(&plan, names, &mut report));
+    std::fs::remove_dir_all(&plan.dir)?;
+    result?;
+    Ok(report.finish())
+}
+
+fn gate(json: bool, plan: Plan) -> Result<bool> {
+    let mut report = Report::new(json);
+    std::fs::create_dir_all(&plan.dir)?;
+    let result = runtime()?.block_on(figures::gate::run(&plan, &mut report));
     std::fs::remove_dir_all(&plan.dir)?;
     result?;
     Ok(report.finish())

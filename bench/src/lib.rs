@@ -1,4 +1,4 @@
-//! `tiphys bench api`: how fast the API server is, each figure against a limit that is measured in the
+//! `tiphys bench api` and `tiphys bench gate`: how fast the API server is, each figure against a limit that is measured in the
 //! same run. The server runs as a child of its own; so does the bare hyper server that sets most limits.
 //! This process is the client. It must not know the server's inside: it measures what a client sees and
 //! what the kernel says of the process.
@@ -7,6 +7,7 @@ mod bare;
 mod child;
 mod cli;
 mod client;
+mod cores;
 mod figure;
 mod figures;
 mod load;

@@ -28,8 +28,11 @@ enum Until {
 
 impl Side {
     pub async fn open(server: &Server, connections: usize, template: Template) -> Result<Side> {
-        let connections = server.connections(connections).await?;
-        Ok(Side { connections, template, next: Arc::new(AtomicU64::new(0)), wrap: u64::MAX })
+        Ok(Side::over(server.connections(connections).await?, template))
+    }
+
+    pub fn over(connections: Vec<Connection>, template: Template) -> Side {
+        Side { connections, template, next: Arc::new(AtomicU64::new(0)), wrap: u64::MAX }
     }
 
     pub fn wrapping(mut self, wrap: u64) -> Side {

@@ -24,6 +24,13 @@ impl Template {
         Template::new(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n\r\n").into())
     }
 
+    /// The same request of the owner of a token.
+    pub fn with_token(&self, token: &str) -> Template {
+        let end = memchr::memmem::find(&self.bytes, b"\r\n").unwrap_or(0) + 2;
+        let header = format!("authorization: Bearer {token}\r\n");
+        Template::new([&self.bytes[..end], header.as_bytes(), &self.bytes[end..]].concat())
+    }
+
     pub fn post(path: &str, body: &str) -> Template {
         Template::with_body("POST", path, "application/json", body.as_bytes())
     }

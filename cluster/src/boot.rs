@@ -6,22 +6,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use server::Server;
+use server::auth::Authentication;
 use server::cache::Caches;
+use server::http::tls::{self, Serving};
+use store::{Sink, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::pki::{Pair, certificates, private_key};
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
     pub engine: Engine,
     pub listen: SocketAddr,
     /// What the server shows to clients.
-    pub serving: Pair,
-    /// Whose certificates are identities, in PEM.
-    pub client_authorities: String,
-    pub tokens: Option<server::auth::token::Tokens>,
+    pub serving: Arc<Serving>,
+    pub tls: tls::Options,
+    pub authentication: Authentication,
     pub config: server::Config,
 }
 
@@ -41,6 +42,12 @@ pub struct Running {
 impl Running {
     /// Drains, then closes the store.
     pub async fn stop(self) {
+        let delay = self.server.config.limits.shutdown_delay;
+        if !delay.is_zero() {
+            // Balancers see that it is not ready before anything is refused.
+            self.server.health.set_unready();
+            tokio::time::sleep(delay).await;
+        }
         self.server.closing.send_replace(true);
         let _ = self.task.await;
         if let Err(error) = self.server.store.close().await {
@@ -55,7 +62,7 @@ pub async fn start(plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("port");
     let listener = listen(plan.listen).await?;
     let address = listener.local_addr().map_err(|source| Error::Listen { address: plan.listen, source })?;
-    let tls = server::http::tls::server_config(certificates(&plan.serving)?, private_key(&plan.serving)?)?;
+    let tls = tls::server_config(plan.serving.clone(), &plan.tls)?;
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
     let server = open(plan, address.port()).await?;
@@ -78,25 +85,32 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
 async fn open(plan: Plan, port: u16) -> Result<Arc<Server>> {
     let mut config = plan.config;
     config.port = port;
-    let authorities = crate::pki::authorities(&plan.client_authorities)?;
-    let mut auth = server::auth::Authenticator::new(&authorities, server::http::tls::provider())?;
-    if let Some(tokens) = plan.tokens {
-        auth = auth.with_tokens(tokens);
-    }
-    config.client_ca = plan.client_authorities;
+    let encryption = config.encryption.clone();
+    let sealing =
+        |store: Arc<dyn Store>| encryption.as_ref().map_or(store.clone(), |encryption| encryption.wrap(store));
+    let auth = plan.authentication;
     match plan.engine {
         Engine::Embedded(dir) => {
             let caches = caches(&config, server::resource::adopt_own);
             tracing::info!(dir = %dir.display(), "opening the embedded store");
-            let store = store::embedded::open_dir(dir, caches.clone())?;
-            Ok(Server::start(config, Arc::new(store), caches, auth, false).await?)
+            let store = store::embedded::open_dir(dir, sink(&config, &caches, ""))?;
+            Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
         }
         Engine::Etcd(etcd) => {
             let caches = caches(&config, server::resource::adopt_foreign);
             tracing::info!(endpoints = ?etcd.endpoints, "connecting to etcd");
-            let store = store::etcd::connect(*etcd, caches.clone()).await?;
-            Ok(Server::start(config, Arc::new(store), caches, auth, true).await?)
+            let sink = sink(&config, &caches, &etcd.prefix);
+            let store = store::etcd::connect(*etcd, sink).await?;
+            Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, true).await?)
         }
+    }
+}
+
+/// Where the engine tells of changes: the caches, behind what decrypts where that is configured.
+fn sink(config: &server::Config, caches: &Arc<Caches>, outer_prefix: &str) -> Arc<dyn Sink> {
+    match &config.encryption {
+        None => caches.clone(),
+        Some(encryption) => encryption.sink(caches.clone(), outer_prefix, &config.storage_prefix),
     }
 }
 

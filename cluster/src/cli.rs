@@ -13,7 +13,7 @@ use crate::boot::Running;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::up::{self, Up};
-use crate::{apiserver, error};
+use crate::{apiserver, certs, error};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -33,6 +33,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    /// Shows a data directory's certificates, or makes new ones
+    Certs(CertsArgs),
     /// Shows the versions of this binary and of Kubernetes
     Version,
 }
@@ -47,6 +49,9 @@ struct UpArgs {
     bind_address: IpAddr,
     #[arg(long, default_value_t = 6443)]
     port: u16,
+    /// A further name or address of the server's certificate; can be repeated
+    #[arg(long = "tls-san", value_delimiter = ',')]
+    tls_sans: Vec<String>,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -55,6 +60,29 @@ struct UpArgs {
     log_format: Format,
     #[arg(long, value_enum, default_value_t = Level::Warn)]
     log_level: Level,
+}
+
+#[derive(clap::Args)]
+struct CertsArgs {
+    /// Where the cluster keeps everything
+    #[arg(long, default_value = "./data", global = true)]
+    data_dir: PathBuf,
+    #[command(subcommand)]
+    command: Option<CertsCommand>,
+}
+
+#[derive(Subcommand)]
+enum CertsCommand {
+    /// Shows all of them, with their ends and their names
+    List,
+    /// Makes new ones; a running cluster takes them up. An authority takes all that it has signed along
+    Rotate {
+        #[arg(required_unless_present = "all")]
+        names: Vec<String>,
+        /// All but the authorities, which must be named
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+    },
 }
 
 /// Components that the binary is when it is called by their names.
@@ -68,6 +96,7 @@ pub fn main() -> ExitCode {
         }
         Command::Up(args) => run_up(args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
+        Command::Certs(args) => run_certs(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -92,6 +121,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         data_dir: data_dir.clone(),
         listen: SocketAddr::new(args.bind_address, args.port),
         kubeconfig: kubeconfig.clone(),
+        tls_sans: args.tls_sans,
         config: server::Config::default(),
     };
     runtime()?.block_on(async {
@@ -109,6 +139,18 @@ fn run_up(args: UpArgs) -> Result<()> {
         println!("stopped");
         Ok(())
     })
+}
+
+fn run_certs(args: CertsArgs) -> Result<()> {
+    match args.command {
+        None | Some(CertsCommand::List) => print!("{}", certs::list(&args.data_dir)?),
+        Some(CertsCommand::Rotate { names, all }) => {
+            for name in certs::rotate(&args.data_dir, &names, all)? {
+                println!("{name} is new");
+            }
+        }
+    }
+    Ok(())
 }
 
 fn run_apiserver(arguments: &[String]) -> Result<()> {

@@ -2,8 +2,12 @@
 
 pub mod apiserver;
 pub mod boot;
+pub mod certs;
 pub mod cli;
+pub mod components;
+pub mod credentials;
 pub mod error;
+mod files;
 pub mod kubeconfig;
 mod logs;
 pub mod pki;

@@ -3,9 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
+use server::auth::request_header::Names;
 use server::auth::token::Tokens;
+use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
 
 use crate::boot::{self, Engine, Plan, Running};
+use crate::components::{self, ADMIN, PROXY_CLIENT, SERVING};
+use crate::credentials::{self, Credentials, Keeper};
 use crate::error::{Error, Result};
 use crate::kubeconfig;
 use crate::pki::{Pair, Pki, Subject, write_private};
@@ -15,15 +19,9 @@ pub struct Up {
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
     pub kubeconfig: PathBuf,
+    /// Names and addresses of the serving certificate, besides those that every cluster has.
+    pub tls_sans: Vec<String>,
     pub config: server::Config,
-}
-
-/// The certificates of a data directory.
-pub struct Certificates {
-    pub authority: Pair,
-    pub serving: Pair,
-    pub admin: Pair,
-    pub tokens: Tokens,
 }
 
 /// Starts the cluster and writes the kubeconfig of its administrator.
@@ -31,37 +29,85 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
     let mut config = options.config;
     config.advertise_address = advertised(options.listen.ip());
-    let Certificates { authority, serving, admin, tokens } =
-        certificates(&options.data_dir, options.listen.ip(), &config)?;
+    let pki = Pki::open(options.data_dir.join("pki"))?;
+    let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
+    let current = own.load()?;
+    let serving = credentials::serving(&current)?;
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
-        serving,
-        client_authorities: authority.certificate.clone(),
-        tokens: Some(tokens),
+        serving: serving.clone(),
+        tls: Default::default(),
+        authentication: authentication(&current, own.tokens()?, &config)?,
         config,
     };
     let running = boot::start(plan, progress).await?;
     progress("kubeconfig");
-    write_kubeconfig(&options.kubeconfig, running.address, &authority, &admin)?;
+    if let Some((authority, admin)) = &current.admin {
+        write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;
+    }
+    let keeper = Keeper {
+        watched: vec![own.pki.dir().to_path_buf()],
+        load: Box::new(move || own.load()),
+        current,
+        serving,
+        kubeconfig: Some((options.kubeconfig, running.address)),
+    };
+    tokio::spawn(keeper.run(running.server.clone()));
     Ok(running)
 }
 
-/// Those that are there, and new ones for what is missing.
-pub fn certificates(data_dir: &Path, listen: IpAddr, config: &server::Config) -> Result<Certificates> {
-    let pki = Pki::open(data_dir.join("pki"))?;
-    let authority = pki.authority("ca", "kubernetes")?;
-    // Side by side, since each of them waits for the disk when it is new.
-    let (serving, admin, tokens) = std::thread::scope(|scope| {
-        let serving = scope.spawn(|| serving_certificate(&pki, &authority, listen, config));
-        let admin = scope.spawn(|| pki.issue(&authority, &ADMIN));
-        (joined(serving), joined(admin), pki.tokens())
-    });
-    Ok(Certificates { serving: serving?, admin: admin?, tokens: tokens?, authority })
+/// Who is known in a cluster that has nothing but its own certificates and tokens.
+pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Config) -> Result<Authentication> {
+    let read = |pem: &Option<String>| pem.as_deref().map(authorities).transpose();
+    let proxies = |authorities| RequestHeader::new(authorities, vec![PROXY_CLIENT.to_string()], Names::usual());
+    let bad = |why: String| Error::Flags(vec![why]);
+    Ok(Authentication {
+        clients: read(&current.clients)?,
+        request_header: read(&current.proxies)?.map(proxies).transpose().map_err(bad)?,
+        tokens: Some(tokens),
+        bootstrap_tokens: true,
+        anonymous: Anonymous::minimal(),
+        audiences: vec![config.issuer.clone()],
+        ..Authentication::default()
+    })
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+fn authorities(pem: &str) -> Result<Authorities> {
+    Authorities::new(pem).map_err(|why| Error::Pem { path: "an authority".into(), source: why.into() })
+}
+
+/// The certificates of a data directory, made by itself.
+#[derive(Clone)]
+pub struct Own {
+    pub pki: Pki,
+    subjects: Vec<Subject>,
+}
+
+impl Own {
+    pub fn new(pki: Pki, listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<Own> {
+        let (names, addresses) = serving_names(listen, config, sans)?;
+        Ok(Own { pki, subjects: components::subjects(&server::hostname(), names, addresses) })
+    }
+
+    /// Those that are there, and new ones for what is missing or due.
+    pub fn load(&self) -> Result<Credentials> {
+        let made = components::ensure(&self.pki, &self.subjects)?;
+        let [authority, proxies] = made.authorities.as_slice() else { return Ok(Credentials::default()) };
+        let files = components::AUTHORITIES.iter().map(|(file, _)| *file);
+        let files = files.chain(self.subjects.iter().map(|subject| subject.file.as_str()));
+        Ok(Credentials {
+            serving: made.leaf(SERVING),
+            clients: Some(authority.certificate.clone()),
+            proxies: Some(proxies.certificate.clone()),
+            admin: Some((authority.clone(), made.leaf(ADMIN))),
+            renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
+        })
+    }
+
+    pub fn tokens(&self) -> Result<Tokens> {
+        self.pki.tokens()
+    }
 }
 
 /// The kubeconfig of the administrator, for clients of this machine.
@@ -73,14 +119,6 @@ pub fn write_kubeconfig(path: &Path, address: SocketAddr, authority: &Pair, admi
     }
     write_private(path, &String::from_utf8_lossy(&text))
 }
-
-const ADMIN: Subject<'static> = Subject {
-    file: "admin",
-    common_name: "kubernetes-admin",
-    organization: "system:masters",
-    names: &[],
-    addresses: &[],
-};
 
 /// Where the clients of this machine reach a server that listens here.
 pub fn reachable(address: IpAddr) -> IpAddr {
@@ -107,7 +145,8 @@ pub fn advertised(listen: IpAddr) -> IpAddr {
     way_out().unwrap_or_else(|| reachable(listen))
 }
 
-fn serving_certificate(pki: &Pki, authority: &Pair, listen: IpAddr, config: &server::Config) -> Result<Pair> {
+/// What clients may call the server.
+fn serving_names(listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<(Vec<String>, Vec<IpAddr>)> {
     let names = [
         "kubernetes",
         "kubernetes.default",
@@ -115,20 +154,26 @@ fn serving_certificate(pki: &Pki, authority: &Pair, listen: IpAddr, config: &ser
         "kubernetes.default.svc.cluster.local",
         "localhost",
     ];
-    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let mut names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
     addresses.extend([reachable(listen), config.advertise_address]);
     addresses.extend(config.service_cidrs.iter().filter_map(|(network, _)| first_address(*network)));
+    for san in sans {
+        match san.parse() {
+            Ok(address) => addresses.push(address),
+            Err(_) if is_dns_name(san) => names.push(san.clone()),
+            Err(_) => return Err(Error::Flags(vec![format!("--tls-san: {san:?} is neither a name nor an address")])),
+        }
+    }
     addresses.sort_unstable();
     addresses.dedup();
-    let subject = Subject {
-        file: "apiserver",
-        common_name: "kube-apiserver",
-        organization: "",
-        names: &names,
-        addresses: &addresses,
-    };
-    pki.issue(authority, &subject)
+    names.dedup();
+    Ok((names, addresses))
+}
+
+/// A name of DNS, where the first label may stand for all.
+fn is_dns_name(name: &str) -> bool {
+    api::validation::dns1123_subdomain(name.strip_prefix("*.").unwrap_or(name)).is_empty()
 }
 
 /// The address of the `kubernetes` service: the first of its range.
@@ -143,25 +188,32 @@ fn first_address(network: IpAddr) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn certificates_come_back_and_follow_their_addresses() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let config = server::Config::default();
-        let make = |listen: [u8; 4]| certificates(dir.path(), IpAddr::from(listen), &config).expect("certificates");
-        let (first, again, other) = (make([127, 0, 0, 1]), make([127, 0, 0, 1]), make([10, 1, 2, 3]));
-        assert_eq!(first.serving.certificate, again.serving.certificate);
-        assert_eq!(first.admin.key, again.admin.key);
-        assert_ne!(first.serving.certificate, other.serving.certificate);
-        assert_eq!(first.authority.certificate, other.authority.certificate);
+    fn own(dir: &Path, listen: [u8; 4], sans: &[&str]) -> Result<Credentials> {
+        let sans: Vec<String> = sans.iter().map(ToString::to_string).collect();
+        let pki = Pki::open(dir.join("pki"))?;
+        Own::new(pki, IpAddr::from(listen), &server::Config::default(), &sans)?.load()
     }
 
     #[test]
-    fn a_damaged_certificate_is_named() {
+    fn certificates_come_back_and_follow_their_addresses() {
         let dir = tempfile::tempdir().expect("a folder");
-        let config = server::Config::default();
-        certificates(dir.path(), IpAddr::from([127, 0, 0, 1]), &config).expect("certificates");
+        let make = |listen: [u8; 4], sans: &[&str]| own(dir.path(), listen, sans).expect("certificates");
+        let (first, again) = (make([127, 0, 0, 1], &[]), make([127, 0, 0, 1], &[]));
+        assert!(first == again);
+        let (other, named) = (make([10, 1, 2, 3], &[]), make([10, 1, 2, 3], &["api.example", "10.9.8.7"]));
+        assert_ne!(first.serving.certificate, other.serving.certificate);
+        assert_ne!(named.serving.certificate, other.serving.certificate);
+        assert!(first.admin == named.admin && first.clients == named.clients);
+        let error = own(dir.path(), [127, 0, 0, 1], &["a b"]).err().expect("an error");
+        assert!(error.describe().contains("--tls-san: \"a b\""), "{}", error.describe());
+    }
+
+    #[test]
+    fn a_damaged_authority_is_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        own(dir.path(), [127, 0, 0, 1], &[]).expect("certificates");
         std::fs::remove_file(dir.path().join("pki/ca.key")).expect("a file");
-        let error = certificates(dir.path(), IpAddr::from([127, 0, 0, 1]), &config).err().expect("an error");
+        let error = own(dir.path(), [127, 0, 0, 1], &[]).err().expect("an error");
         assert!(error.describe().contains("pki/ca.key"), "{}", error.describe());
     }
 }

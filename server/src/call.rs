@@ -2,18 +2,20 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::status::Status;
 use api::{Tree, json};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use kinds::User;
+use tokio::sync::Notify;
 
+use crate::audit::Trail;
 use crate::auth::ClientChain;
-use crate::authz::Verdict;
+use crate::fairness::{Flow, Held};
 use crate::http::body::Body;
 use crate::http::io::Watched;
 use crate::negotiate::{Accepted, Media};
@@ -31,6 +33,8 @@ pub struct Peer {
     /// The client's certificate chain, judged by each request.
     pub certificates: Arc<ClientChain>,
     pub watched: Watched,
+    /// Told when the client is to open another connection.
+    pub leave: Arc<Notify>,
 }
 
 pub struct Call {
@@ -46,8 +50,20 @@ pub struct Call {
     pub peer: Peer,
     /// Set by authentication.
     pub user: Option<Arc<User>>,
-    /// Set by authorization.
-    pub verdict: Option<Verdict>,
+    /// Who acts as `user`, where that is somebody else.
+    pub impersonator: Option<Arc<User>>,
+    /// The same in all that is said of this call.
+    pub audit_id: HeaderValue,
+    /// Set where the audit policy asks for it.
+    pub audit: Option<Box<Trail>>,
+    /// How long the call may take; None for one without an end of its own.
+    pub timeout: Option<Duration>,
+    /// What answers say of the objects that fairness went by.
+    pub flow: Option<Flow>,
+    /// Seats; a watch takes them along until it has begun.
+    pub held: Option<Held>,
+    /// Refused for want of a seat, in upstream's own form.
+    pub too_many: bool,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     /// What stages and plugins want to stand in the audit log.
@@ -70,18 +86,54 @@ impl Annotations {
         }
     }
 
-    pub fn take(&self) -> Vec<(String, String)> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn all(&self) -> Vec<(String, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Call {
+    /// What a path asks for, before anything is known of who asks.
+    pub fn new(method: Method, path: String, raw_query: String, peer: Peer, now: i64) -> Call {
+        let query = Query::parse(&raw_query);
+        Call {
+            info: RequestInfo::parse(&method, &path, &query),
+            method,
+            path,
+            raw_query,
+            query,
+            headers: HeaderMap::new(),
+            body: None,
+            upgrade: None,
+            peer,
+            user: None,
+            impersonator: None,
+            audit_id: HeaderValue::from_static(""),
+            audit: None,
+            timeout: None,
+            flow: None,
+            held: None,
+            too_many: false,
+            warnings: Vec::new(),
+            annotations: Annotations::default(),
+            started: Instant::now(),
+            now,
+        }
+    }
+
     pub fn header(&self, name: impl http::header::AsHeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
     /// Reads the body; more than the limit is refused without being kept.
     pub async fn read_body(&mut self) -> Result<Bytes, Status> {
+        let bytes = self.take_body().await?;
+        if let Some(trail) = &mut self.audit {
+            trail.request = Some(bytes.clone());
+        }
+        Ok(bytes)
+    }
+
+    async fn take_body(&mut self) -> Result<Bytes, Status> {
         let Some(mut body) = self.body.take() else { return Ok(Bytes::new()) };
         if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
             drain(&mut body, 0).await;
@@ -164,10 +216,6 @@ pub fn status_answer(status: &Status, accepted: Accepted) -> Answer {
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
     if seconds > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    if status.code == 401 {
-        let value = HeaderValue::from_static("Basic realm=\"kubernetes-master\"");
-        response.headers_mut().insert(HeaderName::from_static("www-authenticate"), value);
     }
     response
 }

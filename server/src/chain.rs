@@ -10,7 +10,7 @@ use http::{HeaderValue, header};
 
 use crate::call::{Answer, Call, status_answer, warning_header};
 use crate::negotiate::{self, Accepted};
-use crate::{Server, auth, authz, router};
+use crate::{Server, audit, auth, authz, fairness, limits, router};
 
 /// A stage before the handler.
 struct Stage {
@@ -32,13 +32,19 @@ pub enum Step<'a> {
 }
 
 /// Panics are caught around all of this (see `handle`), and the request's path has been read: both come
-/// first because every stage may fail and every stage asks what is wanted. Audit, impersonation and
-/// fairness have their place between authentication and authorization.
+/// first because every stage may fail and every stage asks what is wanted. Audit and fairness have their
+/// place between authentication and authorization.
 static STAGES: &[Stage] = &[
     // A server that drains takes nothing new, whoever asks.
     Stage { name: "drain", run: Run::Now(refuse_when_closing) },
     // Who it is; the credentials are gone from the request after this.
-    Stage { name: "authentication", run: Run::Now(auth::authenticate) },
+    Stage { name: "authentication", run: Run::Wait(auth::authenticate) },
+    // Whoever is known is told of, whatever comes of the request.
+    Stage { name: "audit", run: Run::Wait(audit::begin) },
+    // Whom they act as: decided by who they are, and decides what they may.
+    Stage { name: "impersonation", run: Run::Wait(auth::impersonate::impersonate) },
+    // A seat among those who are served, or a place in their flow's queue: what comes now costs something.
+    Stage { name: "fairness", run: Run::Wait(fairness::admit) },
     // Whether they may.
     Stage { name: "authorization", run: Run::Wait(authz::authorize) },
 ];
@@ -57,15 +63,45 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
         negotiate::accept(call.header(header::ACCEPT), true).map(|a| Accepted { shape: negotiate::Shape::Plain, ..a });
     let accepted = accepted.unwrap_or(Accepted::JSON);
     let _running = server.metrics.begin(&call);
-    let result = match run_stages(&server, &mut call).await {
-        Ok(()) => guarded(&server, &mut call).await,
-        Err(status) => Err(status),
+    call.audit_id = audit::id(&call);
+    let result = match server.config.cors.preflight(&call) {
+        Some(answer) => Ok(answer),
+        None => run(&server, &mut call).await,
     };
-    let mut answer = result.unwrap_or_else(|status| status_answer(&status, accepted));
-    finish(&mut answer, &call);
+    let (mut answer, refusal) = match result {
+        Ok(answer) => (answer, None),
+        Err(status) => (refused(&status, &call, accepted), Some(status)),
+    };
+    finish(&mut answer, &server, &call);
     server.metrics.finish(&call, answer.status().as_u16());
+    if server.config.audit.is_some() {
+        audit::complete(&server, &mut call, &mut answer, end(refusal.as_ref())).await;
+    }
     crate::http::compress::maybe(&mut answer, &call);
+    fairness::hold(&mut answer, &mut call);
     answer
+}
+
+/// The deadline is around all stages: whoever waits in one of them waits in its time.
+async fn run(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
+    call.timeout = limits::timeout(&server.config.limits, call)?;
+    limits::within(call.timeout, async {
+        run_stages(server, call).await?;
+        guarded(server, call).await
+    })
+    .await
+}
+
+fn end(refusal: Option<&Status>) -> audit::End<'_> {
+    match refusal {
+        None => audit::End::Answered,
+        Some(status) if status.message == PANICKED => audit::End::Panicked(status),
+        Some(status) => audit::End::Refused(status),
+    }
+}
+
+fn refused(status: &Status, call: &Call, accepted: Accepted) -> Answer {
+    if call.too_many { fairness::too_many_answer() } else { status_answer(status, accepted) }
 }
 
 async fn run_stages(server: &Arc<Server>, call: &mut Call) -> Result<(), Status> {
@@ -87,6 +123,8 @@ async fn run_stage(run: Run, server: &Arc<Server>, call: &mut Call) -> Result<()
     }
 }
 
+const PANICKED: &str = "This request caused apiserver to panic. Look in the logs for details.";
+
 /// One bad request must not take the server with it.
 async fn guarded(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     let guarded = CatchUnwind { inner: Box::pin(router::route(server, call)) };
@@ -94,11 +132,7 @@ async fn guarded(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status
         Ok(result) => result,
         Err(()) => {
             tracing::error!(path = call.path, "the handler panicked");
-            Err(Status::new(
-                500,
-                "InternalError",
-                "This request caused apiserver to panic. Look in the logs for details.",
-            ))
+            Err(Status::new(500, "InternalError", PANICKED))
         }
     }
 }
@@ -120,13 +154,20 @@ impl<F: Future> Future for CatchUnwind<F> {
 }
 
 /// Headers that every answer has.
-fn finish(answer: &mut Answer, call: &Call) {
+fn finish(answer: &mut Answer, server: &Server, call: &Call) {
+    let code = answer.status().as_u16();
     let headers = answer.headers_mut();
+    server.config.cors.add_headers(call, headers);
+    if let Some(directives) = &server.config.strict_transport_security {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, directives.clone());
+    }
+    if code == 401 && server.auth.passwords.is_some() {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"kubernetes-master\""));
+    }
     // A handler that knows better, or a proxied answer, has its own.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    if let Ok(id) = HeaderValue::from_str(&crate::ids::uid()) {
-        headers.insert("audit-id", id);
-    }
+    audit::sign(headers, call);
+    fairness::sign(headers, call);
     for warning in &call.warnings {
         if let Some(value) = warning_header(warning) {
             headers.append(header::WARNING, value);

@@ -24,6 +24,11 @@ impl Health {
         self.ready.store(true, Ordering::Release);
     }
 
+    /// The server is about to end: nobody new is to be sent here.
+    pub fn set_unready(&self) {
+        self.ready.store(false, Ordering::Release);
+    }
+
     fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
@@ -55,6 +60,7 @@ pub fn route(server: &Server, call: &Call) -> Option<Answer> {
         return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", lines.into_bytes()));
     }
     if path == "/metrics" {
+        server.fairness.show();
         return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", server.metrics.text()));
     }
     let (probe, check) = match path.strip_prefix('/')?.split_once('/') {

@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod alloc;
+pub mod audit;
 pub mod auth;
 pub mod authz;
 pub mod bootstrap;
@@ -12,12 +13,16 @@ pub mod callout;
 pub mod chain;
 pub mod codec;
 pub mod discovery;
+pub mod encryption;
 mod endpoints;
+pub mod fairness;
+pub mod files;
 pub mod health;
 mod hooks;
 pub mod http;
 mod ids;
 mod initializers;
+pub mod limits;
 pub mod metrics;
 mod negotiate;
 pub mod openapi;
@@ -34,6 +39,8 @@ mod verbs;
 mod versions;
 mod write;
 mod ws;
+
+pub use bootstrap::hostname;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -59,12 +66,16 @@ pub struct Config {
     pub port: u16,
     pub storage_prefix: String,
     pub issuer: String,
-    /// The authorities of client certificates in PEM: extension API servers are told of them.
-    pub client_ca: String,
+    pub cors: http::cors::Cors,
+    /// What answers say of HTTPS to browsers, if anything.
+    pub strict_transport_security: Option<::http::HeaderValue>,
     /// Who decides what callers may do, in this order.
     pub authorization: Vec<authz::config::Setting>,
     /// Which admission plugins are on, and what they were told.
     pub admission: Arc<admission::Setup>,
+    pub limits: limits::Limits,
+    pub audit: Option<Arc<audit::Audit>>,
+    pub encryption: Option<Arc<encryption::Encryption>>,
 }
 
 impl Default for Config {
@@ -77,9 +88,13 @@ impl Default for Config {
             port: 6443,
             storage_prefix: "/registry".to_string(),
             issuer: "https://kubernetes.default.svc".to_string(),
-            client_ca: String::new(),
+            cors: http::cors::Cors::default(),
+            strict_transport_security: None,
             authorization: authz::config::node_and_rbac(),
             admission: Arc::default(),
+            limits: limits::Limits::default(),
+            audit: None,
+            encryption: None,
         }
     }
 }
@@ -90,11 +105,12 @@ pub struct Server {
     pub caches: Arc<Caches>,
     decoded: cache::Decoded,
     pub registry: Registry,
-    pub auth: auth::Authenticator,
+    pub auth: auth::Authentication,
     pub authz: authz::Union,
     /// The roles, whoever decides: nobody grants what they do not hold by them.
     rbac: Arc<authz::rbac::Rbac>,
     pub metrics: metrics::Metrics,
+    pub fairness: fairness::Fairness,
     pub health: health::Health,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
@@ -118,13 +134,18 @@ impl Server {
         config: Config,
         store: Arc<dyn Store>,
         caches: Arc<Caches>,
-        auth: auth::Authenticator,
+        auth: auth::Authentication,
         shared_store: bool,
     ) -> Result<Arc<Server>, store::Error> {
         let (entries, revision) = store.load().await?;
+        refuse_sealed(&entries, &config)?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
         let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
+        let metrics = metrics::Metrics::new();
+        if let Some(audit) = &config.audit {
+            audit.start(metrics.registry());
+        }
         let server = Arc::new(Server {
             admission: config.admission.clone(),
             webhooks: Default::default(),
@@ -140,7 +161,8 @@ impl Server {
             decoded: cache::Decoded::default(),
             registry,
             auth,
-            metrics: metrics::Metrics::new(),
+            fairness: fairness::Fairness::new(&metrics),
+            metrics,
             health: health::Health::new(seconds_now()),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
@@ -150,6 +172,8 @@ impl Server {
             tokio::spawn(cache.clone().wake_watchers());
         }
         tokio::spawn(end_watches(server.closing.subscribe(), caches));
+        server.fairness.reload(&server);
+        tokio::spawn(fairness::follow(server.clone()));
         Ok(server)
     }
 
@@ -228,6 +252,18 @@ impl Server {
             return Ok(());
         }
         Err(too_large_version(revision, self.caches.revision()))
+    }
+}
+
+/// Sealed values without a configuration would look as if they were not there.
+fn refuse_sealed(entries: &[Arc<store::Entry>], config: &Config) -> Result<(), store::Error> {
+    let sealed = entries.iter().find(|entry| encryption::is_sealed(&entry.value));
+    match sealed.filter(|_| config.encryption.is_none()) {
+        None => Ok(()),
+        Some(entry) => Err(store::Error::Unavailable(format!(
+            "{} is encrypted, and no --encryption-provider-config is given",
+            entry.key
+        ))),
     }
 }
 

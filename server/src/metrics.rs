@@ -87,6 +87,10 @@ impl Metrics {
         self.requests.with_label_values(&all).inc();
     }
 
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     pub fn text(&self) -> Vec<u8> {
         let mut out = Vec::new();
         // Writing to a Vec does not fail.

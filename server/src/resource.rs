@@ -190,7 +190,7 @@ pub fn storage_paths() -> impl Iterator<Item = String> {
 
 /// A value of our own store is served as it is.
 pub fn adopt_own(entry: &store::Entry) -> Option<Bytes> {
-    Some(entry.value.clone())
+    (!crate::encryption::is_sealed(&entry.value)).then(|| entry.value.clone())
 }
 
 /// A value in etcd: ours has an empty resourceVersion, upstream's none, and may be protobuf. It is

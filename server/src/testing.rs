@@ -7,14 +7,15 @@ use kinds::User;
 use store::Expect;
 
 use crate::cache::Caches;
+use crate::call::{Call, Peer};
 use crate::resource::Resource;
 use crate::write::Scope;
-use crate::{Config, Server, auth, bootstrap, http, resource};
+use crate::{Config, Server, auth, bootstrap, resource};
 
 pub async fn server(config: Config) -> Arc<Server> {
     let caches = Arc::new(Caches::new(&config.storage_prefix, resource::storage_paths(), resource::adopt_own));
     let store = store::memory::open(caches.clone()).expect("a store in memory");
-    let auth = auth::Authenticator::new(&[], http::tls::provider()).expect("no authorities");
+    let auth = auth::Authentication { audiences: vec![config.issuer.clone()], ..auth::Authentication::default() };
     let server = Server::start(config, Arc::new(store), caches, auth, false).await.expect("a server");
     bootstrap::run(&server).await.expect("the first objects");
     server
@@ -40,4 +41,17 @@ pub async fn put(server: &Server, group: &str, version: &str, plural: &str, obje
     let user = User::default();
     let write = scope(server, resource, &user).put(object.str("metadata.name"), &object, Expect::Absent);
     server.store.commit(vec![write]).await.expect("a commit");
+}
+
+/// A call of a user as the chain would have it behind authentication.
+pub fn call(method: http::Method, path: &str, user: &str) -> Call {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let peer = Peer {
+        address: std::net::SocketAddr::from(([192, 0, 2, 1], 1)),
+        certificates: Arc::default(),
+        watched: Default::default(),
+        leave: Default::default(),
+    };
+    let user = User { name: user.to_string(), groups: vec!["system:authenticated".to_string()], ..User::default() };
+    Call { user: Some(Arc::new(user)), ..Call::new(method, path.to_string(), query.to_string(), peer, 1_700_000_000) }
 }

@@ -319,7 +319,7 @@ impl<'a> Scope<'a> {
         let _turn = resource_quota::turn(self, Some(old)).await;
         let claims = hooks::claim_update(self, name, &mut object, old)?;
         let (bytes, hole) = self.resource.encode(&object);
-        if fill_hole(&bytes, hole, item.revision) == item.bytes {
+        if fill_hole(&bytes, hole, item.revision) == item.bytes && !self.is_stale(name) {
             return Ok(Replaced::Done(Outcome::Stored(item.clone())));
         }
         if self.dry_run {
@@ -339,6 +339,12 @@ impl<'a> Scope<'a> {
             }
             Err(error) => Err(store_status(error)),
         }
+    }
+
+    /// What an older key has encrypted is written anew even if it stays the same.
+    fn is_stale(&self, name: &str) -> bool {
+        let encryption = self.server.config.encryption.as_ref();
+        encryption.is_some_and(|encryption| encryption.is_stale(&self.resource.store_key(self.namespace, name)))
     }
 
     /// Waits until the caches show what a write lost against, which may not be on disk yet.

@@ -42,7 +42,23 @@ impl Reply {
 
 impl Client {
     pub fn new(address: SocketAddr, authority: &Pair, user: &Pair) -> Client {
+        Client::as_user(address, authority, Some(user))
+    }
+
+    /// With a certificate or without one.
+    pub fn as_user(address: SocketAddr, authority: &Pair, user: Option<&Pair>) -> Client {
         Client { address, tls: Arc::new(tls(authority, user)) }
+    }
+
+    /// A connection that stays open for several requests.
+    pub async fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(self.address).await.expect("the server listens");
+        let name = ServerName::from(self.address.ip());
+        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.expect("TLS");
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+        tokio::spawn(connection);
+        Connection { sender, shown: shown.expect("the server has a certificate").to_vec() }
     }
 
     async fn send(
@@ -52,28 +68,17 @@ impl Client {
         headers: &[(&str, &str)],
         body: Vec<u8>,
     ) -> http::Response<Incoming> {
-        let stream = TcpStream::connect(self.address).await.expect("the server listens");
-        let name = ServerName::from(self.address.ip());
-        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.expect("TLS");
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
-        tokio::spawn(connection);
-        let mut request = Request::builder().method(Method::from_bytes(method.as_bytes()).expect("a method")).uri(path);
-        request = request.header("host", "tiphys").header("user-agent", "testkit/1");
-        for (key, value) in headers {
-            request = request.header(*key, *value);
-        }
-        let request = request.body(Full::new(Bytes::from(body))).expect("a request");
-        tokio::time::timeout(DEADLINE, sender.send_request(request))
-            .await
-            .expect("an answer in time")
-            .expect("an answer")
+        let mut connection = self.connect().await;
+        connection.send(method, path, headers, body).await
     }
 
     pub async fn raw(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
-        let response = self.send(method, path, headers, body).await;
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.expect("a whole answer").to_bytes();
-        Reply { code: parts.status.as_u16(), headers: parts.headers, bytes }
+        reply(self.send(method, path, headers, body).await).await
+    }
+
+    /// A read with a bearer token.
+    pub async fn get_with(&self, path: &str, token: &str) -> Reply {
+        self.raw("GET", path, &[("authorization", &format!("Bearer {token}"))], Vec::new()).await
     }
 
     pub async fn get(&self, path: &str) -> Reply {
@@ -110,20 +115,57 @@ impl Client {
     }
 }
 
-fn tls(authority: &Pair, user: &Pair) -> ClientConfig {
+async fn reply(response: http::Response<Incoming>) -> Reply {
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.expect("a whole answer").to_bytes();
+    Reply { code: parts.status.as_u16(), headers: parts.headers, bytes }
+}
+
+pub struct Connection {
+    sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
+    /// The certificate that the server has shown.
+    pub shown: Vec<u8>,
+}
+
+impl Connection {
+    pub async fn get(&mut self, path: &str) -> Reply {
+        reply(self.send("GET", path, &[], Vec::new()).await).await
+    }
+
+    async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> http::Response<Incoming> {
+        let mut request = Request::builder().method(Method::from_bytes(method.as_bytes()).expect("a method")).uri(path);
+        request = request.header("host", "tiphys").header("user-agent", "testkit/1");
+        for (key, value) in headers {
+            request = request.header(*key, *value);
+        }
+        let request = request.body(Full::new(Bytes::from(body))).expect("a request");
+        tokio::time::timeout(DEADLINE, self.sender.send_request(request))
+            .await
+            .expect("an answer in time")
+            .expect("an answer")
+    }
+}
+
+fn tls(authority: &Pair, user: Option<&Pair>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.certificate.as_bytes()) {
         roots.add(certificate.expect("a certificate")).expect("an authority");
     }
+    let builder = ClientConfig::builder_with_provider(server::http::tls::provider())
+        .with_safe_default_protocol_versions()
+        .expect("protocol versions")
+        .with_root_certificates(roots);
+    let Some(user) = user else { return builder.with_no_client_auth() };
     let chain =
         CertificateDer::pem_slice_iter(user.certificate.as_bytes()).map(|c| c.expect("a certificate")).collect();
     let key = PrivateKeyDer::from_pem_slice(user.key.as_bytes()).expect("a key");
-    ClientConfig::builder_with_provider(server::http::tls::provider())
-        .with_safe_default_protocol_versions()
-        .expect("protocol versions")
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .expect("a client certificate")
+    builder.with_client_auth_cert(chain, key).expect("a client certificate")
 }
 
 /// A watch that is read event by event.

@@ -47,6 +47,11 @@ impl Etcd {
         String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).map(str::to_string).collect()
     }
 
+    /// The value of a key as it is stored.
+    pub async fn value(&self, key: &str) -> Vec<u8> {
+        self.etcdctl(&["get", "--print-value-only", key]).output().await.expect("etcdctl runs").stdout
+    }
+
     fn etcdctl(&self, args: &[&str]) -> Command {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint()]).args(args).stdout(Stdio::piped());

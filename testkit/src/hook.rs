@@ -2,18 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use api::{Tree, json, tree};
-use bytes::Bytes;
-use cluster::pki::{Pki, Subject, certificates, private_key};
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use cluster::pki::{Pki, Subject};
+
+use crate::https::Https;
 
 /// What the server says to a question.
 pub enum Said {
@@ -23,13 +16,12 @@ pub enum Said {
     Nothing,
 }
 
-type Handler = dyn Fn(&str, &Tree) -> Said + Send + Sync;
-
 pub struct Hook {
     pub address: SocketAddr,
     /// The authority, in base64, as `caBundle` has it.
     pub ca_bundle: String,
     asked: Arc<Mutex<Vec<(String, Tree)>>>,
+    _https: Https,
     _dir: tempfile::TempDir,
 }
 
@@ -39,27 +31,30 @@ impl Hook {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let pki = Pki::open(dir.path().join("pki")).expect("a folder");
         let authority = pki.authority("ca", "hook").expect("an authority");
-        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let addresses = [IpAddr::from([127, 0, 0, 1])];
-        let subject =
-            Subject { file: "hook", common_name: "hook", organization: "", names: &names, addresses: &addresses };
+        let subject = Subject {
+            file: "hook".to_string(),
+            authority: "ca",
+            common_name: "hook".to_string(),
+            organization: String::new(),
+            names: names.iter().map(ToString::to_string).collect(),
+            addresses: vec![IpAddr::from([127, 0, 0, 1])],
+        };
         let pair = pki.issue(&authority, &subject).expect("a certificate");
-        let tls = server::http::tls::server_config(
-            certificates(&pair).expect("certificates"),
-            private_key(&pair).expect("a key"),
-        );
-        let mut tls = (*tls.expect("a configuration")).clone();
-        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
-        let port = listener.local_addr().expect("an address").port();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(serve(listener, TlsAcceptor::from(Arc::new(tls)), Arc::new(handler), asked.clone()));
-        Hook {
-            address: SocketAddr::from(([127, 0, 0, 1], port)),
-            ca_bundle: api::base64::encode(authority.certificate.as_bytes()),
-            asked,
-            _dir: dir,
-        }
+        let questions = asked.clone();
+        let https = Https::serve_some(&pair, move |path, body| {
+            let tree = json::decode(body).unwrap_or_default();
+            let said = handler(path, &tree);
+            questions.lock().expect("the lock").push((path.to_string(), tree));
+            match said {
+                Said::Json(tree) => Some((200, json::encode(&tree, None))),
+                Said::Text(code, text) => Some((code, text.into_bytes())),
+                Said::Nothing => None,
+            }
+        });
+        let https = https.await;
+        let ca_bundle = api::base64::encode(authority.certificate.as_bytes());
+        Hook { address: https.address, ca_bundle, asked, _https: https, _dir: dir }
     }
 
     /// A `clientConfig` that names this server by URL.
@@ -87,38 +82,4 @@ impl Hook {
         let patch = api::base64::encode(patch.as_bytes());
         Hook::reply(review, true, tree! { "patchType" => "JSONPatch", "patch" => patch })
     }
-}
-
-async fn serve(listener: TcpListener, tls: TlsAcceptor, handler: Arc<Handler>, asked: Arc<Mutex<Vec<(String, Tree)>>>) {
-    while let Ok((stream, _)) = listener.accept().await {
-        let (tls, handler, asked) = (tls.clone(), handler.clone(), asked.clone());
-        tokio::spawn(async move {
-            let Ok(stream) = tls.accept(stream).await else { return };
-            let service = service_fn(move |request| answer(request, handler.clone(), asked.clone()));
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
-}
-
-async fn answer(
-    request: Request<Incoming>,
-    handler: Arc<Handler>,
-    asked: Arc<Mutex<Vec<(String, Tree)>>>,
-) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    let path = request.uri().path().to_string();
-    let body = request.into_body().collect().await?.to_bytes();
-    let tree = json::decode(&body).unwrap_or_default();
-    let said = handler(&path, &tree);
-    asked.lock().expect("the lock").push((path, tree));
-    let (code, text) = match said {
-        Said::Json(tree) => (200, json::encode(&tree, None)),
-        Said::Text(code, text) => (code, text.into_bytes()),
-        Said::Nothing => {
-            tokio::time::sleep(Duration::from_secs(3600)).await;
-            (200, Vec::new())
-        }
-    };
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = StatusCode::from_u16(code).expect("a code");
-    Ok(response)
 }

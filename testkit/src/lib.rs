@@ -4,15 +4,20 @@
 pub mod client;
 mod etcd;
 mod hook;
+mod https;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use cluster::boot::{Engine, Plan, Running, start};
-use cluster::up::certificates;
+use cluster::credentials;
+use cluster::pki::{Pair, Pki};
+use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
 pub use hook::{Hook, Said};
+pub use https::Https;
 
 /// Where the server under test keeps its objects.
 pub enum Kept {
@@ -48,12 +53,57 @@ impl Cluster {
         Cluster { client, running: Some(running), dir, etcd, config }
     }
 
+    /// Starts on the embedded store with a plan that the test has changed.
+    pub async fn start_changed(change: impl FnOnce(&mut Plan, &Pki)) -> Cluster {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let config = server::Config::default();
+        let (running, client) = try_boot(dir.path(), None, config.clone(), change).await.expect("the server starts");
+        Cluster { client, running: Some(running), dir, etcd: None, config }
+    }
+
+    /// The folder of the server's certificates, in which tests can make more.
+    pub fn pki(&self) -> Pki {
+        Pki::open(self.dir.path().join("pki")).expect("a folder")
+    }
+
+    pub fn server(&self) -> &Arc<server::Server> {
+        &self.running.as_ref().expect("it runs").server
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.running.as_ref().expect("it runs").address
+    }
+
+    /// A client with another certificate, or with none.
+    pub fn client_as(&self, user: Option<&Pair>) -> Client {
+        let authority = self.pki().read("ca").expect("an authority").expect("an authority");
+        Client::as_user(self.address(), &authority, user)
+    }
+
+    /// Where the server keeps its files.
+    pub fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// Stops the server and starts another on the same store, with another configuration.
+    pub async fn restart_with(&mut self, config: server::Config) {
+        self.config = config;
+        self.restart().await;
+    }
+
     /// Stops the server and starts another on the same store.
     pub async fn restart(&mut self) {
         self.stop().await;
         let (running, client) = boot(self.dir.path(), self.etcd.as_ref(), self.config.clone()).await;
         self.running = Some(running);
         self.client = client;
+    }
+
+    /// Stops the server and tries to start another on the same store; why that fails.
+    pub async fn restart_refused(&mut self, config: server::Config) -> String {
+        self.stop().await;
+        let result = try_boot(self.dir.path(), self.etcd.as_ref(), config, |_, _| {}).await;
+        result.err().expect("the server does not start").describe()
     }
 
     pub async fn stop(&mut self) {
@@ -64,21 +114,35 @@ impl Cluster {
 }
 
 async fn boot(dir: &std::path::Path, etcd: Option<&Etcd>, config: server::Config) -> (Running, Client) {
+    try_boot(dir, etcd, config, |_, _| {}).await.expect("the server starts")
+}
+
+async fn try_boot(
+    dir: &std::path::Path,
+    etcd: Option<&Etcd>,
+    config: server::Config,
+    change: impl FnOnce(&mut Plan, &Pki),
+) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
-    let made = certificates(dir, loopback, &config).expect("certificates");
+    let pki = Pki::open(dir.join("pki")).expect("a folder");
+    let own = Own::new(pki, loopback, &config, &[]).expect("names");
+    let current = own.load().expect("certificates");
+    let tokens = own.tokens().expect("a key");
     let engine = match etcd {
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
     };
-    let plan = Plan {
+    let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
-        serving: made.serving,
-        client_authorities: made.authority.certificate.clone(),
-        tokens: Some(made.tokens),
+        serving: credentials::serving(&current).expect("a certificate"),
+        tls: Default::default(),
+        authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
     };
-    let running = start(plan, &|_| {}).await.expect("the server starts");
-    let client = Client::new(running.address, &made.authority, &made.admin);
-    (running, client)
+    change(&mut plan, &own.pki);
+    let running = start(plan, &|_| {}).await?;
+    let (authority, admin) = current.admin.expect("an administrator");
+    let client = Client::new(running.address, &authority, &admin);
+    Ok((running, client))
 }

@@ -1,9 +1,9 @@
 //! The API's behaviour, the same on both engines: every check runs once on the embedded store and once
 //! on a real etcd.
 
-#[path = "api/plugins.rs"]
+mod gate;
+mod identity;
 mod plugins;
-#[path = "api/webhooks.rs"]
 mod webhooks;
 
 use api::{Tree, list, tree};
@@ -48,6 +48,16 @@ on_both_engines![
     writers_race_and_one_wins,
     missing_engines_are_refused,
 ];
+
+/// Waits until something is true, and fails where it is not in time.
+async fn until(what: &str, is_true: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !is_true().await {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(testkit::client::DEADLINE, wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+}
 
 async fn run<F>(kept: Kept, check: F)
 where

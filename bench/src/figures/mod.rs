@@ -2,6 +2,7 @@
 
 mod alone;
 mod create;
+pub mod gate;
 mod get;
 mod list;
 mod memory;

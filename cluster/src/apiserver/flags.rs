@@ -1,14 +1,18 @@
-//! The flags of `kube-apiserver`: one table. A flag is honoured, or refused by its name; none is taken
+//! The flags of `kube-apiserver`: one table, in parts. A flag is honoured, or refused by its name; none is taken
 //! and ignored.
+
+pub mod authentication;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use server::audit::{self, Format, Mode};
+
 use super::authorization::Authorization;
 use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
-use crate::logs::{Format, Level};
+use crate::logs::{Format as LogFormat, Level};
 
 /// What the flags say.
 pub struct Flags {
@@ -28,7 +32,11 @@ pub struct Flags {
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
     pub authorization: Authorization,
-    pub log_format: Format,
+    pub authentication: authentication::Authentication,
+    pub log_format: LogFormat,
+    pub audit: audit::Settings,
+    pub encryption_config: Option<PathBuf>,
+    pub encryption_reload: bool,
     pub log_level: Level,
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
@@ -55,7 +63,11 @@ impl Default for Flags {
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
             authorization: Authorization::default(),
-            log_format: Format::Text,
+            authentication: authentication::Authentication::default(),
+            log_format: LogFormat::Text,
+            audit: audit::Settings::default(),
+            encryption_config: None,
+            encryption_reload: false,
             log_level: Level::Info,
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
@@ -95,8 +107,15 @@ const fn unfinished(name: &'static str, missing: &'static str) -> Flag {
 const AGGREGATION: &str = "servers behind the API are not reached yet";
 const KUBELETS: &str = "kubelets are not spoken to yet";
 
-/// Sorted by name.
-pub static FLAGS: &[Flag] = &[
+/// All parts of the table.
+static PARTS: &[&[Flag]] = &[FLAGS, authentication::FLAGS];
+
+fn all() -> impl Iterator<Item = &'static Flag> {
+    PARTS.iter().copied().flatten()
+}
+
+/// Sorted by name, as each part is.
+static FLAGS: &[Flag] = &[
     flag("admission-control-config-file", "an AdmissionConfiguration: what plugins are told", |flags, value| {
         flags.admission_control_config_file = Some(value.into());
         Ok(())
@@ -108,6 +127,79 @@ pub static FLAGS: &[Flag] = &[
     switch("allow-privileged", "only true: privileged containers are always allowed", |_, value| {
         let refused = "privileged containers cannot be forbidden yet; only true can be given";
         if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
+    }),
+    switch("audit-log-compress", "compress rotated audit logs [false]", |flags, value| {
+        flags.audit.rotation.compress = boolean(value)?;
+        Ok(())
+    }),
+    flag("audit-log-format", "json or legacy [json]", |flags, value| {
+        flags.audit.format = match value {
+            "json" => Format::Json,
+            "legacy" => Format::Legacy,
+            _ => return Err(format!("unknown format {value:?}; there are json and legacy")),
+        };
+        Ok(())
+    }),
+    flag("audit-log-maxage", "days that rotated audit logs are kept; 0 for ever [0]", |flags, value| {
+        flags.audit.rotation.max_age_days = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-maxbackup", "how many rotated audit logs are kept; 0 for all [0]", |flags, value| {
+        flags.audit.rotation.max_backups = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-maxsize", "megabytes at which an audit log is rotated; 0 is 100 [0]", |flags, value| {
+        flags.audit.rotation.max_megabytes = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-mode", "batch, blocking or blocking-strict [blocking]", |flags, value| {
+        flags.audit.mode = match value {
+            "batch" => Mode::Batch,
+            "blocking" => Mode::Blocking,
+            "blocking-strict" => Mode::BlockingStrict,
+            _ => return Err(format!("unknown mode {value:?}; there are batch, blocking and blocking-strict")),
+        };
+        Ok(())
+    }),
+    flag("audit-log-path", "the file that gets audit events; - is standard output", |flags, value| {
+        flags.audit.log_path = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-policy-file", "which requests are told of, and how much of them", |flags, value| {
+        flags.audit.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-webhook-batch-buffer-size", "audit events that wait for the webhook [10000]", |flags, value| {
+        flags.audit.batch.buffer = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-batch-max-size", "audit events in a call to the webhook [400]", |flags, value| {
+        flags.audit.batch.max_size = parsed(value)?;
+        Ok(())
+    }),
+    flag(
+        "audit-webhook-batch-max-wait",
+        "how long a call to the webhook waits for more events [30s]",
+        |flags, value| {
+            flags.audit.batch.max_wait = duration(value)?;
+            Ok(())
+        },
+    ),
+    flag("audit-webhook-batch-throttle-qps", "calls a second to the webhook at most [10]", |flags, value| {
+        flags.audit.batch.throttle_qps = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-config-file", "a kubeconfig: who gets audit events in batches", |flags, value| {
+        flags.audit.webhook_config_file = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-webhook-initial-backoff", "how long to wait before a call is tried again [10s]", |flags, value| {
+        flags.audit.batch.initial_backoff = duration(value)?;
+        Ok(())
+    }),
+    flag("audit-webhook-mode", "only batch", |_, value| match value {
+        "batch" => Ok(()),
+        _ => Err("the audit webhook is called in batches alone".to_string()),
     }),
     flag(
         "authorization-config",
@@ -165,9 +257,22 @@ pub static FLAGS: &[Flag] = &[
         flags.enable_admission_plugins.extend(names(value));
         Ok(())
     }),
-    switch("enable-bootstrap-token-auth", "only false", |_, value| {
-        if boolean(value)? { Err("bootstrap tokens are not there yet".to_string()) } else { Ok(()) }
+    switch("enable-priority-and-fairness", "share the server out between flows of requests [true]", |flags, value| {
+        flags.config.limits.fairness = boolean(value)?;
+        Ok(())
     }),
+    flag("encryption-provider-config", "which resources are encrypted in the store, and by what", |flags, value| {
+        flags.encryption_config = Some(value.into());
+        Ok(())
+    }),
+    switch(
+        "encryption-provider-config-automatic-reload",
+        "read that file again when it changes [false]",
+        |flags, value| {
+            flags.encryption_reload = boolean(value)?;
+            Ok(())
+        },
+    ),
     flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
         Ok(())
@@ -196,25 +301,48 @@ pub static FLAGS: &[Flag] = &[
         flags.config.event_ttl = duration(value)?;
         Ok(())
     }),
+    flag("goaway-chance", "how likely a request over HTTP/2 ends its connection, up to 0.02 [0]", |flags, value| {
+        let chance: f64 = parsed(value)?;
+        if !(0.0..=0.02).contains(&chance) {
+            return Err("it must be between 0 and 0.02".to_string());
+        }
+        flags.config.limits.goaway_chance = chance;
+        Ok(())
+    }),
+    flag("http2-max-streams-per-connection", "requests at once on a connection of HTTP/2 [100]", |flags, value| {
+        let streams: u32 = parsed(value)?;
+        flags.config.limits.http2_max_streams = if streams == 0 { 100 } else { streams };
+        Ok(())
+    }),
     unfinished("kubelet-client-certificate", KUBELETS),
     unfinished("kubelet-client-key", KUBELETS),
     unfinished("kubelet-preferred-address-types", KUBELETS),
     flag("logging-format", "text or json [text]", |flags, value| {
         flags.log_format = match value {
-            "text" => Format::Text,
-            "json" => Format::Json,
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
             _ => return Err(format!("unknown format {value:?}; there are text and json")),
         };
         Ok(())
     }),
+    flag("max-mutating-requests-inflight", "writes under way at once; 0 for no limit [200]", |flags, value| {
+        flags.config.limits.max_mutating_requests_inflight = parsed(value)?;
+        Ok(())
+    }),
+    flag("max-requests-inflight", "reads under way at once; 0 for no limit [400]", |flags, value| {
+        flags.config.limits.max_requests_inflight = parsed(value)?;
+        Ok(())
+    }),
+    flag("min-request-timeout", "seconds that a watch goes on at least [1800]", |flags, value| {
+        flags.config.limits.min_request_timeout = Duration::from_secs(parsed(value)?);
+        Ok(())
+    }),
     unfinished("proxy-client-cert-file", AGGREGATION),
     unfinished("proxy-client-key-file", AGGREGATION),
-    unfinished("requestheader-allowed-names", AGGREGATION),
-    unfinished("requestheader-client-ca-file", AGGREGATION),
-    unfinished("requestheader-extra-headers-prefix", AGGREGATION),
-    unfinished("requestheader-group-headers", AGGREGATION),
-    unfinished("requestheader-uid-headers", AGGREGATION),
-    unfinished("requestheader-username-headers", AGGREGATION),
+    flag("request-timeout", "how long a request may take [1m]", |flags, value| {
+        flags.config.limits.request_timeout = duration(value)?;
+        if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".to_string()) } else { Ok(()) }
+    }),
     flag("secure-port", "the port to listen on [6443]", |flags, value| {
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
@@ -239,6 +367,14 @@ pub static FLAGS: &[Flag] = &[
         flags.config.node_ports = port_range(value)?;
         Ok(())
     }),
+    flag(
+        "shutdown-delay-duration",
+        "how long to go on serving, not ready, after the signal to end [0s]",
+        |flags, value| {
+            flags.config.limits.shutdown_delay = duration(value)?;
+            Ok(())
+        },
+    ),
     flag("tls-cert-file", "the certificate shown to clients", |flags, value| {
         flags.tls_cert_file = Some(value.into());
         Ok(())
@@ -263,7 +399,7 @@ pub fn parse(arguments: &[String]) -> Result<Flags> {
             errors.push(format!("unknown argument {argument:?}"));
             continue;
         };
-        let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
+        let Some(flag) = all().find(|flag| flag.name == name) else {
             errors.push(format!("unknown flag: --{name}"));
             continue;
         };
@@ -295,12 +431,14 @@ fn apply(flag: &Flag, value: Option<&str>, flags: &mut Flags) -> Result<(), Stri
 
 pub fn help() -> String {
     let mut text = "The API server alone, with upstream's flags\n\nUsage: kube-apiserver [FLAGS]\n\n".to_string();
-    for flag in FLAGS {
+    let mut flags: Vec<&Flag> = all().collect();
+    flags.sort_unstable_by_key(|flag| flag.name);
+    for flag in flags {
         let help = match flag.state {
             State::Honoured(_) => flag.help.to_string(),
             State::Unfinished(missing) => format!("refused: {missing}"),
         };
-        text.push_str(&format!("  --{:<36}{help}\n", flag.name));
+        text.push_str(&format!("  --{:<42}{help}\n", flag.name));
     }
     text
 }

@@ -1,38 +1,78 @@
 //! `kube-apiserver`: the API server alone, told by upstream's flags what to do.
 
+mod authentication;
 pub mod authorization;
 pub mod flags;
 mod values;
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use server::encryption::Encryption;
+use server::http::tls::Serving;
 
 use crate::boot::{self, Engine, Plan, Running};
+use crate::credentials::{self, Credentials, Keeper, Load};
 use crate::error::{Error, Result};
-use crate::pki::{self, Pair};
-use crate::up;
+use crate::pki::{self, Pair, Pki};
+use crate::up::{self, Own};
 use flags::Flags;
 
 /// Starts the server. Where `--data-dir` gives it an authority of its own, the administrator's kubeconfig
 /// is written there too.
 pub async fn run(flags: Flags) -> Result<Running> {
     let own = own_certificates(&flags)?;
-    let kubeconfig = own.as_ref().map(|own| (own.authority.clone(), own.admin.clone()));
-    let plan = plan(flags_checked(&flags, own.is_some())?, own)?;
+    flags_checked(&flags, own.is_some())?;
+    let load = loader(&flags, own.clone());
+    let current = load()?;
+    let serving = credentials::serving(&current)?;
+    let plan = plan(&flags, own.as_ref(), &current, serving.clone())?;
     let running = boot::start(plan, &|step| tracing::info!(step, "starting")).await?;
-    if let (Some((authority, admin)), Some(dir)) = (&kubeconfig, &flags.data_dir) {
-        up::write_kubeconfig(&dir.join("kubeconfig"), running.address, authority, admin)?;
+    let kubeconfig = flags.data_dir.as_ref().map(|dir| (dir.join("kubeconfig"), running.address));
+    if let (Some((path, address)), Some((authority, admin))) = (&kubeconfig, &current.admin) {
+        up::write_kubeconfig(path, *address, authority, admin)?;
     }
+    let keeper = Keeper { watched: watched(&flags, own.as_ref()), load, current, serving, kubeconfig };
+    tokio::spawn(keeper.run(running.server.clone()));
     Ok(running)
 }
 
 /// Certificates of the data directory, where the flags leave some of them open.
-fn own_certificates(flags: &Flags) -> Result<Option<up::Certificates>> {
+fn own_certificates(flags: &Flags) -> Result<Option<Own>> {
     let complete = flags.tls_cert_file.is_some() && flags.client_ca_file.is_some();
     match &flags.data_dir {
-        Some(dir) if !complete => up::certificates(dir, flags.bind_address, &config(flags)).map(Some),
+        Some(dir) if !complete => {
+            Own::new(Pki::open(dir.join("pki"))?, flags.bind_address, &config(flags), &[]).map(Some)
+        }
         _ => Ok(None),
     }
+}
+
+/// What the flags name, and of the data directory what they do not.
+fn loader(flags: &Flags, own: Option<Own>) -> Load {
+    let serving = flags.tls_cert_file.clone().zip(flags.tls_private_key_file.clone());
+    let (clients, proxies) = (flags.client_ca_file.clone(), flags.authentication.proxy_ca_file.clone());
+    Box::new(move || {
+        let mut loaded = own.as_ref().map(Own::load).transpose()?.unwrap_or_default();
+        if let Some((certificate, key)) = &serving {
+            loaded.serving = Pair::read(certificate, key)?;
+        }
+        let read = |path: &PathBuf| fs::read_to_string(path).map_err(Error::file(path));
+        if let Some(path) = &clients {
+            loaded.clients = Some(read(path)?);
+        }
+        loaded.proxies = proxies.as_ref().map(read).transpose()?;
+        Ok(loaded)
+    })
+}
+
+fn watched(flags: &Flags, own: Option<&Own>) -> Vec<PathBuf> {
+    let mut watched = authentication::watched(flags);
+    watched.extend(flags.tls_cert_file.iter().chain(&flags.tls_private_key_file).cloned());
+    watched.extend(own.map(|own| Path::to_path_buf(own.pki.dir())));
+    watched
 }
 
 /// What must hold between flags.
@@ -50,32 +90,35 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if flags.tls_cert_file.is_none() && !own {
         errors.push("--tls-cert-file and --tls-private-key-file, or --data-dir, must be given".to_string());
     }
-    if flags.client_ca_file.is_none() && !own {
+    if flags.client_ca_file.is_none() && !own && !flags.authentication.knows_somebody() {
         errors.push("--client-ca-file, or --data-dir, must be given: nobody could come in".to_string());
     }
     if flags.service_account_signing_key_file.is_none() && !flags.service_account_key_files.is_empty() {
         errors.push("--service-account-key-file needs --service-account-signing-key-file".to_string());
     }
+    if flags.encryption_reload && flags.encryption_config.is_none() {
+        errors.push("--encryption-provider-config-automatic-reload needs --encryption-provider-config".to_string());
+    }
     errors.extend(flags.authorization.problems());
+    let limits = &flags.config.limits;
+    if limits.fairness && limits.max_requests_inflight + limits.max_mutating_requests_inflight == 0 {
+        errors
+            .push("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0 with fairness".into());
+    }
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
-fn plan(flags: &Flags, own: Option<up::Certificates>) -> Result<Plan> {
-    let serving = match (&flags.tls_cert_file, &flags.tls_private_key_file, &own) {
-        (Some(certificate), Some(key), _) => Pair::read(certificate, key)?,
-        (_, _, own) => own.as_ref().map(|own| own.serving.clone()).unwrap_or_default(),
-    };
-    let client_authorities = match (&flags.client_ca_file, &own) {
-        (Some(path), _) => fs::read_to_string(path).map_err(Error::file(path))?,
-        (None, own) => own.as_ref().map(|own| own.authority.certificate.clone()).unwrap_or_default(),
-    };
-    let tokens = match &flags.service_account_signing_key_file {
-        Some(path) => Some(pki::tokens(path, &flags.service_account_key_files)?),
-        None => own.map(|own| own.tokens),
+fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
+    let tokens = match (&flags.service_account_signing_key_file, own) {
+        (Some(path), _) => Some(pki::tokens(path, &flags.service_account_key_files)?),
+        (None, own) => own.map(Own::tokens).transpose()?,
     };
     let mut config = config(flags);
     config.authorization = flags.authorization.settings()?;
     config.admission = admission(flags)?.into();
+    let audit = server::audit::Audit::open(&flags.audit);
+    config.audit = audit.map_err(|error| Error::Flags(vec![error.to_string()]))?.map(Arc::new);
+    config.encryption = encryption(flags)?;
     let engine = match &flags.data_dir {
         Some(dir) if flags.etcd_servers.is_empty() => Engine::Embedded(dir.join("store")),
         _ => {
@@ -85,13 +128,24 @@ fn plan(flags: &Flags, own: Option<up::Certificates>) -> Result<Plan> {
         }
     };
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
-    Ok(Plan { engine, listen, serving, client_authorities, tokens, config })
+    let tls = flags.authentication.tls.clone();
+    let authentication = authentication::build(flags, current, tokens)?;
+    Ok(Plan { engine, listen, serving, tls, authentication, config })
 }
 
 fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
     config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
     config
+}
+
+fn encryption(flags: &Flags) -> Result<Option<Arc<Encryption>>> {
+    let Some(path) = &flags.encryption_config else { return Ok(None) };
+    let encryption = Encryption::read(path).map_err(|error| Error::Flags(vec![error.to_string()]))?;
+    if flags.encryption_reload {
+        encryption.reload_on_change().map_err(Error::file(path))?;
+    }
+    Ok(Some(encryption))
 }
 
 fn admission(flags: &Flags) -> Result<server::admission::Setup> {

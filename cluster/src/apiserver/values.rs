@@ -83,6 +83,11 @@ pub fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     if range.is_empty() || *range.start() == 0 { Err(invalid()) } else { Ok(range) }
 }
 
+/// Comma-separated texts.
+pub fn list(text: &str) -> Vec<String> {
+    text.split(',').map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()
+}
+
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "True" | "TRUE" | "t" | "T" | "1" => Ok(true),

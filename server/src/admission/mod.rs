@@ -88,7 +88,7 @@ impl Attributes<'_> {
     /// Something for the audit log.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         if let Some(call) = self.call {
-            call.annotations.add(key, value);
+            call.annotate(key, value);
         }
     }
 

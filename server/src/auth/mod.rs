@@ -1,47 +1,95 @@
-//! Who a caller is. For now: client certificates and the tokens of service accounts.
+//! Who a caller is: a union of ways to know one, asked in the order of one list.
 
+pub mod anonymous;
+mod basic;
+mod bootstrap_token;
+pub mod config;
+mod csv;
 pub mod discovery;
+pub mod impersonate;
+mod jwt;
+pub mod oidc;
+pub mod request_header;
 pub mod token;
-mod x509;
+mod token_file;
+mod union;
+pub mod webhook;
+mod websocket;
+pub mod x509;
 
 use std::sync::Arc;
 
-use api::status::Status;
-use http::header;
 use kinds::User;
 
-use crate::Server;
-use crate::call::Call;
+use crate::request::percent_decode;
 
-pub use x509::{Authenticator, ClientChain};
+pub use anonymous::Anonymous;
+pub use basic::PasswordFile;
+pub use jwt::ALGORITHMS;
+pub use request_header::RequestHeader;
+pub use token_file::TokenFile;
+pub(crate) use union::{Answered, Ask, Authenticator, Credentials, Question, Verdict};
+pub use union::{authenticate, review};
+pub use x509::{Authorities, ClientChain};
 
-/// Paths that anyone may read: probes and the version.
-pub fn is_open(call: &Call) -> bool {
-    let path = call.path.as_str();
-    let below = |open: &&str| path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let probe = ["/healthz", "/livez", "/readyz"].iter().any(below);
-    (probe || path == "/version" || path == "/version/")
-        && matches!(call.method, http::Method::GET | http::Method::HEAD | http::Method::POST)
+pub const AUTHENTICATED: &str = "system:authenticated";
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+
+/// The first that knows the caller wins. What fails on the way is kept for the log, and keeps the caller
+/// from being taken for one without credentials.
+static AUTHENTICATORS: &[Authenticator] = &[
+    // A proxy's certificate speaks for others: it must not be taken for the proxy's own request.
+    Authenticator { name: "request-header", ask: Ask::Request(request_header::authenticate) },
+    Authenticator { name: "basic", ask: Ask::Request(basic::authenticate) },
+    Authenticator { name: "x509", ask: Ask::Request(x509::authenticate) },
+    // Tokens: what can be decided here first, what asks others last.
+    Authenticator { name: "token-file", ask: Ask::Token(token_file::authenticate) },
+    Authenticator { name: "service-account", ask: Ask::Token(token::authenticate) },
+    Authenticator { name: "bootstrap-token", ask: Ask::Token(bootstrap_token::authenticate) },
+    Authenticator { name: "oidc", ask: Ask::Token(oidc::authenticate) },
+    Authenticator { name: "webhook", ask: Ask::Token(webhook::authenticate) },
+];
+
+/// What the authenticators were given at the start. What is None does not take part.
+#[derive(Default)]
+pub struct Authentication {
+    /// Who signs the certificates of clients.
+    pub clients: Option<Authorities>,
+    pub request_header: Option<RequestHeader>,
+    pub passwords: Option<PasswordFile>,
+    pub token_file: Option<TokenFile>,
+    /// None where no key was given: then there are no service account tokens.
+    pub tokens: Option<token::Tokens>,
+    pub bootstrap_tokens: bool,
+    pub issuers: Vec<oidc::Issuer>,
+    pub webhook: Option<webhook::Webhook>,
+    pub anonymous: Anonymous,
+    /// Whom a token must be meant for.
+    pub audiences: Vec<String>,
 }
 
-/// Puts the caller's identity into the call. The credentials do not travel on.
-pub fn authenticate(server: &Server, call: &mut Call) -> Result<(), Status> {
-    let bearer = call.headers.remove(header::AUTHORIZATION);
-    call.user = server.auth.identify(&call.peer.certificates, call.now);
-    if call.user.is_none() {
-        call.user = bearer.and_then(|value| bearer_user(server, value.to_str().ok()?, call.now)).map(Arc::new);
+impl Authentication {
+    /// An identity of a way that knows no audiences: it is good for those of the server.
+    fn for_any_audience(&self, user: Arc<User>, asked: &[String]) -> Verdict {
+        let audiences = common(asked, &self.audiences);
+        if audiences.is_empty() { Verdict::Unknown } else { Verdict::Known(union::Identity { user, audiences }) }
     }
-    if call.user.is_none() && !is_open(call) {
-        return Err(Status::unauthorized());
-    }
-    Ok(())
 }
 
-/// The owner of a service account's token that is meant for this server.
-fn bearer_user(server: &Server, header: &str, now: i64) -> Option<User> {
-    let (scheme, token) = header.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return None;
+fn common(asked: &[String], there: &[String]) -> Vec<String> {
+    asked.iter().filter(|audience| there.contains(audience)).cloned().collect()
+}
+
+/// The user with the group that all have who are known.
+fn finished(mut user: User) -> Arc<User> {
+    let there = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.name != anonymous::NAME && !user.groups.iter().any(there) {
+        user.groups.push(AUTHENTICATED.to_string());
     }
-    token::authenticate(server, token.trim(), &[&server.config.issuer], now).ok().map(|verified| verified.user)
+    Arc::new(user)
+}
+
+/// The key of an extra value, as the end of a header's name has it.
+fn extra_key(name: &str) -> String {
+    percent_decode(name).into_owned()
 }

@@ -1,6 +1,8 @@
 //! Service account tokens: signed, and judged again, with the cluster's own key.
 
-use api::{Map, Tree, base64, json, tree};
+use std::sync::Arc;
+
+use api::{Map, Tree, json, tree};
 use aws_lc_rs::digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
@@ -8,6 +10,9 @@ use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair, UnparsedPubl
 use kinds::User;
 use rustls::pki_types::PrivateKeyDer;
 
+use super::jwt::{self, url_encode};
+use super::union::Identity as Known;
+use super::{Answered, Question, Verdict};
 use crate::Server;
 
 /// A name and a uid.
@@ -46,28 +51,8 @@ pub struct Tokens {
     trusted: Vec<Vec<u8>>,
 }
 
-/// Why a token is not taken.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Error {
-    /// Not one of ours, or not signed by us.
-    Unknown,
-    Refused(String),
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::Unknown => f.write_str("invalid bearer token"),
-            Error::Refused(why) => write!(f, "[invalid bearer token, {why}]"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-fn refused(why: impl Into<String>) -> Error {
-    Error::Refused(why.into())
-}
+/// Why a token of ours is not taken.
+type Refusal = String;
 
 impl Tokens {
     /// Takes a P-256 or an RSA key.
@@ -129,15 +114,13 @@ impl Tokens {
 
     /// The claims of a token that a known key has signed.
     fn verify(&self, token: &str) -> Option<Tree> {
-        let (text, signature) = token.rsplit_once('.')?;
-        let (header, claims) = text.split_once('.')?;
-        let header = json::decode(&url_decode(header)?).ok()?;
-        let signature = url_decode(signature)?;
-        let own = header.str("alg") == self.key.algorithm() && self.key.verifies(text.as_bytes(), &signature);
-        if !own && !self.is_trusted(header.str("alg"), text.as_bytes(), &signature) {
+        let token = jwt::split(token)?;
+        let (algorithm, signed) = (token.algorithm(), token.signed.as_bytes());
+        let own = algorithm == self.key.algorithm() && self.key.verifies(signed, &token.signature);
+        if !own && !self.is_trusted(algorithm, signed, &token.signature) {
             return None;
         }
-        json::decode(&url_decode(claims)?).ok()
+        Some(token.claims)
     }
 }
 
@@ -228,51 +211,47 @@ fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
     }
 }
 
-/// A good token's owner, and those of the asked audiences that it is for.
-#[derive(Debug)]
-pub struct Verified {
-    pub user: User,
-    pub audiences: Vec<String>,
-}
-
 /// Judges a token now: its signature, its time, its audiences, and the objects that it is bound to.
-pub fn authenticate(server: &Server, token: &str, audiences: &[&str], now: i64) -> Result<Verified, Error> {
-    let tokens = server.auth.tokens.as_ref().ok_or(Error::Unknown)?;
-    let claims = tokens.verify(token).ok_or(Error::Unknown)?;
-    if claims.str("iss") != server.config.issuer {
-        return Err(Error::Unknown);
-    }
-    let common = check_audiences(&claims, audiences)?;
-    check_time(&claims, now)?;
-    check_objects(server, &claims, now)?;
-    Ok(Verified { user: user_of(&claims), audiences: common })
+pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
+    let claims = server.auth.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
+    let Some(claims) = claims.filter(|claims| claims.str("iss") == server.config.issuer) else {
+        return Answered::Now(Verdict::Unknown);
+    };
+    Answered::Now(judge(server, &claims, question).map_or_else(Verdict::Refused, Verdict::Known))
 }
 
-fn check_audiences(claims: &Tree, wanted: &[&str]) -> Result<Vec<String>, Error> {
-    let own: Vec<&str> = claims.list("aud").iter().filter_map(Tree::as_str).collect();
-    let common: Vec<String> = own.iter().filter(|own| wanted.contains(own)).map(ToString::to_string).collect();
+fn judge(server: &Server, claims: &Tree, question: Question<'_>) -> Result<Known, Refusal> {
+    let audiences = check_audiences(claims, question.audiences)?;
+    check_time(claims, question.now)?;
+    check_objects(server, claims, question.now)?;
+    Ok(Known { user: Arc::new(user_of(claims)), audiences })
+}
+
+fn check_audiences(claims: &Tree, wanted: &[String]) -> Result<Vec<String>, Refusal> {
+    let own: Vec<String> = claims.list("aud").iter().filter_map(Tree::as_str).map(str::to_string).collect();
+    let common = super::common(&own, wanted);
     if common.is_empty() {
-        let shown = |list: &[&str]| list.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" ");
+        let shown = |list: &[String]| list.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" ");
         let text = format!("token audiences [{}] is invalid for the target audiences [{}]", shown(&own), shown(wanted));
-        return Err(refused(text));
+        return Err(text);
     }
     Ok(common)
 }
 
-fn check_time(claims: &Tree, now: i64) -> Result<(), Error> {
+fn check_time(claims: &Tree, now: i64) -> Result<(), Refusal> {
     // Clocks may differ by this much, as upstream allows.
     const LEEWAY_SECONDS: i64 = 60;
     if claims.int("exp").is_none_or(|end| now > end + LEEWAY_SECONDS) {
-        return Err(refused("service account token has expired"));
+        return Err("service account token has expired".to_string());
     }
     if claims.int("nbf").is_some_and(|start| now + LEEWAY_SECONDS < start) {
-        return Err(refused("service account token is not valid yet"));
+        return Err("service account token is not valid yet".to_string());
     }
     Ok(())
 }
 
 /// The account and all that the token is bound to must be there still, and be the same.
-fn check_objects(server: &Server, claims: &Tree, now: i64) -> Result<(), Error> {
+fn check_objects(server: &Server, claims: &Tree, now: i64) -> Result<(), Refusal> {
     let private = claims.get("kubernetes.io").unwrap_or(&Tree::Null);
     let namespace = private.str("namespace");
     for (key, storage) in
@@ -287,7 +266,7 @@ fn check_objects(server: &Server, claims: &Tree, now: i64) -> Result<(), Error> 
         let place = if key == "node" { name.to_string() } else { format!("{namespace}/{name}") };
         let object = server.object(storage, &place);
         if !object.is_some_and(|object| object.str("metadata.uid") == claim.str("uid") && lives(&object, now)) {
-            return Err(refused("service account token has been invalidated"));
+            return Err("service account token has been invalidated".to_string());
         }
     }
     Ok(())
@@ -325,19 +304,6 @@ fn user_of(claims: &Tree) -> User {
         ],
         extra,
     }
-}
-
-/// base64 as URLs take it, without padding.
-fn url_encode(bytes: &[u8]) -> String {
-    base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
-}
-
-fn url_decode(text: &str) -> Option<Vec<u8>> {
-    let mut text = text.replace('-', "+").replace('_', "/");
-    while !text.len().is_multiple_of(4) {
-        text.push('=');
-    }
-    base64::decode(&text).ok()
 }
 
 #[cfg(test)]
@@ -389,11 +355,12 @@ mod tests {
     fn time_and_audiences_are_judged() {
         let claims = claims(&subject(), "i", 1000);
         assert_eq!(check_time(&claims, 1600), Ok(()));
-        assert_eq!(check_time(&claims, 1661), Err(refused("service account token has expired")));
-        assert_eq!(check_time(&claims, 900), Err(refused("service account token is not valid yet")));
-        assert_eq!(check_audiences(&claims, &["y", "z"]), Ok(vec!["y".to_string()]));
+        assert_eq!(check_time(&claims, 1661), Err("service account token has expired".to_string()));
+        assert_eq!(check_time(&claims, 900), Err("service account token is not valid yet".to_string()));
+        let named = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(check_audiences(&claims, &named(&["y", "z"])), Ok(named(&["y"])));
         let text = r#"token audiences ["x" "y"] is invalid for the target audiences ["z"]"#;
-        assert_eq!(check_audiences(&claims, &["z"]), Err(refused(text)));
+        assert_eq!(check_audiences(&claims, &named(&["z"])), Err(text.to_string()));
     }
 
     #[test]

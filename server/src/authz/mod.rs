@@ -120,10 +120,7 @@ pub trait Authorizer: Send + Sync {
 
 /// The stage of the chain.
 pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
-    let Some(user) = call.user.clone() else {
-        let open = crate::auth::is_open(call);
-        return Step::Done(if open { Ok(()) } else { Err(Status::unauthorized()) });
-    };
+    let Some(user) = call.user.clone() else { return Step::Done(Err(Status::unauthorized())) };
     let decided = server.authz.decide(&Attributes::of(&user, call));
     match decided {
         Some(verdict) => Step::Done(settle(call, &user, verdict)),
@@ -134,13 +131,16 @@ pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     }
 }
 
-/// Keeps the verdict, which the audit log wants, and refuses what is not allowed.
+/// Tells the audit log, and refuses what is not allowed.
 fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> {
-    let verdict = call.verdict.insert(verdict);
+    if call.audit.is_some() {
+        let decision = if verdict.is_allowed() { "allow" } else { "forbid" };
+        call.annotate("authorization.k8s.io/decision", decision);
+        call.annotate("authorization.k8s.io/reason", verdict.reason.to_string());
+    }
     if verdict.is_allowed() {
         return Ok(());
     }
-    let verdict = verdict.clone();
     Err(refuse(&call.path, &Attributes::of(user, call), &verdict))
 }
 

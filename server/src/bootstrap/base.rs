@@ -1,10 +1,8 @@
 //! Namespaces, priority classes and the config maps that tell others about the server.
 
-use api::{Tree, time, tree};
+use api::{time, tree};
 
 use super::{MANAGER, Object};
-use crate::Config;
-
 pub fn namespaces() -> Vec<Object> {
     let namespace = |name: &str| Object {
         group: "",
@@ -43,25 +41,19 @@ pub fn priority_classes() -> Vec<Object> {
     .into()
 }
 
-/// How extension API servers know the cluster's clients, and since when unused tokens are tracked.
-pub fn config_maps(config: &Config, now: i64) -> Vec<Object> {
-    let map = |name: &str, data: Tree| Object {
+/// Since when unused tokens are tracked.
+pub fn token_tracking(now: i64) -> Object {
+    let today = time::format_seconds(now).chars().take("2026-01-01".len()).collect::<String>();
+    let name = "kube-apiserver-legacy-service-account-token-tracking";
+    Object {
         group: "",
         version: "v1",
         plural: "configmaps",
         manager: MANAGER,
         tree: tree! {
             "kind" => "ConfigMap", "apiVersion" => "v1",
-            "metadata" => tree! { "name" => name, "namespace" => "kube-system" }, "data" => data,
+            "metadata" => tree! { "name" => name, "namespace" => "kube-system" },
+            "data" => tree! { "since" => today },
         },
-    };
-    let mut authentication = tree! {};
-    if !config.client_ca.is_empty() {
-        authentication.set("client-ca-file", &config.client_ca);
     }
-    let today = time::format_seconds(now).chars().take("2026-01-01".len()).collect::<String>();
-    vec![
-        map("extension-apiserver-authentication", authentication),
-        map("kube-apiserver-legacy-service-account-token-tracking", tree! { "since" => today }),
-    ]
 }

@@ -108,6 +108,12 @@ pub fn objects() -> Vec<Object> {
     levels.chain(SCHEMAS.iter().map(|schema| object("FlowSchema", schema.name, schema_spec(schema)))).collect()
 }
 
+/// Some of them by name, for the time before they are in the store.
+pub fn named(kind: &str, names: &[&str]) -> Vec<Tree> {
+    let wanted = |tree: &Tree| tree.str("kind") == kind && names.contains(&tree.str("metadata.name"));
+    objects().into_iter().map(|object| object.tree).filter(wanted).collect()
+}
+
 fn object(kind: &'static str, name: &str, spec: Tree) -> Object {
     let annotations = tree! { "apf.kubernetes.io/autoupdate-spec" => "true" };
     Object {

@@ -34,7 +34,8 @@ pub fn lease(now: i64) -> Object {
     }
 }
 
-fn hostname() -> String {
+/// This machine, by a name that can be a label.
+pub fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim().to_lowercase();
     // It becomes a label: a machine without a usable name gets a common one.

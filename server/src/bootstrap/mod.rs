@@ -1,12 +1,15 @@
 //! The objects that every cluster has from its first moment. They are made through the one write path,
 //! all at once, and only where they are missing: a second start on the same data writes nothing.
 
+mod authentication;
 mod base;
 mod flowcontrol;
 mod groups;
 mod identity;
 pub(crate) mod rbac;
 mod service;
+
+pub use identity::hostname;
 
 use std::sync::Arc;
 
@@ -21,6 +24,8 @@ use crate::options::WriteOptions;
 use crate::resource::Resource;
 use crate::verbs::patch::applied_object;
 use crate::write::Scope;
+
+pub(crate) use flowcontrol::named as flowcontrol_objects;
 
 /// The name under which most of it is written.
 const MANAGER: &str = "kube-apiserver";
@@ -64,7 +69,8 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     make(server, first).await?;
 
     let mut second = rbac::namespaced_objects();
-    second.extend(base::config_maps(&server.config, server.now()));
+    second.push(authentication::config_map(&server.auth));
+    second.push(base::token_tracking(server.now()));
     second.push(identity::lease(server.now()));
     let mut changes = flowcontrol::status_changes(server);
     changes.extend(service::cidr_status(server));
@@ -75,6 +81,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     server.health.set_ready();
     tokio::spawn(flowcontrol::keep_status(server.clone()));
     tokio::spawn(identity::keep(server.clone()));
+    tokio::spawn(authentication::keep(server.clone()));
     Ok(())
 }
 

@@ -71,6 +71,14 @@ impl Cache {
         self.state.read().unwrap_or_else(PoisonError::into_inner).map.get(key).cloned()
     }
 
+    pub fn len(&self) -> usize {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).map.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The objects of a namespace, or all where it is "", in the order of their keys.
     pub fn items_in(&self, namespace: &str) -> Vec<Arc<Item>> {
         let map = self.state.read().unwrap_or_else(PoisonError::into_inner).map.clone();

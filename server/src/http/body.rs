@@ -1,5 +1,6 @@
 //! The bodies of answers: whole, a list in chunks, or a stream that is written as it comes.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 
 use crate::cache::Item;
 
@@ -20,9 +21,21 @@ pub enum Body {
     Full(Option<Bytes>),
     List(ListBody),
     Stream(StreamBody),
+    /// Another body, and what is held until its end: seats, or an audit event to be told.
+    Held(Box<Held>),
+}
+
+pub struct Held {
+    body: Body,
+    /// Dropped with the body, or at its last byte.
+    until_end: Option<Box<dyn Any + Send>>,
 }
 
 impl Body {
+    pub fn held(body: Body, until_end: Box<dyn Any + Send>) -> Body {
+        Body::Held(Box::new(Held { body, until_end: Some(until_end) }))
+    }
+
     pub fn empty() -> Body {
         Body::Full(None)
     }
@@ -57,6 +70,7 @@ impl http_body::Body for Body {
             Body::Full(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
             Body::List(list) => Poll::Ready(list.next_chunk()),
             Body::Stream(stream) => stream.poll_next(cx),
+            Body::Held(held) => return held.poll_frame(cx),
         };
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -66,6 +80,7 @@ impl http_body::Body for Body {
             Body::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Body::List(list) => list.is_done(),
             Body::Stream(_) => false,
+            Body::Held(held) => held.body.is_end_stream(),
         }
     }
 
@@ -74,7 +89,19 @@ impl http_body::Body for Body {
             Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::List(list) => SizeHint::with_exact(list.left),
             Body::Stream(_) => SizeHint::default(),
+            Body::Held(held) => held.body.size_hint(),
         }
+    }
+}
+
+impl Held {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let frame = http_body::Body::poll_frame(Pin::new(&mut self.body), cx);
+        // A body of known length is not asked again after its last byte.
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.until_end = None;
+        }
+        frame
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod compress;
+pub mod cors;
 pub mod io;
 pub mod serve;
 pub mod tls;

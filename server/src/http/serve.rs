@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{Request, Version};
 use hyper::body::Incoming;
@@ -17,8 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use super::io::{Secured, Socket, Watched};
 use crate::auth::ClientChain;
 use crate::call::{Answer, Call, Peer};
-use crate::request::{Query, RequestInfo};
-use crate::{Server, chain};
+use crate::{Server, chain, limits};
 
 /// A client that does not finish its handshake or its headers in this time is gone.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -74,10 +73,17 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
     let Ok(Ok(tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(Socket::new(stream))).await else { return };
     let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
     let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-    let peer = Peer { address, certificates: Arc::new(ClientChain::new(chain)), watched: watched.clone() };
+    let peer = Peer {
+        address,
+        certificates: Arc::new(ClientChain::new(chain)),
+        watched: watched.clone(),
+        leave: Arc::default(),
+    };
     let mut closing = server.closing.subscribe();
+    let streams = server.config.limits.http2_max_streams;
+    let leave = peer.leave.clone();
     let service = service_fn(move |request| answer(server.clone(), peer.clone(), request));
-    let builder = builder();
+    let builder = builder(streams);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(Secured::new(tls, watched)), service);
     tokio::pin!(connection);
     let result = tokio::select! {
@@ -87,19 +93,23 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = leave.notified() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
     };
     if let Err(error) = result {
         tracing::debug!(%error, %address, "the connection ended");
     }
 }
 
-fn builder() -> auto::Builder<TokioExecutor> {
+fn builder(streams: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HTTP1_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(2500)
+        .max_concurrent_streams(streams)
         .max_send_buf_size(64 << 10)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
@@ -109,6 +119,9 @@ fn builder() -> auto::Builder<TokioExecutor> {
 }
 
 async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    if request.version() == Version::HTTP_2 && limits::says_goaway(server.config.limits.goaway_chance) {
+        peer.leave.notify_one();
+    }
     let call = read(request, peer, server.now());
     Ok(chain::handle(server, call).await)
 }
@@ -118,28 +131,10 @@ pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
     let upgrade = request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let raw_query = parts.uri.query().unwrap_or("").to_string();
-    let query = Query::parse(&raw_query);
-    let path = parts.uri.path().to_string();
-    let info = RequestInfo::parse(&parts.method, &path, &query);
+    let call = Call::new(parts.method, parts.uri.path().to_string(), raw_query, peer, now);
     // A connection of HTTP/2 carries more than its watches.
-    if info.verb == "watch" && parts.version < Version::HTTP_2 {
-        peer.watched.set();
+    if call.info.verb == "watch" && parts.version < Version::HTTP_2 {
+        call.peer.watched.set();
     }
-    Call {
-        method: parts.method,
-        path,
-        raw_query,
-        query,
-        headers: parts.headers,
-        body: Some(body),
-        upgrade,
-        info,
-        peer,
-        user: None,
-        verdict: None,
-        warnings: Vec::new(),
-        annotations: Default::default(),
-        started: Instant::now(),
-        now,
-    }
+    Call { headers: parts.headers, body: Some(body), upgrade, ..call }
 }

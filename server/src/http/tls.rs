@@ -1,31 +1,105 @@
-//! TLS: a resolver whose certificate can be changed while running, and a verifier that takes any client
-//! certificate whose owner has its key.
+//! TLS: a certificate that can be changed while running, a verifier that takes any client certificate
+//! whose owner has its key, and which versions and ciphers are spoken.
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, cipher_suite};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme, SupportedCipherSuite,
+    version,
+};
 
 /// The one provider of the whole process.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-pub fn server_config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<Arc<ServerConfig>, Error> {
-    let provider = provider();
+/// What the server shows to clients. The next handshake sees a replacement; open connections go on.
+#[derive(Debug)]
+pub struct Serving(ArcSwap<CertifiedKey>);
+
+impl Serving {
+    pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Serving, Error> {
+        Ok(Serving(ArcSwap::from_pointee(certified(chain, key)?)))
+    }
+
+    /// A certificate that does not fit its key changes nothing.
+    pub fn replace(&self, chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<(), Error> {
+        self.0.store(Arc::new(certified(chain, key)?));
+        Ok(())
+    }
+}
+
+fn certified(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<CertifiedKey, Error> {
+    CertifiedKey::from_der(chain, key, &provider())
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+/// Which versions and ciphers a server speaks.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub only_tls13: bool,
+    /// None: all that are safe.
+    pub ciphers: Option<Vec<SupportedCipherSuite>>,
+}
+
+pub fn server_config(serving: Arc<Serving>, options: &Options) -> Result<Arc<ServerConfig>, Error> {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    if let Some(ciphers) = &options.ciphers {
+        provider.cipher_suites.clone_from(ciphers);
+    }
+    let provider = Arc::new(provider);
     let verifier = Arc::new(AnyCertificate { provider: provider.clone() });
+    let versions = if options.only_tls13 { &[&version::TLS13][..] } else { &[&version::TLS13, &version::TLS12][..] };
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(versions)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
+        .with_cert_resolver(serving);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// Suites by Go's names. Those of TLS 1.3 cannot be left out in Go: they stay where none of them is named.
+pub fn cipher_suites(names: &[&str]) -> Result<Vec<SupportedCipherSuite>, String> {
+    let mut suites = names.iter().map(|name| cipher(name)).collect::<Result<Vec<_>, _>>()?;
+    if !suites.iter().any(|suite| suite.tls13().is_some()) {
+        suites.extend(ALL_CIPHER_SUITES.iter().filter(|suite| suite.tls13().is_some()));
+    }
+    Ok(suites)
+}
+
+fn cipher(name: &str) -> Result<SupportedCipherSuite, String> {
+    Ok(match name {
+        "TLS_AES_128_GCM_SHA256" => cipher_suite::TLS13_AES_128_GCM_SHA256,
+        "TLS_AES_256_GCM_SHA384" => cipher_suite::TLS13_AES_256_GCM_SHA384,
+        "TLS_CHACHA20_POLY1305_SHA256" => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256" => cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384" => cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305" | "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256" => {
+            cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        }
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256" => cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384" => cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305" | "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256" => {
+            cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+        }
+        _ if name.contains("_CBC_") || name.contains("_RC4_") || name.starts_with("TLS_RSA_") => {
+            return Err(format!("the cipher suite {name} is not safe and is not there"));
+        }
+        _ => return Err(format!("unknown cipher suite {name:?}")),
+    })
 }
 
 /// For connections to pods, whose certificates nobody vouches for: as upstream's proxy, it takes any.
@@ -122,5 +196,19 @@ impl ClientCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_go_by_go_s_names() {
+        let count = |names: &[&str]| cipher_suites(names).map(|suites| suites.len());
+        assert_eq!(count(&["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]), Ok(4));
+        assert_eq!(count(&["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_AES_128_GCM_SHA256"]), Ok(2));
+        assert_eq!(count(&["TLS_X"]), Err("unknown cipher suite \"TLS_X\"".to_string()));
+        assert!(count(&["TLS_RSA_WITH_AES_128_CBC_SHA"]).is_err_and(|why| why.contains("is not safe")));
     }
 }

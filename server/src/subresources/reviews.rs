@@ -34,7 +34,7 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
     let answered = match resource.kind.kind {
         "SelfSubjectReview" => self_subject(user, call.now),
-        "TokenReview" => token(server, review, call.now)?,
+        "TokenReview" => token(server, review, call.now).await?,
         "SelfSubjectAccessReview" => access(server, review, Some(user), call).await?,
         "SubjectAccessReview" | "LocalSubjectAccessReview" => access(server, review, None, call).await?,
         "SelfSubjectRulesReview" => rules(server, &review, user)?,
@@ -78,20 +78,21 @@ fn user_info(user: &User) -> Tree {
     info
 }
 
-fn token(server: &Server, mut review: Tree, now: i64) -> Result<Tree, Status> {
+async fn token(server: &Server, mut review: Tree, now: i64) -> Result<Tree, Status> {
     let token = review.str("spec.token");
     if token.is_empty() {
         return Err(Status::bad_request("token is required for TokenReview in authentication"));
     }
-    let asked: Vec<&str> = review.list("spec.audiences").iter().filter_map(Tree::as_str).collect();
-    let audiences = if asked.is_empty() { vec![server.config.issuer.as_str()] } else { asked };
-    let status = match auth::token::authenticate(server, token, &audiences, now) {
-        Ok(verified) => tree! {
+    let asked = review.list("spec.audiences").iter().filter_map(Tree::as_str).map(str::to_string);
+    let asked: Vec<String> = asked.collect();
+    let audiences = if asked.is_empty() { &server.auth.audiences } else { &asked };
+    let status = match auth::review(server, token, audiences, now).await {
+        Ok(known) => tree! {
             "authenticated" => true,
-            "user" => user_info(&verified.user),
-            "audiences" => verified.audiences.iter().map(Tree::from).collect::<Vec<_>>(),
+            "user" => user_info(&known.user),
+            "audiences" => known.audiences.iter().map(Tree::from).collect::<Vec<_>>(),
         },
-        Err(error) => tree! { "user" => tree! {}, "error" => error.to_string() },
+        Err(error) => tree! { "user" => tree! {}, "error" => error },
     };
     review.set("status", status);
     Ok(review)

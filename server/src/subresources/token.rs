@@ -39,7 +39,8 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let scope = verbs::scope(server, resource, call, options.dry_run)?;
     let account = scope.current_object(&call.info.name).await?;
     if request.list("spec.audiences").is_empty() {
-        request.child("spec").set("audiences", api::list![server.config.issuer.as_str()]);
+        let audiences: Vec<Tree> = server.auth.audiences.iter().map(Tree::from).collect();
+        request.child("spec").set("audiences", audiences);
     }
     validate(&request)?;
     let mut warnings = Vec::new();

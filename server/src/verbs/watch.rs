@@ -14,6 +14,7 @@ use super::list::ListOptions;
 use crate::Server;
 use crate::cache::{Cache, Change, Format, Item, Place, Read, Selection, Snapshot};
 use crate::call::{Answer, Call, answer};
+use crate::fairness::Held;
 use crate::http::body::{Body, CHUNK_BYTES, Source, StreamBody};
 use crate::negotiate::{Accepted, Media, Shape};
 use crate::resource::{Resource, fill_hole};
@@ -22,14 +23,13 @@ use crate::{respond, ws};
 
 /// A bookmark is sent this often.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// Upstream closes a watch that names no timeout after 30 to 60 minutes.
-const MIN_TIMEOUT_SECONDS: u64 = 1800;
 
 pub async fn watch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let accepted = accepted(call)?;
     let shaping = respond::shaping(call, accepted)?;
     let options = ListOptions::parse(&call.query, resource.kind, true)?;
-    let watcher = start(server, resource, call, &options, accepted, shaping).await?;
+    let mut watcher = start(server, resource, call, &options, accepted, shaping).await?;
+    watcher.held = call.held.take();
     if ws::is_upgrade(call) {
         return ws::watch(call, watcher);
     }
@@ -64,7 +64,8 @@ async fn start(
     shaping: Shaping,
 ) -> Result<Watcher, Status> {
     let cache = resource.cache()?.clone();
-    let (deadline, bookmark_at) = (deadline(options), options.bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL));
+    let (deadline, bookmark_at) =
+        (deadline(server, options), options.bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL));
     let mut watcher = Watcher {
         wake: cache.subscribe(),
         resource: resource.clone(),
@@ -79,15 +80,17 @@ async fn start(
         deadline,
         closing: server.closing.subscribe(),
         first_table: true,
+        held: None,
         cache,
     };
     watcher.begin(server, options).await?;
     Ok(watcher)
 }
 
-fn deadline(options: &ListOptions) -> Instant {
-    let seconds =
-        options.timeout_seconds.unwrap_or_else(|| MIN_TIMEOUT_SECONDS + crate::ids::below(MIN_TIMEOUT_SECONDS));
+/// A watch that names no timeout gets between once and twice of the least, so that not all end at once.
+fn deadline(server: &Server, options: &ListOptions) -> Instant {
+    let least = server.config.limits.min_request_timeout.as_secs().max(1);
+    let seconds = options.timeout_seconds.unwrap_or_else(|| least + crate::ids::below(least));
     Instant::now() + Duration::from_secs(seconds)
 }
 
@@ -125,6 +128,8 @@ pub struct Watcher {
     /// Whoever sets it wakes the watchers.
     closing: watch::Receiver<bool>,
     first_table: bool,
+    /// Seats, until what was there at the start is sent.
+    held: Option<Held>,
 }
 
 impl Watcher {
@@ -369,6 +374,8 @@ impl Source for Watcher {
                 return Some(chunk);
             }
             let Stage::Following { cursor } = self.stage else { continue };
+            // What was there at the start is sent: from here on the watch takes nobody's seat.
+            self.held = None;
             if self.bookmark_at.is_some_and(|at| Instant::now() >= at) {
                 let next = Instant::now() + BOOKMARK_INTERVAL;
                 self.bookmark_at = Some(next);

@@ -20,6 +20,13 @@ fn python_s_client_works() {
 }
 
 #[test]
+fn python_s_client_works_as_a_service_account() {
+    let mut command = Command::new(tool("python/bin/python"));
+    command.arg(root().join("tiphys/tests/clients/account.py"));
+    run(command);
+}
+
+#[test]
 fn javascript_s_client_works() {
     let modules = tool("javascript/node_modules/@kubernetes/client-node");
     let mut command = Command::new("node");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{BINARY, Client, Server, config_map};
+use crate::support::{BINARY, Client, Server, config_map, free_port};
 
 struct Guard(Child);
 
@@ -13,10 +13,6 @@ impl Drop for Guard {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]

@@ -172,6 +172,32 @@ impl Kubectl<'_> {
         self.shows("auth can-i create pods", "yes");
     }
 
+    /// Who one is, who one could be, and what an account is given.
+    fn identify(&self) {
+        self.fails(&["get", "secrets", "--as=jane"], "", "User \"jane\" cannot list resource \"secrets\"");
+        self.run("get secrets --as=jane --as-group=system:masters");
+        self.fails(&["get", "secrets", "--as-group=devs"], "", "without impersonating a user");
+        self.run("create serviceaccount robot");
+        if self.version < (1, 28) {
+            return;
+        }
+        self.shows("auth whoami", "kubernetes-admin");
+        self.shows("auth whoami --as=jane --as-group=devs -o json", "\"devs\"");
+        let token = self.run("create token robot --duration=10m");
+        let authority = self.server.dir.path().join("data/pki/ca.crt");
+        let words = [
+            "--kubeconfig=/dev/null",
+            &format!("--server=https://127.0.0.1:{}", self.server.port),
+            &format!("--certificate-authority={}", authority.display()),
+            &format!("--token={}", token.trim()),
+            "auth",
+            "whoami",
+        ];
+        let out = self.run_with(&words, "");
+        let name = format!("system:serviceaccount:{}:robot", self.namespace);
+        assert!(out.contains(&name), "kubectl {:?}: {out}", self.version);
+    }
+
     fn watch(&self) {
         let mut watching = self.command(&["get", "cm", "--watch", "-o", "name"]).spawn().expect("kubectl starts");
         let mut lines = BufReader::new(watching.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
@@ -205,6 +231,7 @@ impl Kubectl<'_> {
         self.change();
         self.server_side();
         self.learn();
+        self.identify();
         self.watch();
         self.delete();
     }

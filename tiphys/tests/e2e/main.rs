@@ -2,6 +2,7 @@
 //! test needs and does not find makes it fail: `./test` installs all of it.
 
 mod clients;
+mod credentials;
 mod etcd;
 mod graph;
 mod http2;

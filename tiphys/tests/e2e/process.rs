@@ -26,8 +26,31 @@ fn the_version_is_told() {
 
 #[test]
 fn flags_that_cannot_be_honoured_are_refused_by_name() {
-    fails(&["kube-apiserver", "--authorization-mode=Node,RBAC", "--nope"], &["--authorization-mode", "--nope"]);
+    fails(&["kube-apiserver", "--kubelet-client-key=x", "--nope"], &["--kubelet-client-key", "--nope"]);
     fails(&["kube-apiserver"], &["--etcd-servers", "--data-dir"]);
+}
+
+#[test]
+fn a_bad_file_is_named_with_its_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let policy = write("policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Everything\n");
+    let encryption = write(
+        "encryption.yaml",
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - rot13: {}\n",
+    );
+    let data = format!("--data-dir={}", dir.path().join("data").display());
+    let start = |flag: String, want: &[&str]| fails(&["kube-apiserver", &data, "--secure-port=1", &flag], want);
+    start(format!("--audit-policy-file={policy}"), &["policy.yaml:4: rules[0].level: Everything"]);
+    start(
+        format!("--encryption-provider-config={encryption}"),
+        &["encryption.yaml:6: resources[0].providers[0].rot13"],
+    );
+    start(format!("--audit-log-path={policy}"), &["--audit-policy-file"]);
 }
 
 #[test]

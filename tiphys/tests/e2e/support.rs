@@ -145,17 +145,28 @@ impl Server {
 }
 
 async fn tls(pki: &Path, address: SocketAddr, alpn: &[u8]) -> TlsStream<TcpStream> {
+    tls_as(pki, Some("admin"), address, alpn).await
+}
+
+/// With the certificate of a name, or without any.
+async fn tls_as(pki: &Path, user: Option<&str>, address: SocketAddr, alpn: &[u8]) -> TlsStream<TcpStream> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(pki.join("ca.crt")).expect("the authority")).expect("a root");
-    let chain = vec![CertificateDer::from_pem_file(pki.join("admin.crt")).expect("the certificate")];
-    let key = PrivateKeyDer::from_pem_file(pki.join("admin.key")).expect("the key");
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+    for authority in CertificateDer::pem_file_iter(pki.join("ca.crt")).expect("the authority") {
+        roots.add(authority.expect("a certificate")).expect("a root");
+    }
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .expect("an identity");
+        .with_root_certificates(roots);
+    let mut config = match user {
+        None => builder.with_no_client_auth(),
+        Some(user) => {
+            let chain = vec![CertificateDer::from_pem_file(pki.join(format!("{user}.crt"))).expect("the certificate")];
+            let key = PrivateKeyDer::from_pem_file(pki.join(format!("{user}.key"))).expect("the key");
+            builder.with_client_auth_cert(chain, key).expect("an identity")
+        }
+    };
     config.alpn_protocols = vec![alpn.to_vec()];
     let stream = TcpStream::connect(address).await.expect("the port is open");
     let name = ServerName::try_from("localhost").expect("a name");
@@ -165,6 +176,8 @@ async fn tls(pki: &Path, address: SocketAddr, alpn: &[u8]) -> TlsStream<TcpStrea
 /// One HTTP/1.1 connection with the administrator's certificate.
 pub struct Client {
     sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
+    /// The certificate that the server has shown.
+    pub shown: Vec<u8>,
 }
 
 impl Client {
@@ -172,10 +185,16 @@ impl Client {
         Client::over(tls(pki, SocketAddr::from(([127, 0, 0, 1], port)), b"http/1.1").await).await
     }
 
+    /// The same for somebody without a certificate.
+    pub async fn without_certificate(pki: &Path, port: u16) -> Client {
+        Client::over(tls_as(pki, None, SocketAddr::from(([127, 0, 0, 1], port)), b"http/1.1").await).await
+    }
+
     async fn over(stream: TlsStream<TcpStream>) -> Client {
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
         tokio::spawn(connection);
-        Client { sender }
+        Client { sender, shown: shown.expect("the server has a certificate").to_vec() }
     }
 
     pub async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
@@ -203,4 +222,8 @@ pub fn request(method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
 
 pub fn config_map(name: &str, value: &str) -> String {
     format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"k":"{value}"}}}}"#)
+}
+
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
 }

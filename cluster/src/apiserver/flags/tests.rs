@@ -59,7 +59,11 @@ fn what_is_not_there_is_refused() {
         ("--authorization-mode=RBAC,RBAC", "--authorization-mode cannot be honoured: \"RBAC\" is named twice"),
         ("--authorization-webhook-version=v2", "--authorization-webhook-version cannot be honoured: \"v2\""),
         ("--allow-privileged=false", "--allow-privileged cannot be honoured: privileged"),
-        ("--enable-bootstrap-token-auth", "--enable-bootstrap-token-auth cannot be honoured: bootstrap tokens"),
+        ("--tls-min-version=VersionTLS11", "--tls-min-version cannot be honoured: VersionTLS11 is not safe"),
+        ("--tls-cipher-suites=TLS_X", "--tls-cipher-suites cannot be honoured: unknown cipher suite \"TLS_X\""),
+        ("--cors-allowed-origins=a", "--cors-allowed-origins cannot be honoured: \"a\" does not pin"),
+        ("--strict-transport-security-directives=x", "--strict-transport-security-directives cannot be honoured: "),
+        ("--oidc-required-claim=x", "--oidc-required-claim cannot be honoured: \"x\" is no claim=value"),
         ("--kubelet-client-key=x", "--kubelet-client-key cannot be honoured: kubelets are not"),
         ("--secure-port=0", "--secure-port cannot be honoured: it cannot"),
         ("--secure-port=x", "--secure-port cannot be honoured: invalid value \"x\""),
@@ -84,7 +88,11 @@ fn what_is_there_is_honoured() {
         "--enable-admission-plugins=AlwaysPullImages,AlwaysAdmit",
         "--enable-admission-plugins=AlwaysDeny",
         "--disable-admission-plugins=LimitRanger",
-        "--enable-bootstrap-token-auth=false",
+        "--enable-bootstrap-token-auth",
+        "--anonymous-auth=false",
+        "--api-audiences=a,b",
+        "--strict-transport-security-directives=max-age=7,preload",
+        "--tls-min-version=VersionTLS13",
         "--data-dir",
         "/x",
         "--etcd-servers=http://a:1,http://b:2",
@@ -95,6 +103,10 @@ fn what_is_there_is_honoured() {
         "--v=4",
     ];
     let flags = read(&arguments).unwrap_or_else(|errors| panic!("{errors:?}"));
+    assert!(flags.authentication.bootstrap_tokens && flags.authentication.tls.only_tls13);
+    assert_eq!(flags.authentication.anonymous, Some(false));
+    assert_eq!(flags.authentication.api_audiences, ["a", "b"]);
+    assert_eq!(flags.config.strict_transport_security, Some(http::HeaderValue::from_static("max-age=7; preload")));
     assert_eq!(flags.advertise_address, Some(IpAddr::from([10, 0, 0, 1])));
     assert_eq!(flags.data_dir, Some(PathBuf::from("/x")));
     assert_eq!(flags.etcd_servers, ["http://a:1", "http://b:2"]);
@@ -103,12 +115,17 @@ fn what_is_there_is_honoured() {
     assert_eq!(flags.etcd_prefix, "/cluster-1");
     assert_eq!(flags.config.event_ttl, Duration::from_secs(7200));
     assert_eq!(flags.config.node_ports, 20000..=20010);
-    assert_eq!((flags.log_format, flags.log_level), (Format::Json, Level::Debug));
+    assert_eq!((flags.log_format, flags.log_level), (LogFormat::Json, Level::Debug));
 }
 
 #[test]
 fn the_table_is_sorted_and_each_name_is_there_once() {
-    assert!(FLAGS.windows(2).all(|pair| pair[0].name < pair[1].name));
+    assert!(PARTS.iter().all(|part| part.windows(2).all(|pair| pair[0].name < pair[1].name)));
+    let mut names: Vec<&str> = all().map(|flag| flag.name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
     let help = help();
-    assert!(FLAGS.iter().all(|flag| help.contains(flag.name)));
+    assert!(all().all(|flag| help.contains(flag.name)));
 }

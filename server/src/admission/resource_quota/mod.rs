@@ -112,14 +112,14 @@ mod tests {
     use api::json;
 
     use super::*;
-    use crate::auth::Authenticator;
+    use crate::auth::Authentication;
     use crate::cache::Caches;
     use crate::{Config, bootstrap, resource};
 
     async fn server() -> Arc<Server> {
         let caches = Arc::new(Caches::new("/registry", resource::storage_paths(), resource::adopt_own));
         let store = store::memory::open(caches.clone()).expect("a store in memory opens");
-        let auth = Authenticator::new(&[], crate::http::tls::provider()).expect("no authorities, no identities");
+        let auth = Authentication::default();
         let server = Server::start(Config::default(), Arc::new(store), caches, auth, false).await;
         let server = server.expect("an empty store is read");
         bootstrap::run(&server).await.expect("a new cluster's objects are made");

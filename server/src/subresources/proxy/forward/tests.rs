@@ -80,6 +80,7 @@ fn client_of(address: SocketAddr) -> DuplexStream {
             address: "192.0.2.1:1".parse().expect("an address"),
             certificates: Arc::default(),
             watched: Default::default(),
+            leave: Default::default(),
         };
         let mut call = serve::read(request, peer, 0);
         let path = call.path.strip_prefix(PREFIX).unwrap_or_default().to_string();

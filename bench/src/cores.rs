@@ -1,0 +1,45 @@
+//! Which core does what, where a figure is about sharing one.
+
+use std::process::{Child, Command, Stdio};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::Result;
+
+/// The server, and the tenant whose time is taken.
+pub const SERVER: usize = 0;
+pub const FLOOD: usize = 1;
+
+/// Keeps this thread, and what it starts, on one core.
+pub fn pin(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Runs something on one core; what it starts stays there, this thread does not.
+pub fn here<T>(core: usize, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let before = sched_getaffinity(None)?;
+    pin(core)?;
+    let result = run();
+    sched_setaffinity(None, &before)?;
+    result
+}
+
+/// A child on one core.
+pub fn pinned(core: usize, command: &mut Command) -> Result<Child> {
+    here(core, || Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_comes_back_from_its_core() {
+        let before = sched_getaffinity(None).expect("an affinity");
+        let inside = here(SERVER, || Ok(sched_getaffinity(None)?.count())).expect("a core");
+        assert_eq!(inside, 1);
+        assert_eq!(sched_getaffinity(None).expect("an affinity").count(), before.count());
+    }
+}

@@ -1,0 +1,227 @@
+//! The authenticators that the flags of `kube-apiserver` ask for. What is wrong in a file is an error
+//! that names the file, and never what is secret in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use server::auth::oidc::{Claim, Issuer, Rules};
+use server::auth::token::Tokens;
+use server::auth::webhook::Webhook;
+use server::auth::{self, Anonymous, Authorities, PasswordFile, RequestHeader, TokenFile};
+use server::callout::{Client, Trust, kubeconfig};
+
+use super::flags::Flags;
+use super::flags::authentication::Oidc;
+use crate::credentials::Credentials;
+use crate::error::{Error, Result};
+
+pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Result<auth::Authentication> {
+    let given = &flags.authentication;
+    let configuration = given.config_file.as_deref().map(|path| configuration(path, &flags.config.issuer));
+    let configuration = configuration.transpose()?.unwrap_or_default();
+    check(flags, &configuration)?;
+    let mut rules = configuration.issuers;
+    rules.extend(issuer_of_flags(&given.oidc)?);
+    Ok(auth::Authentication {
+        clients: authorities(current.clients.as_deref(), flags.client_ca_file.as_deref())?,
+        request_header: request_header(flags, current)?,
+        passwords: read_file(given.basic_auth_file.as_deref(), PasswordFile::read)?,
+        token_file: read_file(given.token_auth_file.as_deref(), TokenFile::read)?,
+        tokens,
+        bootstrap_tokens: given.bootstrap_tokens,
+        issuers: rules.into_iter().map(issuer).collect::<Result<_>>()?,
+        webhook: webhook(flags)?,
+        anonymous: configuration.anonymous.unwrap_or(match given.anonymous {
+            Some(false) => Anonymous::Never,
+            _ => Anonymous::Anywhere,
+        }),
+        audiences: audiences(flags),
+    })
+}
+
+fn audiences(flags: &Flags) -> Vec<String> {
+    let given = &flags.authentication.api_audiences;
+    if given.is_empty() { vec![flags.config.issuer.clone()] } else { given.clone() }
+}
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::Flags(vec![why.into()])
+}
+
+fn in_file(path: &Path, why: impl std::fmt::Display) -> Error {
+    refused(format!("{}: {why}", path.display()))
+}
+
+/// What must hold between flags and the configuration file.
+fn check(flags: &Flags, configuration: &auth::config::Configuration) -> Result<()> {
+    let given = &flags.authentication;
+    let mut errors = Vec::new();
+    if given.config_file.is_some() && !given.oidc.issuer_url.is_empty() {
+        errors.push("--authentication-config and --oidc-issuer-url exclude each other".to_string());
+    }
+    if configuration.anonymous.is_some() && given.anonymous.is_some() {
+        errors.push("--anonymous-auth and `anonymous` of --authentication-config exclude each other".to_string());
+    }
+    if given.proxy_ca_file.is_none() && !given.proxy_headers.username.is_empty() {
+        errors.push("--requestheader-username-headers needs --requestheader-client-ca-file".to_string());
+    }
+    if given.proxy_ca_file.is_some() && given.proxy_headers.username.is_empty() {
+        errors.push("--requestheader-client-ca-file needs --requestheader-username-headers".to_string());
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Error::Flags(errors)) }
+}
+
+fn configuration(path: &Path, own_issuer: &str) -> Result<auth::config::Configuration> {
+    let text = fs::read(path).map_err(Error::file(path))?;
+    auth::config::read(&text, own_issuer)
+        .map_err(|errors| Error::Flags(errors.iter().map(|why| format!("{}: {why}", path.display())).collect()))
+}
+
+fn authorities(pem: Option<&str>, path: Option<&Path>) -> Result<Option<Authorities>> {
+    let path = path.unwrap_or(Path::new("the client authority"));
+    pem.map(Authorities::new).transpose().map_err(|why| in_file(path, why))
+}
+
+fn request_header(flags: &Flags, current: &Credentials) -> Result<Option<RequestHeader>> {
+    let given = &flags.authentication;
+    let Some(authorities) = authorities(current.proxies.as_deref(), given.proxy_ca_file.as_deref())? else {
+        return Ok(None);
+    };
+    let proxies = RequestHeader::new(authorities, given.proxy_allowed_names.clone(), given.proxy_headers.clone());
+    proxies.map(Some).map_err(refused)
+}
+
+fn read_file<T>(path: Option<&Path>, read: fn(&str) -> Result<T, String>) -> Result<Option<T>> {
+    let Some(path) = path else { return Ok(None) };
+    let text = fs::read_to_string(path).map_err(Error::file(path))?;
+    read(&text).map(Some).map_err(|why| in_file(path, why))
+}
+
+fn webhook(flags: &Flags) -> Result<Option<Webhook>> {
+    let given = &flags.authentication;
+    let Some(path) = &given.webhook_config_file else { return Ok(None) };
+    let remote = kubeconfig::read(path).map_err(|error| refused(error.to_string()))?;
+    let webhook = Webhook::new(remote, &given.webhook_version, given.webhook_cache_ttl);
+    webhook.map(Some).map_err(|why| refused(format!("--authentication-token-webhook-version: {why}")))
+}
+
+/// The provider of the --oidc flags.
+fn issuer_of_flags(oidc: &Oidc) -> Result<Option<Rules>> {
+    if oidc.issuer_url.is_empty() && oidc.client_id.is_empty() {
+        return Ok(None);
+    }
+    if oidc.issuer_url.is_empty() || oidc.client_id.is_empty() {
+        return Err(refused("--oidc-issuer-url and --oidc-client-id belong together"));
+    }
+    if !oidc.issuer_url.starts_with("https://") {
+        return Err(refused("--oidc-issuer-url must begin with https://"));
+    }
+    let algorithms = if oidc.signing_algs.is_empty() { vec!["RS256".to_string()] } else { oidc.signing_algs.clone() };
+    if let Some(unknown) = algorithms.iter().find(|name| !auth::ALGORITHMS.contains(&name.as_str())) {
+        return Err(refused(format!("--oidc-signing-algs: unsupported signing alg: {unknown:?}")));
+    }
+    let certificate_authority = match &oidc.ca_file {
+        Some(path) => Some(fs::read_to_string(path).map_err(Error::file(path))?),
+        None => None,
+    };
+    let username = oidc.username_claim.clone().unwrap_or_else(|| "sub".to_string());
+    let groups = Claim { name: oidc.groups_claim.clone(), prefix: oidc.groups_prefix.clone() };
+    Ok(Some(Rules {
+        url: oidc.issuer_url.clone(),
+        discovery_url: None,
+        certificate_authority,
+        audiences: vec![oidc.client_id.clone()],
+        algorithms,
+        username: Claim { prefix: username_prefix(oidc, &username), name: username },
+        groups: Some(groups).filter(|claim| !claim.name.is_empty()),
+        uid: None,
+        required: oidc.required_claims.clone(),
+    }))
+}
+
+/// Names of a provider are told from others by its URL, where nothing else is said.
+fn username_prefix(oidc: &Oidc, claim: &str) -> String {
+    match oidc.username_prefix.as_deref() {
+        Some("-") => String::new(),
+        Some("") | None if claim == "email" => String::new(),
+        Some("") | None => format!("{}#", oidc.issuer_url),
+        Some(prefix) => prefix.to_string(),
+    }
+}
+
+fn issuer(rules: Rules) -> Result<Issuer> {
+    let bad = |why: String| refused(format!("the issuer {}: {why}", rules.url));
+    let trust = match &rules.certificate_authority {
+        Some(pem) => Trust::pem(pem.as_bytes()).map_err(&bad)?,
+        None => Trust::System,
+    };
+    let client = Client::new(&trust, None).map_err(|error| bad(error.to_string()))?;
+    Issuer::new(rules.clone(), client).map_err(bad)
+}
+
+/// Files that count while running, besides those of the serving certificate.
+pub fn watched(flags: &Flags) -> Vec<PathBuf> {
+    flags.client_ca_file.iter().chain(&flags.authentication.proxy_ca_file).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(arguments: &[&str]) -> Result<auth::Authentication> {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        build(&super::super::flags::parse(&arguments)?, &Credentials::default(), None)
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_named() {
+        let cases: [(&[&str], &str); 7] = [
+            (&["--oidc-issuer-url=https://a"], "--oidc-issuer-url and --oidc-client-id belong together"),
+            (&["--oidc-issuer-url=http://a", "--oidc-client-id=b"], "must begin with https://"),
+            (
+                &["--oidc-issuer-url=https://a", "--oidc-client-id=b", "--oidc-signing-algs=none"],
+                "--oidc-signing-algs: unsupported signing alg: \"none\"",
+            ),
+            (&["--requestheader-username-headers=X-A"], "needs --requestheader-client-ca-file"),
+            (&["--requestheader-client-ca-file=/x"], "needs --requestheader-username-headers"),
+            (&["--token-auth-file=/no/such"], "cannot use /no/such"),
+            (&["--authentication-token-webhook-config-file=/no/such"], "/no/such: No such file"),
+        ];
+        for (arguments, want) in cases {
+            let got = built(arguments).err().map(|error| error.describe()).unwrap_or_default();
+            assert!(got.contains(want), "{arguments:?}: {got}");
+        }
+    }
+
+    #[test]
+    fn errors_in_files_name_file_and_line() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cases = [
+            ("--token-auth-file", "a,b,c\nsecret,x\n", "f: line 2: at least 3 columns are needed"),
+            ("--basic-auth-file", "a,b,c\n\"secret,x\n", "f: line 2: a quote is not closed"),
+            ("--authentication-config", "kind: X\n", "f: kind: it must be AuthenticationConfiguration"),
+            ("--authentication-config", "kind: X\n- a\n", "line"),
+        ];
+        for (flag, text, want) in cases {
+            let path = dir.path().join("f");
+            std::fs::write(&path, text).expect("a file");
+            let got = built(&[&format!("{flag}={}", path.display())]).err().map(|error| error.describe());
+            let got = got.unwrap_or_default();
+            assert!(got.contains(want) && !got.contains("secret"), "{flag}: {got}");
+        }
+    }
+
+    #[test]
+    fn names_of_a_provider_have_its_url_before_them() {
+        let cases =
+            [("sub", None, "https://a#"), ("email", None, ""), ("sub", Some("-"), ""), ("sub", Some("x:"), "x:")];
+        for (claim, prefix, want) in cases {
+            let oidc = Oidc {
+                issuer_url: "https://a".to_string(),
+                username_prefix: prefix.map(str::to_string),
+                ..Oidc::default()
+            };
+            assert_eq!(username_prefix(&oidc, claim), want, "{claim} {prefix:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `tiphys certs`: what a data directory's certificates are, and new ones in place of them. A running
+//! cluster takes the new ones up by itself.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::components::AUTHORITIES;
+use crate::error::{Error, Result};
+use crate::pki::{Description, Pair, Pki, Subject, described};
+
+/// A certificate of the folder.
+struct Entry {
+    file: String,
+    pair: Pair,
+    description: Description,
+}
+
+/// A table of all of them.
+pub fn list(data_dir: &Path) -> Result<String> {
+    let pki = open(data_dir)?;
+    let mut rows = vec![["NAME", "SUBJECT", "ISSUER", "EXPIRES", "RENEWED", "NAMES"].map(str::to_string)];
+    for entry in entries(&pki)? {
+        let Description { common_name, organization, issuer, not_after, .. } = &entry.description;
+        let group = if organization.is_empty() { String::new() } else { format!(" ({organization})") };
+        let renewal = date(pki.renewal(&entry.description));
+        let names = entry.description.alternative_names();
+        rows.push([entry.file, format!("{common_name}{group}"), issuer.clone(), date(*not_after), renewal, names]);
+    }
+    Ok(table(&rows))
+}
+
+/// Makes new certificates; the names of those that were made.
+pub fn rotate(data_dir: &Path, names: &[String], all: bool) -> Result<Vec<String>> {
+    let pki = open(data_dir)?;
+    let entries = entries(&pki)?;
+    let is_authority = |entry: &&Entry| AUTHORITIES.iter().any(|(file, _)| *file == entry.file);
+    if let Some(name) = names.iter().find(|name| !entries.iter().any(|entry| entry.file == **name)) {
+        return Err(Error::Flags(vec![format!("there is no certificate {name:?} in {}", pki.dir().display())]));
+    }
+    let named = |entry: &&Entry| names.contains(&entry.file);
+    let mut made = Vec::new();
+    for entry in entries.iter().filter(is_authority).filter(named) {
+        pki.new_authority(&entry.file, &entry.description.common_name, &entry.pair.certificate)?;
+        made.push(entry.file.clone());
+    }
+    for entry in entries.iter().filter(|entry| !is_authority(entry)) {
+        let subject = subject(entry);
+        // What a rotated authority has signed follows it.
+        if all || named(&entry) || made.iter().any(|file| file == subject.authority) {
+            let authority = pki.read(subject.authority)?.unwrap_or_default();
+            pki.issue(&authority, &subject)?;
+            made.push(entry.file.clone());
+        }
+    }
+    Ok(made)
+}
+
+fn open(data_dir: &Path) -> Result<Pki> {
+    let dir = data_dir.join("pki");
+    if !dir.is_dir() {
+        return Err(Error::Flags(vec![format!("{} is no folder of certificates", dir.display())]));
+    }
+    Pki::open(dir)
+}
+
+fn entries(pki: &Pki) -> Result<Vec<Entry>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(pki.dir()).map_err(Error::file(pki.dir()))? {
+        let path = entry.map_err(Error::file(pki.dir()))?.path();
+        if path.extension().is_some_and(|end| end == "crt") {
+            files.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+        }
+    }
+    files.sort_unstable();
+    let mut entries = Vec::new();
+    for file in files {
+        if let Some(pair) = pki.read(&file)? {
+            entries.push(Entry { description: described(&pair)?, file, pair });
+        }
+    }
+    Ok(entries)
+}
+
+/// The same subject again, as the certificate tells it.
+fn subject(entry: &Entry) -> Subject {
+    let description = &entry.description;
+    let by_issuer = AUTHORITIES.iter().find(|(_, name)| *name == description.issuer);
+    Subject {
+        file: entry.file.clone(),
+        authority: by_issuer.map_or("ca", |(file, _)| *file),
+        common_name: description.common_name.clone(),
+        organization: description.organization.clone(),
+        names: description.names.clone(),
+        addresses: description.addresses.clone(),
+    }
+}
+
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    api::time::format_seconds(i64::try_from(seconds).unwrap_or(i64::MAX)).chars().take("2026-01-01".len()).collect()
+}
+
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> = row.iter().enumerate().map(|(at, cell)| format!("{cell:<0$}", width(at))).collect();
+        format!("{}\n", cells.join("   ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::components;
+
+    #[test]
+    fn certificates_are_listed_and_rotated() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pki = Pki::open(dir.path().join("pki")).expect("a folder");
+        let subjects = components::subjects("n", vec!["a.example".to_string()], vec![IpAddr::from([10, 0, 0, 1])]);
+        components::ensure(&pki, &subjects).expect("certificates");
+        let text = list(dir.path()).expect("a list");
+        let words = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).expect("a line");
+            line.split_whitespace().map(str::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(words("apiserver").last().map(String::as_str), Some("a.example,10.0.0.1"));
+        assert_eq!(words("admin")[1..4], ["kubernetes-admin", "(system:masters)", "kubernetes"]);
+        assert_eq!(words("front-proxy-client")[2], "front-proxy-ca");
+
+        let read = |file: &str| pki.read(file).expect("a pair").expect("a pair").certificate;
+        let before = (read("admin"), read("apiserver"), read("ca"));
+        let named =
+            |names: &[&str]| rotate(dir.path(), &names.iter().map(ToString::to_string).collect::<Vec<_>>(), false);
+        assert_eq!(named(&["admin"]).expect("a rotation"), ["admin"]);
+        assert!(read("admin") != before.0 && read("apiserver") == before.1 && read("ca") == before.2);
+        let made = named(&["front-proxy-ca"]).expect("a rotation");
+        assert_eq!(made, ["front-proxy-ca", "front-proxy-client"]);
+        assert_eq!(rotate(dir.path(), &[], true).expect("a rotation").len(), subjects.len());
+        assert!(read("apiserver") != before.1 && read("ca") == before.2);
+        // What was rotated is what a start would have made: it stays.
+        let (admin, serving) = (read("admin"), read("apiserver"));
+        components::ensure(&pki, &subjects).expect("certificates");
+        assert!(read("admin") == admin && read("apiserver") == serving);
+        let error = named(&["nobody"]).expect_err("an error").describe();
+        assert!(error.contains("there is no certificate \"nobody\""), "{error}");
+    }
+}

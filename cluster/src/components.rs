@@ -1,0 +1,75 @@
+//! Which certificates a cluster has: one list, with who signs them.
+
+use std::net::IpAddr;
+
+use crate::error::Result;
+use crate::pki::{Pair, Pki, Subject};
+
+/// The authorities: of the cluster, and of the proxy that speaks for others.
+pub const AUTHORITIES: &[(&str, &str)] = &[("ca", "kubernetes"), ("front-proxy-ca", "front-proxy-ca")];
+
+pub const ADMIN: &str = "admin";
+pub const SERVING: &str = "apiserver";
+pub const PROXY_CLIENT: &str = "front-proxy-client";
+
+/// The clients: file, authority, CN and O.
+const CLIENTS: &[(&str, &str, &str, &str)] = &[
+    (ADMIN, "ca", "kubernetes-admin", "system:masters"),
+    ("controller-manager", "ca", "system:kube-controller-manager", ""),
+    ("scheduler", "ca", "system:kube-scheduler", ""),
+    ("kube-proxy", "ca", "system:kube-proxy", ""),
+    // Shown to kubelets by the API server. What it may do there is a matter of a binding.
+    ("apiserver-kubelet-client", "ca", "kube-apiserver-kubelet-client", ""),
+    // Shown to servers behind this one; it speaks for whomever it names.
+    (PROXY_CLIENT, "front-proxy-ca", "front-proxy-client", ""),
+];
+
+/// Everyone who has a certificate.
+pub fn subjects(node: &str, names: Vec<String>, addresses: Vec<IpAddr>) -> Vec<Subject> {
+    let client = |&(file, authority, common_name, organization): &(&str, &'static str, &str, &str)| Subject {
+        file: file.to_string(),
+        authority,
+        common_name: common_name.to_string(),
+        organization: organization.to_string(),
+        names: Vec::new(),
+        addresses: Vec::new(),
+    };
+    let mut subjects: Vec<Subject> = CLIENTS.iter().map(client).collect();
+    subjects.push(client(&("kubelet", "ca", &format!("system:node:{node}"), "system:nodes")));
+    subjects.push(Subject { names, addresses, ..client(&(SERVING, "ca", "kube-apiserver", "")) });
+    subjects
+}
+
+/// What a folder holds, each by the name of its files.
+pub struct Made {
+    pub authorities: Vec<Pair>,
+    leaves: Vec<(String, Pair)>,
+}
+
+impl Made {
+    pub fn leaf(&self, file: &str) -> Pair {
+        self.leaves.iter().find(|(name, _)| name == file).map(|(_, pair)| pair.clone()).unwrap_or_default()
+    }
+}
+
+/// Those that are there and good for a while, and new ones for the rest.
+pub fn ensure(pki: &Pki, subjects: &[Subject]) -> Result<Made> {
+    // Side by side, since each of them waits for the disk when it is new.
+    let authorities = std::thread::scope(|scope| {
+        let key = scope.spawn(|| pki.tokens().map(drop));
+        let threads: Vec<_> =
+            AUTHORITIES.iter().map(|(file, name)| scope.spawn(|| pki.authority(file, name))).collect();
+        let made = threads.into_iter().map(joined).collect::<Result<Vec<Pair>>>();
+        joined(key).and(made)
+    })?;
+    let leaf = |subject: &Subject| {
+        let at = AUTHORITIES.iter().position(|(file, _)| *file == subject.authority).unwrap_or(0);
+        Ok((subject.file.clone(), pki.leaf(&authorities[at], subject)?))
+    };
+    let leaves = subjects.iter().map(leaf).collect::<Result<Vec<_>>>()?;
+    Ok(Made { authorities, leaves })
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

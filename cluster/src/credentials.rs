@@ -1,0 +1,115 @@
+//! What a running server shows and whom it believes, kept in step with the files that say so: they are
+//! read again when they change, and made again before they expire.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use server::Server;
+use server::auth::Authorities;
+use server::http::tls::Serving;
+
+use crate::error::{Error, Result};
+use crate::files::Files;
+use crate::pki::{Pair, certificates, private_key};
+use crate::up::write_kubeconfig;
+
+/// All of it at one moment.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Credentials {
+    pub serving: Pair,
+    /// Authorities in PEM: of clients, and of proxies that speak for them.
+    pub clients: Option<String>,
+    pub proxies: Option<String>,
+    /// The authority and the certificate of the administrator's kubeconfig.
+    pub admin: Option<(Pair, Pair)>,
+    /// When something of it is to be made again.
+    pub renewal: Option<SystemTime>,
+}
+
+/// Reads the files; what is due is made again by it.
+pub type Load = Box<dyn Fn() -> Result<Credentials> + Send + Sync>;
+
+/// Timers stand still while a machine sleeps, so that a long wait is cut into days.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+/// Files that belong together are rarely written in one moment.
+const SETTLE: Duration = Duration::from_millis(50);
+/// After a failure, such as a full disk.
+const RETRY: Duration = Duration::from_secs(60);
+
+pub fn serving(credentials: &Credentials) -> Result<Arc<Serving>> {
+    let pair = &credentials.serving;
+    Ok(Arc::new(Serving::new(certificates(pair)?, private_key(pair)?)?))
+}
+
+/// Keeps a server's credentials in step until it drains.
+pub struct Keeper {
+    pub load: Load,
+    pub current: Credentials,
+    pub watched: Vec<PathBuf>,
+    pub serving: Arc<Serving>,
+    pub kubeconfig: Option<(PathBuf, SocketAddr)>,
+}
+
+impl Keeper {
+    pub async fn run(mut self, server: Arc<Server>) {
+        let mut closing = server.closing.subscribe();
+        let files = Files::watch(&self.watched).inspect_err(|error| {
+            tracing::warn!(%error, "changes of certificate files are not seen before the next start");
+        });
+        let mut wait = self.wait();
+        loop {
+            tokio::select! {
+                biased;
+                _ = closing.wait_for(|closing| *closing) => return,
+                () = settled(files.as_ref().ok()) => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+            wait = match self.refresh(&server) {
+                Ok(()) => self.wait(),
+                Err(error) => {
+                    tracing::warn!(error = error.describe(), "certificates could not be taken; the old ones stay");
+                    RETRY
+                }
+            };
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        let left = |renewal: SystemTime| renewal.duration_since(SystemTime::now()).unwrap_or_default();
+        self.current.renewal.map_or(LONGEST_WAIT, left).min(LONGEST_WAIT)
+    }
+
+    fn refresh(&mut self, server: &Server) -> Result<()> {
+        let loaded = (self.load)()?;
+        if loaded.serving != self.current.serving {
+            self.serving.replace(certificates(&loaded.serving)?, private_key(&loaded.serving)?)?;
+            tracing::info!("the serving certificate was exchanged");
+        }
+        let proxies = server.auth.request_header.as_ref().map(|proxies| &proxies.authorities);
+        exchange(server.auth.clients.as_ref(), loaded.clients.as_deref())?;
+        exchange(proxies, loaded.proxies.as_deref())?;
+        if let (Some((path, address)), Some((authority, admin))) = (&self.kubeconfig, &loaded.admin)
+            && loaded.admin != self.current.admin
+        {
+            write_kubeconfig(path, *address, authority, admin)?;
+        }
+        self.current = loaded;
+        Ok(())
+    }
+}
+
+fn exchange(authorities: Option<&Authorities>, pem: Option<&str>) -> Result<()> {
+    let (Some(authorities), Some(pem)) = (authorities, pem) else { return Ok(()) };
+    authorities.replace(pem).map_err(|why| Error::Pem { path: "an authority".into(), source: why.into() })
+}
+
+/// Waits for a change, and for what comes right behind it.
+async fn settled(files: Option<&Files>) {
+    match files {
+        Some(files) => files.changed().await,
+        None => std::future::pending().await,
+    }
+    tokio::time::sleep(SETTLE).await;
+}

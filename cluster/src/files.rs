@@ -1,0 +1,63 @@
+//! Hears of changes of files from the kernel, without asking for them.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use tokio::io::unix::AsyncFd;
+
+pub struct Files {
+    events: AsyncFd<OwnedFd>,
+}
+
+impl Files {
+    /// The folders are watched, not the files: these are often replaced by others under their names.
+    pub fn watch(paths: &[PathBuf]) -> io::Result<Files> {
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let folder = |path: &PathBuf| {
+            if path.is_dir() { path.clone() } else { path.parent().unwrap_or(Path::new(".")).to_path_buf() }
+        };
+        let folders: BTreeSet<PathBuf> = paths.iter().map(folder).collect();
+        let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE;
+        for folder in folders {
+            inotify::add_watch(&events, &folder, what)?;
+        }
+        #[expect(deprecated, reason = "unsound only for types that change their descriptor; this one owns it")]
+        let events = AsyncFd::new(events)?;
+        Ok(Files { events })
+    }
+
+    /// Waits until something has changed since the last time.
+    pub async fn changed(&self) {
+        loop {
+            let Ok(mut ready) = self.events.readable().await else { return std::future::pending().await };
+            // What has changed does not matter: everything is read again.
+            let mut bytes = [0; 4096];
+            let read = ready.try_io(|events| Ok(rustix::io::read(events.get_ref(), &mut bytes)?));
+            if matches!(read, Ok(Ok(1..))) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_replaced_file_is_heard_of() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("a");
+        std::fs::write(&path, "1").expect("a file");
+        let files = Files::watch(std::slice::from_ref(&path)).expect("a watch");
+        std::fs::write(dir.path().join("new"), "2").expect("a file");
+        std::fs::rename(dir.path().join("new"), &path).expect("a file");
+        tokio::time::timeout(Duration::from_secs(10), files.changed()).await.expect("a change");
+        assert!(Files::watch(&[dir.path().join("none/a")]).is_err());
+    }
+}

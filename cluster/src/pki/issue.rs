@@ -1,0 +1,68 @@
+//! Making keys and certificates.
+
+use std::time::SystemTime;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+
+use super::{Pair, Subject};
+use crate::error::Result;
+
+type Validity = (SystemTime, SystemTime);
+
+/// A private key and its public one, in PEM.
+pub fn key() -> Result<(String, String)> {
+    let key = KeyPair::generate()?;
+    Ok((key.serialize_pem(), key.public_key_pem()))
+}
+
+/// A certificate that signs others, and its key.
+pub fn authority(common_name: &str, validity: Validity) -> Result<(String, String)> {
+    let key = KeyPair::generate()?;
+    let certificate = authority_params(common_name, validity)?.self_signed(&key)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
+/// Another certificate for the key of an authority.
+pub fn renewed_authority(pair: &Pair, common_name: &str, validity: Validity) -> Result<String> {
+    let key = KeyPair::from_pem(&pair.key)?;
+    Ok(authority_params(common_name, validity)?.self_signed(&key)?.pem())
+}
+
+fn authority_params(common_name: &str, validity: Validity) -> Result<CertificateParams> {
+    let mut params = params(common_name, "", validity)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    Ok(params)
+}
+
+/// A certificate with a new key.
+pub fn leaf(authority: &Pair, subject: &Subject, validity: Validity) -> Result<(String, String)> {
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
+    let key = KeyPair::generate()?;
+    let mut params = params(&subject.common_name, &subject.organization, validity)?;
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    let server = !(subject.names.is_empty() && subject.addresses.is_empty());
+    params.extended_key_usages =
+        vec![if server { ExtendedKeyUsagePurpose::ServerAuth } else { ExtendedKeyUsagePurpose::ClientAuth }];
+    for name in &subject.names {
+        params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
+    }
+    params.subject_alt_names.extend(subject.addresses.iter().map(|address| SanType::IpAddress(*address)));
+    Ok((params.signed_by(&key, &issuer)?.pem(), key.serialize_pem()))
+}
+
+fn params(common_name: &str, organization: &str, (from, until): Validity) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    if !organization.is_empty() {
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    }
+    params.not_before = from.into();
+    params.not_after = until.into();
+    Ok(params)
+}

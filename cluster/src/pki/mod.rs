@@ -1,0 +1,241 @@
+//! Certificates of the cluster: made at the first start, kept with safe permissions, and made again
+//! before they expire. A folder holds them under the names that kubeadm uses.
+
+mod describe;
+mod issue;
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
+use server::auth::token::Tokens;
+
+use crate::error::{Error, Result};
+pub use describe::{Description, describe};
+
+/// A certificate and its key, in PEM, and where the certificate came from.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+    pub path: PathBuf,
+}
+
+impl Pair {
+    /// A pair that others made.
+    pub fn read(certificate: &Path, key: &Path) -> Result<Pair> {
+        let read = |path: &Path| fs::read_to_string(path).map_err(Error::file(path));
+        Ok(Pair { certificate: read(certificate)?, key: read(key)?, path: certificate.to_path_buf() })
+    }
+}
+
+/// The certificates of a pair, the leaf first.
+pub fn certificates(pair: &Pair) -> Result<Vec<CertificateDer<'static>>> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect();
+    all.map_err(|error| Error::Pem { path: pair.path.clone(), source: Box::new(error) })
+}
+
+pub fn private_key(pair: &Pair) -> Result<PrivateKeyDer<'static>> {
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
+    key.map_err(|error| Error::Pem { path: pair.path.with_extension("key"), source: Box::new(error) })
+}
+
+/// Signs with one key, and takes what any of the public keys has signed too.
+pub fn tokens(signing_key: &Path, public_keys: &[PathBuf]) -> Result<Tokens> {
+    let bad = |path: &Path, source| Error::Pem { path: path.to_path_buf(), source };
+    let key = fs::read(signing_key).map_err(Error::file(signing_key))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| bad(signing_key, Box::new(error)))?;
+    let mut tokens = Tokens::new(&key).map_err(|error| bad(signing_key, error.into()))?;
+    for path in public_keys {
+        let pem = fs::read(path).map_err(Error::file(path))?;
+        for key in SubjectPublicKeyInfoDer::pem_slice_iter(&pem) {
+            tokens.trust(key.map_err(|error| bad(path, Box::new(error)))?.to_vec());
+        }
+    }
+    Ok(tokens)
+}
+
+/// How long certificates live. They are made again when a third of it is left.
+#[derive(Debug, Clone, Copy)]
+pub struct Lifetimes {
+    pub authority: Duration,
+    pub leaf: Duration,
+}
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+impl Default for Lifetimes {
+    fn default() -> Lifetimes {
+        Lifetimes { authority: YEAR * 10, leaf: YEAR }
+    }
+}
+
+pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// The folder `pki` of a data directory.
+#[derive(Clone)]
+pub struct Pki {
+    dir: PathBuf,
+    pub lifetimes: Lifetimes,
+    clock: Clock,
+}
+
+/// Who a certificate is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The files are NAME.crt and NAME.key.
+    pub file: String,
+    /// Whose key signs it: the name of that one's files.
+    pub authority: &'static str,
+    pub common_name: String,
+    pub organization: String,
+    /// Without names and addresses it is a client's.
+    pub names: Vec<String>,
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Pki {
+    pub fn open(dir: PathBuf) -> Result<Pki> {
+        Pki::with_clock(dir, Lifetimes::default(), Arc::new(SystemTime::now))
+    }
+
+    pub fn with_clock(dir: PathBuf, lifetimes: Lifetimes, clock: Clock) -> Result<Pki> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(Error::file(&dir))?;
+        Ok(Pki { dir, lifetimes, clock })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn now(&self) -> SystemTime {
+        (self.clock)()
+    }
+
+    pub fn read(&self, file: &str) -> Result<Option<Pair>> {
+        let (certificate, key) = (self.path(file, "crt"), self.path(file, "key"));
+        let missing = |path: &Path| matches!(path.try_exists(), Ok(false));
+        if missing(&certificate) && missing(&key) { Ok(None) } else { Pair::read(&certificate, &key).map(Some) }
+    }
+
+    fn path(&self, file: &str, end: &str) -> PathBuf {
+        self.dir.join(format!("{file}.{end}"))
+    }
+
+    /// The authority of a name, made where it is missing. Before it expires it gets a new certificate
+    /// for the same key, so that all that it has signed stays good.
+    pub fn authority(&self, file: &str, common_name: &str) -> Result<Pair> {
+        let Some(pair) = self.read(file)? else { return self.new_authority(file, common_name, "") };
+        let description = described(&pair)?;
+        if self.renewal(&description) > self.now() {
+            return Ok(pair);
+        }
+        let certificate = issue::renewed_authority(&pair, common_name, self.validity(self.lifetimes.authority))?;
+        self.keep_authority(file, Pair { certificate: certificate + others(&pair.certificate), ..pair })
+    }
+
+    /// Another key. What the old one has signed stays good until its certificate is taken out by hand.
+    pub fn new_authority(&self, file: &str, common_name: &str, old: &str) -> Result<Pair> {
+        let (certificate, key) = issue::authority(common_name, self.validity(self.lifetimes.authority))?;
+        let pair = Pair { certificate: certificate + old, key, path: self.path(file, "crt") };
+        self.keep_authority(file, pair)
+    }
+
+    /// The certificate last: with it the pair is there. Nothing can replace it, so it waits for the disk.
+    fn keep_authority(&self, file: &str, pair: Pair) -> Result<Pair> {
+        write_durable(&self.path(file, "key"), &pair.key)?;
+        write_durable(&self.path(file, "crt"), &pair.certificate)?;
+        Ok(pair)
+    }
+
+    /// The key of service account tokens, made where it is missing.
+    pub fn tokens(&self) -> Result<Tokens> {
+        let path = self.path("sa", "key");
+        if matches!(path.try_exists(), Ok(false)) {
+            let (key, public) = issue::key()?;
+            write_private(&self.path("sa", "pub"), &public)?;
+            write_durable(&path, &key)?;
+        }
+        tokens(&path, &[])
+    }
+
+    /// A certificate signed by the authority. It is made where it is missing or cannot be read, where it
+    /// is for somebody else or of another authority, and where little of its time is left.
+    pub fn leaf(&self, authority: &Pair, subject: &Subject) -> Result<Pair> {
+        if let Ok(Some(pair)) = self.read(&subject.file)
+            && let Ok(description) = described(&pair)
+            && description.fits(subject, &described(authority)?)
+            && self.renewal(&description) > self.now()
+        {
+            return Ok(pair);
+        }
+        self.issue(authority, subject)
+    }
+
+    /// Makes it anew, whatever is there.
+    pub fn issue(&self, authority: &Pair, subject: &Subject) -> Result<Pair> {
+        let (certificate, key) = issue::leaf(authority, subject, self.validity(self.lifetimes.leaf))?;
+        write_private(&self.path(&subject.file, "key"), &key)?;
+        write_private(&self.path(&subject.file, "crt"), &certificate)?;
+        Ok(Pair { certificate, key, path: self.path(&subject.file, "crt") })
+    }
+
+    /// An hour back, for clocks that differ.
+    fn validity(&self, lifetime: Duration) -> (SystemTime, SystemTime) {
+        (self.now() - Duration::from_secs(3600), self.now() + lifetime)
+    }
+
+    /// The same of a certificate by the name of its files; None where there is none.
+    pub fn renewal_of(&self, file: &str) -> Option<SystemTime> {
+        let pair = self.read(file).ok().flatten()?;
+        Some(self.renewal(&described(&pair).ok()?))
+    }
+
+    /// When a certificate is to be made again.
+    pub fn renewal(&self, description: &Description) -> SystemTime {
+        let lifetime = if description.is_authority { self.lifetimes.authority } else { self.lifetimes.leaf };
+        description.not_after - lifetime / 3
+    }
+}
+
+pub fn described(pair: &Pair) -> Result<Description> {
+    let bad = |why: String| Error::Pem { path: pair.path.clone(), source: why.into() };
+    let first = certificates(pair)?.into_iter().next().ok_or_else(|| bad("there is no certificate".to_string()))?;
+    describe(&first).map_err(bad)
+}
+
+/// The certificates of a bundle behind its first.
+fn others(bundle: &str) -> &str {
+    const END: &str = "-----END CERTIFICATE-----\n";
+    bundle.find(END).map_or("", |at| &bundle[at + END.len()..])
+}
+
+/// Writes a file that only its owner can read, whole or not at all, also after a loss of power.
+fn write_durable(path: &Path, text: &str) -> Result<()> {
+    replace(path, text, true).map_err(Error::file(path))
+}
+
+/// The same for a file that is made again if it is lost: it does not wait for the disk.
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
+    replace(path, text, false).map_err(Error::file(path))
+}
+
+fn replace(path: &Path, text: &str, sync: bool) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    if sync {
+        file.sync_data()?;
+    }
+    fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests;

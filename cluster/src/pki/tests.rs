@@ -1,0 +1,101 @@
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Mutex;
+
+use super::*;
+
+/// A folder whose clock stands where it is told to.
+struct Fixture {
+    _dir: tempfile::TempDir,
+    pki: Pki,
+    time: Arc<Mutex<SystemTime>>,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let dir = tempfile::tempdir().expect("a folder");
+        let time = Arc::new(Mutex::new(SystemTime::now()));
+        let clock = time.clone();
+        let clock = Arc::new(move || *clock.lock().expect("the clock"));
+        let lifetimes = Lifetimes { authority: DAY * 300, leaf: DAY * 30 };
+        let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, clock).expect("a folder");
+        Fixture { _dir: dir, pki, time }
+    }
+
+    fn pass(&self, days: u32) {
+        *self.time.lock().expect("the clock") += DAY * days;
+    }
+
+    /// Authority and leaf, as a start finds or makes them.
+    fn pair(&self) -> (Pair, Pair) {
+        let authority = self.pki.authority("ca", "kubernetes").expect("an authority");
+        let leaf = self.pki.leaf(&authority, &subject()).expect("a leaf");
+        (authority, leaf)
+    }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn subject() -> Subject {
+    Subject {
+        file: "apiserver".to_string(),
+        authority: "ca",
+        common_name: "kube-apiserver".to_string(),
+        organization: "o".to_string(),
+        names: vec!["a.example".to_string(), "b.example".to_string()],
+        addresses: vec![IpAddr::from([10, 0, 0, 1])],
+    }
+}
+
+#[test]
+fn a_leaf_is_made_again_when_a_third_of_its_time_is_left() {
+    let fixture = Fixture::new();
+    let (authority, leaf) = fixture.pair();
+    fixture.pass(19);
+    assert!(fixture.pair() == (authority.clone(), leaf.clone()));
+    fixture.pass(2);
+    let (same, renewed) = fixture.pair();
+    assert!(same == authority && renewed.certificate != leaf.certificate && renewed.key != leaf.key);
+    let left = described(&renewed).expect("a certificate").not_after.duration_since(fixture.pki.now());
+    assert!(left.expect("time") > DAY * 29);
+}
+
+#[test]
+fn an_authority_gets_a_new_certificate_for_its_key() {
+    let fixture = Fixture::new();
+    let (authority, _) = fixture.pair();
+    fixture.pass(201);
+    let (renewed, leaf) = fixture.pair();
+    assert!(renewed.certificate != authority.certificate && renewed.key == authority.key);
+    assert!(described(&leaf).expect("a leaf").fits(&subject(), &described(&authority).expect("the old one")));
+}
+
+#[test]
+fn a_change_of_authority_or_names_makes_a_new_leaf() {
+    let fixture = Fixture::new();
+    let (authority, leaf) = fixture.pair();
+    let mut other = subject();
+    other.names.push("c.example".to_string());
+    let named = fixture.pki.leaf(&authority, &other).expect("a leaf");
+    assert_eq!(described(&named).expect("a leaf").alternative_names(), "a.example,b.example,c.example,10.0.0.1");
+    let next = fixture.pki.new_authority("ca", "kubernetes", &authority.certificate).expect("an authority");
+    assert_eq!(certificates(&next).expect("a bundle").len(), 2);
+    let signed = fixture.pki.leaf(&next, &subject()).expect("a leaf");
+    assert!(signed.certificate != leaf.certificate);
+    assert!(described(&signed).expect("a leaf").fits(&subject(), &described(&next).expect("the new one")));
+}
+
+#[test]
+fn only_the_owner_reads_them_and_what_is_broken_is_made_again() {
+    let fixture = Fixture::new();
+    let (_, leaf) = fixture.pair();
+    for entry in fs::read_dir(fixture.pki.dir()).expect("a folder") {
+        let entry = entry.expect("a file");
+        let mode = entry.metadata().expect("a file").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", entry.path().display());
+    }
+    fs::write(&leaf.path, "half of a cert").expect("a file");
+    assert!(fixture.pair().1.certificate != leaf.certificate);
+    fs::write(fixture.pki.path("ca", "crt"), "half of a cert").expect("a file");
+    let error = fixture.pki.authority("ca", "kubernetes").err().expect("an error");
+    assert!(error.describe().contains("ca.crt"), "{}", error.describe());
+}

@@ -1,0 +1,299 @@
+//! An audit event as it is written: `audit.k8s.io/v1` JSON, or upstream's legacy line. Both are written
+//! straight from the call, since every request may have one.
+
+use std::time::SystemTime;
+
+use api::json::write_string;
+use api::time::{Timestamp, format_micros};
+use api::{Tree, json};
+use bytes::Bytes;
+use http::HeaderMap;
+use kinds::User;
+
+use super::Trail;
+use super::policy::{Level, Stage};
+use crate::call::Call;
+use crate::negotiate::Media;
+
+/// A user agent is kept up to here.
+const MAX_USER_AGENT: usize = 1024;
+
+pub fn timestamp(time: SystemTime) -> api::Str {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format_micros(Timestamp { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() })
+}
+
+/// What is known of the answer.
+#[derive(Default)]
+pub struct Outcome<'a> {
+    pub code: u16,
+    /// The Status of a refusal, whose fields stand beside the code.
+    pub status: Option<&'a api::status::Status>,
+    pub response: Option<Tree>,
+}
+
+/// A whole event: what changes between stages first, then the rest.
+pub fn whole(level: Level, stage: Stage, time: SystemTime, rest: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(rest.len() + 160);
+    out.extend_from_slice(b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"");
+    out.extend_from_slice(level.name().as_bytes());
+    out.extend_from_slice(b"\",\"stage\":\"");
+    out.extend_from_slice(stage.name().as_bytes());
+    out.extend_from_slice(b"\",\"stageTimestamp\":\"");
+    out.extend_from_slice(timestamp(time).as_bytes());
+    out.push(b'"');
+    out.extend_from_slice(rest);
+    out.push(b'}');
+    out
+}
+
+/// All fields but those of `whole`, each with its comma before it.
+pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    text(&mut out, "auditID", call.audit_id.to_str().unwrap_or(""));
+    let uri = call.info.path.as_str();
+    out.extend_from_slice(b",\"requestURI\":");
+    if call.raw_query.is_empty() {
+        write_string(&mut out, uri);
+    } else {
+        write_string(&mut out, &format!("{uri}?{}", call.raw_query));
+    }
+    text(&mut out, "verb", call.info.verb);
+    user(&mut out, "user", call.original_user().or(call.user.as_deref()));
+    if call.original_user().is_some() {
+        user(&mut out, "impersonatedUser", call.user.as_deref());
+    }
+    out.extend_from_slice(b",\"sourceIPs\":");
+    texts(&mut out, source_ips(&call.headers, call.peer.address.ip()).iter().map(String::as_str));
+    if let Some(agent) = call.header(http::header::USER_AGENT) {
+        text(&mut out, "userAgent", &shortened(agent));
+    }
+    object_ref(&mut out, call, trail);
+    if let Some(outcome) = outcome {
+        response_status(&mut out, outcome);
+    }
+    if trail.decision.level >= Level::Request
+        && let Some(tree) = request_object(call, trail)
+    {
+        object(&mut out, "requestObject", &tree);
+    }
+    if let Some(tree) = outcome.and_then(|outcome| outcome.response.as_ref()) {
+        object(&mut out, "responseObject", tree);
+    }
+    text(&mut out, "requestReceivedTimestamp", &timestamp(trail.received));
+    annotations(&mut out, call);
+    out
+}
+
+fn key(out: &mut Vec<u8>, key: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+    key(out, name);
+    write_string(out, value);
+}
+
+fn texts<'a>(out: &mut Vec<u8>, values: impl Iterator<Item = &'a str>) {
+    out.push(b'[');
+    for (at, value) in values.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        write_string(out, value);
+    }
+    out.push(b']');
+}
+
+fn object(out: &mut Vec<u8>, name: &str, tree: &Tree) {
+    key(out, name);
+    json::encode_into(out, tree, None);
+}
+
+fn user(out: &mut Vec<u8>, name: &str, user: Option<&User>) {
+    key(out, name);
+    out.push(b'{');
+    if let Some(user) = user {
+        out.extend_from_slice(b"\"username\":");
+        write_string(out, &user.name);
+        if !user.uid.is_empty() {
+            text(out, "uid", &user.uid);
+        }
+        if !user.groups.is_empty() {
+            key(out, "groups");
+            texts(out, user.groups.iter().map(String::as_str));
+        }
+        if !user.extra.is_empty() {
+            key(out, "extra");
+            json::encode_into(out, &Tree::Map(user.extra.clone()), None);
+        }
+    }
+    out.push(b'}');
+}
+
+fn object_ref(out: &mut Vec<u8>, call: &Call, trail: &Trail) {
+    let info = &call.info;
+    if !info.is_resource {
+        return;
+    }
+    // A new object's name is in its body alone.
+    let from_body = if info.name.is_empty() && info.verb == "create" { body_name(trail) } else { String::new() };
+    let name = if info.name.is_empty() { from_body.as_str() } else { &info.name };
+    key(out, "objectRef");
+    out.extend_from_slice(b"{\"resource\":");
+    write_string(out, &info.resource);
+    let fields = [
+        ("namespace", info.namespace.as_str()),
+        ("name", name),
+        ("apiGroup", &info.group),
+        ("apiVersion", &info.version),
+        ("subresource", &info.subresource),
+    ];
+    for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
+        text(out, name, value);
+    }
+    out.push(b'}');
+}
+
+fn body_name(trail: &Trail) -> String {
+    let tree = trail.request.as_ref().and_then(|bytes| json::decode_only(bytes, &["metadata.name"]).ok());
+    tree.map(|tree| tree.str("metadata.name").to_string()).unwrap_or_default()
+}
+
+fn response_status(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
+    key(out, "responseStatus");
+    out.extend_from_slice(b"{\"metadata\":{}");
+    if let Some(status) = outcome.status {
+        text(out, "status", "Failure");
+        text(out, "message", &status.message);
+        text(out, "reason", &status.reason);
+        if let Some(details) = status.to_tree().get("details") {
+            object(out, "details", details);
+        }
+    }
+    out.extend_from_slice(format!(",\"code\":{}}}", outcome.code).as_bytes());
+}
+
+fn annotations(out: &mut Vec<u8>, call: &Call) {
+    let all = call.annotations.all();
+    if all.is_empty() {
+        return;
+    }
+    key(out, "annotations");
+    for (at, (name, value)) in all.iter().enumerate() {
+        out.push(if at == 0 { b'{' } else { b',' });
+        write_string(out, name);
+        out.push(b':');
+        write_string(out, value);
+    }
+    out.push(b'}');
+}
+
+fn shortened(agent: &str) -> String {
+    if agent.len() <= MAX_USER_AGENT {
+        return agent.to_string();
+    }
+    let end = (0..=MAX_USER_AGENT).rev().find(|at| agent.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}...TRUNCATED", &agent[..end])
+}
+
+/// Whoever stands behind proxies, as they say, then the peer itself.
+pub fn source_ips(headers: &HeaderMap, peer: std::net::IpAddr) -> Vec<String> {
+    let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let said = value("x-forwarded-for").split(',').chain([value("x-real-ip")]);
+    let mut ips: Vec<String> = Vec::new();
+    let peer = peer.to_canonical();
+    for ip in said.filter_map(|ip| ip.trim().parse().ok()).chain([peer]).map(|ip: std::net::IpAddr| ip.to_string()) {
+        if !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    ips
+}
+
+fn request_object(call: &Call, trail: &Trail) -> Option<Tree> {
+    let bytes = trail.request.as_ref().filter(|bytes| !bytes.is_empty())?;
+    let kind = call.header(http::header::CONTENT_TYPE).unwrap_or("");
+    decoded(bytes, kind, trail.decision.omit_managed_fields)
+}
+
+/// A body of any media type as a tree.
+pub fn decoded(bytes: &Bytes, content_type: &str, omit_managed_fields: bool) -> Option<Tree> {
+    let mut tree = if content_type.starts_with(Media::Protobuf.name()) {
+        api::protobuf::decode(bytes, None).ok()?
+    } else if content_type.contains("yaml") {
+        api::yaml::decode(bytes).ok()?
+    } else {
+        json::decode(bytes).ok()?
+    };
+    if omit_managed_fields {
+        tree.remove_at("metadata.managedFields");
+        tree.list_mut("items").iter_mut().for_each(|item| {
+            item.remove_at("metadata.managedFields");
+        });
+    }
+    Some(tree)
+}
+
+/// One line of upstream's first format.
+pub fn legacy(call: &Call, stage: Stage, time: SystemTime, code: Option<u16>) -> Vec<u8> {
+    let original = call.original_user();
+    let user = original.or(call.user.as_deref());
+    let name = user.map_or("<none>", |user| &user.name);
+    let groups = user.map_or("<none>".to_string(), |user| quoted_list(&user.groups));
+    let as_user = original.and(call.user.as_deref());
+    let query = if call.raw_query.is_empty() { String::new() } else { format!("?{}", call.raw_query) };
+    let ip = source_ips(&call.headers, call.peer.address.ip()).into_iter().next().unwrap_or_default();
+    let namespace = if call.info.namespace.is_empty() { "<none>" } else { &call.info.namespace };
+    format!(
+        "{} AUDIT: id={:?} stage={:?} ip={ip:?} method={:?} user={name:?} groups={groups:?} as={:?} asgroups={:?} user-agent={:?} namespace={namespace:?} uri={:?} response=\"{}\"",
+        timestamp(time),
+        call.audit_id.to_str().unwrap_or(""),
+        stage.name(),
+        call.info.verb,
+        as_user.map_or("<self>", |user| &user.name),
+        as_user.map_or("<lookup>".to_string(), |user| quoted_list(&user.groups)),
+        call.header(http::header::USER_AGENT).unwrap_or(""),
+        format!("{}{query}", call.info.path),
+        code.map_or("<deferred>".to_string(), |code| code.to_string()),
+    )
+    .into_bytes()
+}
+
+fn quoted_list(list: &[String]) -> String {
+    list.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_named_once_the_peer_last() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-for", "192.0.2.7, bad, 192.0.2.8".parse().expect("a value"));
+        headers.insert("x-real-ip", "192.0.2.7".parse().expect("a value"));
+        let ips = source_ips(&headers, "127.0.0.1".parse().expect("an address"));
+        assert_eq!(ips, ["192.0.2.7", "192.0.2.8", "127.0.0.1"]);
+    }
+
+    #[test]
+    fn long_agents_are_cut_at_a_character() {
+        assert_eq!(shortened("curl/8"), "curl/8");
+        let long = "ä".repeat(600);
+        assert!(shortened(&long).ends_with("...TRUNCATED") && shortened(&long).len() <= 1024 + 12);
+    }
+
+    #[test]
+    fn managed_fields_can_be_left_out() {
+        let body = Bytes::from_static(
+            br#"{"metadata":{"name":"a","managedFields":[{}]},"items":[{"metadata":{"managedFields":[1]}}]}"#,
+        );
+        let tree = decoded(&body, "application/json", true).expect("JSON");
+        assert!(
+            !tree.at("metadata").has("managedFields") && !tree.list("items")[0].at("metadata").has("managedFields")
+        );
+    }
+}

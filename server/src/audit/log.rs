@@ -1,0 +1,234 @@
+//! The log backend: a thread of its own writes lines to a file that is rotated, or to standard output.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{mpsc, oneshot};
+
+/// What the flags say; 0 is no bound.
+#[derive(Debug, Clone, Default)]
+pub struct Rotation {
+    pub max_age_days: u64,
+    pub max_backups: usize,
+    /// 0 is upstream's 100.
+    pub max_megabytes: u64,
+    pub compress: bool,
+}
+
+/// One line, and who waits until it is written.
+pub struct Line {
+    pub bytes: Vec<u8>,
+    pub written: Option<oneshot::Sender<io::Result<()>>>,
+}
+
+enum Output {
+    Stdout,
+    File(Rotated),
+}
+
+struct Rotated {
+    path: PathBuf,
+    rotation: Rotation,
+    file: File,
+    size: u64,
+}
+
+/// Opens the log, and starts the thread that writes to it. `failed` hears of each line that is lost.
+pub fn start(
+    path: &Path,
+    rotation: Rotation,
+    buffer: usize,
+    failed: impl Fn(&io::Error) + Send + 'static,
+) -> io::Result<mpsc::Sender<Line>> {
+    let output = if path == Path::new("-") { Output::Stdout } else { Output::File(Rotated::open(path, rotation)?) };
+    let (sender, receiver) = mpsc::channel(buffer.max(1));
+    std::thread::Builder::new().name("audit-log".to_string()).spawn(move || write_lines(output, receiver, &failed))?;
+    Ok(sender)
+}
+
+/// As many lines as wait go out in one write.
+fn write_lines(mut output: Output, mut lines: mpsc::Receiver<Line>, failed: &dyn Fn(&io::Error)) {
+    let (mut bytes, mut waiting) = (Vec::new(), Vec::new());
+    while let Some(first) = lines.blocking_recv() {
+        let mut next = Some(first);
+        while let Some(line) = next {
+            bytes.extend_from_slice(&line.bytes);
+            bytes.push(b'\n');
+            waiting.extend(line.written);
+            next = if bytes.len() < 256 << 10 { lines.try_recv().ok() } else { None };
+        }
+        let result = output.write(&bytes);
+        if let Err(error) = &result {
+            failed(error);
+        }
+        for sender in waiting.drain(..) {
+            let told = result.as_ref().map(|()| ()).map_err(|error| io::Error::new(error.kind(), error.to_string()));
+            // Whoever asked may have gone.
+            let _ = sender.send(told);
+        }
+        bytes.clear();
+    }
+}
+
+impl Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Output::Stdout => io::stdout().lock().write_all(bytes),
+            Output::File(rotated) => rotated.write(bytes),
+        }
+    }
+}
+
+impl Rotated {
+    fn open(path: &Path, rotation: Rotation) -> io::Result<Rotated> {
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            fs::create_dir_all(parent)?;
+        }
+        let file = append(path)?;
+        let size = file.metadata()?.len();
+        Ok(Rotated { path: path.to_path_buf(), rotation, file, size })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let most = if self.rotation.max_megabytes == 0 { 100 } else { self.rotation.max_megabytes } << 20;
+        if self.size > 0 && self.size + bytes.len() as u64 > most {
+            self.rotate(SystemTime::now())?;
+        }
+        self.file.write_all(bytes)?;
+        self.size += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The file gets the time into its name, and a new one takes its place.
+    fn rotate(&mut self, now: SystemTime) -> io::Result<()> {
+        let (stem, extension) = parts(&self.path);
+        let backup = self.path.with_file_name(format!("{stem}-{}{extension}", name_time(now)));
+        fs::rename(&self.path, &backup)?;
+        self.file = append(&self.path)?;
+        self.size = 0;
+        if self.rotation.compress {
+            compress(&backup)?;
+        }
+        self.prune(now)
+    }
+
+    fn prune(&self, now: SystemTime) -> io::Result<()> {
+        let keep = self.rotation.max_backups;
+        let age = Duration::from_secs(self.rotation.max_age_days * 86_400);
+        // The time in the name sorts as text does; the newest come first.
+        let mut backups = self.backups()?;
+        backups.sort_by(|a, b| b.cmp(a));
+        for (at, backup) in backups.iter().enumerate() {
+            let old =
+                || fs::metadata(backup)?.modified().map(|then| now.duration_since(then).unwrap_or_default() > age);
+            if (keep > 0 && at >= keep) || (!age.is_zero() && old()?) {
+                fs::remove_file(backup)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn backups(&self) -> io::Result<Vec<PathBuf>> {
+        let (stem, extension) = parts(&self.path);
+        let folder = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let is_backup = |name: &str| {
+            let rest = name.strip_prefix(&format!("{stem}-")).unwrap_or("");
+            let rest = rest.strip_suffix(".gz").unwrap_or(rest);
+            let time = rest.strip_suffix(&extension).unwrap_or("");
+            time.len() == TIME_LENGTH && time.bytes().all(|byte| byte.is_ascii_digit() || b"-T.".contains(&byte))
+        };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.file_name().and_then(|name| name.to_str()).is_some_and(is_backup) {
+                found.push(path);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// `2006-01-02T15-04-05.000`
+const TIME_LENGTH: usize = 23;
+
+fn name_time(now: SystemTime) -> String {
+    let text = super::event::timestamp(now);
+    text[..TIME_LENGTH].replace(':', "-")
+}
+
+/// `audit.log` is `audit` and `.log`.
+fn parts(path: &Path) -> (String, String) {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+    (stem, extension)
+}
+
+/// Only the owner may read what everybody does here.
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+fn compress(path: &Path) -> io::Result<()> {
+    let bytes = fs::read(path)?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".gz");
+    OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&name)?
+        .write_all(&crate::http::compress::gzip(&bytes))?;
+    fs::remove_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("audit-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        folder
+    }
+
+    #[test]
+    fn a_full_file_makes_way_and_old_ones_go() {
+        for compress in [false, true] {
+            let folder = folder(if compress { "gz" } else { "plain" });
+            let path = folder.join("audit.log");
+            let rotation = Rotation { max_megabytes: 1, max_backups: 2, compress, ..Rotation::default() };
+            let mut log = Rotated::open(&path, rotation).expect("a log");
+            let line = vec![b'x'; 700 << 10];
+            for minute in 0..5 {
+                log.write(&line).expect("a line");
+                log.rotate(SystemTime::UNIX_EPOCH + Duration::from_secs(minute * 60)).expect("rotation");
+            }
+            log.write(&line).expect("a line");
+            let mut names: Vec<_> = log.backups().expect("the backups");
+            names.sort();
+            assert_eq!(names.len(), 2, "{names:?}");
+            let ending = if compress { ".log.gz" } else { ".log" };
+            assert!(
+                names[1].to_string_lossy().ends_with(&format!("audit-1970-01-01T00-04-00.000{ending}")),
+                "{names:?}"
+            );
+            fs::remove_dir_all(&folder).expect("the folder");
+        }
+    }
+
+    #[test]
+    fn a_file_is_left_before_it_is_too_large() {
+        let folder = folder("size");
+        let rotation = Rotation { max_megabytes: 1, ..Rotation::default() };
+        let mut log = Rotated::open(&folder.join("audit.log"), rotation).expect("a log");
+        for _ in 0..3 {
+            log.write(&vec![b'x'; 600 << 10]).expect("a line");
+        }
+        assert!(fs::metadata(folder.join("audit.log")).expect("the file").len() < 1 << 20);
+        assert!(!log.backups().expect("the backups").is_empty());
+        fs::remove_dir_all(&folder).expect("the folder");
+    }
+}

@@ -1,0 +1,164 @@
+//! Users named by a proxy in headers, where the proxy shows its own certificate. The headers of anyone
+//! else are taken away and believed by nobody.
+
+use api::{Map, Tree};
+use http::{HeaderMap, HeaderName};
+use kinds::User;
+
+use super::x509::Authorities;
+use super::{Credentials, Verdict, extra_key, finished};
+use crate::Server;
+use crate::call::Call;
+
+pub struct RequestHeader {
+    /// Who signs the certificates of proxies.
+    pub authorities: Authorities,
+    /// Names of proxies; any where there are none.
+    pub allowed_names: Vec<String>,
+    /// As they were given: servers behind this one are told of them.
+    pub names: Names,
+    headers: Headers,
+}
+
+/// Which headers name whom.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    pub username: Vec<String>,
+    pub uid: Vec<String>,
+    pub groups: Vec<String>,
+    pub extra_prefixes: Vec<String>,
+}
+
+impl Names {
+    /// What everyone calls them.
+    pub fn usual() -> Names {
+        let one = |name: &str| vec![name.to_string()];
+        Names {
+            username: one("X-Remote-User"),
+            uid: one("X-Remote-Uid"),
+            groups: one("X-Remote-Group"),
+            extra_prefixes: one("X-Remote-Extra-"),
+        }
+    }
+}
+
+/// The same in the form in which headers are looked up.
+struct Headers {
+    username: Vec<HeaderName>,
+    uid: Vec<HeaderName>,
+    groups: Vec<HeaderName>,
+    extra_prefixes: Vec<String>,
+}
+
+pub fn authenticate(server: &Server, call: &mut Call, _: &Credentials) -> Verdict {
+    let Some(proxies) = &server.auth.request_header else { return Verdict::Unknown };
+    let Some(user) = proxies.headers.take(&mut call.headers) else { return Verdict::Unknown };
+    let chain = &call.peer.certificates;
+    if chain.is_empty() {
+        return Verdict::Unknown;
+    }
+    match proxies.authorities.identify(chain, &chain.as_proxy, call.now) {
+        Err(why) => Verdict::refused(why),
+        Ok(proxy) if !proxies.allows(&proxy.name) => {
+            Verdict::refused(format!("x509: subject with cn={} is not in the allowed list", proxy.name))
+        }
+        Ok(_) => Verdict::known(finished(user)),
+    }
+}
+
+impl RequestHeader {
+    pub fn new(authorities: Authorities, allowed_names: Vec<String>, names: Names) -> Result<RequestHeader, String> {
+        Ok(RequestHeader { authorities, allowed_names, headers: Headers::new(&names)?, names })
+    }
+
+    fn allows(&self, name: &str) -> bool {
+        self.allowed_names.is_empty() || self.allowed_names.iter().any(|allowed| allowed == name)
+    }
+}
+
+impl Headers {
+    fn new(names: &Names) -> Result<Headers, String> {
+        let read = |names: &[String]| names.iter().map(|name| header_name(name)).collect::<Result<Vec<_>, _>>();
+        Ok(Headers {
+            username: read(&names.username)?,
+            uid: read(&names.uid)?,
+            groups: read(&names.groups)?,
+            extra_prefixes: read(&names.extra_prefixes)?.iter().map(|name| name.as_str().to_string()).collect(),
+        })
+    }
+
+    /// The user that the headers name, if any. They are gone after this.
+    fn take(&self, headers: &mut HeaderMap) -> Option<User> {
+        let name = take_first(headers, &self.username);
+        let uid = take_first(headers, &self.uid);
+        let groups = take_all(headers, &self.groups);
+        let extra = self.take_extra(headers);
+        (!name.is_empty()).then(|| User { name, uid, groups, extra })
+    }
+
+    fn take_extra(&self, headers: &mut HeaderMap) -> Map {
+        let mut extra = Map::new();
+        for prefix in &self.extra_prefixes {
+            let names: Vec<HeaderName> =
+                headers.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();
+            for name in names {
+                let values = take_all(headers, std::slice::from_ref(&name)).into_iter().map(Tree::from).collect();
+                let key = extra_key(&name.as_str()[prefix.len()..]);
+                match extra.get_or_insert(&key, || Tree::List(Vec::new())).as_list_mut() {
+                    Some(list) => list.append(&mut { values }),
+                    None => continue,
+                }
+            }
+        }
+        extra
+    }
+}
+
+fn header_name(name: &str) -> Result<HeaderName, String> {
+    name.parse().map_err(|_| format!("{name:?} is no name of a header"))
+}
+
+fn take_first(headers: &mut HeaderMap, names: &[HeaderName]) -> String {
+    take_all(headers, names).into_iter().next().unwrap_or_default()
+}
+
+/// Every value that is not empty, in order.
+fn take_all(headers: &mut HeaderMap, names: &[HeaderName]) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in names {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        all.extend(values.filter(|value| !value.is_empty()).map(str::to_string));
+        headers.remove(name);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_become_a_user_and_are_gone() {
+        let mut names = Names::usual();
+        names.username.push("X-Other-User".to_string());
+        let rules = Headers::new(&names).expect("names");
+        let mut headers = HeaderMap::new();
+        let given = [
+            ("x-other-user", "jane"),
+            ("x-remote-group", "devs"),
+            ("x-remote-group", "ops"),
+            ("x-remote-uid", "7"),
+            ("x-remote-extra-acme.com%2fproject", "x"),
+            ("accept", "a"),
+        ];
+        for (name, value) in given {
+            headers.append(name, value.parse().expect("a value"));
+        }
+        let user = rules.take(&mut headers).expect("a user");
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "7"));
+        assert_eq!(user.groups, ["devs", "ops"]);
+        assert_eq!(user.extra.keys().collect::<Vec<_>>(), ["acme.com/project"]);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+        assert_eq!(rules.take(&mut headers), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! Between the server and its store: what goes down is sealed, what comes up is opened. Neither side knows
+//! of the other.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use store::{
+    BoxFuture, Committed, Entry, Error, Event, Notice, Op, Page, Range, Result, Revision, Sink, Store, Template, Watch,
+    Write,
+};
+
+use super::Encryption;
+
+pub struct Sealed {
+    pub inner: Arc<dyn Store>,
+    pub encryption: Arc<Encryption>,
+}
+
+impl Sealed {
+    async fn sealed(&self, mut writes: Vec<Write>) -> Result<Vec<Write>> {
+        for write in &mut writes {
+            let Op::Put(template) = &mut write.op else { continue };
+            if let Some(bytes) = self.encryption.seal(&write.key, &template.bytes).await.map_err(unavailable)? {
+                *template = Template { bytes, hole: None };
+            }
+        }
+        Ok(writes)
+    }
+
+    fn opened(&self, entry: Arc<Entry>) -> Result<Arc<Entry>> {
+        self.encryption.open(entry).map_err(unavailable)
+    }
+}
+
+/// What was there before; it may be of a key that is no more.
+fn past(encryption: &Encryption, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+    encryption.open_past(entry).ok().map(|(entry, _)| entry)
+}
+
+fn unavailable(problem: String) -> Error {
+    Error::Unavailable(problem)
+}
+
+impl Store for Sealed {
+    fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        self.inner.revision()
+    }
+
+    fn compacted(&self) -> Revision {
+        self.inner.compacted()
+    }
+
+    /// A value that cannot be read ends the start: what is there must not look as if it were not.
+    fn load(&self) -> BoxFuture<'_, Result<(Vec<Arc<Entry>>, Revision)>> {
+        Box::pin(async {
+            let (entries, revision) = self.inner.load().await?;
+            let entries: Result<_> = entries.into_iter().map(|entry| self.opened(entry)).collect();
+            Ok((entries?, revision))
+        })
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Arc<Entry>>>> {
+        Box::pin(async move { self.inner.get(key).await?.map(|entry| self.opened(entry)).transpose() })
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move {
+            let mut page = self.inner.range(range).await?;
+            let open = |entry| self.encryption.open_past(entry).map(|(entry, _)| entry).map_err(unavailable);
+            page.entries = page.entries.into_iter().map(open).collect::<Result<_>>()?;
+            Ok(page)
+        })
+    }
+
+    fn commit(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Vec<Committed>>> {
+        Box::pin(async move {
+            let mut committed = self.inner.commit(self.sealed(writes).await?).await?;
+            for one in &mut committed {
+                one.entry = one.entry.take().map(|entry| self.opened(entry)).transpose()?;
+                one.previous = one.previous.take().and_then(|entry| past(&self.encryption, entry));
+            }
+            Ok(committed)
+        })
+    }
+
+    fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        let inner = self.inner.watch(prefix, after)?;
+        Ok(Box::new(OpenedWatch { inner, encryption: self.encryption.clone() }))
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        self.inner.compact(revision)
+    }
+
+    /// As it is on disk: sealed.
+    fn snapshot<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Result<Revision>> {
+        self.inner.snapshot(path)
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.inner.bytes_written()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.close()
+    }
+}
+
+struct OpenedWatch {
+    inner: Box<dyn Watch>,
+    encryption: Arc<Encryption>,
+}
+
+impl Watch for OpenedWatch {
+    fn next(&mut self) -> BoxFuture<'_, Result<Notice>> {
+        Box::pin(async {
+            Ok(match self.inner.next().await? {
+                Notice::Events(events) => Notice::Events(opened_events(&self.encryption, &events)),
+                progress => progress,
+            })
+        })
+    }
+}
+
+/// The sink of the engine; hands plain events on.
+pub struct Opening {
+    pub inner: Arc<dyn Sink>,
+    pub encryption: Arc<Encryption>,
+}
+
+impl Sink for Opening {
+    fn publish(&self, events: &[Event]) {
+        if events.iter().any(|event| self.encryption.covers(&event.key)) {
+            self.inner.publish(&opened_events(&self.encryption, events));
+        } else {
+            self.inner.publish(events);
+        }
+    }
+
+    fn progress(&self, revision: Revision) {
+        self.inner.progress(revision);
+    }
+}
+
+fn opened_events(encryption: &Encryption, events: &[Event]) -> Vec<Event> {
+    events.iter().map(|event| opened_event(encryption, event)).collect()
+}
+
+/// A new value that cannot be read takes the old one away: nobody shall take that for the newest.
+fn opened_event(encryption: &Encryption, event: &Event) -> Event {
+    let open = |entry: &Arc<Entry>| match encryption.open(entry.clone()) {
+        Ok(entry) => Some(entry),
+        Err(problem) => {
+            tracing::error!(problem, "a stored value cannot be decrypted and is left out");
+            None
+        }
+    };
+    let previous = event.previous.clone().and_then(|entry| past(encryption, entry));
+    let entry = event.entry.as_ref().and_then(open);
+    if event.entry.is_none() {
+        encryption.forget(&event.key);
+    }
+    Event { revision: event.revision, key: event.key.clone(), entry, previous }
+}

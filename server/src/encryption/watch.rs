@@ -1,0 +1,27 @@
+//! Hears of changes to a file, also where it is exchanged as a whole. A thread sleeps in the kernel until
+//! something happens in the file's folder; nothing is looked at in between.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+
+/// Calls `changed` after each change, until it answers false.
+pub fn on_change(path: &Path, changed: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let fd = inotify::init(CreateFlags::CLOEXEC)?;
+    // A folder of links that point elsewhere, as mounted secrets are, changes by moving a link.
+    inotify::add_watch(&fd, folder, WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE)?;
+    std::thread::Builder::new().name("config-watch".to_string()).spawn(move || {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(&fd, &mut buffer);
+        while reader.next().is_ok() {
+            // What comes together is one change.
+            if reader.is_buffer_empty() && !changed() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! The metrics of fairness, under upstream's names.
+
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use super::plan::Plan;
+
+pub struct FlowMetrics {
+    dispatched: IntCounterVec,
+    rejected: IntCounterVec,
+    waited: HistogramVec,
+    gauges: Vec<(Shown, IntGaugeVec)>,
+}
+
+/// One schema's series, found once.
+pub struct SchemaMetrics {
+    pub dispatched: IntCounter,
+    pub waited: Histogram,
+}
+
+#[derive(Clone, Copy)]
+enum Shown {
+    Nominal,
+    Limit,
+    ExecutingSeats,
+    Executing,
+    Waiting,
+    WaitingSeats,
+}
+
+const GAUGES: &[(Shown, &str, &str)] = &[
+    (Shown::Nominal, "apiserver_flowcontrol_nominal_limit_seats", "Seats of a level when nothing is lent."),
+    (Shown::Limit, "apiserver_flowcontrol_current_limit_seats", "Seats of a level at present."),
+    (Shown::ExecutingSeats, "apiserver_flowcontrol_current_executing_seats", "Seats in use."),
+    (Shown::Executing, "apiserver_flowcontrol_current_executing_requests", "Requests that hold seats."),
+    (Shown::Waiting, "apiserver_flowcontrol_current_inqueue_requests", "Requests that wait for seats."),
+    (Shown::WaitingSeats, "apiserver_flowcontrol_current_inqueue_seats", "Seats that are waited for."),
+];
+
+const BUCKETS: &[f64] = &[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
+
+impl FlowMetrics {
+    pub fn new(registry: &Registry) -> FlowMetrics {
+        let both = &["priority_level", "flow_schema"];
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let histogram = |name: &str, help: &str, labels: &[&str]| {
+            registered(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(BUCKETS.to_vec()), labels))
+        };
+        let gauge = |(shown, name, help): &(Shown, &str, &str)| {
+            (*shown, registered(registry, IntGaugeVec::new(Opts::new(*name, *help), &both[..1])))
+        };
+        FlowMetrics {
+            dispatched: counter("apiserver_flowcontrol_dispatched_requests_total", "Requests that got seats.", both),
+            rejected: counter(
+                "apiserver_flowcontrol_rejected_requests_total",
+                "Requests that got none.",
+                &["priority_level", "flow_schema", "reason"],
+            ),
+            waited: histogram("apiserver_flowcontrol_request_wait_duration_seconds", "Time in a queue.", both),
+            gauges: GAUGES.iter().map(gauge).collect(),
+        }
+    }
+
+    pub fn schema(&self, level: &str, schema: &str) -> SchemaMetrics {
+        let labels = [level, schema];
+        SchemaMetrics {
+            dispatched: self.dispatched.with_label_values(&labels),
+            waited: self.waited.with_label_values(&labels),
+        }
+    }
+
+    pub fn reject(&self, level: &str, schema: &str, reason: &str) {
+        self.rejected.with_label_values(&[level, schema, reason]).inc();
+    }
+
+    /// How full the levels are is read when somebody asks, and not kept for each request.
+    pub fn show(&self, plan: &Plan) {
+        for priority in &plan.levels {
+            let Some(level) = &priority.level else { continue };
+            let (load, nominal) = (level.load(), level.bounds().nominal);
+            for (shown, gauge) in &self.gauges {
+                let value = match shown {
+                    Shown::Nominal => nominal,
+                    Shown::Limit => load.limit,
+                    Shown::ExecutingSeats => load.running_seats,
+                    Shown::Executing => load.running,
+                    Shown::Waiting => load.waiting,
+                    Shown::WaitingSeats => load.waiting_seats,
+                };
+                gauge.with_label_values(&[&priority.name]).set(i64::from(value));
+            }
+        }
+    }
+}
+
+/// Names are constants: a bad or a second one is found by the first test that starts a server.
+fn registered<C: prometheus::core::Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: prometheus::Result<C>,
+) -> C {
+    let collector = collector.expect("the name and its labels are valid");
+    registry.register(Box::new(collector.clone())).expect("each collector is registered once");
+    collector
+}

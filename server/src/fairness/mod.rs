@@ -1,0 +1,253 @@
+//! Priority and fairness: who gets a seat when more is asked for than the server can do at once. Schemas
+//! sort requests into flows and levels; a level shares its seats fairly between its flows, and lends what
+//! it does not use. A request that finds a free seat costs a lock and no future.
+
+mod demand;
+mod hand;
+mod level;
+mod matching;
+mod metrics;
+mod plan;
+mod queues;
+mod width;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use api::status::Status;
+use arc_swap::ArcSwap;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use tokio::sync::oneshot;
+
+use crate::Server;
+use crate::call::{Answer, Call, text};
+use crate::chain::Step;
+use crate::http::body::Body;
+use crate::limits::{Counted, Inflight, is_long_running};
+use level::Entry;
+use matching::Digest;
+use metrics::FlowMetrics;
+use plan::{Distinguisher, Plan, Priority, Schema};
+
+pub use level::Seat;
+
+/// Seats are lent anew this often, while requests come.
+const ADJUSTMENT: Duration = Duration::from_secs(10);
+/// A request waits for a seat for at most this part of the time that it has.
+const PATIENCE: u32 = 4;
+
+pub struct Fairness {
+    plan: ArcSwap<Plan>,
+    metrics: FlowMetrics,
+    inflight: Inflight,
+    hasher: RandomState,
+    started: Instant,
+    /// Milliseconds since `started`.
+    adjusted: AtomicU64,
+}
+
+/// What a call holds while it runs.
+pub enum Held {
+    Seat(Seat),
+    Counted(Counted),
+}
+
+/// Which objects decided about a call; answers name them.
+#[derive(Clone)]
+pub struct Flow {
+    schema: Option<HeaderValue>,
+    level: Option<HeaderValue>,
+}
+
+impl Fairness {
+    pub fn new(metrics: &crate::metrics::Metrics) -> Fairness {
+        Fairness {
+            plan: ArcSwap::from_pointee(Plan::empty()),
+            metrics: FlowMetrics::new(metrics.registry()),
+            inflight: Inflight::default(),
+            hasher: RandomState::new(),
+            started: Instant::now(),
+            adjusted: AtomicU64::new(0),
+        }
+    }
+
+    /// Compiles the objects as they are now.
+    pub fn reload(&self, server: &Server) {
+        let limits = &server.config.limits;
+        let total = limits.max_requests_inflight.saturating_add(limits.max_mutating_requests_inflight);
+        let (schemas, levels) = (server.objects("flowschemas", ""), server.objects("prioritylevelconfigurations", ""));
+        let plan = self.plan.load().compile(&schemas, &levels, total, &self.metrics);
+        self.plan.store(Arc::new(plan));
+    }
+
+    /// Brings the gauges up to date before they are read.
+    pub fn show(&self) {
+        self.metrics.show(&self.plan.load());
+    }
+
+    /// Lends seats anew once the period is over. Only requests come here: an idle server does nothing.
+    fn adjust(&self, plan: &Plan, now: Instant) {
+        let millis = now.saturating_duration_since(self.started).as_millis() as u64;
+        let last = self.adjusted.load(Ordering::Relaxed);
+        let due = millis >= last + ADJUSTMENT.as_millis() as u64;
+        if due && self.adjusted.compare_exchange(last, millis, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            lend(plan, now);
+        }
+    }
+
+    fn flow_hash(&self, schema: &Schema, call: &Call) -> u64 {
+        let flow = match schema.distinguisher {
+            Distinguisher::None => "",
+            Distinguisher::User => call.user_name(),
+            Distinguisher::Namespace => &call.info.namespace,
+        };
+        self.hasher.hash_one((&schema.name, flow))
+    }
+}
+
+fn lend(plan: &Plan, now: Instant) {
+    let levels: Vec<_> = plan.levels.iter().filter_map(|priority| priority.level.as_ref()).collect();
+    let claims: Vec<_> = levels.iter().map(|level| level.claim(now)).collect();
+    for (level, seats) in levels.iter().zip(demand::allocate(plan.total, &claims)) {
+        level.set_limit(now, seats.max(1));
+    }
+}
+
+/// Compiles at each change of a schema or a level, until the server drains.
+pub async fn follow(server: Arc<Server>) {
+    let watch = |path| server.caches.get(path).map(|cache| cache.subscribe());
+    let (Some(mut schemas), Some(mut levels)) = (watch("flowschemas"), watch("prioritylevelconfigurations")) else {
+        return;
+    };
+    let mut closing = server.closing.subscribe();
+    loop {
+        server.fairness.reload(&server);
+        let changed = tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => return,
+            changed = schemas.changed() => changed,
+            changed = levels.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}
+
+/// The stage: a seat now, a seat later, or 429.
+pub fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+    if !server.config.limits.fairness {
+        return Step::Done(count(server, call));
+    }
+    if is_long_running(&call.info) && call.info.verb != "watch" {
+        return Step::Done(Ok(()));
+    }
+    let plan = server.fairness.plan.load();
+    let found = plan.find(&Digest::new(&call.info, call.user.as_deref()));
+    let Some((schema, priority)) = found else { return Step::Done(Ok(())) };
+    call.flow = Some(Flow { schema: schema.uid.clone(), level: priority.uid.clone() });
+    let Some(level) = &priority.level else {
+        schema.metrics.dispatched.inc();
+        return Step::Done(Ok(()));
+    };
+    let now = Instant::now();
+    server.fairness.adjust(&plan, now);
+    let seats = width::seats(server, call, level.bounds().nominal);
+    match level.enter(now, server.fairness.flow_hash(schema, call), seats) {
+        Entry::Run(seat) => {
+            schema.metrics.dispatched.inc();
+            call.held = Some(Held::Seat(seat));
+            Step::Done(Ok(()))
+        }
+        Entry::Reject(reason) => Step::Done(Err(reject(server, call, schema, priority, reason.text()))),
+        Entry::Wait(seat, told) => {
+            let at = plan.position(schema);
+            let plan = arc_swap::Guard::into_inner(plan);
+            Step::Later(Box::pin(async move { wait(server, call, seat, told, (plan, at)).await }))
+        }
+    }
+}
+
+async fn wait(
+    server: &Server,
+    call: &mut Call,
+    mut seat: Seat,
+    told: oneshot::Receiver<()>,
+    (plan, at): (Arc<Plan>, usize),
+) -> Result<(), Status> {
+    let (schema, priority) = plan.at(at);
+    let began = Instant::now();
+    let time = call.timeout.unwrap_or(server.config.limits.request_timeout) / PATIENCE;
+    let got = tokio::time::timeout(time, told).await;
+    schema.metrics.waited.observe(began.elapsed().as_secs_f64());
+    if !matches!(got, Ok(Ok(()))) {
+        return Err(reject(server, call, schema, priority, "time-out"));
+    }
+    seat.begin();
+    schema.metrics.dispatched.inc();
+    call.held = Some(Held::Seat(seat));
+    Ok(())
+}
+
+/// Without fairness: a place among the requests under way, or 429.
+fn count(server: &Server, call: &mut Call) -> Result<(), Status> {
+    let entered = server.fairness.inflight.enter(&server.config.limits, &call.info, call.user.as_deref());
+    match entered {
+        Ok(counted) => {
+            call.held = counted.map(Held::Counted);
+            Ok(())
+        }
+        Err(_) => {
+            call.too_many = true;
+            Err(too_many())
+        }
+    }
+}
+
+fn reject(server: &Server, call: &mut Call, schema: &Schema, priority: &Priority, reason: &str) -> Status {
+    server.fairness.metrics.reject(&priority.name, &schema.name, reason);
+    call.too_many = true;
+    too_many()
+}
+
+const TOO_MANY: &str = "Too many requests, please try again later.";
+
+fn too_many() -> Status {
+    Status::too_many_requests(TOO_MANY, 1)
+}
+
+/// Upstream refuses with plain text here, and clients know it by its header.
+pub fn too_many_answer() -> Answer {
+    let mut answer = text(429, &format!("{TOO_MANY}\n"));
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+static SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+static LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
+
+/// Every answer that fairness has seen says which objects decided.
+pub fn sign(headers: &mut HeaderMap, call: &Call) {
+    let Some(flow) = &call.flow else { return };
+    if let Some(uid) = &flow.schema {
+        headers.insert(&SCHEMA_UID, uid.clone());
+    }
+    if let Some(uid) = &flow.level {
+        headers.insert(&LEVEL_UID, uid.clone());
+    }
+}
+
+/// A list is made while it is sent: its seats are held until then. Everything else is made by now.
+pub fn hold(answer: &mut Answer, call: &mut Call) {
+    let Some(held) = call.held.take() else { return };
+    if matches!(answer.body(), Body::List(_)) {
+        let body = std::mem::replace(answer.body_mut(), Body::empty());
+        *answer.body_mut() = Body::held(body, Box::new(held));
+    }
+}
+
+#[cfg(test)]
+mod tests;

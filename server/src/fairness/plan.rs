@@ -1,0 +1,228 @@
+//! Flow schemas and priority levels as requests meet them, compiled from the objects whenever one changes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api::Tree;
+use http::HeaderValue;
+
+use super::demand::nominal;
+use super::level::{Bounds, Level};
+use super::matching::{Digest, Rule};
+use super::metrics::{FlowMetrics, SchemaMetrics};
+use super::queues::Shape;
+
+pub struct Plan {
+    /// The first that matches counts: in the order of precedence, then of names.
+    schemas: Vec<Schema>,
+    pub levels: Vec<Priority>,
+    pub total: u32,
+}
+
+pub struct Schema {
+    pub name: String,
+    pub uid: Option<HeaderValue>,
+    precedence: i64,
+    pub distinguisher: Distinguisher,
+    rules: Vec<Rule>,
+    /// Where in `levels`.
+    pub level: usize,
+    pub metrics: SchemaMetrics,
+}
+
+/// What tells the flows of a schema apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distinguisher {
+    None,
+    User,
+    Namespace,
+}
+
+pub struct Priority {
+    pub name: String,
+    pub uid: Option<HeaderValue>,
+    /// None for an exempt level: nobody waits and nothing is counted.
+    pub level: Option<Arc<Level>>,
+}
+
+impl Plan {
+    pub fn empty() -> Plan {
+        Plan { schemas: Vec::new(), levels: Vec::new(), total: 0 }
+    }
+
+    /// Levels that are known already keep their queues.
+    pub fn compile(&self, schemas: &[Tree], levels: &[Tree], total: u32, metrics: &FlowMetrics) -> Plan {
+        let levels = with_mandatory(levels, mandatory_levels());
+        let schemas = with_mandatory(schemas, mandatory_schemas());
+        let shares = levels.iter().map(|level| limits(level).shares).sum();
+        let known: HashMap<&str, &Arc<Level>> =
+            self.levels.iter().filter_map(|level| Some((level.name.as_str(), level.level.as_ref()?))).collect();
+        let levels: Vec<Priority> = levels.iter().map(|level| priority(level, total, shares, &known)).collect();
+        let mut schemas: Vec<Schema> =
+            schemas.iter().filter_map(|schema| Schema::compile(schema, &levels, metrics)).collect();
+        schemas.sort_by(|a, b| (a.precedence, &a.name).cmp(&(b.precedence, &b.name)));
+        Plan { schemas, levels, total }
+    }
+
+    pub fn position(&self, schema: &Schema) -> usize {
+        self.schemas.iter().position(|other| std::ptr::eq(other, schema)).unwrap_or(0)
+    }
+
+    pub fn at(&self, at: usize) -> (&Schema, &Priority) {
+        let schema = &self.schemas[at];
+        (schema, &self.levels[schema.level])
+    }
+
+    /// Where the request belongs. The mandatory catch-all takes whatever no other schema does; None is a
+    /// plan without it.
+    pub fn find(&self, digest: &Digest<'_>) -> Option<(&Schema, &Priority)> {
+        let schema = self.schemas.iter().find(|schema| schema.rules.iter().any(|rule| rule.matches(digest)))?;
+        Some((schema, &self.levels[schema.level]))
+    }
+}
+
+/// The objects, and those that are always there even while the API has none.
+fn with_mandatory(objects: &[Tree], mandatory: Vec<Tree>) -> Vec<Tree> {
+    let has = |name: &str| objects.iter().any(|object| object.str("metadata.name") == name);
+    let missing = mandatory.into_iter().filter(|object| !has(object.str("metadata.name")));
+    objects.iter().cloned().chain(missing).collect()
+}
+
+fn mandatory_levels() -> Vec<Tree> {
+    crate::bootstrap::flowcontrol_objects("PriorityLevelConfiguration", &["exempt", "catch-all"])
+}
+
+fn mandatory_schemas() -> Vec<Tree> {
+    crate::bootstrap::flowcontrol_objects("FlowSchema", &["exempt", "catch-all"])
+}
+
+struct LimitsOf {
+    shares: u32,
+    lendable_percent: u32,
+    borrowing_percent: Option<u32>,
+    shape: Shape,
+}
+
+fn limits(level: &Tree) -> LimitsOf {
+    let exempt = level.str("spec.type") == "Exempt";
+    let spec = level.at(if exempt { "spec.exempt" } else { "spec.limited" });
+    let number = |path: &str| spec.int(path).and_then(|value| u32::try_from(value).ok());
+    let queuing = spec.at("limitResponse.queuing");
+    let size = |path: &str| queuing.int(path).and_then(|value| usize::try_from(value).ok()).unwrap_or(0);
+    let queues = spec.str("limitResponse.type") == "Queue";
+    LimitsOf {
+        shares: number("nominalConcurrencyShares").unwrap_or(if exempt { 0 } else { 30 }),
+        lendable_percent: number("lendablePercent").unwrap_or(0),
+        borrowing_percent: number("borrowingLimitPercent"),
+        shape: Shape {
+            queues: if queues { size("queues").max(1) } else { 0 },
+            hand_size: size("handSize"),
+            queue_length_limit: size("queueLengthLimit"),
+        },
+    }
+}
+
+fn bounds(limits: &LimitsOf, total: u32, all_shares: u32) -> Bounds {
+    let nominal = nominal(total, limits.shares, all_shares);
+    let part = |percent: u32| (f64::from(nominal) * f64::from(percent) / 100.0).round() as u32;
+    let most = limits.borrowing_percent.map_or(total, |percent| nominal.saturating_add(part(percent)).min(total));
+    Bounds { nominal, least: nominal.saturating_sub(part(limits.lendable_percent)), most: most.max(nominal) }
+}
+
+fn priority(object: &Tree, total: u32, shares: u32, known: &HashMap<&str, &Arc<Level>>) -> Priority {
+    let name = object.str("metadata.name").to_string();
+    let limits = limits(object);
+    let bounds = bounds(&limits, total, shares);
+    let level = (object.str("spec.type") != "Exempt").then(|| match known.get(name.as_str()) {
+        Some(level) => {
+            level.configure(limits.shape, bounds);
+            (*level).clone()
+        }
+        None => Arc::new(Level::new(limits.shape, bounds)),
+    });
+    Priority { name, uid: uid(object), level }
+}
+
+fn uid(object: &Tree) -> Option<HeaderValue> {
+    HeaderValue::from_str(object.str("metadata.uid")).ok().filter(|uid| !uid.is_empty())
+}
+
+impl Schema {
+    /// None where its level does not exist: such a schema matches nothing.
+    fn compile(object: &Tree, levels: &[Priority], metrics: &FlowMetrics) -> Option<Schema> {
+        let wanted = object.str("spec.priorityLevelConfiguration.name");
+        let level = levels.iter().position(|level| level.name == wanted)?;
+        let name = object.str("metadata.name").to_string();
+        Some(Schema {
+            uid: uid(object),
+            precedence: object.int("spec.matchingPrecedence").unwrap_or(1000),
+            distinguisher: match object.str("spec.distinguisherMethod.type") {
+                "ByUser" => Distinguisher::User,
+                "ByNamespace" => Distinguisher::Namespace,
+                _ => Distinguisher::None,
+            },
+            rules: object.list("spec.rules").iter().map(Rule::compile).collect(),
+            level,
+            metrics: metrics.schema(wanted, &name),
+            name,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{list, tree};
+
+    use super::*;
+    use crate::request::RequestInfo;
+
+    fn level(name: &str, shares: i64, lendable: i64) -> Tree {
+        tree! {
+            "metadata" => tree! { "name" => name, "uid" => "u" },
+            "spec" => tree! {
+                "type" => "Limited",
+                "limited" => tree! {
+                    "nominalConcurrencyShares" => shares, "lendablePercent" => lendable,
+                    "limitResponse" => tree! { "type" => "Reject" },
+                },
+            },
+        }
+    }
+
+    fn schema(name: &str, level: &str, precedence: i64, user: &str) -> Tree {
+        tree! {
+            "metadata" => tree! { "name" => name },
+            "spec" => tree! {
+                "priorityLevelConfiguration" => tree! { "name" => level }, "matchingPrecedence" => precedence,
+                "rules" => list![tree! {
+                    "subjects" => list![tree! { "kind" => "User", "user" => tree! { "name" => user } }],
+                    "nonResourceRules" => list![tree! { "verbs" => list!["*"], "nonResourceURLs" => list!["*"] }],
+                }],
+            },
+        }
+    }
+
+    fn found(plan: &Plan, user: &str) -> String {
+        let info = RequestInfo { verb: "get", path: "/x".to_string(), ..RequestInfo::default() };
+        let groups = ["system:authenticated".to_string()];
+        let digest = Digest { info: &info, user, groups: &groups };
+        plan.find(&digest).map(|(schema, level)| format!("{} {}", schema.name, level.name)).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_lowest_precedence_with_a_level_wins() {
+        let metrics = FlowMetrics::new(&prometheus::Registry::new());
+        let levels = [level("a", 10, 50), level("b", 10, 0)];
+        let schemas =
+            [schema("late", "a", 200, "ada"), schema("early", "b", 100, "ada"), schema("lost", "none", 1, "ada")];
+        let plan = Plan::empty().compile(&schemas, &levels, 600, &metrics);
+        assert_eq!(found(&plan, "ada"), "early b");
+        assert_eq!(found(&plan, "bob"), "catch-all catch-all");
+        let level = plan.levels[0].level.as_ref().expect("a limited level");
+        // 10 shares of 10 + 10 + 5.
+        assert_eq!(level.bounds(), Bounds { nominal: 240, least: 120, most: 600 });
+        let again = plan.compile(&schemas, &levels[..1], 600, &metrics);
+        assert!(Arc::ptr_eq(level, again.levels[0].level.as_ref().expect("a limited level")));
+        assert_eq!(found(&again, "ada"), "late a");
+    }
+}

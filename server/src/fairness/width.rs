@@ -1,0 +1,53 @@
+//! How many seats a request takes: a list takes more the more objects it goes through.
+
+use crate::Server;
+use crate::call::Call;
+
+/// A list takes a seat for each of these.
+const OBJECTS_PER_SEAT: u64 = 100;
+const MAX_SEATS: u32 = 10;
+
+pub fn seats(server: &Server, call: &Call, nominal: u32) -> u32 {
+    let lists = match call.info.verb {
+        "list" => true,
+        "watch" => call.query.flag("sendInitialEvents"),
+        _ => false,
+    };
+    if !lists || !call.info.name.is_empty() {
+        return 1;
+    }
+    let info = &call.info;
+    let resource = server.registry.find(&info.group, &info.version, &info.resource);
+    let stored = resource.and_then(|resource| resource.cache.as_ref()).map_or(0, |cache| cache.len() as u64);
+    let selects = ["labelSelector", "fieldSelector"].iter().any(|key| !call.query.get(key).is_empty());
+    list_seats(stored, call.query.get("limit").parse().unwrap_or(0), selects, nominal)
+}
+
+/// One list may not have more than a seventh or so of its level.
+fn list_seats(stored: u64, limit: u64, selects: bool, nominal: u32) -> u32 {
+    let seen = if limit > 0 && !selects { limit.min(stored) } else { stored };
+    let most = (f64::from(nominal) * 0.15).ceil().clamp(1.0, f64::from(MAX_SEATS)) as u32;
+    u32::try_from(seen.div_ceil(OBJECTS_PER_SEAT)).unwrap_or(u32::MAX).clamp(1, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::list_seats;
+
+    #[test]
+    fn lists_are_as_wide_as_what_they_go_through() {
+        let cases = [
+            ((0, 0, false, 245), 1),
+            ((100, 0, false, 245), 1),
+            ((101, 0, false, 245), 2),
+            ((50_000, 0, false, 245), 10),
+            ((50_000, 500, false, 245), 5),
+            ((50_000, 500, true, 245), 10),
+            ((50_000, 0, false, 13), 2),
+            ((50_000, 0, false, 0), 1),
+        ];
+        for ((stored, limit, selects, nominal), want) in cases {
+            assert_eq!(list_seats(stored, limit, selects, nominal), want, "{stored} {limit} {selects} {nominal}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A small HTTPS server of a test's own: an identity provider, a webhook.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::credentials::{self, Credentials};
+use cluster::pki::Pair;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+pub struct Https {
+    pub address: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Https {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Https {
+    /// Answers each request by path and body.
+    pub async fn serve(
+        serving: &Pair,
+        answer: impl Fn(&str, &[u8]) -> (u16, Vec<u8>) + Send + Sync + 'static,
+    ) -> Https {
+        Https::serve_some(serving, move |path, body| Some(answer(path, body))).await
+    }
+
+    /// The same on every address of the machine; None is no answer, for longer than anybody waits.
+    pub async fn serve_some(
+        serving: &Pair,
+        answer: impl Fn(&str, &[u8]) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
+    ) -> Https {
+        let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
+        let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().expect("an address").port()));
+        let serving = credentials::serving(&Credentials { serving: serving.clone(), ..Credentials::default() });
+        let tls = server::http::tls::server_config(serving.expect("a certificate"), &Default::default()).expect("TLS");
+        let (acceptor, answer) = (TlsAcceptor::from(tls), Arc::new(answer));
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, answer) = (acceptor.clone(), answer.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(move |request| respond(answer.clone(), request));
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Https { address, task }
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+}
+
+async fn respond(
+    answer: Arc<impl Fn(&str, &[u8]) -> Option<(u16, Vec<u8>)>>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path().to_string();
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let Some((code, body)) = answer(&path, &body) else { return std::future::pending().await };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+    Ok(response)
+}

@@ -1,0 +1,86 @@
+//! Audit events to a webhook of the test's own, which is away at first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, json};
+use server::audit::{Audit, Settings, webhook::Batch};
+use testkit::{Cluster, Kept};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// Reads one request and answers with a code; gives the body.
+async fn answer(stream: &mut TcpStream, code: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(at) = bytes.windows(4).position(|part| part == b"\r\n\r\n") {
+            break at + 4;
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+    let length: usize = head.split("content-length: ").nth(1)?.lines().next()?.trim().parse().ok()?;
+    while bytes.len() < end + length {
+        stream.read_buf(&mut bytes).await.ok()?;
+    }
+    stream.write_all(format!("HTTP/1.1 {code} x\r\ncontent-length: 0\r\n\r\n").as_bytes()).await.ok()?;
+    Some(bytes[end..end + length].to_vec())
+}
+
+/// The first request gets 503, the others 200; bodies that were taken come out.
+async fn webhook() -> (u16, mpsc::UnboundedReceiver<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut code = "503";
+        while let Ok((mut stream, _)) = listener.accept().await {
+            while let Some(body) = answer(&mut stream, code).await {
+                if code == "200" {
+                    sender.send(body).expect("the test listens");
+                }
+                code = "200";
+            }
+        }
+    });
+    (port, receiver)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_gets_events_in_lists_and_may_be_away() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (port, mut bodies) = webhook().await;
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster: {{server: 'http://127.0.0.1:{port}/audit'}}\nusers: []\ncontexts:\n- name: a\n  context: {{cluster: a}}\ncurrent-context: a\n"
+    );
+    std::fs::write(dir.path().join("webhook.yaml"), kubeconfig).expect("a file");
+    std::fs::write(dir.path().join("policy.yaml"), super::POLICY).expect("a file");
+    let settings = Settings {
+        policy_file: Some(dir.path().join("policy.yaml")),
+        webhook_config_file: Some(dir.path().join("webhook.yaml")),
+        batch: Batch {
+            max_wait: Duration::from_millis(20),
+            initial_backoff: Duration::from_millis(1),
+            throttle_qps: 0.0,
+            ..Batch::default()
+        },
+        ..Settings::default()
+    };
+    let audit = Audit::open(&settings).expect("good files").map(Arc::new);
+    let config = server::Config { audit, ..server::Config::default() };
+    let mut cluster = Cluster::start_with(Kept::Embedded, config, async |_| {}).await;
+    cluster.client.get("/api/v1/namespaces/default").await;
+    let mut stages = Vec::new();
+    while !stages.contains(&"ResponseComplete".to_string()) {
+        let body = tokio::time::timeout(testkit::client::DEADLINE, bodies.recv()).await.expect("events in time");
+        let list: Tree = json::decode(&body.expect("a list")).expect("JSON");
+        assert_eq!((list.str("kind"), list.str("apiVersion")), ("EventList", "audit.k8s.io/v1"));
+        let mine = list.list("items").iter().filter(|event| event.str("objectRef.name") == "default");
+        stages.extend(mine.map(|event| event.str("stage").to_string()));
+    }
+    assert_eq!(stages, ["RequestReceived", "ResponseComplete"]);
+    cluster.stop().await;
+}

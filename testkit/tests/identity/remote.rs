@@ -1,0 +1,209 @@
+//! Tokens that others judge: an OpenID Connect provider and a webhook of the test's own, over TLS.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use api::{Tree, json, list, tree};
+use cluster::pki::{Pair, Pki, Subject};
+use server::auth::oidc::{Claim, Issuer, Rules};
+use server::auth::webhook::Webhook;
+use server::callout::{Client as Caller, Trust, kubeconfig};
+use testkit::{Client, Cluster, Https};
+
+use super::jwt::{Signer, unsigned};
+use crate::until;
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() as i64
+}
+
+/// An authority and a server's certificate of it.
+fn pair(dir: &std::path::Path) -> (Pair, Pair) {
+    let pki = Pki::open(dir.to_path_buf()).expect("a folder");
+    let authority = pki.authority("ca", "provider").expect("an authority");
+    let subject = Subject {
+        file: "provider".to_string(),
+        authority: "ca",
+        common_name: "provider".to_string(),
+        organization: String::new(),
+        names: Vec::new(),
+        addresses: vec![IpAddr::from([127, 0, 0, 1])],
+    };
+    (authority.clone(), pki.leaf(&authority, &subject).expect("a certificate"))
+}
+
+async fn user_of(client: &Client, token: &str) -> (u16, String) {
+    let review = tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "SelfSubjectReview" };
+    let bearer = format!("Bearer {token}");
+    let headers = [("content-type", "application/json"), ("authorization", &bearer)];
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let reply = client.raw("POST", path, &headers, json::encode(&review, None)).await;
+    let user = reply.tree().at("status.userInfo").clone();
+    let groups: Vec<&str> = user.list("groups").iter().filter_map(Tree::as_str).collect();
+    (reply.code, format!("{} {}", user.str("username"), groups.join(",")))
+}
+
+/// The documents of a provider: what it signs with now, and how often it was asked for its keys.
+#[derive(Default)]
+struct Provider {
+    url: Mutex<String>,
+    keys: Mutex<Vec<Tree>>,
+    asked: AtomicUsize,
+}
+
+impl Provider {
+    fn answer(&self, path: &str) -> (u16, Vec<u8>) {
+        let url = self.url.lock().expect("a URL").clone();
+        let document = match path {
+            "/.well-known/openid-configuration" => tree! { "issuer" => &url, "jwks_uri" => format!("{url}/keys") },
+            "/keys" => {
+                self.asked.fetch_add(1, Ordering::SeqCst);
+                tree! { "keys" => self.keys.lock().expect("keys").clone() }
+            }
+            _ => return (404, Vec::new()),
+        };
+        (200, json::encode(&document, None))
+    }
+}
+
+fn rules(url: &str) -> Rules {
+    Rules {
+        url: url.to_string(),
+        audiences: vec!["cluster".to_string()],
+        algorithms: vec!["RS256".to_string(), "ES256".to_string()],
+        username: Claim { name: "sub".to_string(), prefix: "idp:".to_string() },
+        groups: Some(Claim { name: "roles".to_string(), prefix: String::new() }),
+        ..Rules::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_of_a_provider_are_verified_with_its_keys() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (authority, serving) = pair(dir.path());
+    let provider = Arc::new(Provider::default());
+    let answers = provider.clone();
+    let https = Https::serve(&serving, move |path, _| answers.answer(path)).await;
+    *provider.url.lock().expect("a URL") = https.url();
+    let first = Signer::new("first");
+    *provider.keys.lock().expect("keys") = vec![first.jwk()];
+
+    let trust = Trust::pem(authority.certificate.as_bytes()).expect("an authority");
+    let caller = Caller::new(&trust, None).expect("a client");
+    let issuer = Issuer::new(rules(&https.url()), caller).expect("an issuer");
+    let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = vec![issuer]).await;
+    let nobody = cluster.client_as(None);
+    let claims = tree! {
+        "iss" => https.url(), "aud" => list!["cluster"], "sub" => "jane", "roles" => list!["devs"],
+        "exp" => now() + 600,
+    };
+    let jane = (201, "idp:jane devs,system:authenticated".to_string());
+    assert_eq!(user_of(&nobody, &first.token(&claims)).await, jane);
+    assert_eq!(user_of(&nobody, &first.token(&claims)).await, jane);
+    assert_eq!(provider.asked.load(Ordering::SeqCst), 1, "the keys are kept");
+
+    let changed = |key: &str, value: Tree| {
+        let mut claims = claims.clone();
+        claims.set(key, value);
+        claims
+    };
+    let cases = [
+        ("expired", first.token(&changed("exp", Tree::from(now() - 1)))),
+        ("not yet valid", first.token(&changed("nbf", Tree::from(now() + 900)))),
+        ("for another audience", first.token(&changed("aud", list!["other"]))),
+        ("of another issuer", first.token(&changed("iss", Tree::from("https://other")))),
+        ("of another key", Signer::new("first").token(&claims)),
+        ("unsigned", unsigned("ES256", &claims)),
+        ("alg none", unsigned("none", &claims)),
+        ("an algorithm that is not allowed", first.token_as("ES384", &claims)),
+        ("an algorithm of secrets", first.token_as("HS256", &claims)),
+    ];
+    for (what, token) in cases {
+        assert_eq!(user_of(&nobody, &token).await.0, 401, "{what}");
+    }
+
+    // The provider goes over to another key: the first token of it makes the keys be fetched again.
+    let second = Signer::new("second");
+    *provider.keys.lock().expect("keys") = vec![second.jwk()];
+    until("the new key is known", async || user_of(&nobody, &second.token(&claims)).await == jane).await;
+    assert_eq!(user_of(&nobody, &first.token(&claims)).await.0, 401, "the old key is gone");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_nobody_vouches_for_is_not_believed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_, serving) = pair(dir.path());
+    let (other, _) = pair(tempfile::tempdir().expect("a folder").path());
+    let key = Signer::new("k");
+    let provider = Arc::new(Provider { keys: Mutex::new(vec![key.jwk()]), ..Provider::default() });
+    let answers = provider.clone();
+    let https = Https::serve(&serving, move |path, _| answers.answer(path)).await;
+    *provider.url.lock().expect("a URL") = https.url();
+    let trust = Trust::pem(other.certificate.as_bytes()).expect("an authority");
+    let issuer = Issuer::new(rules(&https.url()), Caller::new(&trust, None).expect("a client")).expect("an issuer");
+    let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = vec![issuer]).await;
+    let claims = tree! { "iss" => https.url(), "aud" => "cluster", "sub" => "jane", "exp" => now() + 600 };
+    assert_eq!(user_of(&cluster.client_as(None), &key.token(&claims)).await.0, 401);
+    assert_eq!(provider.asked.load(Ordering::SeqCst), 0);
+    cluster.stop().await;
+}
+
+/// Knows one token, and answers nonsense to another.
+fn review(body: &[u8]) -> (u16, Vec<u8>) {
+    let asked = json::decode(body).unwrap_or_default();
+    let status = match asked.str("spec.token") {
+        "good" => {
+            tree! { "authenticated" => true, "user" => tree! { "username" => "jane", "groups" => list!["devs"] } }
+        }
+        "garbage" => return (200, b"<html>".to_vec()),
+        "broken" => return (500, Vec::new()),
+        _ => tree! { "authenticated" => false },
+    };
+    (200, json::encode(&tree! { "apiVersion" => asked.at("apiVersion").clone(), "status" => status }, None))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_, serving) = pair(&dir.path().join("pki"));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let https = Https::serve(&serving, move |_, body| {
+        count.fetch_add(1, Ordering::SeqCst);
+        review(body)
+    })
+    .await;
+    let file = dir.path().join("webhook.yaml");
+    let text = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: '{}/review', certificate-authority: pki/ca.crt}}}}]\n",
+        https.url()
+    );
+    std::fs::write(&file, text).expect("a file");
+    let remote = kubeconfig::read(&file).unwrap_or_else(|error| panic!("{error}"));
+    let webhook = Webhook::new(remote, "v1", Duration::from_secs(600)).expect("a webhook");
+    let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.webhook = Some(webhook)).await;
+    let nobody = cluster.client_as(None);
+    let jane = (201, "jane devs,system:authenticated".to_string());
+    for token in ["good", "bad"] {
+        let before = asked.load(Ordering::SeqCst);
+        for _ in 0..3 {
+            let got = user_of(&nobody, token).await;
+            assert!(if token == "good" { got == jane } else { got.0 == 401 }, "{token}: {got:?}");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), before + 1, "{token}");
+    }
+    for token in ["garbage", "broken"] {
+        let before = asked.load(Ordering::SeqCst);
+        assert_eq!(user_of(&nobody, token).await.0, 401);
+        assert_eq!(user_of(&nobody, token).await.0, 401);
+        assert_eq!(asked.load(Ordering::SeqCst), before + 2, "failures are not kept: {token}");
+    }
+    drop(https);
+    assert_eq!(user_of(&nobody, "good").await, jane);
+    assert_eq!(user_of(&nobody, "other").await.0, 401);
+    cluster.stop().await;
+}

@@ -1,0 +1,91 @@
+//! What connections and answers carry: certificates that change while running, versions of TLS, and
+//! headers for browsers.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use cluster::credentials::{self, Keeper};
+use cluster::pki::{Lifetimes, Pki};
+use cluster::up::Own;
+use server::http::cors::Cors;
+use testkit::{Cluster, Kept};
+
+use crate::until;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_renewed_while_the_server_runs() {
+    let dir = tempfile::tempdir().expect("a folder");
+    // They live for three seconds: the timer must make new ones after two.
+    let lifetimes = Lifetimes { authority: Duration::from_secs(3600), leaf: Duration::from_secs(3) };
+    let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, Arc::new(SystemTime::now)).expect("a folder");
+    let own = Own::new(pki, [127, 0, 0, 1].into(), &server::Config::default(), &[]).expect("names");
+    let current = own.load().expect("certificates");
+    let serving = credentials::serving(&current).expect("a certificate");
+    let mut cluster = Cluster::start_changed(|plan, _| {
+        plan.serving = serving.clone();
+        let authorities = plan.authentication.clients.as_ref().expect("authorities");
+        authorities.replace(current.clients.as_deref().expect("an authority")).expect("an authority");
+    })
+    .await;
+    let (authority, admin) = current.admin.clone().expect("an administrator");
+    let kubeconfig = dir.path().join("kubeconfig");
+    let address = cluster.address();
+    let keeper = Keeper {
+        watched: vec![own.pki.dir().to_path_buf()],
+        load: Box::new(move || own.load()),
+        current,
+        serving,
+        kubeconfig: Some((kubeconfig.clone(), address)),
+    };
+    tokio::spawn(keeper.run(cluster.server().clone()));
+    let client = testkit::Client::new(address, &authority, &admin);
+    let shown = client.connect().await.shown;
+    until("another certificate is shown", async || client.connect().await.shown != shown).await;
+    until("the kubeconfig is written again", async || kubeconfig.exists()).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_of_tls_can_be_narrowed() {
+    let mut cluster = Cluster::start_changed(|plan, _| plan.tls.only_tls13 = true).await;
+    let shakes = async |versions: &[&'static rustls::SupportedProtocolVersion]| {
+        let provider = server::http::tls::provider();
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_protocol_versions(versions);
+        let verifier = server::http::tls::any_server();
+        let config = config.expect("versions").dangerous().with_custom_certificate_verifier(verifier);
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config.with_no_client_auth()));
+        let stream = tokio::net::TcpStream::connect(cluster.address()).await.expect("the server listens");
+        connector.connect("localhost".try_into().expect("a name"), stream).await.is_ok()
+    };
+    assert!(shakes(&[&rustls::version::TLS13]).await);
+    assert!(!shakes(&[&rustls::version::TLS12]).await);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn browsers_are_told_what_is_allowed() {
+    let mut cluster = Cluster::start_changed(|plan, _| {
+        plan.config.cors = Cors::new(&["^https://ui.example$"]).expect("a pattern");
+        plan.config.strict_transport_security = Some("max-age=7; preload".parse().expect("a value"));
+    })
+    .await;
+    let nobody = cluster.client_as(None);
+    let reply = nobody.raw("OPTIONS", "/api/v1/pods", &[("origin", "https://ui.example")], Vec::new()).await;
+    assert_eq!(
+        (reply.code, &reply.headers["access-control-allow-origin"]),
+        (204, &"https://ui.example".parse().unwrap())
+    );
+    assert_eq!(reply.headers["access-control-allow-credentials"], "true");
+    let reply = nobody.raw("OPTIONS", "/api/v1/pods", &[("origin", "https://evil.example")], Vec::new()).await;
+    assert!(reply.code == 401 && !reply.headers.contains_key("access-control-allow-origin"));
+    let reply = cluster.client.raw("GET", "/version", &[("origin", "https://ui.example")], Vec::new()).await;
+    assert_eq!(reply.headers["strict-transport-security"], "max-age=7; preload");
+    assert!(reply.headers.contains_key("access-control-allow-origin"));
+    cluster.stop().await;
+    let mut plain = Cluster::start(Kept::Embedded).await;
+    let reply = plain.client.raw("GET", "/version", &[("origin", "https://ui.example")], Vec::new()).await;
+    let said =
+        ["access-control-allow-origin", "strict-transport-security"].map(|name| reply.headers.contains_key(name));
+    assert_eq!(said, [false, false]);
+    plain.stop().await;
+}
