@@ -49,10 +49,16 @@ pub fn start(
     Ok(sender)
 }
 
+/// Lines of so long go out together: waking a thread for each would cost more than the line.
+const LINGER: Duration = Duration::from_millis(1);
+
 /// As many lines as wait go out in one write.
 fn write_lines(mut output: Output, mut lines: mpsc::Receiver<Line>, failed: &dyn Fn(&io::Error)) {
     let (mut bytes, mut waiting) = (Vec::new(), Vec::new());
     while let Some(first) = lines.blocking_recv() {
+        if first.written.is_none() {
+            std::thread::sleep(LINGER);
+        }
         let mut next = Some(first);
         while let Some(line) = next {
             bytes.extend_from_slice(&line.bytes);
