@@ -151,8 +151,9 @@ const LISTED: u64 = 200;
 
 /// The second tenant's p99, in milliseconds, while the flood goes on.
 async fn beside(server: &Server, flooded: &str, mine: &str) -> Result<f64> {
-    let _flood = tokio::task::block_in_place(|| Flood::start(server, flooded))?;
     let (address, request) = (server.address, Template::get(mine).with_token(TENANT));
+    let flooded = flooded.to_string();
+    let _flood = tokio::task::spawn_blocking(move || Flood::start(address, &flooded)).await??;
     let measure = move || -> Result<Vec<Duration>> {
         cores::pin(cores::SERVER)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -188,9 +189,9 @@ async fn sample(address: std::net::SocketAddr, request: &Template) -> Result<Vec
 struct Flood(Child);
 
 impl Flood {
-    fn start(server: &Server, path: &str) -> Result<Flood> {
+    fn start(address: std::net::SocketAddr, path: &str) -> Result<Flood> {
         let mut command = this_binary()?;
-        command.args(["bench", "flood", &server.address.to_string(), path, FLOODER]);
+        command.args(["bench", "flood", &address.to_string(), path, FLOODER]);
         let mut child = pinned(cores::FLOOD, &mut command)?;
         // It says so once all its connections are open.
         let said = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut String::new())).transpose()?;
