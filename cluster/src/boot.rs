@@ -24,6 +24,14 @@ pub struct Plan {
     pub tls: tls::Options,
     pub authentication: Authentication,
     pub config: server::Config,
+    /// None where controllers run elsewhere.
+    pub controllers: Option<Controllers>,
+}
+
+/// Which controllers run, by upstream's rule, and what they publish.
+pub struct Controllers {
+    pub chosen: Vec<String>,
+    pub root_ca: String,
 }
 
 /// Where objects are kept.
@@ -37,16 +45,20 @@ pub struct Running {
     pub server: Arc<Server>,
     pub address: SocketAddr,
     task: JoinHandle<()>,
+    controllers: Option<controllers::Running>,
 }
 
 impl Running {
-    /// Drains, then closes the store.
+    /// Ends the controllers, drains, then closes the store.
     pub async fn stop(self) {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
             self.server.health.set_unready();
             tokio::time::sleep(delay).await;
+        }
+        if let Some(controllers) = self.controllers {
+            controllers.stop().await;
         }
         self.server.closing.send_replace(true);
         let _ = self.task.await;
@@ -57,7 +69,7 @@ impl Running {
 }
 
 /// Starts everything; `progress` hears of each step when it begins. The order:
-pub async fn start(plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
+pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // The port first: a second start fails here, before it touches what the first one uses.
     progress("port");
     let listener = listen(plan.listen).await?;
@@ -65,14 +77,23 @@ pub async fn start(plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let tls = tls::server_config(plan.serving.clone(), &plan.tls)?;
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
+    let chosen = plan.controllers.take();
     let server = open(plan, address.port()).await?;
     progress("API server");
     let task = tokio::spawn(server::http::serve::serve(server.clone(), listener, tls));
-    // Last what is written through the server itself; readiness comes with it.
+    // What is written through the server itself; readiness comes with it.
     let bootstrap = server::bootstrap::run(&server).await;
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
+    // Last the controllers, which need roles to act by.
+    let controllers = chosen.map(|chosen| start_controllers(&server, chosen)).transpose()?;
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task })
+    Ok(Running { server, address, task, controllers })
+}
+
+fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
+    let environment = crate::local::environment(server, chosen.root_ca);
+    let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
+    controllers::start(&environment, &chosen.chosen).map_err(refused)
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

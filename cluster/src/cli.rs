@@ -52,6 +52,9 @@ struct UpArgs {
     /// A further name or address of the server's certificate; can be repeated
     #[arg(long = "tls-san", value_delimiter = ',')]
     tls_sans: Vec<String>,
+    /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
+    #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = "*")]
+    controllers: Vec<String>,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -122,6 +125,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         listen: SocketAddr::new(args.bind_address, args.port),
         kubeconfig: kubeconfig.clone(),
         tls_sans: args.tls_sans,
+        controllers: args.controllers,
         config: server::Config::default(),
     };
     runtime()?.block_on(async {

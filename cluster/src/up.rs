@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
+use server::admission::Setup;
 use server::auth::request_header::Names;
 use server::auth::token::Tokens;
 use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
 
-use crate::boot::{self, Engine, Plan, Running};
+use crate::boot::{self, Controllers, Engine, Plan, Running};
 use crate::components::{self, ADMIN, PROXY_CLIENT, SERVING};
 use crate::credentials::{self, Credentials, Keeper};
 use crate::error::{Error, Result};
@@ -21,18 +22,25 @@ pub struct Up {
     pub kubeconfig: PathBuf,
     /// Names and addresses of the serving certificate, besides those that every cluster has.
     pub tls_sans: Vec<String>,
+    /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
+    pub controllers: Vec<String>,
     pub config: server::Config,
 }
+
+/// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
+const PLUGINS: [&str; 1] = ["NodeRestriction"];
 
 /// Starts the cluster and writes the kubeconfig of its administrator.
 pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
     let mut config = options.config;
     config.advertise_address = advertised(options.listen.ip());
+    config.admission = Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into();
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;
     let serving = credentials::serving(&current)?;
+    let root_ca = current.admin.as_ref().map(|(authority, _)| authority.certificate.clone()).unwrap_or_default();
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
@@ -40,6 +48,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         tls: Default::default(),
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
+        controllers: Some(Controllers { chosen: options.controllers, root_ca }),
     };
     let running = boot::start(plan, progress).await?;
     progress("kubeconfig");

@@ -18,6 +18,7 @@ use crate::auth::ClientChain;
 use crate::fairness::{Flow, Held};
 use crate::http::body::Body;
 use crate::http::io::Watched;
+use crate::http::received::Received;
 use crate::negotiate::{Accepted, Media};
 use crate::request::{Query, RequestInfo};
 
@@ -43,12 +44,12 @@ pub struct Call {
     pub raw_query: String,
     pub query: Query,
     pub headers: HeaderMap,
-    pub body: Option<hyper::body::Incoming>,
+    pub body: Option<Received>,
     /// Taken by WebSocket watches and proxies.
     pub upgrade: Option<hyper::upgrade::OnUpgrade>,
     pub info: RequestInfo,
     pub peer: Peer,
-    /// Set by authentication.
+    /// Set by authentication; a request of this process has it from the start.
     pub user: Option<Arc<User>>,
     /// Who acts as `user`, where that is somebody else.
     pub impersonator: Option<Arc<User>>,
@@ -168,7 +169,7 @@ impl Call {
 
 /// Takes what is left of a body that is refused, up to a bound: a client that is still writing would
 /// otherwise see a broken connection in place of the answer.
-async fn drain(body: &mut hyper::body::Incoming, mut seen: usize) {
+async fn drain(body: &mut Received, mut seen: usize) {
     while seen < MAX_DRAINED_BYTES {
         match body.frame().await {
             Some(Ok(frame)) => seen += frame.data_ref().map_or(1, Bytes::len),

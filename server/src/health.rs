@@ -35,7 +35,14 @@ impl Health {
 }
 
 /// What is checked, by name.
-const CHECKS: &[&str] = &["ping", "log", "etcd", "informer-sync", "poststarthook/bootstrap-controller"];
+const CHECKS: &[&str] = &[
+    "ping",
+    "log",
+    "etcd",
+    "informer-sync",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/rbac/bootstrap-roles",
+];
 
 pub fn route(server: &Server, call: &Call) -> Option<Answer> {
     let path = call.path.as_str();

@@ -23,6 +23,7 @@ pub mod http;
 mod ids;
 mod initializers;
 pub mod limits;
+pub mod local;
 pub mod metrics;
 mod negotiate;
 pub mod openapi;

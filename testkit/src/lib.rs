@@ -9,7 +9,7 @@ mod https;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use cluster::boot::{Engine, Plan, Running, start};
+use cluster::boot::{Controllers, Engine, Plan, Running, start};
 use cluster::credentials;
 use cluster::pki::{Pair, Pki};
 use cluster::up::{self, Own};
@@ -59,6 +59,15 @@ impl Cluster {
         let config = server::Config::default();
         let (running, client) = try_boot(dir.path(), None, config.clone(), change).await.expect("the server starts");
         Cluster { client, running: Some(running), dir, etcd: None, config }
+    }
+
+    /// The same with the controllers at work.
+    pub async fn start_whole() -> Cluster {
+        Cluster::start_changed(|plan, pki| {
+            let authority = pki.read("ca").expect("an authority").expect("an authority");
+            plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], root_ca: authority.certificate });
+        })
+        .await
     }
 
     /// The folder of the server's certificates, in which tests can make more.
@@ -139,6 +148,7 @@ async fn try_boot(
         tls: Default::default(),
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
+        controllers: None,
     };
     change(&mut plan, &own.pki);
     let running = start(plan, &|_| {}).await?;

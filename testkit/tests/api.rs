@@ -1,6 +1,7 @@
 //! The API's behaviour, the same on both engines: every check runs once on the embedded store and once
 //! on a real etcd.
 
+mod authorization;
 mod gate;
 mod identity;
 mod plugins;

@@ -8,7 +8,45 @@ use server::authz::config::{Mode, Setting};
 use server::authz::{Decision, abac, config, webhook};
 use server::callout::kubeconfig;
 
+use super::flags::{Flag, flag};
+use super::values::duration;
 use crate::error::{Error, Result};
+
+/// Sorted by name.
+pub static FLAGS: &[Flag] = &[
+    flag(
+        "authorization-config",
+        "a file with an AuthorizationConfiguration, instead of the next flags",
+        |flags, value| {
+            flags.authorization.config = Some(value.into());
+            Ok(())
+        },
+    ),
+    flag(
+        "authorization-mode",
+        "who decides, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
+        |flags, value| flags.authorization.set_modes(value),
+    ),
+    flag("authorization-policy-file", "the policies of the mode ABAC", |flags, value| {
+        flags.authorization.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-authorized-ttl", "how long a yes is kept [5m]", |flags, value| {
+        flags.authorization.authorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-cache-unauthorized-ttl", "how long a no is kept [30s]", |flags, value| {
+        flags.authorization.unauthorized_ttl = Some(duration(value)?);
+        Ok(())
+    }),
+    flag("authorization-webhook-config-file", "the kubeconfig of the mode Webhook", |flags, value| {
+        flags.authorization.webhook_file = Some(value.into());
+        Ok(())
+    }),
+    flag("authorization-webhook-version", "the form of its reviews: v1 or v1beta1 [v1beta1]", |flags, value| {
+        flags.authorization.set_webhook_version(value)
+    }),
+];
 
 #[derive(Debug, Default)]
 pub struct Authorization {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use server::audit::{self, Format, Mode};
 
-use super::authorization::Authorization;
+use super::authorization;
 use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::{Error, Result};
 use crate::logs::{Format as LogFormat, Level};
@@ -31,7 +31,7 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
-    pub authorization: Authorization,
+    pub authorization: authorization::Authorization,
     pub authentication: authentication::Authentication,
     pub log_format: LogFormat,
     pub audit: audit::Settings,
@@ -62,7 +62,7 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
-            authorization: Authorization::default(),
+            authorization: authorization::Authorization::default(),
             authentication: authentication::Authentication::default(),
             log_format: LogFormat::Text,
             audit: audit::Settings::default(),
@@ -92,7 +92,7 @@ pub enum State {
     Unfinished(&'static str),
 }
 
-const fn flag(name: &'static str, help: &'static str, take: fn(&mut Flags, &str) -> Result<(), String>) -> Flag {
+pub const fn flag(name: &'static str, help: &'static str, take: fn(&mut Flags, &str) -> Result<(), String>) -> Flag {
     Flag { name, help, switch: false, state: State::Honoured(take) }
 }
 
@@ -108,7 +108,7 @@ const AGGREGATION: &str = "servers behind the API are not reached yet";
 const KUBELETS: &str = "kubelets are not spoken to yet";
 
 /// All parts of the table.
-static PARTS: &[&[Flag]] = &[FLAGS, authentication::FLAGS];
+static PARTS: &[&[Flag]] = &[FLAGS, authentication::FLAGS, authorization::FLAGS];
 
 fn all() -> impl Iterator<Item = &'static Flag> {
     PARTS.iter().copied().flatten()
@@ -200,38 +200,6 @@ static FLAGS: &[Flag] = &[
     flag("audit-webhook-mode", "only batch", |_, value| match value {
         "batch" => Ok(()),
         _ => Err("the audit webhook is called in batches alone".to_string()),
-    }),
-    flag(
-        "authorization-config",
-        "a file with an AuthorizationConfiguration, instead of the next flags",
-        |flags, value| {
-            flags.authorization.config = Some(value.into());
-            Ok(())
-        },
-    ),
-    flag(
-        "authorization-mode",
-        "who decides, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [AlwaysDeny]",
-        |flags, value| flags.authorization.set_modes(value),
-    ),
-    flag("authorization-policy-file", "the policies of the mode ABAC", |flags, value| {
-        flags.authorization.policy_file = Some(value.into());
-        Ok(())
-    }),
-    flag("authorization-webhook-cache-authorized-ttl", "how long a yes is kept [5m]", |flags, value| {
-        flags.authorization.authorized_ttl = Some(duration(value)?);
-        Ok(())
-    }),
-    flag("authorization-webhook-cache-unauthorized-ttl", "how long a no is kept [30s]", |flags, value| {
-        flags.authorization.unauthorized_ttl = Some(duration(value)?);
-        Ok(())
-    }),
-    flag("authorization-webhook-config-file", "the kubeconfig of the mode Webhook", |flags, value| {
-        flags.authorization.webhook_file = Some(value.into());
-        Ok(())
-    }),
-    flag("authorization-webhook-version", "the form of its reviews: v1 or v1beta1 [v1beta1]", |flags, value| {
-        flags.authorization.set_webhook_version(value)
     }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
         flags.bind_address = parsed(value)?;

@@ -3,7 +3,7 @@
 use api::Tree;
 use api::status::Status;
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
+use x509_parser::prelude::{FromDer, X509Name};
 
 use super::{Attributes, Operation};
 
@@ -30,11 +30,23 @@ pub fn validate(
 
 /// The groups in the subject of a base64-encoded PEM request.
 fn organizations(encoded: &str) -> Result<Vec<String>, String> {
+    subject(encoded, |subject| {
+        subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_string).collect()
+    })
+}
+
+/// The name in the subject of a base64-encoded PEM request; "" where it has none.
+pub fn common_name(encoded: &str) -> Result<String, String> {
+    subject(encoded, |subject| {
+        subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or("").to_string()
+    })
+}
+
+fn subject<T>(encoded: &str, read: impl FnOnce(&X509Name<'_>) -> T) -> Result<T, String> {
     let pem = api::base64::decode(encoded)?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).map_err(|error| error.to_string())?;
     let (_, csr) = X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
-    let subject = &csr.certification_request_info.subject;
-    Ok(subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_string).collect())
+    Ok(read(&csr.certification_request_info.subject))
 }
 
 #[cfg(test)]
@@ -54,6 +66,7 @@ mod tests {
     #[test]
     fn the_groups_of_a_request_are_read() {
         assert_eq!(organizations(REQUEST), Ok(vec!["system:masters".to_string()]));
+        assert_eq!(common_name(REQUEST).as_deref(), Ok("x"));
         assert!(organizations("").is_err());
         assert!(organizations("AAAA").is_err());
     }

@@ -3,6 +3,8 @@
 
 mod always;
 mod always_pull_images;
+mod certificate_approval;
+mod certificate_signing;
 mod certificate_subject_restriction;
 mod cluster_trust_bundle_attest;
 mod default_ingress_class;
@@ -19,6 +21,8 @@ mod limit_ranger;
 mod namespace_auto_provision;
 mod namespace_exists;
 mod namespace_lifecycle;
+mod node_restriction;
+mod owner_references_permission_enforcement;
 mod persistent_volume_claim_resize;
 mod pod_node_selector;
 mod pod_resize_validator;
@@ -188,6 +192,8 @@ static PLUGINS: &[Plugin] = &[
         .wait_for(service_account::is_ready)
         .mutate(service_account::mutate)
         .validate(service_account::validate),
+    // Before the taints of new nodes, which a kubelet could not set itself.
+    Plugin::off("NodeRestriction").mutate(node_restriction::mutate).validate(node_restriction::validate),
     // A new node is not ready until its kubelet says so.
     Plugin::new("TaintNodesByCondition").mutate(taint_nodes_by_condition::mutate),
     Plugin::off("AlwaysPullImages").mutate(always_pull_images::mutate).validate(always_pull_images::validate),
@@ -210,9 +216,13 @@ static PLUGINS: &[Plugin] = &[
     Plugin::off("ExtendedResourceToleration").mutate(extended_resource_toleration::mutate),
     Plugin::new("DefaultStorageClass").mutate(default_storage_class::mutate),
     Plugin::new("StorageObjectInUseProtection").mutate(storage_object_in_use_protection::mutate),
+    Plugin::off("OwnerReferencesPermissionEnforcement")
+        .validate_later(owner_references_permission_enforcement::validate),
     Plugin::new("PersistentVolumeClaimResize").validate(persistent_volume_claim_resize::validate),
     // After the default tolerations, which those of a runtime class join.
     Plugin::new("RuntimeClass").mutate(runtime_class::mutate).validate(runtime_class::validate),
+    Plugin::new("CertificateApproval").validate_later(certificate_approval::validate),
+    Plugin::new("CertificateSigning").validate_later(certificate_signing::validate),
     Plugin::new("ClusterTrustBundleAttest").validate_later(cluster_trust_bundle_attest::validate),
     Plugin::new("CertificateSubjectRestriction").validate(certificate_subject_restriction::validate),
     Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),

@@ -286,4 +286,66 @@ mod tests {
         }
         assert_eq!((answers.kept.len(), answers.get(&key(0), now).is_some()), (KEPT, false));
     }
+
+    /// A webhook that gives each connection one answer, and how often it was asked.
+    async fn serve(status: &'static str) -> (Arc<Remote>, Arc<std::sync::atomic::AtomicUsize>) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/authorize", listener.local_addr().expect("an address"));
+        let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = asked.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                let body = format!(r#"{{"kind":"SubjectAccessReview","status":{status}}}"#);
+                let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+                let _ = stream.write_all(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes()).await;
+            }
+        });
+        (remote(&url), asked)
+    }
+
+    fn remote(url: &str) -> Arc<Remote> {
+        use crate::callout::{Client, Trust, Url};
+        let client = Client::new(&Trust::System, None).expect("a client");
+        Arc::new(Remote { client, url: Url::parse(url).expect("a URL") })
+    }
+
+    fn webhook(remote: Arc<Remote>, unauthorized_ttl: Duration) -> Webhook {
+        Webhook::new(Settings {
+            remote,
+            authorized_ttl: Duration::from_secs(60),
+            unauthorized_ttl,
+            timeout: Duration::from_secs(5),
+            on_failure: Decision::Deny,
+            version: Version::V1,
+        })
+    }
+
+    #[tokio::test]
+    async fn answers_are_asked_for_once_while_they_are_kept() {
+        let user = User::default();
+        let attributes = Attributes::parse(&user, "get pods@a");
+        let (remote, asked) = serve(r#"{"allowed":true,"reason":"good"}"#).await;
+        let hook = webhook(remote, Duration::ZERO);
+        assert!(hook.decide(&attributes).is_none(), "nothing is known yet");
+        let verdict = hook.wait(&attributes).await;
+        assert_eq!((verdict.decision, verdict.reason.to_string().as_str()), (Decision::Allow, "good"));
+        assert!(hook.decide(&attributes).expect("it is kept").is_allowed());
+        assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+        let (remote, _) = serve(r#"{"allowed":false,"denied":true}"#).await;
+        let hook = webhook(remote, Duration::ZERO);
+        assert_eq!(hook.wait(&attributes).await.decision, Decision::Deny);
+        assert!(hook.decide(&attributes).is_none(), "a no is not kept for no time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_is_not_there_decides_by_the_policy() {
+        let user = User::default();
+        let hook = webhook(remote("http://127.0.0.1:1/x"), Duration::from_secs(30));
+        let verdict = hook.wait(&Attributes::parse(&user, "get pods@a")).await;
+        assert_eq!(verdict.decision, Decision::Deny);
+        assert!(verdict.error.is_some_and(|error| error.contains("127.0.0.1:1")));
+    }
 }

@@ -7,6 +7,7 @@ mod flowcontrol;
 mod groups;
 mod identity;
 pub(crate) mod rbac;
+mod reconcile;
 mod service;
 
 pub use identity::hostname;
@@ -67,6 +68,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     first.extend(rbac::cluster_objects());
     first.push(service::cidr(&server.config));
     make(server, first).await?;
+    reconcile::run(server, rbac::cluster_objects()).await?;
 
     let mut second = rbac::namespaced_objects();
     second.push(authentication::config_map(&server.auth));
@@ -76,6 +78,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     changes.extend(service::cidr_status(server));
     tokio::try_join!(make(server, second), change(server, changes))?;
 
+    reconcile::run(server, rbac::namespaced_objects()).await?;
     make(server, service::objects(&server.config)).await?;
     service::keep_in_step(server).await?;
     server.health.set_ready();

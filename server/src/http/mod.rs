@@ -4,5 +4,6 @@ pub mod body;
 pub mod compress;
 pub mod cors;
 pub mod io;
+pub mod received;
 pub mod serve;
 pub mod tls;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::io::{Secured, Socket, Watched};
+use super::received::Received;
 use crate::auth::ClientChain;
 use crate::call::{Answer, Call, Peer};
 use crate::{Server, chain, limits};
@@ -127,7 +128,7 @@ async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> 
 }
 
 /// A request as the chain knows it.
-pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
+pub fn read<B: Into<Received>>(mut request: Request<B>, peer: Peer, now: i64) -> Call {
     let upgrade = request.headers().contains_key(http::header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let raw_query = parts.uri.query().unwrap_or("").to_string();
@@ -136,5 +137,5 @@ pub fn read(mut request: Request<Incoming>, peer: Peer, now: i64) -> Call {
     if call.info.verb == "watch" && parts.version < Version::HTTP_2 {
         call.peer.watched.set();
     }
-    Call { headers: parts.headers, body: Some(body), upgrade, ..call }
+    Call { headers: parts.headers, body: Some(body.into()), upgrade, ..call }
 }

@@ -42,7 +42,6 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
         let audiences: Vec<Tree> = server.auth.audiences.iter().map(Tree::from).collect();
         request.child("spec").set("audiences", audiences);
     }
-    validate(&request)?;
     let mut warnings = Vec::new();
     let attributes = scope.attributes(Operation::Create, &call.info.name);
     admission::admit(&attributes, &mut request, &mut warnings).await?;

@@ -24,7 +24,9 @@ fn no_crate_knows_what_it_must_not() {
         ("store", &["api", "kinds", "server", "wire", "k8s-openapi"]),
         ("wire", &["api", "kinds", "store", "server", "tokio"]),
         ("openapi", &["tokio", "store", "server", "wire", "k8s-openapi"]),
-        ("server", &["cluster"]),
+        ("client", &["kinds", "store", "server", "cluster", "openapi", "wire"]),
+        ("controllers", &["kinds", "store", "server", "cluster", "openapi", "wire"]),
+        ("server", &["client", "cluster", "controllers"]),
     ];
     for (package, absent) in absences {
         let known = dependencies(package);

@@ -172,6 +172,27 @@ impl Kubectl<'_> {
         self.shows("auth can-i create pods", "yes");
     }
 
+    /// A binding counts for the next command; nobody hands out more than they have.
+    fn authorize(&self) {
+        let can = "auth can-i list configmaps --as=jane";
+        let refused = self.output(&can.split(' ').collect::<Vec<_>>(), "");
+        assert_eq!(String::from_utf8_lossy(&refused.stdout).trim(), "no");
+        self.fails(&["get", "cm", "--as=jane"], "", "cannot list resource \"configmaps\" in API group \"\"");
+        self.run("create role reader --verb=get,list --resource=configmaps");
+        self.run("create rolebinding jane --role=reader --user=jane");
+        self.shows(can, "yes");
+        self.shows("get cm --as=jane -o name", "configmap/plain");
+        let listed = self.run("auth can-i --list --as=jane");
+        assert!(listed.contains("configmaps ") && listed.contains("[/healthz]"), "{listed}");
+        self.shows("auth can-i --list", "*.*");
+        self.run("create role binder --verb=create --resource=rolebindings.rbac.authorization.k8s.io");
+        self.run("create rolebinding binder --role=binder --user=jane");
+        let grab = ["create", "rolebinding", "grab", "--clusterrole=cluster-admin", "--user=jane", "--as=jane"];
+        self.fails(&grab, "", "is attempting to grant RBAC permissions not currently held");
+        self.run("delete rolebinding jane binder");
+        self.fails(&["get", "cm", "--as=jane"], "", "cannot list resource");
+    }
+
     /// Who one is, who one could be, and what an account is given.
     fn identify(&self) {
         self.fails(&["get", "secrets", "--as=jane"], "", "User \"jane\" cannot list resource \"secrets\"");
@@ -232,6 +253,7 @@ impl Kubectl<'_> {
         self.server_side();
         self.learn();
         self.identify();
+        self.authorize();
         self.watch();
         self.delete();
     }

@@ -5,11 +5,14 @@ mod graph;
 
 use std::sync::OnceLock;
 
+use api::Tree;
 use kinds::User;
 
 use super::{Attributes, Authorizer, Known, Rule, Verdict};
 use crate::cache::{Caches, View};
 use graph::{Graph, Kind};
+
+pub use graph::Kind as Referred;
 
 const USER_PREFIX: &str = "system:node:";
 const NODES: &str = "system:nodes";
@@ -28,6 +31,11 @@ impl Node {
 pub fn node_name(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(USER_PREFIX)?;
     user.groups.iter().any(|group| group == NODES).then_some(name)
+}
+
+/// Whether a pod refers to anything of a kind.
+pub fn pod_refers_to(pod: &Tree, kind: Referred) -> bool {
+    graph::references(pod).iter().any(|(other, name)| *other == kind && !name.is_empty())
 }
 
 impl Authorizer for Node {

@@ -1,6 +1,7 @@
 //! Role based access: who is bound to which role, from the caches. The index follows every change of a
 //! role or binding by what changed, so that a decision looks at the few grants of its caller alone.
 
+pub mod cover;
 pub mod escalation;
 mod index;
 

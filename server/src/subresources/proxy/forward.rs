@@ -19,6 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::target::Target;
 use crate::call::{Answer, Call};
 use crate::http::body::{Body, Source, StreamBody};
+use crate::http::received::Received;
 use crate::http::tls;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -55,7 +56,7 @@ pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str)
     Ok(inbound(response, target, prefix))
 }
 
-fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Result<Request<Incoming>, Status> {
+fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Result<Request<Received>, Status> {
     let body = call.body.take().ok_or_else(|| Status::internal("the body has been read already"))?;
     let path = if path.is_empty() { "/" } else { path };
     let uri = if call.raw_query.is_empty() { path.to_string() } else { format!("{path}?{}", call.raw_query) };
@@ -107,7 +108,7 @@ fn drop_hop_headers(headers: &mut HeaderMap) {
     }
 }
 
-async fn send(target: &Target, request: Request<Incoming>) -> Result<Response<Incoming>, String> {
+async fn send(target: &Target, request: Request<Received>) -> Result<Response<Incoming>, String> {
     let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect(target));
     let stream = stream.await.map_err(|_| format!("dial tcp {}: i/o timeout", target.address))??;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;

@@ -1,0 +1,61 @@
+//! Why a request did not succeed.
+
+use std::fmt;
+
+use api::Tree;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// The server's answer.
+    Status { code: u16, reason: String, message: String },
+    /// No answer came, or not all of it.
+    Transport(String),
+    /// The answer cannot be understood.
+    Answer(String),
+}
+
+impl Error {
+    pub fn status(code: u16, status: &Tree) -> Error {
+        Error::Status { code, reason: status.str("reason").to_string(), message: status.str("message").to_string() }
+    }
+
+    fn is(&self, wanted: &str) -> bool {
+        matches!(self, Error::Status { reason, .. } if reason == wanted)
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.is("NotFound")
+    }
+
+    pub fn is_already_exists(&self) -> bool {
+        self.is("AlreadyExists")
+    }
+
+    pub fn is_conflict(&self) -> bool {
+        self.is("Conflict")
+    }
+
+    /// The version that a watch was to start from is gone.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Error::Status { code: 410, .. })
+    }
+
+    /// A namespace that is going takes nothing new, and that is no failure.
+    pub fn is_terminating(&self) -> bool {
+        matches!(self, Error::Status { code: 403, message, .. } if message.contains("because it is being terminated"))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Status { code, message, .. } => write!(f, "{code}: {message}"),
+            Error::Transport(why) => write!(f, "no answer: {why}"),
+            Error::Answer(why) => write!(f, "an answer that makes no sense: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

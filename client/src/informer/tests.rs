@@ -1,0 +1,133 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+
+use super::*;
+use crate::{Body, Sending, Transport};
+
+/// A server that answers by a script and keeps what it was asked.
+#[derive(Default)]
+struct Script {
+    answers: Mutex<VecDeque<(u16, String)>>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Transport for Arc<Script> {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        self.asked.lock().expect("asked").push(request.uri().to_string());
+        let answer = self.answers.lock().expect("answers").pop_front();
+        Box::pin(async move {
+            // At the end of the script nothing happens any more.
+            let Some((code, body)) = answer else { return std::future::pending().await };
+            let mut response = Response::new(Body::new(Full::new(Bytes::from(body))));
+            *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
+            Ok(response)
+        })
+    }
+}
+
+fn object(name: &str, version: u32) -> String {
+    format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#)
+}
+
+fn list(version: u32, more: &str, objects: &[(&str, u32)]) -> (u16, String) {
+    let items: Vec<String> = objects.iter().map(|(name, version)| object(name, *version)).collect();
+    let items = items.join(",");
+    (200, format!(r#"{{"metadata":{{"resourceVersion":"{version}","continue":"{more}"}},"items":[{items}]}}"#))
+}
+
+fn events(events: &[(&str, &str, u32)]) -> (u16, String) {
+    let line = |(kind, name, version): &(&str, &str, u32)| {
+        format!("{{\"type\":\"{kind}\",\"object\":{}}}\n", object(name, *version))
+    };
+    (200, events.iter().map(line).collect())
+}
+
+fn expired() -> (u16, String) {
+    (410, r#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#.to_string())
+}
+
+/// Runs an informer through a script; what was told, and what was asked.
+async fn run(answers: Vec<(u16, String)>) -> (String, Vec<String>) {
+    let count = answers.len();
+    let script = Arc::new(Script { answers: Mutex::new(answers.into()), ..Script::default() });
+    let client = Client::new(Arc::new(script.clone()), "test");
+    let selection = Selection { resource: Resource::core("things"), query: "" };
+    let mut informer = Informer::new(client, selection, Arc::default());
+    let told = Arc::new(Mutex::new(String::new()));
+    informer.on_change({
+        let told = told.clone();
+        move |change| {
+            let mark = match (&change.old, &change.new) {
+                (None, _) => '+',
+                (_, None) => '-',
+                _ => '~',
+            };
+            told.lock().expect("told").push_str(&format!("{mark}{} ", change.key));
+        }
+    });
+    let until_asked = async {
+        while script.asked.lock().expect("asked").len() <= count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = informer.run() => {}
+        () = until_asked => {}
+    }
+    let asked = std::mem::take(&mut *script.asked.lock().expect("asked"));
+    (told.lock().expect("told").clone(), asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_lists_in_pages_then_watches() {
+    let (told, asked) = run(vec![
+        list(5, "next", &[("a", 1)]),
+        list(5, "", &[("b", 2)]),
+        events(&[("ADDED", "c", 6), ("MODIFIED", "a", 7), ("DELETED", "b", 8), ("BOOKMARK", "", 9)]),
+    ])
+    .await;
+    assert_eq!(told, "+a +b +c ~a -b ");
+    assert!(asked[1].contains("continue=next"), "{asked:?}");
+    assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=5"), "{asked:?}");
+    assert!(asked[3].contains("resourceVersion=9"), "it resumes behind the bookmark: {asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_never_missed_and_never_told_twice() {
+    let (told, asked) = run(vec![
+        list(5, "", &[("a", 1), ("b", 2)]),
+        // The watch breaks off, and the server has forgotten what came next.
+        events(&[("DELETED", "a", 6)]),
+        expired(),
+        list(20, "", &[("c", 12)]),
+        // What is told again is no news.
+        events(&[("DELETED", "b", 21), ("ADDED", "c", 12)]),
+    ])
+    .await;
+    assert_eq!(told, "+a +b -a -b +c ");
+    assert!(!asked[3].contains("watch"), "after 410 it lists: {asked:?}");
+    assert!(asked[4].contains("resourceVersion=20"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_tried_again() {
+    let error = || (500, r#"{"kind":"Status","code":500,"message":"no"}"#.to_string());
+    let in_stream = (200, format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", expired().1));
+    let (told, asked) = run(vec![
+        error(),
+        list(5, "", &[("a", 1)]),
+        error(),
+        // A watch that ends at once, and one that reports its end as an event.
+        (200, String::new()),
+        in_stream,
+        list(9, "", &[("a", 8)]),
+    ])
+    .await;
+    assert_eq!(told, "+a ~a ");
+    let watches: Vec<bool> = asked.iter().map(|path| path.contains("watch=true")).collect();
+    assert_eq!(watches, [false, false, true, true, true, false, true]);
+}

@@ -1,0 +1,41 @@
+//! The way of this process's own clients to its own API server.
+
+use std::sync::Arc;
+
+use api::Map;
+use bytes::Bytes;
+use client::{Body, Client, Sending, Transport};
+use http::Request;
+use server::{Server, local};
+
+/// Carries requests as one user.
+struct InProcess {
+    server: Arc<Server>,
+    user: Arc<kinds::User>,
+}
+
+impl Transport for InProcess {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        Box::pin(async move { Ok(local::handle(&self.server, request, self.user.clone()).await.map(Body::new)) })
+    }
+}
+
+/// What their fields are owned as, and how they name themselves.
+const AGENT: &str = "kube-controller-manager";
+
+fn client(server: &Arc<Server>, name: String, groups: &[&str]) -> Client {
+    let groups = groups.iter().map(ToString::to_string).collect();
+    let user = kinds::User { name, uid: String::new(), groups, extra: Map::new() };
+    Client::new(Arc::new(InProcess { server: server.clone(), user: Arc::new(user) }), AGENT)
+}
+
+/// The controllers: they read as their manager and write as their own accounts.
+pub fn environment(server: &Arc<Server>, root_ca: String) -> controllers::Environment {
+    let reader = client(server, "system:kube-controller-manager".to_string(), &["system:authenticated"]);
+    let server = server.clone();
+    let writer = move |account: &'static str| {
+        let name = format!("system:serviceaccount:kube-system:{account}");
+        client(&server, name, &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"])
+    };
+    controllers::Environment { reader, writer: Box::new(writer), root_ca }
+}

@@ -1,0 +1,54 @@
+//! Publishes what verifies the API server into each namespace, where pods mount it.
+
+mod plan;
+
+use std::sync::Arc;
+
+use client::{Client, Queue, Resource, Result, Selection, Store};
+
+use crate::service_account::NAMESPACES;
+use crate::{Reconcile, Reconciling, Setup, namespace_of};
+use plan::{NAME, Plan};
+
+const MAPS: Resource = Resource::core("configmaps");
+const PUBLISHED: Selection = Selection { resource: MAPS, query: "fieldSelector=metadata.name%3Dkube-root-ca.crt" };
+
+struct Controller {
+    namespaces: Arc<Store>,
+    published: Arc<Store>,
+    client: Client,
+    root_ca: String,
+}
+
+pub fn start(setup: &mut Setup<'_>, client: Client, queue: &Arc<Queue>) -> Box<dyn Reconcile> {
+    for selection in [NAMESPACES, PUBLISHED] {
+        let queue = queue.clone();
+        setup.informer(selection).on_change(move |change| queue.add(namespace_of(&change.key)));
+    }
+    let namespaces = setup.informer(NAMESPACES).store().clone();
+    let published = setup.informer(PUBLISHED).store().clone();
+    Box::new(Controller { namespaces, published, client, root_ca: setup.environment.root_ca.clone() })
+}
+
+impl Controller {
+    async fn bring(&self, namespace: &str) -> Result<()> {
+        let there = self.published.get(&format!("{namespace}/{NAME}"));
+        let plan = plan::plan(self.namespaces.get(namespace).as_deref(), there.as_deref(), &self.root_ca);
+        let result = match plan {
+            Plan::Keep => return Ok(()),
+            Plan::Create(map) => self.client.create(MAPS, namespace, &map).await,
+            Plan::Update(map) => self.client.update(MAPS, namespace, NAME, &map).await,
+        };
+        match result {
+            // Its informer will show what is there now.
+            Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,47 @@
+//! Makes the `default` service account of each namespace, and makes it again when somebody deletes it.
+
+pub mod plan;
+
+use std::sync::Arc;
+
+use client::{Client, Queue, Resource, Result, Selection, Store};
+
+use crate::{Reconcile, Reconciling, Setup, namespace_of};
+
+const ACCOUNTS: Resource = Resource::core("serviceaccounts");
+pub const NAMESPACES: Selection = Selection { resource: Resource::core("namespaces"), query: "" };
+const DEFAULTS: Selection = Selection { resource: ACCOUNTS, query: "fieldSelector=metadata.name%3Ddefault" };
+
+struct Controller {
+    namespaces: Arc<Store>,
+    accounts: Arc<Store>,
+    client: Client,
+}
+
+pub fn start(setup: &mut Setup<'_>, client: Client, queue: &Arc<Queue>) -> Box<dyn Reconcile> {
+    for selection in [NAMESPACES, DEFAULTS] {
+        let queue = queue.clone();
+        setup.informer(selection).on_change(move |change| queue.add(namespace_of(&change.key)));
+    }
+    let namespaces = setup.informer(NAMESPACES).store().clone();
+    let accounts = setup.informer(DEFAULTS).store().clone();
+    Box::new(Controller { namespaces, accounts, client })
+}
+
+impl Controller {
+    async fn bring(&self, namespace: &str) -> Result<()> {
+        let is_there = self.accounts.get(&format!("{namespace}/{}", plan::DEFAULT)).is_some();
+        let Some(account) = plan::plan(self.namespaces.get(namespace).as_deref(), is_there) else { return Ok(()) };
+        match self.client.create(ACCOUNTS, namespace, &account).await {
+            // Somebody else was first, or the namespace is on its way out.
+            Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}
