@@ -51,14 +51,14 @@ pub struct Running {
 impl Running {
     /// Ends the controllers, drains, then closes the store.
     pub async fn stop(self) {
-        if let Some(controllers) = self.controllers {
-            controllers.stop().await;
-        }
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
             self.server.health.set_unready();
             tokio::time::sleep(delay).await;
+        }
+        if let Some(controllers) = self.controllers {
+            controllers.stop().await;
         }
         self.server.closing.send_replace(true);
         let _ = self.task.await;

@@ -20,6 +20,7 @@ pub mod discovery;
 pub mod events;
 pub mod flowcontrol;
 pub mod gojson;
+pub mod initializers;
 pub mod internal;
 pub mod kind;
 pub mod meta;
@@ -38,6 +39,8 @@ pub mod storage;
 pub mod storagemigration;
 pub mod strategy;
 pub mod workload;
+
+use std::sync::LazyLock;
 
 pub use kind::{Column, Context, Conversion, Kind, ScalePaths, Selectable, StatusRules, Subresource, User, Verb};
 
@@ -116,6 +119,18 @@ pub static ALL: &[&Kind] = &[
     &flowcontrol::priority_level_configuration::KIND,
     &storagemigration::storage_version_migration::KIND,
 ];
+
+/// The kinds that this process serves: all, and where initializers are on, the one that configures them.
+pub fn served() -> &'static [&'static Kind] {
+    static WITH_INITIALIZERS: LazyLock<Vec<&'static Kind>> = LazyLock::new(|| {
+        let own = &admissionregistration::initializer_configuration::KIND;
+        let mut kinds = ALL.to_vec();
+        let last = kinds.iter().rposition(|kind| kind.group == own.group).map_or(kinds.len(), |at| at + 1);
+        kinds.insert(last, own);
+        kinds
+    });
+    if api::schema::initializers::are_on() { &WITH_INITIALIZERS } else { ALL }
+}
 
 /// The kind behind a resource path.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {

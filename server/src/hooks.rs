@@ -11,6 +11,7 @@ use store::{Durability, Write as StoreWrite};
 
 use crate::Server;
 use crate::admission::resource_quota;
+use crate::initializers;
 use crate::write::Scope;
 
 /// What an object claims beside itself (addresses, ports), committed with it or not at all.
@@ -107,6 +108,8 @@ pub fn prepare_update(scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Resul
 pub fn validate_update(scope: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
     let kind = scope.resource.kind;
     match scope.subresource {
+        // Nobody has seen it yet: an initializer may change what nobody may change later.
+        "" if !initializers::is_seen(old) => (kind.validate)(object, errors),
         "" | "scale" => (kind.validate_update)(object, old, errors),
         "status" => {
             if let Some(rules) = kind.status {

@@ -21,6 +21,7 @@ pub mod health;
 mod hooks;
 pub mod http;
 mod ids;
+mod initializers;
 pub mod limits;
 pub mod local;
 pub mod metrics;
@@ -188,13 +189,13 @@ impl Server {
 
     /// An object from the cache by storage path and key, for parts of the server that look things up.
     pub fn object(&self, storage: &str, key: &str) -> Option<Arc<Tree>> {
-        Some(self.decoded.tree(&self.caches.get(storage)?.get(key)?))
+        Some(self.decoded.tree(&self.caches.get(storage)?.get(key)?)).filter(|object| initializers::is_seen(object))
     }
 
     /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.
     pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
         let Some(cache) = self.caches.get(storage) else { return Vec::new() };
-        cache.items_in(namespace).iter().map(|item| item.tree()).collect()
+        cache.items_in(namespace).iter().map(|item| item.tree()).filter(initializers::is_seen).collect()
     }
 
     /// The newest state of an object. Our own store publishes before it answers, so the cache is it.

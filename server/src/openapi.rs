@@ -175,7 +175,7 @@ async fn find(server: &Arc<Server>, name: &str, encoding: Encoding) -> Result<Op
 
 fn make(name: &str, encoding: Encoding) -> Option<Document> {
     let texts = Descriptions(wire::descriptions());
-    let api = Api { version: VERSION, kinds: kinds::ALL, texts: &texts, extras: &[] };
+    let api = Api { version: VERSION, kinds: kinds::served(), texts: &texts, extras: &[] };
     let bytes = if name.is_empty() { v2::document(&api, encoding) } else { v3::document(&api, name, encoding)? };
     Some(Document { etag: ::openapi::etag(&bytes), gzip: Bytes::from(gzip(&bytes)) })
 }
@@ -191,7 +191,7 @@ async fn hashes(server: &Arc<Server>) -> Result<Arc<BTreeMap<String, String>>, S
 }
 
 fn make_hashes() -> BTreeMap<String, String> {
-    let api = Api { version: VERSION, kinds: kinds::ALL, texts: &::openapi::NoTexts, extras: &[] };
+    let api = Api { version: VERSION, kinds: kinds::served(), texts: &::openapi::NoTexts, extras: &[] };
     let index = v3::index(&api);
     let hash = |url: &str| url.split_once("?hash=").map(|(_, hash)| hash.to_string()).unwrap_or_default();
     index.map("paths").iter().map(|(name, path)| (name.to_string(), hash(path.str("serverRelativeURL")))).collect()

@@ -32,7 +32,10 @@ impl Resource {
         let stored = kind
             .conversion
             .and_then(|to| {
-                kinds::ALL.iter().copied().find(|k| k.group == to.group && k.version == to.version && k.kind == to.kind)
+                kinds::served()
+                    .iter()
+                    .copied()
+                    .find(|k| k.group == to.group && k.version == to.version && k.kind == to.kind)
             })
             .unwrap_or(kind);
         Resource {
@@ -150,7 +153,7 @@ pub struct Registry {
 
 impl Registry {
     pub fn new(prefix: &str, caches: &Caches) -> Registry {
-        let all: Vec<_> = kinds::ALL.iter().map(|kind| Arc::new(Resource::new(kind, prefix, caches))).collect();
+        let all: Vec<_> = kinds::served().iter().map(|kind| Arc::new(Resource::new(kind, prefix, caches))).collect();
         let mut by_plural: HashMap<_, Vec<_>> = HashMap::new();
         for resource in &all {
             by_plural.entry(resource.kind.plural).or_default().push(resource.clone());
@@ -179,7 +182,7 @@ impl Registry {
 /// Storage paths of all kinds, each once.
 pub fn storage_paths() -> impl Iterator<Item = String> {
     let mut paths: Vec<String> =
-        kinds::ALL.iter().filter(|kind| !kind.storage.is_empty()).map(|kind| kind.storage.to_string()).collect();
+        kinds::served().iter().filter(|kind| !kind.storage.is_empty()).map(|kind| kind.storage.to_string()).collect();
     paths.sort();
     paths.dedup();
     paths.into_iter()

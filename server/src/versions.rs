@@ -18,7 +18,7 @@ impl Versions<'_> {
             return Some(own);
         }
         let same_storage = |kind: &&&'static Kind| kind.storage == own.storage && kind.api_version() == api_version;
-        kinds::ALL.iter().find(same_storage).copied()
+        kinds::served().iter().find(same_storage).copied()
     }
 }
 

@@ -15,6 +15,7 @@ use crate::authz;
 use crate::cache::Item;
 use crate::call::Call;
 use crate::hooks;
+use crate::initializers;
 use crate::options::WriteOptions;
 use crate::resource::{Resource, fill_hole};
 
@@ -145,7 +146,8 @@ impl<'a> Scope<'a> {
         }
         warnings.extend((kind.warnings)(&object, None));
         admission::validate(&attributes, Some(&object), None, warnings).await?;
-        self.insert(&name, object).await
+        let outcome = self.insert(&name, object).await?;
+        initializers::wait(self, outcome).await
     }
 
     async fn insert(&self, name: &str, mut object: Tree) -> Result<Outcome, Status> {
@@ -266,6 +268,7 @@ impl<'a> Scope<'a> {
             let object = self.judge_update(name, fresh, &old, &mut said).await?;
             match self.replace(name, object, &old, &item).await? {
                 Replaced::Done(outcome) => {
+                    initializers::remove_failed(self, name, &outcome).await?;
                     warnings.append(&mut said);
                     return Ok(outcome);
                 }

@@ -4,6 +4,7 @@
 mod authorization;
 mod gate;
 mod identity;
+mod plugins;
 mod webhooks;
 
 use api::{Tree, list, tree};

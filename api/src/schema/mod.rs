@@ -2,6 +2,7 @@
 //! presence, list type and keys, patch strategy and default. The rows stand in `tables/`, a file a
 //! package; nothing else in the project knows a merge key or a field number.
 
+pub mod initializers;
 mod parse;
 mod places;
 

@@ -53,6 +53,9 @@ static TABLES: &[&str] = tables![
     "storagemigration-v1beta1",
 ];
 
+/// What old Kubernetes had and the present one has not; read only where it was asked for.
+static INITIALIZERS: &str = include_str!("tables/initializers.txt");
+
 /// A type's rows before its references are resolved.
 struct Draft {
     ty: &'static Type,
@@ -63,6 +66,9 @@ pub(super) fn builtin() -> Schema {
     let mut drafts = Vec::new();
     for table in TABLES {
         read_table(table, &mut drafts);
+    }
+    if super::initializers::read() {
+        read_table(INITIALIZERS, &mut drafts);
     }
     let by_name: HashMap<_, _> = drafts.iter().map(|d| ((d.ty.package, d.ty.name), d.ty)).collect();
     let mut by_row = HashMap::new();
@@ -86,6 +92,11 @@ fn read_table(table: &'static str, drafts: &mut Vec<Draft>) {
             (package, openapi_package) = rest.split_once(' ').expect("package ALIAS NAME");
         } else if let Some(rest) = line.strip_prefix("type ") {
             drafts.push(Draft { ty: read_type(rest, package, openapi_package), rows: Vec::new() });
+        } else if let Some(name) = line.strip_prefix("extend ") {
+            // The type becomes the last one; its rows keep the order of their numbers.
+            let at = drafts.iter().position(|draft| draft.ty.package == package && draft.ty.name == name);
+            let draft = drafts.remove(at.expect("only a type of the same package is extended"));
+            drafts.push(draft);
         } else if !line.trim().is_empty() {
             drafts.last_mut().expect("a row stands under its type").rows.push(line.trim());
         }
@@ -126,7 +137,11 @@ enum Row {
 type Rows = HashMap<*const Type, Vec<Row>>;
 
 fn fill(draft: &Draft, names: &Names, rows: &mut Rows) {
-    let read = draft.rows.iter().map(|row| read_row(row, draft.ty.package, names)).collect();
+    let mut lines = draft.rows.clone();
+    if draft.ty.name == "ObjectMeta" {
+        lines.sort_by_key(|row| row.split(' ').next().and_then(|number| number.parse::<u32>().ok()));
+    }
+    let read = lines.into_iter().map(|row| read_row(row, draft.ty.package, names)).collect();
     rows.insert(draft.ty, read);
 }
 

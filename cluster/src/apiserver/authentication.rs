@@ -21,7 +21,7 @@ pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Re
     let configuration = configuration.transpose()?.unwrap_or_default();
     check(flags, &configuration)?;
     let mut rules = configuration.issuers;
-    rules.extend(issuer_of_flags(&given.oidc)?);
+    rules.extend(issuer_of_flags(&given.oidc, &flags.config.issuer)?);
     Ok(auth::Authentication {
         clients: authorities(current.clients.as_deref(), flags.client_ca_file.as_deref())?,
         request_header: request_header(flags, current)?,
@@ -106,7 +106,7 @@ fn webhook(flags: &Flags) -> Result<Option<Webhook>> {
 }
 
 /// The provider of the --oidc flags.
-fn issuer_of_flags(oidc: &Oidc) -> Result<Option<Rules>> {
+fn issuer_of_flags(oidc: &Oidc, own_issuer: &str) -> Result<Option<Rules>> {
     if oidc.issuer_url.is_empty() && oidc.client_id.is_empty() {
         return Ok(None);
     }
@@ -115,6 +115,9 @@ fn issuer_of_flags(oidc: &Oidc) -> Result<Option<Rules>> {
     }
     if !oidc.issuer_url.starts_with("https://") {
         return Err(refused("--oidc-issuer-url must begin with https://"));
+    }
+    if oidc.issuer_url == own_issuer {
+        return Err(refused("--oidc-issuer-url is the issuer of service account tokens"));
     }
     let algorithms = if oidc.signing_algs.is_empty() { vec!["RS256".to_string()] } else { oidc.signing_algs.clone() };
     if let Some(unknown) = algorithms.iter().find(|name| !auth::ALGORITHMS.contains(&name.as_str())) {
@@ -175,7 +178,11 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_named() {
-        let cases: [(&[&str], &str); 7] = [
+        let cases: [(&[&str], &str); 8] = [
+            (
+                &["--oidc-issuer-url=https://kubernetes.default.svc", "--oidc-client-id=b"],
+                "is the issuer of service account tokens",
+            ),
             (&["--oidc-issuer-url=https://a"], "--oidc-issuer-url and --oidc-client-id belong together"),
             (&["--oidc-issuer-url=http://a", "--oidc-client-id=b"], "must begin with https://"),
             (

@@ -1,5 +1,6 @@
 //! The kinds of the `admissionregistration` group, a file a kind.
 
+pub mod initializer_configuration;
 pub mod mutating_admission_policy;
 pub mod mutating_admission_policy_binding;
 pub mod mutating_webhook_configuration;

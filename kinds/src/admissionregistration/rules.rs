@@ -77,6 +77,23 @@ pub fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
             errors.not_supported(&path.field("operations").index(index), operation, OPERATIONS);
         }
     }
+    validate_groups_and_versions(rule, path, errors);
+    validate_resources(rule, &path.field("resources"), errors);
+    validate_one_of(rule.str("scope"), SCOPES, &path.field("scope"), errors);
+}
+
+/// A rule of groups, versions and resources alone, which are no subresources.
+pub fn validate_plain_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
+    validate_groups_and_versions(rule, path, errors);
+    validate_resources(rule, &path.field("resources"), errors);
+    for (index, resource) in rule.list("resources").iter().filter_map(Tree::as_str).enumerate() {
+        if resource.contains('/') {
+            errors.invalid(&path.field("resources").index(index), resource, "must not specify subresources");
+        }
+    }
+}
+
+fn validate_groups_and_versions(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     validate_wildcards(rule, "apiGroups", "API groups", path, errors);
     validate_wildcards(rule, "apiVersions", "API versions", path, errors);
     for (index, version) in rule.list("apiVersions").iter().enumerate() {
@@ -84,8 +101,6 @@ pub fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
             errors.required(&path.field("apiVersions").index(index), "");
         }
     }
-    validate_resources(rule, &path.field("resources"), errors);
-    validate_one_of(rule.str("scope"), SCOPES, &path.field("scope"), errors);
 }
 
 /// At least one, and a wildcard alone.

@@ -16,5 +16,9 @@ pub fn deny(
     _: Option<&Tree>,
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
-    Err(attributes.forbidden("admission control is denying all modifications"))
+    // What the server writes of itself passes: it could not start otherwise.
+    match attributes.call {
+        Some(_) => Err(attributes.forbidden("admission control is denying all modifications")),
+        None => Ok(()),
+    }
 }

@@ -2,19 +2,32 @@
 //! reads other objects from the caches, never from the store, and decides by pure functions on trees.
 
 mod always;
+mod always_pull_images;
 mod certificate_approval;
 mod certificate_signing;
 mod certificate_subject_restriction;
+mod cluster_trust_bundle_attest;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
+mod deny_service_external_ips;
+mod event_rate_limit;
+mod extended_resource_toleration;
+mod image_policy_webhook;
+pub mod initial_resources;
+mod initializers;
+mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
+mod namespace_auto_provision;
+mod namespace_exists;
 mod namespace_lifecycle;
 mod node_restriction;
 mod owner_references_permission_enforcement;
 mod persistent_volume_claim_resize;
+mod pod_node_selector;
 mod pod_resize_validator;
 mod pod_security;
+mod pod_toleration_restriction;
 mod pod_topology_labels;
 mod priority;
 pub mod resource_quota;
@@ -23,6 +36,7 @@ mod service_account;
 mod setup;
 mod storage_object_in_use_protection;
 mod taint_nodes_by_condition;
+mod tolerations;
 pub mod webhook;
 
 use std::pin::Pin;
@@ -164,8 +178,14 @@ impl Plugin {
 /// In upstream's order. Names of upstream's that are missing here are refused, see `setup`.
 static PLUGINS: &[Plugin] = &[
     Plugin::off("AlwaysAdmit").validate(always::admit),
+    // Before anybody asks whether the namespace is there.
+    Plugin::off("NamespaceAutoProvision").mutate_later(namespace_auto_provision::mutate),
     // First: nothing else is worth looking at in a namespace that is missing or going.
     Plugin::new("NamespaceLifecycle").mutate(namespace_lifecycle::mutate).validate(namespace_lifecycle::validate),
+    Plugin::off("NamespaceExists").validate(namespace_exists::validate),
+    Plugin::off("LimitPodHardAntiAffinityTopology").validate(limit_pod_hard_anti_affinity_topology::validate),
+    // Of old Kubernetes: what the past says comes before a namespace's defaults.
+    Plugin::off("InitialResources").configure(initial_resources::configure).mutate(initial_resources::mutate),
     // Requests and limits are set before anything counts them.
     Plugin::new("LimitRanger").mutate(limit_ranger::mutate).validate(limit_ranger::validate),
     Plugin::new("ServiceAccount")
@@ -176,10 +196,24 @@ static PLUGINS: &[Plugin] = &[
     Plugin::off("NodeRestriction").mutate(node_restriction::mutate).validate(node_restriction::validate),
     // A new node is not ready until its kubelet says so.
     Plugin::new("TaintNodesByCondition").mutate(taint_nodes_by_condition::mutate),
+    Plugin::off("AlwaysPullImages").mutate(always_pull_images::mutate).validate(always_pull_images::validate),
+    Plugin::off("ImagePolicyWebhook")
+        .configure(image_policy_webhook::configure)
+        .validate_later(image_policy_webhook::validate),
     // Judges what the mutating plugins made of a pod.
-    Plugin::new("PodSecurity").validate(pod_security::validate),
+    Plugin::new("PodSecurity").configure(pod_security::configure).validate(pod_security::validate),
+    Plugin::off("PodNodeSelector")
+        .configure(pod_node_selector::configure)
+        .mutate(pod_node_selector::mutate)
+        .validate(pod_node_selector::validate),
     Plugin::new("Priority").mutate(priority::mutate).validate(priority::validate),
     Plugin::new("DefaultTolerationSeconds").mutate(default_toleration_seconds::mutate),
+    Plugin::off("PodTolerationRestriction")
+        .configure(pod_toleration_restriction::configure)
+        .mutate(pod_toleration_restriction::mutate)
+        .validate(pod_toleration_restriction::validate),
+    Plugin::off("EventRateLimit").configure(event_rate_limit::configure).validate(event_rate_limit::validate),
+    Plugin::off("ExtendedResourceToleration").mutate(extended_resource_toleration::mutate),
     Plugin::new("DefaultStorageClass").mutate(default_storage_class::mutate),
     Plugin::new("StorageObjectInUseProtection").mutate(storage_object_in_use_protection::mutate),
     Plugin::off("OwnerReferencesPermissionEnforcement")
@@ -189,12 +223,16 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("RuntimeClass").mutate(runtime_class::mutate).validate(runtime_class::validate),
     Plugin::new("CertificateApproval").validate_later(certificate_approval::validate),
     Plugin::new("CertificateSigning").validate_later(certificate_signing::validate),
+    Plugin::new("ClusterTrustBundleAttest").validate_later(cluster_trust_bundle_attest::validate),
     Plugin::new("CertificateSubjectRestriction").validate(certificate_subject_restriction::validate),
     Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),
+    Plugin::off("DenyServiceExternalIPs").validate(deny_service_external_ips::validate),
     Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
     // Behind all that is built in: they see the object that will be stored.
     Plugin::new("MutatingAdmissionWebhook").mutate_later(webhook::mutate),
+    // Of old Kubernetes: behind all that changes an object at its creation.
+    Plugin::off("Initializers").mutate_later(initializers::mutate),
     Plugin::new("ValidatingAdmissionWebhook").validate_later(webhook::validate),
     // Last: what anybody else refuses is not charged.
     Plugin::new("ResourceQuota").validate(resource_quota::validate),

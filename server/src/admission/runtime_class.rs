@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Tree;
 use api::status::Status;
 
-use super::{Attributes, Operation};
+use super::{Attributes, Operation, tolerations};
 
 pub fn mutate(
     attributes: &Attributes<'_>,
@@ -94,45 +94,10 @@ fn merge_selector(spec: &mut Tree, class: &Tree) -> Result<(), String> {
     Ok(())
 }
 
-/// A toleration that another one covers is left out.
 fn merge_tolerations(spec: &mut Tree, more: &[Tree]) {
-    let mut all = spec.list("tolerations").to_vec();
-    all.extend_from_slice(more);
-    let mut merged: Vec<Tree> = Vec::new();
-    for (at, toleration) in all.iter().enumerate() {
-        let covered = merged.iter().any(|other| covers(other, toleration))
-            || all[at + 1..].iter().any(|other| other != toleration && covers(other, toleration));
-        if !covered {
-            merged.push(toleration.clone());
-        }
-    }
+    let merged = tolerations::merge(spec.list("tolerations"), more);
     if !merged.is_empty() {
         spec.set("tolerations", merged);
-    }
-}
-
-fn covers(wide: &Tree, narrow: &Tree) -> bool {
-    if wide == narrow {
-        return true;
-    }
-    let every_key = wide.str("key").is_empty() && wide.str("operator") == "Exists";
-    let same_key = wide.str("key") == narrow.str("key") || every_key;
-    let same_effect = wide.str("effect") == narrow.str("effect") || wide.str("effect").is_empty();
-    same_key && same_effect && lasts_longer(wide, narrow) && matches_value(wide, narrow)
-}
-
-fn lasts_longer(wide: &Tree, narrow: &Tree) -> bool {
-    match (wide.str("effect"), wide.int("tolerationSeconds")) {
-        ("NoExecute", Some(seconds)) => narrow.int("tolerationSeconds").is_some_and(|other| other <= seconds),
-        _ => true,
-    }
-}
-
-fn matches_value(wide: &Tree, narrow: &Tree) -> bool {
-    match wide.str("operator") {
-        "Exists" => true,
-        "Equal" | "" => narrow.str("operator") == "Equal" && wide.str("value") == narrow.str("value"),
-        _ => false,
     }
 }
 

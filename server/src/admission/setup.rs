@@ -3,14 +3,25 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use api::Tree;
 
-use super::{PLUGINS, Plugin};
+use super::{
+    PLUGINS, Plugin, event_rate_limit, image_policy_webhook, initial_resources, pod_node_selector, pod_security,
+    pod_toleration_restriction,
+};
 
 /// What plugins were told, one field for each that can be told something.
 #[derive(Default)]
-pub struct Settings {}
+pub struct Settings {
+    pub estimates: initial_resources::Estimates,
+    pub event_limits: Vec<event_rate_limit::Limit>,
+    pub image_policy: Option<image_policy_webhook::ImagePolicy>,
+    pub node_selectors: pod_node_selector::Selectors,
+    pub pod_security: pod_security::Config,
+    pub tolerations: pod_toleration_restriction::Restriction,
+}
 
 /// The plugins that are on, in their order.
 pub struct Setup {
@@ -51,13 +62,39 @@ impl Setup {
                 both.join(" ")
             ));
         }
+        // The field and the kind exist only with the plugin, and from the first look at the schema on.
+        if named(enable, "Initializers") && !api::schema::initializers::add() {
+            errors.push("Initializers can be turned on only before anything is served".to_string());
+        }
         let mut settings = Settings::default();
         if let Some(file) = file
             && let Err(error) = read(file, &mut settings)
         {
             errors.push(format!("--admission-control-config-file: {error}"));
         }
+        let on = |name: &str| named(enable, name) && errors.is_empty();
+        // Without being told what to do they would let everything pass.
+        let untold = [
+            ("EventRateLimit", settings.event_limits.is_empty()),
+            ("ImagePolicyWebhook", settings.image_policy.is_none()),
+        ];
+        let untold: Vec<String> = untold
+            .into_iter()
+            .filter(|(name, missing)| *missing && on(name))
+            .map(|(name, _)| {
+                format!(
+                    "enable-admission-plugins plugin {name:?} needs a configuration by --admission-control-config-file"
+                )
+            })
+            .collect();
+        errors.extend(untold);
         if errors.is_empty() { Ok(Setup { on: chosen(enable, disable), settings }) } else { Err(errors) }
+    }
+
+    /// Where InitialResources learns what containers have used.
+    pub fn with_usage(mut self, usage: Arc<dyn initial_resources::Usage>) -> Setup {
+        self.settings.estimates.usage = Some(usage);
+        self
     }
 
     pub fn plugins(&self) -> impl Iterator<Item = &'static Plugin> {
@@ -70,9 +107,12 @@ impl Setup {
 }
 
 fn chosen(enable: &[String], disable: &[String]) -> Vec<&'static Plugin> {
-    let named = |list: &[String], plugin: &Plugin| list.iter().any(|name| name == plugin.name);
-    let on = |plugin: &&Plugin| (plugin.by_default || named(enable, plugin)) && !named(disable, plugin);
+    let on = |plugin: &&Plugin| (plugin.by_default || named(enable, plugin.name)) && !named(disable, plugin.name);
     PLUGINS.iter().filter(on).collect()
+}
+
+fn named(list: &[String], name: &str) -> bool {
+    list.iter().any(|other| other == name)
 }
 
 fn is_here(name: &str) -> bool {
@@ -189,6 +229,43 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_the_file_name_file_and_field() {
+        let dir = tempfile();
+        let file = dir.join("admission.yaml");
+        let check = |plugins: &str, want: &str| {
+            let text =
+                format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: {plugins}\n");
+            std::fs::write(&file, text).expect("a file");
+            let errors = Setup::new(&[], &[], Some(&file)).err().unwrap_or_default().join("; ");
+            assert!(errors.contains(want) && errors.is_empty() == want.is_empty(), "{errors}");
+            assert!(errors.is_empty() || errors.contains("admission.yaml: "), "{errors}");
+        };
+        let limit = "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 0}]}";
+        check("[]", "");
+        check(
+            "[{name: EventRateLimit, configuration: {kind: X}}]",
+            "plugins[0].configuration.kind: \"X\" is not Configuration",
+        );
+        check(
+            &format!("[{{name: EventRateLimit, configuration: {limit}}}]"),
+            "plugins[0].configuration.limits[0].burst: must be positive",
+        );
+        check("[{name: Foo, configuration: {}}]", "plugins[0].name: there is no plugin \"Foo\"");
+        check("[{name: LimitRanger, configuration: {}}]", "plugins[0].name: LimitRanger has nothing to be configured");
+        check("[{name: PodSecurity}]", "plugins[0].configuration: exactly one of");
+        check("[{name: PodSecurity, path: none.yaml}]", "plugins[0].path: ");
+        check("[{name: PodSecurity, other: 1}]", "plugins[0].other: unknown field");
+        check("[", "admission.yaml: ");
+        std::fs::remove_dir_all(&dir).expect("the folder goes");
+    }
+
+    fn tempfile() -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("tiphys-setup-{}-{}", std::process::id(), crate::ids::suffix()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        dir
+    }
+
+    #[test]
     fn what_cannot_be_honoured_is_named() {
         let check = |enable: &[&str], disable: &[&str], want: &str| {
             let errors = Setup::new(&names(enable), &names(disable), None).expect_err("wrong").join("; ");
@@ -197,6 +274,7 @@ mod tests {
         check(&["Foo"], &[], "enable-admission-plugins plugin \"Foo\" is unknown");
         check(&[], &["Foo"], "disable-admission-plugins plugin \"Foo\" is unknown");
         check(&["ValidatingAdmissionPolicy"], &[], "cannot be turned on: it needs the CEL engine");
+        check(&["EventRateLimit"], &[], "\"EventRateLimit\" needs a configuration");
         check(&["AlwaysDeny"], &["AlwaysDeny"], "[AlwaysDeny] in enable-admission-plugins and disable");
         assert!(Setup::new(&[], &names(&["ValidatingAdmissionPolicy"]), None).is_ok());
     }

@@ -134,7 +134,11 @@ fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Ident
         let error = status.str("error");
         return if error.is_empty() { Ok(None) } else { Err(format!("the webhook refuses: {error}")) };
     }
-    Ok(Some(Identity { user: finished(user(status.at("user"))), audiences }))
+    let user = user(status.at("user"));
+    if user.name.is_empty() {
+        return Err("the webhook knows the token and names nobody".to_string());
+    }
+    Ok(Some(Identity { user: finished(user), audiences }))
 }
 
 fn user(tree: &Tree) -> User {
@@ -161,6 +165,7 @@ mod tests {
             (r#"{"status":{"authenticated":true,"user":{"username":"u","groups":["g"]}}}"#, Ok("u own")),
             (r#"{"status":{"authenticated":true,"user":{"username":"u"},"audiences":["x"]}}"#, Ok("u x")),
             (r#"{"status":{"authenticated":true,"user":{"username":"u"},"audiences":["y"]}}"#, Ok("nobody")),
+            (r#"{"status":{"authenticated":true}}"#, Err("the webhook knows the token and names nobody")),
             (r#"{"status":{"authenticated":false}}"#, Ok("nobody")),
             (r#"{"status":{"error":"bad"}}"#, Err("the webhook refuses: bad")),
             (r#"{"kind":"Other"}"#, Err("the webhook's answer has no status")),

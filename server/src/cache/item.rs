@@ -27,6 +27,7 @@ struct Facts {
     labels: Vec<(Str, Str)>,
     /// In the order of `Kind::selectable`.
     fields: Vec<Str>,
+    initialized: bool,
 }
 
 impl Item {
@@ -53,6 +54,11 @@ impl Item {
         &self.bytes[usize::from(self.list_at)..]
     }
 
+    /// Whether everybody sees it.
+    pub fn is_initialized(&self, kind: &Kind) -> bool {
+        self.facts(kind).initialized
+    }
+
     fn facts(&self, kind: &Kind) -> &Facts {
         self.facts.get_or_init(|| Box::new(read_facts(&self.bytes, kind)))
     }
@@ -67,11 +73,15 @@ fn list_start(bytes: &[u8]) -> u16 {
 
 fn read_facts(bytes: &[u8], kind: &Kind) -> Facts {
     let mut wanted = vec!["metadata.labels"];
+    if api::schema::initializers::are_on() {
+        wanted.push("metadata.initializers");
+    }
     wanted.extend(kind.selectable.iter().map(|selectable| selectable.name));
     let tree = json::decode_only(bytes, &wanted).unwrap_or_default();
     let labels = tree.map("metadata.labels").iter();
     Facts {
         labels: labels.map(|(key, value)| (Str::new(key), Str::new(value.as_str().unwrap_or("")))).collect(),
+        initialized: !kinds::initializers::is_pending(&tree),
         fields: kind.selectable.iter().map(|selectable| field_text(&tree, kind, selectable)).collect(),
     }
 }
@@ -103,11 +113,13 @@ fn type_at(kind: &Kind, path: &str) -> Option<Ty> {
 pub struct Selection {
     pub labels: Option<Arc<Selector>>,
     pub fields: Option<Arc<FieldSelector>>,
+    /// Only objects that no initializer has to see any more.
+    pub initialized: bool,
 }
 
 impl Selection {
     pub fn everything(&self) -> bool {
-        self.labels.is_none() && self.fields.is_none()
+        self.labels.is_none() && self.fields.is_none() && !self.initialized
     }
 
     pub fn matches(&self, item: &Item, kind: &Kind) -> bool {
@@ -115,7 +127,8 @@ impl Selection {
             let facts = item.facts(kind);
             selector.matches_with(|key| facts.labels.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str()))
         });
-        labels_match && self.fields.as_ref().is_none_or(|selector| fields_match(selector, item, kind))
+        let visible = !self.initialized || item.is_initialized(kind);
+        visible && labels_match && self.fields.as_ref().is_none_or(|selector| fields_match(selector, item, kind))
     }
 }
 

@@ -263,7 +263,7 @@ fn paths(pattern: &str) -> impl Iterator<Item = &'static str> + use<> {
             && (resource == "*" || resource == kind.plural)
             && ((resource == "*" && group == "*") || group == kind.group)
     };
-    kinds::ALL.iter().filter(meant).map(|kind| kind.storage)
+    kinds::served().iter().filter(meant).map(|kind| kind.storage)
 }
 
 fn names_something(pattern: &str) -> bool {

@@ -175,7 +175,7 @@ fn parent(resource: &Resource, scale: &Tree, old: &Tree, name: &str) -> Result<T
 
 /// Each version of the parent and where its replicas are.
 fn versions(resource: &Resource) -> Vec<(String, &'static str)> {
-    let same = kinds::ALL.iter().filter(|kind| kind.storage == resource.kind.storage);
+    let same = kinds::served().iter().filter(|kind| kind.storage == resource.kind.storage);
     same.filter_map(|kind| Some((kind.api_version(), kind.scale?.spec_replicas))).collect()
 }
 

@@ -22,6 +22,8 @@ pub async fn get(server: &Server, resource: &Arc<Resource>, call: &Call) -> Resu
     } else {
         resource.cache()?.get(&resource.key(namespace, name))
     };
-    let item = found.ok_or_else(|| resource.not_found(name))?;
+    let hidden = crate::initializers::hides(&call.query);
+    let seen = found.filter(|item| !hidden || item.is_initialized(resource.stored));
+    let item = seen.ok_or_else(|| resource.not_found(name))?;
     respond::outcome(call, resource, 200, &Outcome::Stored(item))
 }

@@ -155,7 +155,8 @@ pub fn selection(query: &Query, kind: &Kind) -> Result<Selection, Status> {
             Some(stored).filter(|selector| !selector.is_everything())
         }
     };
-    Ok(Selection { labels: labels.map(Arc::new), fields: fields.map(Arc::new) })
+    let initialized = crate::initializers::hides(query);
+    Ok(Selection { labels: labels.map(Arc::new), fields: fields.map(Arc::new), initialized })
 }
 
 fn check_fields(selector: &FieldSelector, kind: &Kind) -> Result<(), Status> {

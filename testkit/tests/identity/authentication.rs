@@ -251,6 +251,10 @@ async fn callers_without_credentials_see_what_is_public() {
         assert_eq!(nobody.get(path).await.code, want, "{path}");
     }
     assert_eq!(nobody.get_with("/version", "bad").await.code, 401);
+    publish_cluster_info(&minimal.client).await;
+    let maps = "/api/v1/namespaces/kube-public/configmaps";
+    assert_eq!(nobody.get(&format!("{maps}/cluster-info")).await.code, 200);
+    assert_eq!((nobody.get(maps).await.code, nobody.get(&format!("{maps}/cluster-info/")).await.code), (401, 401));
     minimal.stop().await;
     let mut open = Cluster::start_changed(|plan, _| plan.authentication.anonymous = Anonymous::Anywhere).await;
     let reply = open.client_as(None).get("/api/v1/namespaces/default/pods").await;
@@ -258,4 +262,33 @@ async fn callers_without_credentials_see_what_is_public() {
         in API group \"\" in the namespace \"default\"";
     assert_eq!((reply.code, reply.tree().str("message")), (403, want));
     open.stop().await;
+}
+
+/// What a machine that joins reads first, and the right of strangers to read it.
+async fn publish_cluster_info(client: &Client) {
+    let rbac = "rbac.authorization.k8s.io";
+    let metadata = || tree! { "name" => "cluster-info" };
+    let rule = tree! {
+        "apiGroups" => list![""], "resources" => list!["configmaps"], "resourceNames" => list!["cluster-info"],
+        "verbs" => list!["get"],
+    };
+    let subject = tree! { "kind" => "User", "apiGroup" => rbac, "name" => "system:anonymous" };
+    let objects = [
+        ("/api/v1/namespaces/kube-public/configmaps", tree! { "metadata" => metadata() }),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-public/roles",
+            tree! { "metadata" => metadata(), "rules" => list![rule] },
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-public/rolebindings",
+            tree! {
+                "metadata" => metadata(), "subjects" => list![subject],
+                "roleRef" => tree! { "apiGroup" => rbac, "kind" => "Role", "name" => "cluster-info" },
+            },
+        ),
+    ];
+    for (path, object) in objects {
+        let reply = client.post(path, &object).await;
+        assert_eq!(reply.code, 201, "{path}: {}", reply.tree().str("message"));
+    }
 }

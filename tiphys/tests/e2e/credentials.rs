@@ -137,8 +137,13 @@ impl Apiserver {
 #[tokio::test]
 async fn secrets_never_reach_the_log_or_an_answer() {
     let files = [("tokens", "T0kenOfJane,jane,7,system:masters\n"), ("passwords", "Passw0rdOfJoe,joe,8\n")];
-    let flags =
-        ["--v=10", "--token-auth-file=DIR/tokens", "--basic-auth-file=DIR/passwords", "--enable-bootstrap-token-auth"];
+    let flags = [
+        "--v=10",
+        "--authorization-mode=RBAC",
+        "--token-auth-file=DIR/tokens",
+        "--basic-auth-file=DIR/passwords",
+        "--enable-bootstrap-token-auth",
+    ];
     let server = Apiserver::start(&files, &flags).await;
     let jane = "Bearer T0kenOfJane";
     let mut said = String::new();

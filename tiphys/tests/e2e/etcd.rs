@@ -61,6 +61,16 @@ fn start_apiserver(pki: &Path, etcd: u16, prefix: &str, log: &Path) -> (Guard, u
     (Guard(child), port)
 }
 
+/// The port is open before the first objects are there.
+async fn until_ready(client: &mut Client) {
+    let ready = async {
+        while client.call("GET", "/readyz", "").await.expect("an answer").0 != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ready).await.expect("the server is ready in time");
+}
+
 fn etcdctl(port: u16, arguments: &[&str]) -> String {
     let output = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
@@ -83,6 +93,7 @@ async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
     let log = dir.join("log");
     let (server, port) = start_apiserver(&pki, etcd, "/registry", &log);
     let mut client = Client::connect(&pki, port).await;
+    until_ready(&mut client).await;
     let maps = "/api/v1/namespaces/default/configmaps";
     let (code, body) = client.call("POST", maps, &config_map("seen", "by-etcdctl")).await.expect("an answer");
     assert_eq!(code, 201, "{body:?}");

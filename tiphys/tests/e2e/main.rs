@@ -6,6 +6,7 @@ mod credentials;
 mod etcd;
 mod graph;
 mod http2;
+mod initializers;
 mod kubectl;
 mod process;
 mod readme;

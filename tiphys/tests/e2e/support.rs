@@ -91,6 +91,16 @@ impl Server {
         self.dir.path().join("data/kubeconfig")
     }
 
+    /// Waits for the administrator's kubeconfig, which is written last.
+    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+    pub fn wait_for_kubeconfig(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.kubeconfig().exists() {
+            assert!(Instant::now() < deadline, "the server does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([signal, &self.process.id().to_string()]).status();
         assert!(status.expect("kill is there").success());

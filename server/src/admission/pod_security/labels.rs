@@ -19,7 +19,7 @@ pub struct Policy {
     pub version: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policies {
     pub enforce: Policy,
     pub audit: Policy,
@@ -28,12 +28,18 @@ pub struct Policies {
 
 const LATEST: u32 = u32::MAX;
 
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy { level: Level::Privileged, version: LATEST }
+    }
+}
+
 impl Policies {
     /// Reads the labels; a wrong one is reported, and taken for the strictest.
-    pub fn read(labels: &Map, errors: &mut Errors) -> Policies {
-        let enforce = Policy::read(labels, "enforce", errors);
-        let audit = Policy::read(labels, "audit", errors);
-        let warn = Policy::read(labels, "warn", errors);
+    pub fn read(labels: &Map, defaults: Policies, errors: &mut Errors) -> Policies {
+        let enforce = Policy::read(labels, "enforce", defaults.enforce, errors);
+        let audit = Policy::read(labels, "audit", defaults.audit, errors);
+        let warn = Policy::read(labels, "warn", defaults.warn, errors);
         let says = |mode: &str| labels.contains(&label(mode));
         // Who enforces a level wants to hear of it too, unless the labels say otherwise.
         let warn = if says("warn") || warn.level >= enforce.level { warn } else { Policy { ..enforce } };
@@ -50,8 +56,8 @@ fn label(mode: &str) -> String {
 }
 
 impl Policy {
-    fn read(labels: &Map, mode: &str, errors: &mut Errors) -> Policy {
-        let mut policy = Policy { level: Level::Privileged, version: LATEST };
+    fn read(labels: &Map, mode: &str, default: Policy, errors: &mut Errors) -> Policy {
+        let mut policy = default;
         let metadata = Path::root("metadata");
         let path = metadata.field("labels");
         let key = label(mode);
@@ -91,7 +97,7 @@ impl fmt::Display for Policy {
     }
 }
 
-fn parse_level(text: &str) -> Option<Level> {
+pub fn parse_level(text: &str) -> Option<Level> {
     match text {
         "privileged" => Some(Level::Privileged),
         "baseline" => Some(Level::Baseline),
@@ -100,7 +106,7 @@ fn parse_level(text: &str) -> Option<Level> {
     }
 }
 
-fn parse_version(text: &str) -> Option<u32> {
+pub fn parse_version(text: &str) -> Option<u32> {
     if text == "latest" {
         return Some(LATEST);
     }
@@ -134,7 +140,7 @@ mod tests {
         labels.insert("pod-security.kubernetes.io/enforce", "bogus");
         labels.insert("pod-security.kubernetes.io/warn-version", "vx");
         let mut errors = Errors::new();
-        assert_eq!(Policies::read(&labels, &mut errors).enforce.level, Level::Restricted);
+        assert_eq!(Policies::read(&labels, Policies::default(), &mut errors).enforce.level, Level::Restricted);
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
             texts,

@@ -3,6 +3,7 @@
 
 mod baseline;
 mod check;
+mod config;
 mod labels;
 mod restricted;
 
@@ -10,12 +11,22 @@ use api::Tree;
 use api::field::Errors;
 use api::status::Status;
 
-use super::{Attributes, Operation};
+use super::setup::Source;
+use super::{Attributes, Operation, Settings};
 use check::{Pod, Violation};
 use labels::{Level, Policies, Policy};
 
 /// How many pods of a namespace are looked at when its level rises.
 const MAX_PODS: usize = 3000;
+
+pub use config::Config;
+
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+    settings.pod_security = config::read(source)?;
+    Ok(())
+}
+
+const ANNOTATIONS: &str = "pod-security.kubernetes.io";
 
 pub fn validate(
     attributes: &Attributes<'_>,
@@ -28,6 +39,11 @@ pub fn validate(
         return validate_namespace(attributes, object, old, warnings);
     }
     let Some(template) = template(attributes, object) else { return Ok(()) };
+    let config = &attributes.server.admission.settings.pod_security;
+    if let Some(why) = config.exempts(attributes.namespace, &attributes.user.name, template) {
+        attributes.annotate(format!("{ANNOTATIONS}/exempt"), why);
+        return Ok(());
+    }
     let policies = namespace_policies(attributes);
     if policies.are_privileged() {
         return Ok(());
@@ -37,11 +53,17 @@ pub fn validate(
         return Ok(());
     }
     if is_pod {
+        attributes.annotate(format!("{ANNOTATIONS}/enforce-policy"), policies.enforce.to_string());
         let violations = evaluate(template, policies.enforce);
         if !violations.is_empty() {
             let text = describe(&violations);
             return Err(attributes.forbidden(&format!("violates PodSecurity \"{}\": {text}", policies.enforce)));
         }
+    }
+    let audited = evaluate(template, policies.audit);
+    if !audited.is_empty() {
+        let text = format!("would violate PodSecurity \"{}\": {}", policies.audit, describe(&audited));
+        attributes.annotate(format!("{ANNOTATIONS}/audit-violations"), text);
     }
     let violations = evaluate(template, policies.warn);
     if !violations.is_empty() {
@@ -52,7 +74,8 @@ pub fn validate(
 
 fn namespace_policies(attributes: &Attributes<'_>) -> Policies {
     let namespace = attributes.server.object("namespaces", attributes.namespace).unwrap_or_default();
-    Policies::read(namespace.map("metadata.labels"), &mut Errors::new())
+    let defaults = attributes.server.admission.settings.pod_security.defaults;
+    Policies::read(namespace.map("metadata.labels"), defaults, &mut Errors::new())
 }
 
 /// Where an object keeps a pod's metadata and spec; None for writes that do not matter here.
@@ -112,9 +135,10 @@ fn validate_namespace(
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
     let mut errors = Errors::new();
-    let new_policies = Policies::read(namespace.map("metadata.labels"), &mut errors);
+    let defaults = attributes.server.admission.settings.pod_security.defaults;
+    let new_policies = Policies::read(namespace.map("metadata.labels"), defaults, &mut errors);
     let mut old_errors = Errors::new();
-    let old_policies = old.map(|old| Policies::read(old.map("metadata.labels"), &mut old_errors));
+    let old_policies = old.map(|old| Policies::read(old.map("metadata.labels"), defaults, &mut old_errors));
     if !errors.is_empty() && !errors.iter().eq(old_errors.iter()) {
         let kind = attributes.resource.kind;
         return Err(Status::invalid(kind.group, kind.kind, attributes.name, &errors));

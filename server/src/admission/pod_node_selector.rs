@@ -1,0 +1,136 @@
+//! A namespace says on which nodes its pods run: by an annotation, or by the plugin's configuration, which
+//! can also bound what pods may ask for.
+
+use api::selector::Selector;
+use api::status::Status;
+use api::{Map, Tree};
+
+use super::setup::Source;
+use super::{Attributes, Operation, Settings};
+
+const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
+const DEFAULT: &str = "clusterDefaultNodeSelector";
+
+/// Node labels by namespace, and those of namespaces that say nothing.
+#[derive(Default)]
+pub struct Selectors {
+    default: Map,
+    bounds: Vec<(String, Map)>,
+}
+
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+    let key = "podNodeSelectorPluginConfig";
+    source.only("", source.tree, &[key])?;
+    for (name, text) in source.tree.map(key).iter() {
+        let text = text.as_str().ok_or_else(|| format!("{key}.{name}: it must be a text"))?;
+        let labels = labels(text).map_err(|why| format!("{key}.{name}: {why}"))?;
+        if name == DEFAULT {
+            settings.node_selectors.default = labels;
+        } else {
+            settings.node_selectors.bounds.push((name.to_string(), labels));
+        }
+    }
+    Ok(())
+}
+
+/// `a=b,c=d` as a map.
+fn labels(text: &str) -> Result<Map, String> {
+    let mut map = Map::new();
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').ok_or_else(|| format!("invalid selector: {pair:?}"))?;
+        map.insert(key.trim(), value.trim());
+    }
+    Selector::parse(text).map_err(|error| error.to_string())?;
+    Ok(map)
+}
+
+pub fn mutate(
+    attributes: &Attributes<'_>,
+    pod: &mut Tree,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
+    if !attributes.is("", "Pod", Operation::Create) {
+        return Ok(());
+    }
+    let own = of_namespace(attributes)?;
+    merge(pod, &own).map_err(|why| attributes.forbidden(why))?;
+    check(attributes, pod, &own)
+}
+
+pub fn validate(
+    attributes: &Attributes<'_>,
+    pod: Option<&Tree>,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
+    match pod.filter(|_| attributes.is("", "Pod", Operation::Create)) {
+        Some(pod) => check(attributes, pod, &of_namespace(attributes)?),
+        None => Ok(()),
+    }
+}
+
+fn of_namespace(attributes: &Attributes<'_>) -> Result<Map, Status> {
+    let namespace = attributes.server.object("namespaces", attributes.namespace);
+    let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", attributes.namespace))?;
+    match namespace.map("metadata.annotations").get(ANNOTATION).and_then(Tree::as_str) {
+        Some(text) => labels(text).map_err(|why| attributes.forbidden(&why)),
+        None => Ok(attributes.server.admission.settings.node_selectors.default.clone()),
+    }
+}
+
+fn check(attributes: &Attributes<'_>, pod: &Tree, own: &Map) -> Result<(), Status> {
+    let bounds = &attributes.server.admission.settings.node_selectors.bounds;
+    let bound = bounds.iter().find(|(namespace, _)| namespace == attributes.namespace).map(|(_, bound)| bound);
+    judge(pod.map("spec.nodeSelector"), own, bound).map_err(|why| attributes.forbidden(why))
+}
+
+const CONFLICT: &str = "pod node label selector conflicts with its namespace node label selector";
+
+fn merge(pod: &mut Tree, own: &Map) -> Result<(), &'static str> {
+    judge(pod.map("spec.nodeSelector"), own, None)?;
+    for (key, value) in own.iter() {
+        pod.child("spec.nodeSelector").set(key, value.clone());
+    }
+    Ok(())
+}
+
+/// The pod's labels must not contradict the namespace's, and stay within its bound where there is one.
+fn judge(pod: &Map, own: &Map, bound: Option<&Map>) -> Result<(), &'static str> {
+    if own.iter().any(|(key, value)| pod.get(key).is_some_and(|given| given != value)) {
+        return Err(CONFLICT);
+    }
+    match bound.filter(|bound| !bound.is_empty()) {
+        Some(bound) if pod.iter().any(|(key, value)| bound.get(key) != Some(value)) => {
+            Err("pod node label selector labels conflict with its namespace whitelist")
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::json;
+    use super::*;
+
+    #[test]
+    fn the_namespace_has_the_last_word() {
+        let check = |pod: &str, own: &str, bound: &str, want: Result<(), &str>| {
+            let (pod, own, bound) = (json(pod), labels(own).expect("labels"), labels(bound).expect("labels"));
+            assert_eq!(judge(pod.map("s"), &own, Some(&bound)), want);
+        };
+        check(r#"{"s":{"a":"b"}}"#, "a=b", "", Ok(()));
+        check(r#"{"s":{"a":"b"}}"#, "a=c", "", Err(CONFLICT));
+        check(r#"{"s":{"a":"b"}}"#, "", "a=b,c=d", Ok(()));
+        check(
+            r#"{"s":{"x":"y"}}"#,
+            "",
+            "a=b",
+            Err("pod node label selector labels conflict with its namespace whitelist"),
+        );
+        assert!(labels("a").is_err());
+        let mut pod = json(r#"{"spec":{"nodeSelector":{"c":"d"}}}"#);
+        merge(&mut pod, &labels("a=b").expect("labels")).expect("no conflict");
+        assert_eq!(pod.at("spec.nodeSelector"), &json(r#"{"a":"b","c":"d"}"#));
+    }
+}

@@ -1,0 +1,116 @@
+//! What pods tolerate: a namespace, or the plugin's configuration, gives tolerations to new pods and bounds
+//! those of all.
+
+use api::status::Status;
+use api::{Tree, tree};
+use kinds::podspec::qos;
+
+use super::setup::Source;
+use super::{Attributes, Operation, Settings, tolerations};
+
+const DEFAULT: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
+const WHITELIST: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+
+/// What counts for namespaces that say nothing.
+#[derive(Default)]
+pub struct Restriction {
+    default: Vec<Tree>,
+    whitelist: Vec<Tree>,
+}
+
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+    source.expect(&["podtolerationrestriction.admission.k8s.io/v1alpha1"], "Configuration")?;
+    source.only("", source.tree, &["apiVersion", "kind", "default", "whitelist"])?;
+    settings.tolerations.default = source.tree.list("default").to_vec();
+    settings.tolerations.whitelist = source.tree.list("whitelist").to_vec();
+    Ok(())
+}
+
+pub fn mutate(
+    attributes: &Attributes<'_>,
+    pod: &mut Tree,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
+    if !concerns(attributes) {
+        return Ok(());
+    }
+    let mut extra = Vec::new();
+    if attributes.operation == Operation::Create {
+        let own = of_namespace(attributes, DEFAULT)?;
+        extra = own.unwrap_or_else(|| attributes.server.admission.settings.tolerations.default.clone());
+    }
+    add(pod, extra);
+    check(attributes, pod)
+}
+
+pub fn validate(
+    attributes: &Attributes<'_>,
+    pod: Option<&Tree>,
+    _: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
+    pod.filter(|_| concerns(attributes)).map_or(Ok(()), |pod| check(attributes, pod))
+}
+
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update)
+}
+
+/// A pod that has asked for memory stays on a node that is short of it.
+fn add(pod: &mut Tree, mut extra: Vec<Tree>) {
+    if qos::class(pod.at("spec")) != "BestEffort" {
+        let key = "node.kubernetes.io/memory-pressure";
+        extra.push(tree! { "key" => key, "operator" => "Exists", "effect" => "NoSchedule" });
+    }
+    if !extra.is_empty() {
+        let merged = tolerations::merge(pod.list("spec.tolerations"), &extra);
+        pod.child("spec").set("tolerations", merged);
+    }
+}
+
+fn check(attributes: &Attributes<'_>, pod: &Tree) -> Result<(), Status> {
+    let (list, scope) = match of_namespace(attributes, WHITELIST)? {
+        Some(list) => (list, "namespace"),
+        None => (attributes.server.admission.settings.tolerations.whitelist.clone(), "cluster"),
+    };
+    if list.is_empty() || tolerations::are_covered(pod.list("spec.tolerations"), &list) {
+        return Ok(());
+    }
+    Err(attributes.forbidden(&format!(
+        "pod tolerations (possibly merged with namespace default tolerations) conflict with its {scope} whitelist"
+    )))
+}
+
+/// The list in an annotation of the namespace; None where it says nothing.
+fn of_namespace(attributes: &Attributes<'_>, annotation: &str) -> Result<Option<Vec<Tree>>, Status> {
+    let namespace = attributes.server.object("namespaces", attributes.namespace).unwrap_or_default();
+    match namespace.map("metadata.annotations").get(annotation).and_then(Tree::as_str) {
+        None => Ok(None),
+        Some("") => Ok(Some(Vec::new())),
+        Some(text) => match api::json::decode(text.as_bytes()) {
+            Ok(Tree::List(list)) => Ok(Some(list)),
+            Ok(_) => Err(attributes.forbidden(&format!("namespace annotation {annotation} is no list"))),
+            Err(error) => Err(attributes.forbidden(&format!("namespace annotation {annotation}: {error}"))),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::json;
+    use super::*;
+
+    #[test]
+    fn tolerations_are_added_once() {
+        let mut pod = json(r#"{"spec":{"containers":[{"resources":{"requests":{"cpu":"1"}}}]}}"#);
+        for _ in 0..2 {
+            add(&mut pod, vec![json(r#"{"key":"a","operator":"Exists"}"#)]);
+            let keys: Vec<&str> = pod.list("spec.tolerations").iter().map(|toleration| toleration.str("key")).collect();
+            assert_eq!(keys.len(), 2, "{keys:?}");
+        }
+        let wide = [json(r#"{"operator":"Exists"}"#)];
+        assert!(tolerations::are_covered(pod.list("spec.tolerations"), &wide));
+        assert!(!tolerations::are_covered(pod.list("spec.tolerations"), &[json(r#"{"key":"a","operator":"Exists"}"#)]));
+    }
+}

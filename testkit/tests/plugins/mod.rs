@@ -1,0 +1,209 @@
+//! Admission plugins that flags turn on, each seen to do its work through the API.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use api::{Tree, list, tree};
+use server::admission::Setup;
+use server::admission::initial_resources::{Question, Usage};
+use testkit::{Client, Cluster, Hook, Kept, Said};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn named(api_version: &str, kind: &str, name: &str) -> Tree {
+    tree! { "apiVersion" => api_version, "kind" => kind, "metadata" => tree! { "name" => name } }
+}
+
+fn pod(name: &str) -> Tree {
+    let mut pod = named("v1", "Pod", name);
+    pod.set(
+        "spec",
+        tree! {
+            "automountServiceAccountToken" => false,
+            "containers" => list![tree! { "name" => "c", "image" => "app:1" }],
+        },
+    );
+    pod
+}
+
+fn setup(enable: &[&str], file: Option<&Path>) -> Setup {
+    let enable: Vec<String> = enable.iter().map(ToString::to_string).collect();
+    Setup::new(&enable, &[], file).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+async fn start(setup: Setup) -> Cluster {
+    let config = server::Config { admission: Arc::new(setup), ..server::Config::default() };
+    let cluster = Cluster::start_with(Kept::Embedded, config, async |_| {}).await;
+    let account = named("v1", "ServiceAccount", "default");
+    let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await.code;
+    assert!(matches!(made, 201 | 409), "{made}");
+    cluster
+}
+
+/// An AdmissionConfiguration with one plugin's configuration.
+fn file(dir: &Path, plugin: &str, configuration: &str) -> std::path::PathBuf {
+    let path = dir.join("admission.yaml");
+    let head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
+    std::fs::write(&path, format!("{head}plugins: [{{name: {plugin}, configuration: {configuration}}}]\n"))
+        .expect("a file");
+    path
+}
+
+async fn refused(client: &Client, path: &str, object: &Tree, code: u16, want: &str) {
+    let reply = client.post(path, object).await;
+    let message = reply.tree().str("message").to_string();
+    assert_eq!(reply.code, code, "{message}");
+    assert!(message.contains(want), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plugins_that_are_turned_on_do_their_work() {
+    let names = [
+        "NamespaceAutoProvision",
+        "AlwaysPullImages",
+        "DenyServiceExternalIPs",
+        "LimitPodHardAntiAffinityTopology",
+        "ExtendedResourceToleration",
+        "PodNodeSelector",
+        "PodTolerationRestriction",
+        "NamespaceExists",
+    ];
+    let mut cluster = start(setup(&names, None)).await;
+    let client = &cluster.client;
+    let made = client.post("/api/v1/namespaces/fresh/configmaps", &named("v1", "ConfigMap", "a")).await;
+    assert_eq!(made.code, 201, "{}", made.tree().str("message"));
+    let namespace = client.get("/api/v1/namespaces/fresh").await.tree();
+    assert_eq!(namespace.map("metadata.labels").str("kubernetes.io/metadata.name"), "fresh");
+    assert_eq!(namespace.list("spec.finalizers").len(), 1);
+
+    let annotate = r#"{"metadata":{"annotations":{"scheduler.alpha.kubernetes.io/node-selector":"disk=ssd",
+        "scheduler.alpha.kubernetes.io/defaultTolerations":"[{\"key\":\"k\",\"operator\":\"Exists\"}]"}}}"#;
+    assert_eq!(client.patch("/api/v1/namespaces/default", "merge", annotate).await.code, 200);
+    let mut object = pod("a");
+    let amounts = tree! { "limits" => tree! { "x.io/gpu" => "1" } };
+    object.list_mut("spec.containers")[0].set("resources", amounts);
+    let made = client.post(PODS, &object).await.tree();
+    assert_eq!(made.list("spec.containers")[0].str("imagePullPolicy"), "Always", "{made:?}");
+    assert_eq!(made.at("spec.nodeSelector"), &tree! { "disk" => "ssd" });
+    let keys: Vec<&str> = made.list("spec.tolerations").iter().map(|toleration| toleration.str("key")).collect();
+    assert!(keys.contains(&"k") && keys.contains(&"x.io/gpu"), "{keys:?}");
+
+    let mut service = named("v1", "Service", "s");
+    service.set("spec", tree! { "ports" => list![tree! { "port" => 80 }], "externalIPs" => list!["9.9.9.9"] });
+    let why = "Use of external IPs is denied by admission control";
+    refused(client, "/api/v1/namespaces/default/services", &service, 403, why).await;
+    let mut wide = pod("b");
+    let term = tree! { "topologyKey" => "zone", "labelSelector" => tree! {} };
+    wide.child("spec.affinity.podAntiAffinity").set("requiredDuringSchedulingIgnoredDuringExecution", list![term]);
+    refused(client, PODS, &wide, 403, "has TopologyKey zone but only key kubernetes.io/hostname is allowed").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_limited() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let limits = "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Namespace, qps: 1, burst: 3}]}";
+    let mut cluster = start(setup(&["EventRateLimit"], Some(&file(dir.path(), "EventRateLimit", limits)))).await;
+    let mut codes = Vec::new();
+    for number in 0..20 {
+        let mut event = named("v1", "Event", &format!("e{number}"));
+        event.set("involvedObject", tree! { "namespace" => "default", "name" => "x", "kind" => "Pod" });
+        codes.push(cluster.client.post("/api/v1/namespaces/default/events", &event).await.code);
+    }
+    assert_eq!(codes[..3], [201; 3]);
+    assert!(codes.contains(&429), "{codes:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_judged_elsewhere() {
+    let hook = Hook::start(&[], |_, review| {
+        let bad = review.list("spec.containers").iter().any(|container| container.str("image") == "bad:1");
+        let mut review = review.clone();
+        review.set("status", tree! { "allowed" => !bad, "reason" => if bad { "too old" } else { "" } });
+        Said::Json(review)
+    })
+    .await;
+    let dir = tempfile::tempdir().expect("a folder");
+    let kubeconfig = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k}}}}]\nclusters: [{{name: k, cluster: {{server: 'https://{}/images', certificate-authority-data: {}}}}}]\n",
+        hook.address, hook.ca_bundle
+    );
+    std::fs::write(dir.path().join("images.kubeconfig"), kubeconfig).expect("a file");
+    let configuration = "{imagePolicy: {kubeConfigFile: images.kubeconfig, retryBackoff: 1}}";
+    let path = file(dir.path(), "ImagePolicyWebhook", configuration);
+    let mut cluster = start(setup(&["ImagePolicyWebhook"], Some(&path))).await;
+    let client = &cluster.client;
+    assert_eq!(client.post(PODS, &pod("a")).await.code, 201);
+    assert_eq!(client.post(PODS, &pod("b")).await.code, 201);
+    assert_eq!(hook.asked().len(), 1, "the answer is kept");
+    let mut bad = pod("c");
+    bad.list_mut("spec.containers")[0].set("image", "bad:1");
+    refused(client, PODS, &bad, 403, "image policy webhook backend denied one or more images: too old").await;
+    cluster.stop().await;
+}
+
+struct Given;
+
+impl Usage for Given {
+    fn percentile(&self, question: &Question<'_>) -> Option<(i64, u64)> {
+        let known = question.image == "app:1" && question.namespace == "default";
+        known.then_some((if question.resource == "cpu" { 250 } else { 64_000_000 }, 100))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_past_gives_requests() {
+    let mut cluster = start(setup(&["InitialResources"], None).with_usage(Arc::new(Given))).await;
+    let made = cluster.client.post(PODS, &pod("a")).await.tree();
+    let requests = made.list("spec.containers")[0].at("resources.requests").clone();
+    assert_eq!(requests, tree! { "cpu" => "250m", "memory" => "64M" });
+    let said = made.map("metadata.annotations").str("kubernetes.io/initial-resources").to_string();
+    assert_eq!(said, "Initial Resources plugin set: cpu, memory request for container c");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_level_can_be_the_cluster_s() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let configuration = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: baseline}, exemptions: {namespaces: [kube-system]}}";
+    let mut cluster = start(setup(&[], Some(&file(dir.path(), "PodSecurity", configuration)))).await;
+    let client = &cluster.client;
+    let mut object = pod("a");
+    object.child("spec").set("hostNetwork", true);
+    refused(client, PODS, &object, 403, "violates PodSecurity \"baseline:latest\": host namespaces").await;
+    let account = named("v1", "ServiceAccount", "default");
+    client.post("/api/v1/namespaces/kube-system/serviceaccounts", &account).await;
+    let made = client.post("/api/v1/namespaces/kube-system/pods", &object).await;
+    assert_eq!(made.code, 201, "{}", made.tree().str("message"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_writers_share_a_quota() {
+    const HARD: usize = 10;
+    let mut cluster = start(setup(&[], None)).await;
+    let mut quota = named("v1", "ResourceQuota", "q");
+    quota.set("spec", tree! { "hard" => tree! { "count/secrets" => HARD.to_string() } });
+    let made = cluster.client.post("/api/v1/namespaces/default/resourcequotas", &quota).await;
+    assert_eq!(made.code, 201, "{}", made.tree().str("message"));
+    let used = r#"{"status":{"hard":{"count/secrets":"10"},"used":{"count/secrets":"0"}}}"#;
+    let path = "/api/v1/namespaces/default/resourcequotas/q/status";
+    assert_eq!(cluster.client.patch(path, "merge", used).await.code, 200);
+    let writers = (0..64).map(|number| {
+        let client = cluster.client.clone();
+        tokio::spawn(async move {
+            let secret = named("v1", "Secret", &format!("s{number}"));
+            client.post("/api/v1/namespaces/default/secrets", &secret).await.code
+        })
+    });
+    let mut codes = Vec::new();
+    for writer in writers.collect::<Vec<_>>() {
+        codes.push(writer.await.expect("a writer"));
+    }
+    assert_eq!(codes.iter().filter(|code| **code == 201).count(), HARD, "{codes:?}");
+    assert_eq!(codes.iter().filter(|code| **code == 403).count(), 64 - HARD, "{codes:?}");
+    let used = cluster.client.get("/api/v1/namespaces/default/resourcequotas/q").await.tree();
+    assert_eq!(used.at("status.used").str("count/secrets"), "10");
+    cluster.stop().await;
+}
