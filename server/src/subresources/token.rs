@@ -38,11 +38,11 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     check_names(&request, &call.info.name, &call.info.namespace)?;
     let scope = verbs::scope(server, resource, call, options.dry_run)?;
     let account = scope.current_object(&call.info.name).await?;
+    let mut warnings = Vec::new();
     if request.list("spec.audiences").is_empty() {
         let audiences: Vec<Tree> = server.auth.audiences.iter().map(Tree::from).collect();
         request.child("spec").set("audiences", audiences);
     }
-    let mut warnings = Vec::new();
     let attributes = scope.attributes(Operation::Create, &call.info.name);
     admission::admit(&attributes, &mut request, &mut warnings).await?;
     validate(&request)?;
