@@ -57,6 +57,6 @@ assert.deepEqual(events, [['ADDED', 'watched'], ['DELETED', 'watched']]);
 const read = await objects.read({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'map-2', namespace } });
 assert.equal(read.data.n, '2');
 await core.deleteCollectionNamespacedConfigMap({ namespace });
-assert.equal((await core.listNamespacedConfigMap({ namespace })).items.length, 0);
+assert.equal((await core.listNamespacedConfigMap({ namespace, labelSelector: 'parity' })).items.length, 0);
 console.log('all done');
 process.exit(0);

@@ -57,5 +57,5 @@ apps.patch_namespaced_deployment_scale("d", space, {"spec": {"replicas": 5}})
 assert apps.read_namespaced_deployment("d", space).spec.replicas == 5
 assert client.VersionApi().get_code().minor == "37"
 core.delete_collection_namespaced_config_map(space)
-assert not core.list_namespaced_config_map(space).items
+assert not core.list_namespaced_config_map(space, label_selector="parity").items
 print("all done")
