@@ -51,7 +51,7 @@ impl Server {
         let port = free_port()?;
         let mut command = this_binary()?;
         command.args(["kube-apiserver", "--bind-address=127.0.0.1", &format!("--secure-port={port}")]);
-        command.arg(format!("--data-dir={}", dir.display())).args(flags);
+        command.arg(format!("--data-dir={}", dir.display())).args(flags).stderr(Stdio::null());
         let mut server = Server::spawn(command, port)?;
         server.kubeconfig = Some(dir.join("kubeconfig"));
         Ok(server)

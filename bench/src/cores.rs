@@ -26,9 +26,9 @@ pub fn here<T>(core: usize, run: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// A child on one core.
+/// A child on one core, whose output can be read.
 pub fn pinned(core: usize, command: &mut Command) -> Result<Child> {
-    here(core, || Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?))
+    here(core, || Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?))
 }
 
 #[cfg(test)]

@@ -38,18 +38,21 @@ pub async fn wait(scope: &Scope<'_>, outcome: Outcome) -> Result<Outcome, Status
     let cache = scope.resource.cache()?;
     let mut wake = cache.subscribe();
     let mut cursor = cache.cursor(item.revision).ok_or_else(lost)?;
+    let mut reported = None;
     loop {
         match cache.read(cursor, CHUNK_BYTES) {
             Read::Lost => return Err(lost()),
             Read::Changes(changes, next) => {
                 cursor = next;
-                let own = changes.iter().filter(|change| *change.key == *item.key);
-                if let Some(done) = own.filter_map(|change| outcome_of(change, scope)).next() {
-                    return done;
+                for change in changes.iter().filter(|change| *change.key == *item.key) {
+                    if let Some(done) = outcome_of(change, scope, &mut reported) {
+                        return done;
+                    }
                 }
             }
             Read::Empty if tokio::time::timeout_at(deadline, wake.changed()).await.is_err() => {
-                return Err(Status::timeout("request did not complete within the allowed duration", 0));
+                let late = || Status::timeout("request did not complete within the allowed duration", 0);
+                return Err(reported.unwrap_or_else(late));
             }
             Read::Empty => {}
         }
@@ -60,12 +63,15 @@ fn lost() -> Status {
     Status::internal("the object's initialization could not be followed")
 }
 
-/// What a change means to the waiting creator; None: it waits on.
-fn outcome_of(change: &Change, scope: &Scope<'_>) -> Option<Result<Outcome, Status>> {
+/// What a change means to the waiting creator; None: it waits on. A failure is told once the object has gone.
+fn outcome_of(change: &Change, scope: &Scope<'_>, reported: &mut Option<Status>) -> Option<Result<Outcome, Status>> {
     let kind = scope.resource.stored;
     match (&change.new, &change.old) {
         (Some(new), _) if new.is_initialized(kind) => Some(Ok(Outcome::Stored(new.clone()))),
-        (Some(new), _) => failed(&new.tree()).map(Err),
+        (Some(new), _) => {
+            *reported = failed(&new.tree());
+            None
+        }
         (None, old) => {
             let failed = old.as_ref().and_then(|old| failed(&old.tree()));
             Some(Err(failed.unwrap_or_else(|| Status::internal("object deleted while waiting for creation"))))

@@ -49,10 +49,16 @@ pub fn start(
     Ok(sender)
 }
 
+/// Lines of so long go out together: waking a thread for each would cost more than the line.
+const LINGER: Duration = Duration::from_millis(1);
+
 /// As many lines as wait go out in one write.
 fn write_lines(mut output: Output, mut lines: mpsc::Receiver<Line>, failed: &dyn Fn(&io::Error)) {
     let (mut bytes, mut waiting) = (Vec::new(), Vec::new());
     while let Some(first) = lines.blocking_recv() {
+        if first.written.is_none() {
+            linger();
+        }
         let mut next = Some(first);
         while let Some(line) = next {
             bytes.extend_from_slice(&line.bytes);
@@ -65,12 +71,20 @@ fn write_lines(mut output: Output, mut lines: mpsc::Receiver<Line>, failed: &dyn
             failed(error);
         }
         for sender in waiting.drain(..) {
-            let told = result.as_ref().map(|()| ()).map_err(|error| io::Error::new(error.kind(), error.to_string()));
+            let told = match &result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            };
             // Whoever asked may have gone.
             let _ = sender.send(told);
         }
         bytes.clear();
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the thread is the log's own, no worker of the runtime")]
+fn linger() {
+    std::thread::sleep(LINGER);
 }
 
 impl Output {

@@ -70,7 +70,7 @@ pub struct Audit {
     mode: Mode,
     webhook: Option<mpsc::Sender<Vec<u8>>>,
     /// Until the server starts it.
-    idle_webhook: Mutex<Option<(Remote, webhook::Batch, mpsc::Receiver<Vec<u8>>)>>,
+    idle_webhook: Mutex<Option<Idle>>,
     counts: Arc<Counts>,
 }
 

@@ -214,11 +214,10 @@ impl Rule {
 }
 
 fn holds_credentials(info: &RequestInfo) -> bool {
-    match (info.group.as_str(), info.resource.as_str(), info.subresource.as_str()) {
-        ("", "secrets", _) | ("", "serviceaccounts", "token") => true,
-        ("authentication.k8s.io", "tokenreviews", _) => true,
-        _ => false,
-    }
+    matches!(
+        (info.group.as_str(), info.resource.as_str(), info.subresource.as_str()),
+        ("", "secrets", _) | ("", "serviceaccounts", "token") | ("authentication.k8s.io", "tokenreviews", _)
+    )
 }
 
 impl Resources {

@@ -26,7 +26,7 @@ assert.deepEqual(names(one), ['map-3']);
 const seen = [];
 let token;
 do {
-  const page = await core.listNamespacedConfigMap({ namespace, limit: 3, _continue: token });
+  const page = await core.listNamespacedConfigMap({ namespace, labelSelector: 'parity', limit: 3, _continue: token });
   seen.push(...names(page));
   token = page.metadata._continue;
 } while (token);

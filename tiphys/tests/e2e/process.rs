@@ -5,6 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::support::{BINARY, Server, config_map, request};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -111,13 +113,16 @@ async fn a_stop_is_clean_and_a_second_start_comes_back_with_everything() {
 }
 
 /// Writes until the connection breaks; what was acknowledged, by name: the last value.
-async fn write(server: Arc<Server>, writer: usize) -> BTreeMap<String, String> {
+async fn write(server: Arc<Server>, writer: usize, written: watch::Sender<usize>) -> BTreeMap<String, String> {
     let mut client = server.client().await;
     let mut acknowledged = BTreeMap::new();
     for round in 0.. {
         let name = format!("w{writer}-{round}");
         match client.call("POST", MAPS, &config_map(&name, "v")).await {
-            Ok((201, _)) => drop(acknowledged.insert(name, "v".to_string())),
+            Ok((201, _)) => {
+                acknowledged.insert(name, "v".to_string());
+                written.send_modify(|written| *written += 1);
+            }
             Ok((code, body)) => panic!("{code}: {body:?}"),
             Err(_) => break,
         }
@@ -128,15 +133,20 @@ async fn write(server: Arc<Server>, writer: usize) -> BTreeMap<String, String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_outlive_a_kill() {
     let mut server = Arc::new(Server::start());
-    for round in 0..3 {
-        let writers: Vec<_> = (0..16).map(|n| tokio::spawn(write(server.clone(), round * 100 + n))).collect();
-        tokio::time::sleep(Duration::from_millis(700)).await;
+    for round in 0..3usize {
+        let written = watch::Sender::new(0);
+        let writer = |n: usize| tokio::spawn(write(server.clone(), round * 100 + n, written.clone()));
+        let writers: Vec<_> = (0..16).map(writer).collect();
+        // In the midst of it: all writers go on.
+        let mut seen = written.subscribe();
+        let enough = seen.wait_for(|written| *written >= 400);
+        tokio::time::timeout(Duration::from_secs(60), enough).await.expect("400 writes").expect("writers");
         server.signal("-KILL");
         let mut acknowledged = BTreeMap::new();
         for writer in writers {
             acknowledged.extend(writer.await.expect("a writer ends well"));
         }
-        assert!(acknowledged.len() > 50, "only {} writes", acknowledged.len());
+        assert!(acknowledged.len() >= 400, "only {} writes", acknowledged.len());
         let dir = server.dir.clone();
         server = Arc::new(Server::start_in(dir));
         let (code, list) = server.client().await.call("GET", MAPS, "").await.expect("an answer");
