@@ -39,20 +39,43 @@ pub fn parse_micro(text: &str) -> Result<Timestamp, String> {
 
 /// Seconds since the Unix epoch as `2006-01-02T15:04:05Z`.
 pub fn format_seconds(seconds: i64) -> Str {
-    Str::from(civil_text(seconds) + "Z")
+    let mut text = civil_text(seconds);
+    text.push('Z');
+    Str::from(text)
 }
 
 /// `2006-01-02T15:04:05.000000Z`
 pub fn format_micros(time: Timestamp) -> Str {
-    Str::from(format!("{}.{:06}Z", civil_text(time.seconds), time.nanos / 1000))
+    let mut text = civil_text(time.seconds);
+    text.push('.');
+    push_digits(&mut text, i64::from(time.nanos / 1000), 6);
+    text.push('Z');
+    Str::from(text)
 }
 
 fn civil_text(seconds: i64) -> String {
     let rest = seconds.rem_euclid(86_400);
     let (year, month, day) = civil(seconds.div_euclid(86_400));
-    let sign = if year < 0 { "-" } else { "" };
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{sign}{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}", year.abs())
+    let mut text = String::with_capacity(32);
+    if year < 0 {
+        text.push('-');
+    }
+    push_digits(&mut text, year.abs(), 4);
+    for (before, value) in [('-', month), ('-', day), ('T', rest / 3600), (':', rest / 60 % 60), (':', rest % 60)] {
+        text.push(before);
+        push_digits(&mut text, value, 2);
+    }
+    text
+}
+
+/// A number with zeros before it: every object and every audit event has some of these.
+fn push_digits(text: &mut String, value: i64, width: usize) {
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(value);
+    for _ in digits.len()..width {
+        text.push('0');
+    }
+    text.push_str(digits);
 }
 
 /// Year, month and day of a count of days since 1970-01-01.

@@ -1,5 +1,6 @@
 //! One request on its way through the chain, and the answer it gets.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -76,10 +77,10 @@ pub struct Call {
 
 /// Annotations of a request's audit event; the first word on a key counts.
 #[derive(Debug, Default)]
-pub struct Annotations(Mutex<Vec<(String, String)>>);
+pub struct Annotations(Mutex<Vec<(Cow<'static, str>, String)>>);
 
 impl Annotations {
-    pub fn add(&self, key: impl Into<String>, value: impl Into<String>) {
+    pub fn add(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         let key = key.into();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.iter().any(|(other, _)| *other == key) {
@@ -87,8 +88,8 @@ impl Annotations {
         }
     }
 
-    pub fn all(&self) -> Vec<(String, String)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn read<T>(&self, read: impl FnOnce(&[(Cow<'static, str>, String)]) -> T) -> T {
+        read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

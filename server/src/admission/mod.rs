@@ -90,7 +90,7 @@ impl Attributes<'_> {
     }
 
     /// Something for the audit log.
-    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+    pub fn annotate(&self, key: impl Into<std::borrow::Cow<'static, str>>, value: impl Into<String>) {
         if let Some(call) = self.call {
             call.annotate(key, value);
         }

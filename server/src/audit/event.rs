@@ -1,6 +1,8 @@
 //! An audit event as it is written: `audit.k8s.io/v1` JSON, or upstream's legacy line. Both are written
 //! straight from the call, since every request may have one.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use api::json::write_string;
@@ -32,9 +34,9 @@ pub struct Outcome<'a> {
     pub response: Option<Tree>,
 }
 
-/// A whole event: what changes between stages first, then the rest.
-pub fn whole(level: Level, stage: Stage, time: SystemTime, rest: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(rest.len() + 160);
+/// The start of an event: what changes between stages. The rest and a bracket follow.
+pub fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
+    let mut out = Vec::with_capacity(192);
     out.extend_from_slice(b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"");
     out.extend_from_slice(level.name().as_bytes());
     out.extend_from_slice(b"\",\"stage\":\"");
@@ -42,12 +44,10 @@ pub fn whole(level: Level, stage: Stage, time: SystemTime, rest: &[u8]) -> Vec<u
     out.extend_from_slice(b"\",\"stageTimestamp\":\"");
     out.extend_from_slice(timestamp(time).as_bytes());
     out.push(b'"');
-    out.extend_from_slice(rest);
-    out.push(b'}');
     out
 }
 
-/// All fields but those of `whole`, each with its comma before it.
+/// All fields but those of `head`, each with its comma before it.
 pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     text(&mut out, "auditID", call.audit_id.to_str().unwrap_or(""));
@@ -64,7 +64,7 @@ pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Vec<u8
         user(&mut out, "impersonatedUser", call.user.as_deref());
     }
     out.extend_from_slice(b",\"sourceIPs\":");
-    texts(&mut out, source_ips(&call.headers, call.peer.address.ip()).iter().map(String::as_str));
+    write_source_ips(&mut out, call);
     if let Some(agent) = call.header(http::header::USER_AGENT) {
         text(&mut out, "userAgent", &shortened(agent));
     }
@@ -177,26 +177,45 @@ fn response_status(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
 }
 
 fn annotations(out: &mut Vec<u8>, call: &Call) {
-    let all = call.annotations.all();
-    if all.is_empty() {
-        return;
-    }
-    key(out, "annotations");
-    for (at, (name, value)) in all.iter().enumerate() {
-        out.push(if at == 0 { b'{' } else { b',' });
-        write_string(out, name);
-        out.push(b':');
-        write_string(out, value);
-    }
-    out.push(b'}');
+    call.annotations.read(|all| {
+        if all.is_empty() {
+            return;
+        }
+        key(out, "annotations");
+        for (at, (name, value)) in all.iter().enumerate() {
+            out.push(if at == 0 { b'{' } else { b',' });
+            write_string(out, name);
+            out.push(b':');
+            write_string(out, value);
+        }
+        out.push(b'}');
+    });
 }
 
-fn shortened(agent: &str) -> String {
+fn shortened(agent: &str) -> Cow<'_, str> {
     if agent.len() <= MAX_USER_AGENT {
-        return agent.to_string();
+        return Cow::Borrowed(agent);
     }
     let end = (0..=MAX_USER_AGENT).rev().find(|at| agent.is_char_boundary(*at)).unwrap_or(0);
-    format!("{}...TRUNCATED", &agent[..end])
+    Cow::Owned(format!("{}...TRUNCATED", &agent[..end]))
+}
+
+fn write_source_ips(out: &mut Vec<u8>, call: &Call) {
+    let behind = ["x-forwarded-for", "x-real-ip"].iter().any(|name| call.headers.contains_key(*name));
+    match call.peer.address.ip().to_canonical() {
+        // Nearly everybody: nothing to look for, and digits alone.
+        IpAddr::V4(v4) if !behind => {
+            out.extend_from_slice(b"[\"");
+            for (at, octet) in v4.octets().into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b'.');
+                }
+                out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+            }
+            out.extend_from_slice(b"\"]");
+        }
+        ip => texts(out, source_ips(&call.headers, ip).iter().map(String::as_str)),
+    }
 }
 
 /// Whoever stands behind proxies, as they say, then the peer itself.

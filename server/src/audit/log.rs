@@ -4,9 +4,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 /// What the flags say; 0 is no bound.
 #[derive(Debug, Clone, Default)]
@@ -16,12 +17,6 @@ pub struct Rotation {
     /// 0 is upstream's 100.
     pub max_megabytes: u64,
     pub compress: bool,
-}
-
-/// One line, and who waits until it is written.
-pub struct Line {
-    pub bytes: Vec<u8>,
-    pub written: Option<oneshot::Sender<io::Result<()>>>,
 }
 
 enum Output {
@@ -36,51 +31,141 @@ struct Rotated {
     size: u64,
 }
 
-/// Opens the log, and starts the thread that writes to it. `failed` hears of each line that is lost.
-pub fn start(
-    path: &Path,
-    rotation: Rotation,
-    buffer: usize,
-    failed: impl Fn(&io::Error) + Send + 'static,
-) -> io::Result<mpsc::Sender<Line>> {
-    let output = if path == Path::new("-") { Output::Stdout } else { Output::File(Rotated::open(path, rotation)?) };
-    let (sender, receiver) = mpsc::channel(buffer.max(1));
-    std::thread::Builder::new().name("audit-log".to_string()).spawn(move || write_lines(output, receiver, &failed))?;
-    Ok(sender)
+/// What waits for the thread. Lines stand behind each other in one buffer: a line costs neither an allocation
+/// nor, most times, a wake-up.
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    /// Who waits until all of that is written.
+    told: Vec<oneshot::Sender<io::Result<()>>>,
+    closed: bool,
+}
+
+/// The way to the thread.
+pub struct Log {
+    waiting: Mutex<Waiting>,
+    filled: Condvar,
+    /// Rings when the buffer has been taken.
+    taken: Notify,
+    limit: usize,
+}
+
+impl Log {
+    /// Opens the log, and starts the thread that writes to it. `failed` hears of each write that is lost.
+    pub fn start(
+        path: &Path,
+        rotation: Rotation,
+        limit: usize,
+        failed: impl Fn(&io::Error) + Send + 'static,
+    ) -> io::Result<Arc<Log>> {
+        let output = if path == Path::new("-") { Output::Stdout } else { Output::File(Rotated::open(path, rotation)?) };
+        let log = Arc::new(Log { waiting: Mutex::default(), filled: Condvar::new(), taken: Notify::new(), limit });
+        let thread = log.clone();
+        std::thread::Builder::new().name("audit-log".to_string()).spawn(move || thread.write_all(output, &failed))?;
+        Ok(log)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a line made of these pieces; false where there is no room for it.
+    pub fn add(&self, pieces: &[&[u8]]) -> bool {
+        let mut waiting = self.lock();
+        if waiting.closed || waiting.bytes.len() > self.limit {
+            return false;
+        }
+        let was_empty = waiting.bytes.is_empty();
+        waiting.add(pieces);
+        drop(waiting);
+        if was_empty {
+            self.filled.notify_one();
+        }
+        true
+    }
+
+    /// The same, once there is room.
+    pub async fn add_later(&self, pieces: &[&[u8]]) {
+        loop {
+            let taken = self.taken.notified();
+            if self.add(pieces) || self.lock().closed {
+                return;
+            }
+            taken.await;
+        }
+    }
+
+    /// Adds a line and waits until it is written.
+    pub async fn write(&self, pieces: &[&[u8]]) -> io::Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut waiting = self.lock();
+            if waiting.closed {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            waiting.add(pieces);
+            waiting.told.push(sender);
+        }
+        self.filled.notify_one();
+        receiver.await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?
+    }
+
+    /// The thread ends when what waits is written.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_one();
+    }
+
+    fn write_all(&self, mut output: Output, failed: &dyn Fn(&io::Error)) {
+        let mut bytes = Vec::new();
+        loop {
+            let (told, closed) = self.take(&mut bytes);
+            let result = if bytes.is_empty() { Ok(()) } else { output.write(&bytes) };
+            if let Err(error) = &result {
+                failed(error);
+            }
+            for sender in told {
+                let copy =
+                    result.as_ref().map(|()| ()).map_err(|error| io::Error::new(error.kind(), error.to_string()));
+                // Whoever asked may have gone.
+                let _ = sender.send(copy);
+            }
+            bytes.clear();
+            if closed {
+                return;
+            }
+        }
+    }
+
+    /// Waits for lines, and a little longer for more of them, unless somebody waits for the write.
+    fn take(&self, bytes: &mut Vec<u8>) -> (Vec<oneshot::Sender<io::Result<()>>>, bool) {
+        let wait = |waiting: MutexGuard<'_, Waiting>| {
+            let idle = |waiting: &mut Waiting| waiting.bytes.is_empty() && !waiting.closed;
+            self.filled.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner).told.is_empty()
+        };
+        if wait(self.lock()) {
+            linger();
+        }
+        let mut waiting = self.lock();
+        std::mem::swap(&mut waiting.bytes, bytes);
+        let taken = (std::mem::take(&mut waiting.told), waiting.closed);
+        drop(waiting);
+        self.taken.notify_waiters();
+        taken
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, pieces: &[&[u8]]) {
+        for piece in pieces {
+            self.bytes.extend_from_slice(piece);
+        }
+        self.bytes.push(b'\n');
+    }
 }
 
 /// Lines of so long go out together: waking a thread for each would cost more than the line.
-const LINGER: Duration = Duration::from_millis(1);
-
-/// As many lines as wait go out in one write.
-fn write_lines(mut output: Output, mut lines: mpsc::Receiver<Line>, failed: &dyn Fn(&io::Error)) {
-    let (mut bytes, mut waiting) = (Vec::new(), Vec::new());
-    while let Some(first) = lines.blocking_recv() {
-        if first.written.is_none() {
-            linger();
-        }
-        let mut next = Some(first);
-        while let Some(line) = next {
-            bytes.extend_from_slice(&line.bytes);
-            bytes.push(b'\n');
-            waiting.extend(line.written);
-            next = if bytes.len() < 256 << 10 { lines.try_recv().ok() } else { None };
-        }
-        let result = output.write(&bytes);
-        if let Err(error) = &result {
-            failed(error);
-        }
-        for sender in waiting.drain(..) {
-            let told = match &result {
-                Ok(()) => Ok(()),
-                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-            };
-            // Whoever asked may have gone.
-            let _ = sender.send(told);
-        }
-        bytes.clear();
-    }
-}
+const LINGER: Duration = Duration::from_millis(2);
 
 #[expect(clippy::disallowed_methods, reason = "the thread is the log's own, no worker of the runtime")]
 fn linger() {

@@ -6,6 +6,7 @@ pub mod log;
 pub mod policy;
 pub mod webhook;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::Server;
 use crate::call::{Answer, Call};
@@ -60,12 +61,12 @@ pub enum Mode {
     BlockingStrict,
 }
 
-/// Lines that wait for the log's thread.
-const LOG_BUFFER: usize = 10_000;
+/// Bytes of lines that wait for the log's thread.
+const LOG_BUFFER: usize = 8 << 20;
 
 pub struct Audit {
     policy: Policy,
-    log: Option<mpsc::Sender<log::Line>>,
+    log: Option<Arc<log::Log>>,
     format: Format,
     mode: Mode,
     webhook: Option<mpsc::Sender<Vec<u8>>>,
@@ -143,56 +144,66 @@ impl Audit {
         }
     }
 
-    /// Hands one event to the backends without waiting; what does not fit comes back.
-    fn tell(&self, call_line: impl FnOnce() -> Vec<u8>, rest: &[u8], level: Level, stage: Stage) -> Option<log::Line> {
+    /// Hands one event to the backends without waiting; false where the log has no room, and must not lose it.
+    fn tell(&self, call_line: impl FnOnce() -> Vec<u8>, rest: &[u8], level: Level, stage: Stage) -> bool {
         self.counts.events.inc();
-        let now = SystemTime::now();
-        let json =
-            (self.webhook.is_some() || self.format == Format::Json).then(|| event::whole(level, stage, now, rest));
-        if let (Some(webhook), Some(json)) = (&self.webhook, &json)
-            && webhook.try_send(json.clone()).is_err()
+        let head = event::head(level, stage, SystemTime::now());
+        if let Some(webhook) = &self.webhook
+            && webhook.try_send([&head, rest, b"}"].concat()).is_err()
         {
             self.counts.lost("webhook", 1);
         }
-        let log = self.log.as_ref()?;
-        let bytes = if self.format == Format::Legacy { call_line() } else { json.unwrap_or_default() };
-        let line = log::Line { bytes, written: None };
-        match log.try_send(line) {
-            Ok(()) => None,
-            Err(mpsc::error::TrySendError::Full(line)) if self.mode != Mode::Batch => Some(line),
-            Err(_) => {
-                self.counts.lost("log", 1);
-                None
-            }
+        let Some(log) = &self.log else { return true };
+        let added = match self.format {
+            Format::Legacy => log.add(&[&call_line()]),
+            Format::Json => log.add(&[&head, rest, b"}"]),
+        };
+        if !added && self.mode == Mode::Batch {
+            self.counts.lost("log", 1);
+            return true;
         }
+        added
     }
 
     /// The log is behind: in a blocking mode the request waits for it.
-    async fn catch_up(&self, line: Option<log::Line>) {
-        if let (Some(line), Some(log)) = (line, &self.log)
-            && log.send(line).await.is_err()
-        {
-            self.counts.lost("log", 1);
+    async fn catch_up(&self, line: Vec<u8>) {
+        if let Some(log) = &self.log {
+            log.add_later(&[&line]).await;
         }
     }
 
     /// Waits until everything before this is written.
-    async fn written(&self, bytes: Vec<u8>) -> io::Result<()> {
-        let Some(log) = &self.log else { return Ok(()) };
-        let (sender, receiver) = oneshot::channel();
-        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-        log.send(log::Line { bytes, written: Some(sender) }).await.map_err(|_| gone())?;
-        receiver.await.map_err(|_| gone())?
+    async fn written(&self, bytes: &[u8]) -> io::Result<()> {
+        match &self.log {
+            Some(log) => log.write(&[bytes]).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The line of an event, for the log.
+    fn line(&self, call_line: impl FnOnce() -> Vec<u8>, rest: &[u8], level: Level, stage: Stage) -> Vec<u8> {
+        match self.format {
+            Format::Legacy => call_line(),
+            Format::Json => [&event::head(level, stage, SystemTime::now()), rest, b"}"].concat(),
+        }
     }
 }
 
-fn open_log(path: &Path, settings: &Settings, counts: &Arc<Counts>) -> Result<mpsc::Sender<log::Line>, Error> {
+impl Drop for Audit {
+    fn drop(&mut self) {
+        if let Some(log) = &self.log {
+            log.close();
+        }
+    }
+}
+
+fn open_log(path: &Path, settings: &Settings, counts: &Arc<Counts>) -> Result<Arc<log::Log>, Error> {
     let counts = counts.clone();
     let failed = move |error: &io::Error| {
         counts.lost("log", 1);
         tracing::error!(%error, "the audit log cannot be written");
     };
-    log::start(path, settings.rotation.clone(), LOG_BUFFER, failed)
+    log::Log::start(path, settings.rotation.clone(), LOG_BUFFER, failed)
         .map_err(|error| Error(format!("--audit-log-path {}: {error}", path.display())))
 }
 
@@ -244,22 +255,22 @@ pub fn begin<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     if audit.mode == Mode::BlockingStrict {
         return Step::Later(Box::pin(strictly(audit, decision.level, rest)));
     }
-    let left = audit.tell(|| event::legacy(call, stage, SystemTime::now(), None), &rest, decision.level, stage);
-    if left.is_none() {
-        Step::Done(Ok(()))
-    } else {
-        Step::Later(Box::pin(async {
-            audit.catch_up(left).await;
-            Ok(())
-        }))
+    let legacy = || event::legacy(call, stage, SystemTime::now(), None);
+    if audit.tell(legacy, &rest, decision.level, stage) {
+        return Step::Done(Ok(()));
     }
+    let line = audit.line(legacy, &rest, decision.level, stage);
+    Step::Later(Box::pin(async {
+        audit.catch_up(line).await;
+        Ok(())
+    }))
 }
 
 /// No request without its line.
 async fn strictly(audit: &Audit, level: Level, rest: Vec<u8>) -> Result<(), Status> {
     audit.counts.events.inc();
-    let bytes = event::whole(level, Stage::RequestReceived, SystemTime::now(), &rest);
-    audit.written(bytes).await.map_err(|error| {
+    let bytes = [&event::head(level, Stage::RequestReceived, SystemTime::now()), rest.as_slice(), b"}"].concat();
+    audit.written(&bytes).await.map_err(|error| {
         tracing::error!(%error, "a request is refused because the audit log cannot be written");
         Status::new(500, "InternalError", "audit failure: the event could not be written")
     })
@@ -294,8 +305,9 @@ pub async fn complete(server: &Arc<Server>, call: &mut Call, answer: &mut Answer
     let goes_on = status.is_none() && is_long_running(&call.info);
     let now = if goes_on { Stage::ResponseStarted } else { stage };
     if decision.tells(now) {
-        let left = audit.tell(|| line(now), &rest, decision.level, now);
-        audit.catch_up(left).await;
+        if !audit.tell(|| line(now), &rest, decision.level, now) {
+            audit.catch_up(audit.line(|| line(now), &rest, decision.level, now)).await;
+        }
     }
     if goes_on && decision.tells(Stage::ResponseComplete) {
         let line = if audit.format == Format::Legacy { line(Stage::ResponseComplete) } else { Vec::new() };
@@ -325,7 +337,7 @@ impl Drop for Last {
     fn drop(&mut self) {
         let line = std::mem::take(&mut self.line);
         // Nobody can wait here: what does not fit is lost, and counted.
-        if self.audit.tell(|| line, &self.rest, self.level, Stage::ResponseComplete).is_some() {
+        if !self.audit.tell(|| line, &self.rest, self.level, Stage::ResponseComplete) {
             self.audit.counts.lost("log", 1);
         }
     }
@@ -345,7 +357,7 @@ fn response_object(answer: &mut Answer, trail: &Trail) -> Option<Tree> {
 
 impl Call {
     /// Says something about this call in its audit event; nothing where there is none.
-    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+    pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         if self.audit.is_some() {
             self.annotations.add(key, value);
         }

@@ -115,7 +115,7 @@ async fn validate_all(
 fn note(attributes: &Attributes<'_>, said: &Said, warnings: &mut Vec<String>) {
     warnings.extend(said.warnings.iter().cloned());
     for (key, value) in &said.annotations {
-        attributes.annotate(key, value);
+        attributes.annotate(key.clone(), value);
     }
 }
 
