@@ -125,8 +125,7 @@ impl Log {
                 failed(error);
             }
             for sender in told {
-                let copy =
-                    result.as_ref().map(|()| ()).map_err(|error| io::Error::new(error.kind(), error.to_string()));
+                let copy = result.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string())).copied();
                 // Whoever asked may have gone.
                 let _ = sender.send(copy);
             }

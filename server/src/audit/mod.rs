@@ -304,10 +304,8 @@ pub async fn complete(server: &Arc<Server>, call: &mut Call, answer: &mut Answer
     let line = |stage| event::legacy(call, stage, SystemTime::now(), code);
     let goes_on = status.is_none() && is_long_running(&call.info);
     let now = if goes_on { Stage::ResponseStarted } else { stage };
-    if decision.tells(now) {
-        if !audit.tell(|| line(now), &rest, decision.level, now) {
-            audit.catch_up(audit.line(|| line(now), &rest, decision.level, now)).await;
-        }
+    if decision.tells(now) && !audit.tell(|| line(now), &rest, decision.level, now) {
+        audit.catch_up(audit.line(|| line(now), &rest, decision.level, now)).await;
     }
     if goes_on && decision.tells(Stage::ResponseComplete) {
         let line = if audit.format == Format::Legacy { line(Stage::ResponseComplete) } else { Vec::new() };

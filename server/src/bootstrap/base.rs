@@ -3,6 +3,7 @@
 use api::{time, tree};
 
 use super::{MANAGER, Object};
+/// In the order of their age.
 pub fn namespaces() -> Vec<Object> {
     let namespace = |name: &str| Object {
         group: "",
@@ -11,7 +12,7 @@ pub fn namespaces() -> Vec<Object> {
         manager: MANAGER,
         tree: tree! { "kind" => "Namespace", "apiVersion" => "v1", "metadata" => tree! { "name" => name } },
     };
-    ["default", "kube-system", "kube-public", "kube-node-lease"].map(namespace).into()
+    ["kube-system", "kube-public", "default", "kube-node-lease"].map(namespace).into()
 }
 
 pub fn priority_classes() -> Vec<Object> {

@@ -59,15 +59,21 @@ pub fn system_user() -> User {
     }
 }
 
-/// Makes what is missing, in steps: what has no namespace, what lives in one, what needs an address.
+/// Makes what is missing, in steps: the first namespace, what has no namespace, what lives in one, what needs an address.
 pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
-    let mut first = base::namespaces();
-    first.extend(base::priority_classes());
+    // The namespace of the system is the oldest object of a cluster: some tell clusters apart by its uid.
+    let mut namespaces = base::namespaces();
+    let rest = namespaces.split_off(1);
+    make(server, namespaces).await?;
+    let mut first = base::priority_classes();
     first.extend(flowcontrol::objects());
     first.extend(groups::api_services(&server.registry));
     first.extend(rbac::cluster_objects());
     first.push(service::cidr(&server.config));
     make(server, first).await?;
+    for namespace in rest {
+        make(server, vec![namespace]).await?;
+    }
     reconcile::run(server, rbac::cluster_objects()).await?;
 
     let mut second = rbac::namespaced_objects();
