@@ -132,17 +132,23 @@ fn run_up(args: UpArgs) -> Result<()> {
         let steps = Steps::new();
         let running = up::up(options, &|step| steps.begin(step)).await.inspect_err(|_| steps.fail())?;
         steps.end();
-        println!(
-            "\nThe cluster is ready after {} ms at https://{}\n",
+        say(&format!(
+            "\nThe cluster is ready after {} ms at https://{}\n\n  export KUBECONFIG={}\n  kubectl get namespaces\n\n\
+             ctrl-c stops it; everything is kept in {}",
             steps.started.elapsed().as_millis(),
-            running.address
-        );
-        println!("  export KUBECONFIG={}", kubeconfig.display());
-        println!("  kubectl get namespaces\n\nctrl-c stops it; everything is kept in {}", data_dir.display());
+            running.address,
+            kubeconfig.display(),
+            data_dir.display()
+        ));
         stop_when_told(running).await;
-        println!("stopped");
+        say("stopped");
         Ok(())
     })
+}
+
+/// Whoever read the output may be gone, as in `up | head`: the cluster stays.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 fn run_certs(args: CertsArgs) -> Result<()> {
@@ -227,14 +233,14 @@ impl Steps {
         let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let Some((step, since)) = current else { return };
         let start = if self.terminal { "\r" } else { "" };
-        println!("{start}  ✓ {step} ({} ms)", since.elapsed().as_millis());
+        say(&format!("{start}  ✓ {step} ({} ms)", since.elapsed().as_millis()));
     }
 
     fn fail(&self) {
         let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let Some((step, _)) = current else { return };
         let start = if self.terminal { "\r" } else { "" };
-        println!("{start}  ✗ {step}");
+        say(&format!("{start}  ✗ {step}"));
     }
 }
 
