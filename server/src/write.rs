@@ -1,6 +1,8 @@
 //! The one write path: every object that is created, changed or deleted goes through here, whatever
 //! its kind and whoever asks.
 
+mod meta;
+
 use std::sync::Arc;
 
 use api::field::Errors;
@@ -18,6 +20,7 @@ use crate::hooks;
 use crate::initializers;
 use crate::options::WriteOptions;
 use crate::resource::{Resource, fill_hole};
+use meta::{begin_create, dedup_owners, generate_name, keep_system_metadata, name_timeout, wipe_system_fields};
 
 /// Who writes what, where.
 pub struct Scope<'a> {
@@ -398,99 +401,6 @@ pub fn finished(object: &Tree) -> bool {
         && meta.list("finalizers").is_empty()
         && meta.int("deletionGracePeriodSeconds").is_none_or(|seconds| seconds == 0)
         && object.list("spec.finalizers").is_empty()
-}
-
-/// The server's own metadata of a new object. True if a name is to be generated.
-fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status> {
-    let meta = object.child("metadata");
-    if !meta.str("resourceVersion").is_empty() {
-        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
-    }
-    meta.remove("resourceVersion");
-    if scope.resource.kind.namespaced {
-        meta.set("namespace", scope.namespace);
-    } else {
-        meta.remove("namespace");
-    }
-    meta.set("uid", crate::ids::uid());
-    meta.set("creationTimestamp", time::format_seconds(scope.now));
-    Ok(meta.str("name").is_empty() && !meta.str("generateName").is_empty())
-}
-
-/// What a client cannot set on a new object; nobody owns it either.
-fn wipe_system_fields(object: &mut Tree) {
-    let meta = object.child("metadata");
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-        meta.remove(key);
-    }
-}
-
-/// An owner that is named twice is kept once, and the client is told.
-fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
-    let Some(Tree::List(owners)) = object.at_mut("metadata.ownerReferences") else { return };
-    let mut twice: Vec<String> = Vec::new();
-    let mut kept: Vec<Tree> = Vec::with_capacity(owners.len());
-    for owner in owners.drain(..) {
-        if kept.contains(&owner) {
-            twice.push(owner.str("uid").to_string());
-        } else {
-            kept.push(owner);
-        }
-    }
-    *owners = kept;
-    if !twice.is_empty() {
-        warnings.push(format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            twice.join(", ")
-        ));
-    }
-}
-
-fn generate_name(object: &mut Tree) {
-    let meta = object.child("metadata");
-    // Names are at most 63 bytes where they become labels and host names.
-    let base: String = meta.str("generateName").chars().take(58).collect();
-    meta.set("name", format!("{base}{}", crate::ids::suffix()));
-}
-
-fn name_timeout(resource: &Resource, status: Status) -> Status {
-    let kind = resource.kind;
-    let name = status.details.as_ref().map_or("", |details| &details.name);
-    Status {
-        message: format!(
-            "{} {name:?} already exists, the server was not able to generate a unique name for the object",
-            status_resource(kind)
-        ),
-        ..status.clone()
-    }
-}
-
-fn status_resource(kind: &kinds::Kind) -> String {
-    if kind.group.is_empty() { kind.plural.to_string() } else { format!("{}.{}", kind.plural, kind.group) }
-}
-
-/// What an update cannot touch comes from the stored object.
-fn keep_system_metadata(object: &mut Tree, old: &Tree) {
-    let meta = object.child("metadata");
-    meta.remove("selfLink");
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        if old.at("metadata").has(key) && !meta.has(key) {
-            meta.set(key, old.at("metadata").at(key).clone());
-        }
-    }
-    if let Some(created) = old.at("metadata").get("creationTimestamp") {
-        meta.set("creationTimestamp", created.clone());
-    }
-    if !meta.has("uid") {
-        meta.set("uid", old.str("metadata.uid"));
-    }
-    match old.at("metadata").get("generation") {
-        Some(generation) => meta.set("generation", generation.clone()),
-        None => {
-            meta.remove("generation");
-        }
-    }
-    meta.set("resourceVersion", old.str("metadata.resourceVersion"));
 }
 
 /// Store errors as clients see them.

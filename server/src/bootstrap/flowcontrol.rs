@@ -6,6 +6,7 @@ use api::{Tree, list, time, tree};
 
 use super::{Object, StatusChange, change};
 use crate::Server;
+use crate::fairness::Changes;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const API_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
@@ -226,23 +227,13 @@ fn dangling(schema: &Tree, levels: &[&str], now: i64) -> Option<StatusChange> {
 
 /// Looks again at each change of a schema or a level, until the server drains.
 pub async fn keep_status(server: Arc<Server>) {
-    let watch = |path| server.caches.get(path).map(|cache| cache.subscribe());
-    let (Some(mut schemas), Some(mut levels)) = (watch("flowschemas"), watch("prioritylevelconfigurations")) else {
-        return;
-    };
-    let mut closing = server.closing.subscribe();
+    let Some(mut changes) = Changes::of(&server) else { return };
     loop {
         // A schema that is deleted meanwhile is no failure; the next change finds the rest.
         if let Err(status) = change(&server, status_changes(&server)).await {
             tracing::debug!(%status.message, "a flow schema's status was not written");
         }
-        let changed = tokio::select! {
-            biased;
-            _ = closing.wait_for(|closing| *closing) => return,
-            changed = schemas.changed() => changed,
-            changed = levels.changed() => changed,
-        };
-        if changed.is_err() {
+        if !changes.next().await {
             return;
         }
     }

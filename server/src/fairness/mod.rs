@@ -2,6 +2,7 @@
 //! sort requests into flows and levels; a level shares its seats fairly between its flows, and lends what
 //! it does not use. A request that finds a free seat costs a lock and no future.
 
+mod changes;
 mod demand;
 mod hand;
 mod level;
@@ -26,6 +27,7 @@ use crate::call::{Answer, Call, text};
 use crate::chain::Step;
 use crate::http::body::Body;
 use crate::limits::{Counted, Inflight, is_long_running};
+pub use changes::Changes;
 use level::Entry;
 use matching::Digest;
 use metrics::FlowMetrics;
@@ -117,22 +119,10 @@ fn lend(plan: &Plan, now: Instant) {
 
 /// Compiles at each change of a schema or a level, until the server drains.
 pub async fn follow(server: Arc<Server>) {
-    let watch = |path| server.caches.get(path).map(|cache| cache.subscribe());
-    let (Some(mut schemas), Some(mut levels)) = (watch("flowschemas"), watch("prioritylevelconfigurations")) else {
-        return;
-    };
-    let mut closing = server.closing.subscribe();
-    loop {
+    let Some(mut changes) = Changes::of(&server) else { return };
+    server.fairness.reload(&server);
+    while changes.next().await {
         server.fairness.reload(&server);
-        let changed = tokio::select! {
-            biased;
-            _ = closing.wait_for(|closing| *closing) => return,
-            changed = schemas.changed() => changed,
-            changed = levels.changed() => changed,
-        };
-        if changed.is_err() {
-            return;
-        }
     }
 }
 

@@ -1,0 +1,30 @@
+//! What loops over schemas and levels wait for.
+
+use tokio::sync::watch;
+
+use crate::Server;
+
+/// Changes of any schema or level, until the server drains.
+pub struct Changes {
+    schemas: watch::Receiver<u64>,
+    levels: watch::Receiver<u64>,
+    closing: watch::Receiver<bool>,
+}
+
+impl Changes {
+    pub fn of(server: &Server) -> Option<Changes> {
+        let watch = |path| server.caches.get(path).map(|cache| cache.subscribe());
+        let (schemas, levels) = (watch("flowschemas")?, watch("prioritylevelconfigurations")?);
+        Some(Changes { schemas, levels, closing: server.closing.subscribe() })
+    }
+
+    /// False where there will be none any more.
+    pub async fn next(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.closing.wait_for(|closing| *closing) => false,
+            changed = self.schemas.changed() => changed.is_ok(),
+            changed = self.levels.changed() => changed.is_ok(),
+        }
+    }
+}
