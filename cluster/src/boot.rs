@@ -38,6 +38,8 @@ pub struct Controllers {
 pub enum Engine {
     Embedded(PathBuf),
     Etcd(Box<store::etcd::Config>),
+    /// Nowhere: for tests, in whose simulated time entries expire too.
+    Memory,
 }
 
 /// A running API server.
@@ -78,7 +80,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
     let chosen = plan.controllers.take();
-    let server = open(plan, address.port()).await?;
+    plan.config.port = address.port();
+    let server = open(plan.engine, plan.config, plan.authentication).await?;
     progress("API server");
     let task = tokio::spawn(server::http::serve::serve(server.clone(), listener, tls));
     // What is written through the server itself; readiness comes with it.
@@ -103,18 +106,21 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-async fn open(plan: Plan, port: u16) -> Result<Arc<Server>> {
-    let mut config = plan.config;
-    config.port = port;
+/// The server on its store, without a socket.
+pub async fn open(engine: Engine, config: server::Config, auth: Authentication) -> Result<Arc<Server>> {
     let encryption = config.encryption.clone();
     let sealing =
         |store: Arc<dyn Store>| encryption.as_ref().map_or(store.clone(), |encryption| encryption.wrap(store));
-    let auth = plan.authentication;
-    match plan.engine {
+    match engine {
         Engine::Embedded(dir) => {
             let caches = caches(&config, server::resource::adopt_own);
             tracing::info!(dir = %dir.display(), "opening the embedded store");
             let store = store::embedded::open_dir(dir, sink(&config, &caches, ""))?;
+            Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
+        }
+        Engine::Memory => {
+            let caches = caches(&config, server::resource::adopt_own);
+            let store = store::memory::open_at(config.clock.0.clone(), sink(&config, &caches, ""))?;
             Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
         }
         Engine::Etcd(etcd) => {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use server::admission::Setup;
 use server::auth::request_header::Names;
@@ -35,7 +36,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
     let mut config = options.config;
     config.advertise_address = advertised(options.listen.ip());
-    config.admission = Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into();
+    config.admission = admission()?;
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;
@@ -64,6 +65,11 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     };
     tokio::spawn(keeper.run(running.server.clone()));
     Ok(running)
+}
+
+/// What every object of a cluster of ours passes.
+pub fn admission() -> Result<Arc<Setup>> {
+    Ok(Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into())
 }
 
 /// Who is known in a cluster that has nothing but its own certificates and tokens.

@@ -22,12 +22,12 @@ pub fn waits(pod: &Tree) -> bool {
 
 /// The nodes by their numbers, and whose turn it is.
 #[derive(Default)]
-pub struct Fleet {
+pub struct Nodes {
     nodes: BTreeMap<u32, Arc<Tree>>,
     turn: u32,
 }
 
-impl Fleet {
+impl Nodes {
     pub fn follow(&mut self, name: &str, object: Option<Arc<Tree>>) {
         let Some(number) = node::number(name) else { return };
         match object {
@@ -128,8 +128,8 @@ mod tests {
 
     use super::*;
 
-    fn fleet(nodes: &[&str]) -> Fleet {
-        let mut fleet = Fleet::default();
+    fn fleet(nodes: &[&str]) -> Nodes {
+        let mut fleet = Nodes::default();
         for (number, text) in nodes.iter().enumerate() {
             let mut object = json::decode(text.as_bytes()).expect("JSON");
             let name = node::name(number as u32);

@@ -63,7 +63,7 @@ pub fn plan(pod: &Tree, host: &Host<'_>, now: i64) -> Plan {
 const OUT_OF_PODS: &str = "Pod was rejected: Node didn't have enough resource: pods";
 const TOO_LONG: &str = "Pod was active on the node longer than the specified deadline";
 
-fn is_over(pod: &Tree) -> bool {
+pub fn is_over(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
 }
 

@@ -12,3 +12,4 @@ mod process;
 mod readme;
 mod support;
 mod wire;
+mod workloads;
