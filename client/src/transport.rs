@@ -1,9 +1,11 @@
 //! The one door to the server: whoever can carry a request there and an answer back.
 
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Frame;
 use http_body_util::BodyExt;
 
 use crate::Result;
@@ -15,6 +17,16 @@ pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>>> + Sen
 
 pub trait Transport: Send + Sync {
     fn send(&self, request: Request<Bytes>) -> Sending<'_>;
+}
+
+/// So that something can stand before it.
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = crate::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        self.0.as_mut().poll_frame(context)
+    }
 }
 
 impl Body {

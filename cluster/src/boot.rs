@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
+use crate::local::Local;
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -26,6 +27,8 @@ pub struct Plan {
     pub config: server::Config,
     /// None where controllers run elsewhere.
     pub controllers: Option<Controllers>,
+    /// How many nodes there are that run nothing.
+    pub fake_nodes: u32,
 }
 
 /// Which controllers run, by upstream's rule, and what they are told.
@@ -48,16 +51,20 @@ pub struct Running {
     pub address: SocketAddr,
     task: JoinHandle<()>,
     controllers: Option<controllers::Running>,
+    fake_nodes: Option<fakenode::Running>,
 }
 
 impl Running {
-    /// Ends the controllers, drains, then closes the store.
+    /// Ends nodes and controllers, drains, then closes the store.
     pub async fn stop(self) {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
             self.server.health.set_unready();
             tokio::time::sleep(delay).await;
+        }
+        if let Some(nodes) = self.fake_nodes {
+            nodes.stop().await;
         }
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
@@ -87,16 +94,23 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // What is written through the server itself; readiness comes with it.
     let bootstrap = server::bootstrap::run(&server).await;
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
-    // Last the controllers, which need roles to act by.
+    // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen)).transpose()?;
+    // Nodes last: somebody is there who looks after them.
+    let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, controllers })
+    Ok(Running { server, address, task, controllers, fake_nodes: nodes })
 }
 
 fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
-    let environment = crate::local::environment(server, chosen.options);
+    let environment = Local::new(server).controllers(chosen.options);
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
+}
+
+fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {
+    let refused = |why| Error::Flags(vec![format!("--fake-nodes: {why}")]);
+    fakenode::start(Local::new(server).fake_nodes(), count).map_err(refused)
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

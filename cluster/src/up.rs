@@ -25,6 +25,8 @@ pub struct Up {
     pub tls_sans: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
     pub controllers: Vec<String>,
+    /// How many nodes there are that run nothing but behave.
+    pub fake_nodes: u32,
     pub config: server::Config,
 }
 
@@ -50,6 +52,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
         controllers: Some(Controllers { chosen: options.controllers, options: told }),
+        fake_nodes: options.fake_nodes,
     };
     let running = boot::start(plan, progress).await?;
     progress("kubeconfig");

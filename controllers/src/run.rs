@@ -43,6 +43,12 @@ impl Running {
         }
         self.informers.stop();
     }
+
+    /// Ends them where they are, as if the process were killed.
+    pub fn kill(self) {
+        self.loops.iter().flat_map(|(_, workers)| workers).for_each(JoinHandle::abort);
+        self.informers.stop();
+    }
 }
 
 /// Starts those that are chosen, by upstream's rule: `*` for all, a name for one, `-name` for all but it.

@@ -11,11 +11,11 @@ mod work;
 
 use std::sync::Arc;
 
-use client::{Client, Clock, Informer, Key, Queue, Resource, Selection, Store};
+use client::{Client, Clock, Informers, Key, Queue, Random, Resource, Selection, Store, index};
 use tokio::task::JoinHandle;
 
 use fleet::Fleet;
-use work::{Binder, Nodes, Pods};
+use work::{Binder, Nodes, Pods, Work};
 
 pub use node::{DOWN, LABEL, MOST, name};
 
@@ -23,7 +23,6 @@ const NODES: Resource = Resource::core("nodes");
 const PODS: Resource = Resource::core("pods");
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 const OUR_NODES: Selection = Selection { resource: NODES, query: "labelSelector=tiphys.io%2Ffake-node%3Dtrue" };
-const ALL_PODS: Selection = Selection { resource: PODS, query: "" };
 
 /// Each write waits for the disk: many at once share that.
 const WORKERS: usize = 64;
@@ -34,28 +33,46 @@ pub struct Environment {
     /// The client that acts as a node.
     pub node: Box<dyn Fn(&str) -> Client + Send + Sync>,
     pub clock: Arc<dyn Clock>,
+    /// Where all that is left to chance starts from.
+    pub seed: u64,
 }
 
 /// Nodes at work.
 pub struct Running {
-    queues: [Arc<Queue>; 3],
+    queues: Queues,
     workers: Vec<JoinHandle<()>>,
-    informers: Vec<JoinHandle<()>>,
+    informers: Arc<Informers>,
 }
 
 impl Running {
     /// Lets each piece of work finish.
     pub async fn stop(self) {
-        self.queues.iter().for_each(|queue| queue.close());
+        self.queues.all().for_each(|queue| queue.close());
         for worker in self.workers {
             let _ = worker.await;
         }
-        self.informers.iter().for_each(JoinHandle::abort);
+        self.informers.stop();
     }
 
     /// Ends it where it is, as if the process were killed.
     pub fn kill(self) {
-        self.workers.iter().chain(&self.informers).for_each(JoinHandle::abort);
+        self.workers.iter().for_each(JoinHandle::abort);
+        self.informers.stop();
+    }
+}
+
+#[derive(Clone, Default)]
+struct Queues {
+    nodes: Arc<Queue>,
+    /// Pods without a node.
+    waiting: Arc<Queue>,
+    /// Pods on a node.
+    pods: Arc<Queue>,
+}
+
+impl Queues {
+    fn all(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        [&self.nodes, &self.waiting, &self.pods].into_iter()
     }
 }
 
@@ -69,16 +86,18 @@ struct Shared {
     nodes: Arc<Store>,
     pods: Arc<Store>,
     fleet: Fleet,
+    queues: Queues,
 }
 
 /// Starts the nodes `fake-0`, `fake-1`, and so on.
 pub fn start(environment: Environment, count: u32) -> Result<Running, String> {
     if count > MOST {
-        return Err(format!("{count} fake nodes are too many: at most {MOST}"));
+        return Err(format!("{count} are too many: at most {MOST}"));
     }
-    let mut nodes = Informer::new(environment.scheduler.clone(), OUR_NODES, Arc::default());
-    let mut pods = Informer::new(environment.scheduler.clone(), ALL_PODS, Arc::default());
-    pods.store().index(client::index::NODE);
+    let random = Arc::new(Random::seeded(environment.seed));
+    let informers = Arc::new(Informers::new(environment.scheduler.clone(), random));
+    let (nodes, pods) = (informers.informer(OUR_NODES), informers.informer(Selection::all(PODS)));
+    pods.index_by(index::NODE);
     let shared = Arc::new(Shared {
         count,
         clock: environment.clock,
@@ -87,29 +106,22 @@ pub fn start(environment: Environment, count: u32) -> Result<Running, String> {
         nodes: nodes.store().clone(),
         pods: pods.store().clone(),
         fleet: Fleet::default(),
+        queues: Queues::default(),
     });
-    let queues: [Arc<Queue>; 3] = Default::default();
-    let [node_queue, bind_queue, pod_queue] = &queues;
-    {
-        let (shared, queues) = (shared.clone(), queues.clone());
-        nodes.on_change(move |change| work::node_changed(&shared, change, &queues));
-    }
-    {
-        let (shared, queues) = (shared.clone(), queues.clone());
-        pods.on_change(move |change| work::pod_changed(&shared, change, &queues));
-    }
-    (0..count).for_each(|number| node_queue.add(Key::from(name(number))));
-    let synced = [nodes.synced(), pods.synced()];
-    let informers = vec![tokio::spawn(nodes.run()), tokio::spawn(pods.run())];
+    let told = shared.clone();
+    nodes.on_change(move |change| told.node_changed(change));
+    let told = shared.clone();
+    pods.on_change(move |change| told.pod_changed(change));
+    let queues = shared.queues.clone();
+    (0..count).for_each(|number| queues.nodes.add(Key::from(name(number))));
+    informers.start();
     let mut workers = Vec::new();
-    let mut spawn = |queue: &Arc<Queue>, work: Arc<dyn work::Work>, count: usize| {
-        for _ in 0..count {
-            workers.push(tokio::spawn(work::run(queue.clone(), work.clone(), shared.clone(), synced.clone())));
-        }
+    let mut spawn = |queue: &Arc<Queue>, work: Arc<dyn Work>| {
+        let run = || tokio::spawn(work::run(queue.clone(), work.clone(), informers.clone()));
+        workers.extend((0..WORKERS).map(|_| run()));
     };
-    spawn(node_queue, Arc::new(Nodes::new(shared.clone())), WORKERS);
-    // One at a time, so that turns are kept; the requests themselves are quick.
-    spawn(bind_queue, Arc::new(Binder(shared.clone())), WORKERS);
-    spawn(pod_queue, Arc::new(Pods(shared.clone())), WORKERS);
+    spawn(&queues.nodes, Arc::new(Nodes::new(shared.clone())));
+    spawn(&queues.waiting, Arc::new(Binder(shared.clone())));
+    spawn(&queues.pods, Arc::new(Pods(shared)));
     Ok(Running { queues, workers, informers })
 }

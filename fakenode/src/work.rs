@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use api::time::Timestamp;
 use api::{Tree, list, tree};
-use client::{Change, DeleteOptions, Error, Key, Mark, Patch, Queue, Result, Written, split};
-use tokio::sync::watch;
+use client::{Change, DeleteOptions, Ended, Error, Informers, Key, Patch, Queue, Result, Seen, index, split, written};
 
 use crate::node::{self, LEASE_NAMESPACE, RENEW_SECONDS};
 use crate::{LEASES, NODES, PODS, Shared, bind, pod};
@@ -22,48 +21,34 @@ pub trait Work: Send + Sync {
     fn work<'a>(&'a self, key: &'a Key) -> Working<'a>;
 }
 
-pub async fn run(queue: Arc<Queue>, work: Arc<dyn Work>, shared: Arc<Shared>, synced: [watch::Receiver<bool>; 2]) {
-    for mut synced in synced {
-        tokio::select! {
-            biased;
-            () = queue.closed() => return,
-            _ = synced.wait_for(|synced| *synced) => {}
-        }
+pub async fn run(queue: Arc<Queue>, work: Arc<dyn Work>, informers: Arc<Informers>) {
+    if !unless_closed(&queue, informers.synced()).await {
+        return;
     }
     while let Some(key) = queue.next().await {
-        let (result, written) = client::noting(work.work(&key)).await;
-        if let Err(error) = &result {
-            tracing::debug!(key = &*key, %error, "it is tried again");
+        let (result, written) = written::noting(work.work(&key)).await;
+        // What comes next for this key is decided with the own write in view.
+        if !unless_closed(&queue, informers.wait_for(&written)).await {
+            return;
         }
-        for written in written {
-            tokio::select! {
-                biased;
-                () = queue.closed() => return,
-                () = shared.see(&written) => {}
+        let ended = match result {
+            Ok(None) => Ended::Done,
+            Ok(Some(pause)) => Ended::Again(pause),
+            Err(error) => {
+                tracing::debug!(key = &*key, %error, "it is tried again");
+                Ended::Failed
             }
-        }
-        if let Ok(Some(pause)) = result {
-            queue.add_after(key.clone(), pause);
-        }
-        queue.done(key, result.is_err());
+        };
+        queue.done(key, ended);
     }
 }
 
-impl Shared {
-    /// Waits until an own write is seen: what comes next is decided with it in view.
-    async fn see(&self, written: &Written) {
-        let store = match written.resource.plural {
-            "pods" => &self.pods,
-            "nodes" => &self.nodes,
-            _ => return,
-        };
-        match &written.mark {
-            Mark::Revision(revision) => store.wait_for(*revision).await,
-            Mark::Gone(uid) => {
-                let gone = |object: Option<Arc<Tree>>| object.is_none_or(|object| object.str("metadata.uid") != *uid);
-                store.wait_until(|store| gone(store.get(&written.key))).await;
-            }
-        }
+/// False where the queue was closed first.
+async fn unless_closed(queue: &Queue, wait: impl Future<Output = ()>) -> bool {
+    tokio::select! {
+        biased;
+        () = queue.closed() => false,
+        () = wait => true,
     }
 }
 
@@ -73,19 +58,6 @@ fn until(now: Timestamp, second: i64) -> Duration {
     left.saturating_sub(Duration::from_nanos(now.nanos.into()))
 }
 
-pub fn node_changed(shared: &Shared, change: &Change, [nodes, binder, pods]: &[Arc<Queue>; 3]) {
-    let (old, new) = (change.old.as_deref(), change.new.as_deref());
-    shared.fleet.follow_node(&change.key, change.new.as_ref().map(|node| node.tree()));
-    nodes.add(change.key.clone());
-    if old.map(concerns_pods) != new.map(concerns_pods) {
-        shared.fleet.wake().into_iter().for_each(|key| binder.add(key));
-    }
-    if old.is_none_or(node::is_down) && new.is_some_and(|node| !node::is_down(node)) {
-        let there = shared.pods.find_keys(client::index::NODE, &change.key);
-        there.into_iter().for_each(|key| pods.add(key));
-    }
-}
-
 /// What a waiting pod may have waited for.
 fn concerns_pods(node: &Tree) -> (&Tree, &Tree, bool, bool) {
     let ready = |condition: &Tree| condition.str("type") == "Ready" && condition.str("status") == "True";
@@ -93,20 +65,39 @@ fn concerns_pods(node: &Tree) -> (&Tree, &Tree, bool, bool) {
     (node.at("spec"), node.at("metadata.labels"), node::is_down(node), ready)
 }
 
-pub fn pod_changed(shared: &Shared, change: &Change, [_, binder, pods]: &[Arc<Queue>; 3]) {
-    let Some(new) = change.new.as_deref() else {
-        if let Some(old) = change.old.as_deref() {
-            shared.fleet.follow_pod(old, true);
-            // A place is free: it may be what another waits for.
-            shared.fleet.wake().into_iter().for_each(|key| binder.add(key));
+impl Shared {
+    pub fn node_changed(&self, change: &Change) {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        self.fleet.follow_node(&change.key, change.new.as_ref().map(Seen::tree));
+        self.queues.nodes.add(change.key.clone());
+        if old.map(concerns_pods) != new.map(concerns_pods) {
+            self.wake_waiting();
         }
-        return;
-    };
-    shared.fleet.follow_pod(new, false);
-    if bind::waits(new) {
-        binder.add(change.key.clone());
-    } else if node::number(new.str("spec.nodeName")).is_some_and(|number| number < shared.count) {
-        pods.add(change.key.clone());
+        if old.is_none_or(node::is_down) && new.is_some_and(|node| !node::is_down(node)) {
+            let there = self.pods.find_keys(index::NODE, &change.key);
+            there.into_iter().for_each(|key| self.queues.pods.add(key));
+        }
+    }
+
+    pub fn pod_changed(&self, change: &Change) {
+        let Some(new) = change.new.as_deref() else {
+            if let Some(old) = change.old.as_deref() {
+                self.fleet.follow_pod(old, true);
+                // A place is free: it may be what another waits for.
+                self.wake_waiting();
+            }
+            return;
+        };
+        self.fleet.follow_pod(new, false);
+        if bind::waits(new) {
+            self.queues.waiting.add(change.key.clone());
+        } else if node::number(new.str("spec.nodeName")).is_some_and(|number| number < self.count) {
+            self.queues.pods.add(change.key.clone());
+        }
+    }
+
+    fn wake_waiting(&self) {
+        self.fleet.wake().into_iter().for_each(|key| self.queues.waiting.add(key));
     }
 }
 
@@ -185,9 +176,7 @@ impl Binder {
             }
             Err(nodes) => match unschedulable(&pod, nodes, self.0.clock.now().seconds) {
                 None => return Ok(None),
-                Some(patch) => {
-                    self.0.scheduler.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await
-                }
+                Some(patch) => self.0.scheduler.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await,
             },
         };
         settle(result)
@@ -256,9 +245,7 @@ impl Pods {
         let (namespace, name) = split(key);
         let result = match step {
             pod::Step::Nothing => return Ok(()),
-            pod::Step::Report(report) => {
-                client.patch(PODS, namespace, name, "status", Patch::Strategic(&report)).await
-            }
+            pod::Step::Report(report) => client.patch(PODS, namespace, name, "status", Patch::Strategic(&report)).await,
             pod::Step::Delete => {
                 let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::of(pod) };
                 client.delete(PODS, namespace, name, options).await

@@ -5,6 +5,7 @@ pub mod client;
 mod etcd;
 mod hook;
 mod https;
+pub mod sim;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -150,6 +151,7 @@ async fn try_boot(
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
         controllers: None,
+        fake_nodes: 0,
     };
     change(&mut plan, &own.pki);
     let running = start(plan, &|_| {}).await?;

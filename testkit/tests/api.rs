@@ -5,6 +5,7 @@ mod authorization;
 mod gate;
 mod identity;
 mod plugins;
+mod simulation;
 mod webhooks;
 
 use api::{Tree, list, tree};

@@ -9,21 +9,21 @@ mod trace;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Map, Tree};
-use client::{Client, Resource, Transport};
+use api::Tree;
+use client::{Client, Patch, Resource};
 use cluster::boot::{self, Engine};
-use cluster::{local, up};
+use cluster::local::Local;
+use cluster::up;
 use server::Server;
 
-pub use faults::{Faults, Rates};
+pub use faults::Faults;
 pub use random::Random;
 pub use trace::Trace;
 
 /// The first second of 2026: a run does not depend on the day on which it is made.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
-/// How long a run may take to settle once nothing disturbs it any more.
-const SETTLE: Duration = Duration::from_secs(900);
+pub const NODES: Resource = Resource::core("nodes");
 
 pub struct Simulation {
     pub server: Arc<Server>,
@@ -32,11 +32,11 @@ pub struct Simulation {
     pub random: Random,
     pub faults: Arc<Faults>,
     pub trace: Arc<Trace>,
-    nodes: Option<fakenode::Running>,
+    pub node_count: u32,
+    local: Local,
     controllers: Option<controllers::Running>,
-    clock: client::RuntimeClock,
-    seed: u64,
-    restarts: u64,
+    /// They run until the end.
+    _nodes: fakenode::Running,
 }
 
 /// What a run was.
@@ -59,19 +59,19 @@ pub fn run(seed: u64, nodes: u32, scenario: impl AsyncFnOnce(&mut Simulation)) -
 
 /// Runs it twice: both runs must be the same.
 pub fn run_twice(seed: u64, nodes: u32, scenario: impl AsyncFn(&mut Simulation)) -> Outcome {
-    let first = run(seed, nodes, &scenario);
-    let second = run(seed, nodes, &scenario);
-    if let Some(at) = (0..first.writes.len().max(second.writes.len())).find(|at| first.writes.get(*at) != second.writes.get(*at)) {
+    let (first, second) = (run(seed, nodes, &scenario), run(seed, nodes, &scenario));
+    let longest = first.writes.len().max(second.writes.len());
+    if let Some(at) = (0..longest).find(|at| first.writes.get(*at) != second.writes.get(*at)) {
         let (one, other) = (first.writes.get(at), second.writes.get(at));
-        panic!("seed {seed}: the runs part at write {at}:\n{one:?}\n{other:?}");
+        panic!("seed {seed}: the runs part at write {at} of {longest}:\n{one:?}\n{other:?}");
     }
     assert_eq!(first.hash, second.hash, "seed {seed}");
     first
 }
 
-/// The seeds of a test: twenty, or as many as `TIPHYS_SEEDS` says.
-pub fn seeds() -> std::ops::Range<u64> {
-    let count = std::env::var("TIPHYS_SEEDS").map_or(20, |text| text.parse().expect("TIPHYS_SEEDS is a number"));
+/// The seeds of a test: `usual` of them, or as many as `TIPHYS_SEEDS` says.
+pub fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let count = std::env::var("TIPHYS_SEEDS").map_or(usual, |text| text.parse().expect("TIPHYS_SEEDS is a number"));
     0..count
 }
 
@@ -87,27 +87,81 @@ impl Simulation {
         let server = server.expect("a server");
         server::bootstrap::run(&server).await.expect("the first objects");
         let (faults, trace) = (Arc::new(Faults::new(seed)), Arc::new(Trace::default()));
-        let admin = kinds::User {
-            name: "admin".to_string(),
-            uid: String::new(),
-            groups: vec!["system:masters".to_string(), "system:authenticated".to_string()],
-            extra: Map::new(),
-        };
-        let admin = Client::new(trace.around(local::transport(&server, admin)), "admin");
+        let mut local = Local::new(&server);
+        local.clock = Arc::new(client::RuntimeClock::starting_at(EPOCH));
+        local.seed = seed;
+        let traced = trace.clone();
+        local.around = Arc::new(move |transport| traced.around(transport));
+        let admin = local.client("admin", "admin".to_string(), &["system:masters"]);
+        let (traced, faulty) = (trace.clone(), faults.clone());
+        local.around = Arc::new(move |transport| faulty.around(traced.around(transport)));
+        let started = fakenode::start(local.fake_nodes(), nodes).expect("nodes");
+        let random = Random::new(seed);
         let mut simulation = Simulation {
             server,
             admin,
-            random: Random::new(seed),
+            random,
             faults,
             trace,
-            nodes: None,
+            node_count: nodes,
+            local,
             controllers: None,
-            clock: client::RuntimeClock::starting_at(EPOCH),
-            seed,
-            restarts: 0,
+            _nodes: started,
         };
         simulation.start_controllers();
-        simulation.start_nodes(nodes);
         simulation
+    }
+
+    fn start_controllers(&mut self) {
+        let options = Arc::new(controllers::Options::default());
+        let started = controllers::start(self.local.controllers(options), &["*".to_string()]);
+        self.controllers = Some(started.expect("controllers"));
+    }
+
+    /// Kills the controllers wherever they are, and starts them again after a while.
+    pub async fn restart_controllers(&mut self, after: Duration) {
+        if let Some(controllers) = self.controllers.take() {
+            controllers.kill();
+        }
+        tokio::time::sleep(after).await;
+        // Whatever is left to chance is another chance now.
+        self.local.seed = self.random.number();
+        self.start_controllers();
+    }
+
+    /// The machine of a node is lost, or back.
+    pub async fn set_node_down(&self, number: u32, down: bool) {
+        let value = if down { Tree::from("true") } else { Tree::Null };
+        let mut annotations = api::Map::new();
+        annotations.insert(fakenode::DOWN, value);
+        let patch = api::tree! { "metadata" => api::tree! { "annotations" => annotations } };
+        let patched = self.admin.patch(NODES, "", &fakenode::name(number), "", Patch::Merge(&patch)).await;
+        patched.expect("the node is there");
+    }
+
+    /// Lets time pass.
+    pub async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// Waits until something holds, looking at the world once a second.
+    pub async fn until(&self, what: &str, deadline: Duration, holds: impl AsyncFn(&Simulation) -> bool) {
+        let deadline = tokio::time::Instant::now() + deadline;
+        while !holds(self).await {
+            assert!(tokio::time::Instant::now() < deadline, "{what}: not in time");
+            self.pass(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// All objects of a storage path in a namespace, or in all where it is "".
+    pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
+        self.server.objects(storage, namespace)
+    }
+
+    /// The nodes that say that they are ready, and whom the control plane believes.
+    pub fn ready_nodes(&self) -> usize {
+        let ready = |condition: &Tree| condition.str("type") == "Ready" && condition.str("status") == "True";
+        let nodes = self.objects("minions", "");
+        nodes.iter().filter(|node| node.list("status.conditions").iter().any(ready)).count()
     }
 }
