@@ -24,8 +24,10 @@ const PODS: Resource = Resource::core("pods");
 const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 const OUR_NODES: Selection = Selection { resource: NODES, query: "labelSelector=tiphys.io%2Ffake-node%3Dtrue" };
 
-/// Each write waits for the disk: many at once share that.
-const WORKERS: usize = 64;
+/// Each write waits for the disk: many at once share that. Nodes have time.
+const NODE_WORKERS: usize = 8;
+const BIND_WORKERS: usize = 32;
+const POD_WORKERS: usize = 64;
 
 pub struct Environment {
     /// Reads for all nodes, and binds: what a scheduler may.
@@ -116,12 +118,12 @@ pub fn start(environment: Environment, count: u32) -> Result<Running, String> {
     (0..count).for_each(|number| queues.nodes.add(Key::from(name(number))));
     informers.start();
     let mut workers = Vec::new();
-    let mut spawn = |queue: &Arc<Queue>, work: Arc<dyn Work>| {
+    let mut spawn = |queue: &Arc<Queue>, work: Arc<dyn Work>, count: usize| {
         let run = || tokio::spawn(work::run(queue.clone(), work.clone(), informers.clone()));
-        workers.extend((0..WORKERS).map(|_| run()));
+        workers.extend((0..count).map(|_| run()));
     };
-    spawn(&queues.nodes, Arc::new(Nodes::new(shared.clone())));
-    spawn(&queues.waiting, Arc::new(Binder(shared.clone())));
-    spawn(&queues.pods, Arc::new(Pods(shared)));
+    spawn(&queues.nodes, Arc::new(Nodes::new(shared.clone())), NODE_WORKERS);
+    spawn(&queues.waiting, Arc::new(Binder(shared.clone())), BIND_WORKERS);
+    spawn(&queues.pods, Arc::new(Pods(shared)), POD_WORKERS);
     Ok(Running { queues, workers, informers })
 }

@@ -64,7 +64,14 @@ impl Cluster {
 
     /// The same with the controllers at work.
     pub async fn start_whole() -> Cluster {
+        Cluster::start_with_nodes(0).await
+    }
+
+    /// The same with nodes that run nothing.
+    pub async fn start_with_nodes(nodes: u32) -> Cluster {
         Cluster::start_changed(|plan, pki| {
+            plan.fake_nodes = nodes;
+            plan.config.admission = up::admission().expect("plugins");
             let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
             let options = own.controller_options(&plan.config).expect("options");
             plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], options });
