@@ -2,8 +2,13 @@
 //! service account. A loop decides by pure functions on what informers hold; nothing polls.
 
 mod cluster_role_aggregation;
+#[allow(dead_code)]
+mod cron_job;
+#[allow(dead_code)]
+mod job;
 mod root_ca;
 mod service_account;
+mod support;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,0 +1,3 @@
+//! What several controllers need.
+
+pub mod pods;
