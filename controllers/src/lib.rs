@@ -5,10 +5,16 @@ mod cluster_role_aggregation;
 #[allow(dead_code)]
 mod cron_job;
 #[allow(dead_code)]
+mod disruption;
+#[allow(dead_code)]
 mod job;
+#[allow(dead_code)]
+mod pod_garbage_collector;
 mod root_ca;
 mod service_account;
 mod support;
+#[allow(dead_code)]
+mod ttl_after_finished;
 
 use std::pin::Pin;
 use std::sync::Arc;

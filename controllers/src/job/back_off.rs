@@ -7,6 +7,8 @@ use std::time::Duration;
 use api::Tree;
 use api::time::{self, Timestamp};
 
+use crate::support::clock::until;
+
 const FIRST_SECONDS: i64 = 10;
 const LONGEST_SECONDS: i64 = 600;
 
@@ -38,12 +40,6 @@ impl BackOff {
         let pause = (FIRST_SECONDS << doublings).min(LONGEST_SECONDS);
         until(now, self.last_failure + pause)
     }
-}
-
-/// The time from `now` to a second of the clock; None where that has come.
-pub fn until(now: Timestamp, seconds: i64) -> Option<Duration> {
-    let whole = u64::try_from(seconds - now.seconds).ok()?;
-    Duration::from_secs(whole).checked_sub(Duration::from_nanos(now.nanos.into())).filter(|left| !left.is_zero())
 }
 
 /// When a pod ended: by its containers, by when it stopped being ready, by when it was deleted; a pod that

@@ -10,12 +10,13 @@ use std::time::Duration;
 use api::Tree;
 use api::time::{self, Timestamp};
 
-use super::back_off::{BackOff, until};
+use super::back_off::BackOff;
 use super::failure_policy::{Verdict, judge};
 use super::indexes::Indexes;
 use super::pods::surplus;
 use super::status::{Ending, Uncounted, count};
 use super::view::{self, Job, is_active, is_terminating, is_tracked, uid};
+use crate::support::clock::until;
 use crate::support::pods::is_ready;
 
 /// How many pods one look makes or deletes.

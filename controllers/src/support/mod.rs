@@ -1,3 +1,4 @@
 //! What several controllers need.
 
+pub mod clock;
 pub mod pods;

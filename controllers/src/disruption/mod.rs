@@ -1,0 +1,3 @@
+//! Keeps the status of disruption budgets true.
+
+mod plan;

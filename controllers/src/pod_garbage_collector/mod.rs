@@ -1,0 +1,3 @@
+//! Deletes pods that nobody else ends.
+
+mod plan;

@@ -1,0 +1,3 @@
+//! Deletes finished jobs when their time is over.
+
+mod plan;
