@@ -49,25 +49,44 @@ impl Queue {
         loop {
             // Made before the question is asked: what is added in between is not missed.
             let moved = self.moved.notified();
-            let next = self.core().take(Instant::now());
+            let (next, more) = {
+                let mut core = self.core();
+                (core.take(Instant::now()), core.has_more())
+            };
             match next {
                 Next::Closed => return None,
-                Next::Key(key) => return Some(key),
+                Next::Key(key) => {
+                    // Of two that are added at once only one wakes somebody.
+                    if more {
+                        self.moved.notify_one();
+                    }
+                    return Some(key);
+                }
                 Next::Nothing => moved.await,
                 Next::At(time) => drop(tokio::time::timeout_at(time, moved).await),
             }
         }
     }
 
-    /// Ends the work on a key; one that failed comes back after a pause.
-    pub fn done(&self, key: Key, failed: bool) {
-        self.core().done(key, failed, Instant::now());
+    /// Ends the work on a key.
+    pub fn done(&self, key: Key, ended: Ended) {
+        self.core().done(key, ended, Instant::now());
         self.moved.notify_one();
     }
 
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How the work on a key has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Done,
+    /// It comes back after this, whether something changes or not.
+    Again(Duration),
+    /// It comes back after a pause that grows.
+    Failed,
 }
 
 #[derive(Debug, PartialEq)]
@@ -135,15 +154,27 @@ impl Core {
         }
     }
 
-    fn done(&mut self, key: Key, failed: bool, now: Instant) {
+    /// Whether somebody else could be at work too, or has to wait for what is delayed.
+    fn has_more(&self) -> bool {
+        !self.ready.is_empty() || !self.later.is_empty()
+    }
+
+    fn done(&mut self, key: Key, ended: Ended, now: Instant) {
         self.busy.remove(&key);
         if self.dirty.contains(&key) {
             self.ready.push_back(key.clone());
         }
-        if !failed {
-            self.failures.remove(&key);
-            return;
+        match ended {
+            Ended::Done => drop(self.failures.remove(&key)),
+            Ended::Again(pause) => {
+                self.failures.remove(&key);
+                self.add_at(key, now + pause);
+            }
+            Ended::Failed => self.fail(key, now),
         }
+    }
+
+    fn fail(&mut self, key: Key, now: Instant) {
         let failures = self.failures.entry(key.clone()).or_default();
         let pause = FIRST_PAUSE.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
         *failures = (*failures + 1).min(31);
@@ -169,9 +200,9 @@ mod tests {
         core.add(key("a"));
         assert_eq!(core.take(now), Next::Key(key("b")));
         assert_eq!(core.take(now), Next::Nothing, "a is being worked on");
-        core.done(key("a"), false, now);
+        core.done(key("a"), Ended::Done, now);
         assert_eq!(core.take(now), Next::Key(key("a")), "it was added meanwhile");
-        core.done(key("a"), false, now);
+        core.done(key("a"), Ended::Done, now);
         assert_eq!(core.take(now), Next::Nothing);
     }
 
@@ -182,7 +213,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..20 {
             assert_eq!(core.take(now), Next::Key(key("a")));
-            core.done(key("a"), true, now);
+            core.done(key("a"), Ended::Failed, now);
             let Next::At(time) = core.take(now) else { panic!("it comes back") };
             pauses.push((time - now).as_millis());
             now = time;
@@ -190,7 +221,7 @@ mod tests {
         assert_eq!(pauses[..4], [5, 10, 20, 40]);
         assert_eq!(pauses[19], LONGEST_PAUSE.as_millis());
         assert_eq!(core.take(now), Next::Key(key("a")));
-        core.done(key("a"), false, now);
+        core.done(key("a"), Ended::Done, now);
         assert!(core.failures.is_empty() && core.due.is_empty());
     }
 
@@ -203,8 +234,11 @@ mod tests {
         core.add_at(key("a"), now + second * 3);
         assert_eq!(core.take(now), Next::At(now + second));
         assert_eq!(core.take(now + second), Next::Key(key("a")));
-        core.done(key("a"), false, now + second);
-        assert_eq!(core.take(now + second * 9), Next::Nothing);
+        core.done(key("a"), Ended::Again(second * 7), now + second);
+        assert_eq!(core.take(now + second * 2), Next::At(now + second * 8), "it asked to come back");
+        assert_eq!(core.take(now + second * 8), Next::Key(key("a")));
+        core.done(key("a"), Ended::Done, now + second * 8);
+        assert_eq!(core.take(now + second * 99), Next::Nothing);
     }
 
     #[tokio::test(start_paused = true)]
@@ -214,7 +248,7 @@ mod tests {
             let queue = queue.clone();
             async move {
                 let first = queue.next().await;
-                first.clone().into_iter().for_each(|key| queue.done(key, false));
+                first.clone().into_iter().for_each(|key| queue.done(key, Ended::Done));
                 (first, queue.next().await, queue.next().await)
             }
         });

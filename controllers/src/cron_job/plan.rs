@@ -146,7 +146,9 @@ impl Plan {
     fn schedule(&mut self, cron: &Tree, jobs: &[Arc<Tree>], timetable: &Timetable, now: Timestamp) {
         let schedule = cron.str("spec.schedule");
         if schedule.contains("TZ") {
-            let message = format!("CRON_TZ or TZ used in schedule {schedule:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details");
+            let message = format!(
+                "CRON_TZ or TZ used in schedule {schedule:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+            );
             self.events.push(warning("UnsupportedSchedule", message));
         }
         match self.due(cron, timetable, now) {
@@ -168,7 +170,8 @@ impl Plan {
     fn due(&mut self, cron: &Tree, timetable: &Timetable, now: Timestamp) -> Result<Option<i64>, &'static str> {
         let past = Past::of(cron, &self.status, timetable, now, true)?;
         if past.most_recent.is_some() && past.missed > MANY {
-            let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            let message =
+                "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
             self.events.push(warning("TooManyMissedTimes", message.to_string()));
         }
         Ok(past.most_recent)
@@ -194,9 +197,8 @@ impl Plan {
                 return self.events.push(normal("JobAlreadyActive", message.to_string()));
             }
             "Replace" => {
-                let is_active = |job: &&Arc<Tree>| {
-                    active.iter().any(|reference| reference.str("uid") == job.str("metadata.uid"))
-                };
+                let is_active =
+                    |job: &&Arc<Tree>| active.iter().any(|reference| reference.str("uid") == job.str("metadata.uid"));
                 self.replace = jobs.iter().filter(is_active).cloned().collect();
             }
             _ => {}
@@ -283,9 +285,8 @@ fn make(cron: &Tree, name: String, scheduled: &str) -> Tree {
 
 /// `Complete` or `Failed`.
 fn ended(job: &Tree) -> Option<&str> {
-    let is_end = |condition: &&Tree| {
-        matches!(condition.str("type"), "Complete" | "Failed") && condition.str("status") == "True"
-    };
+    let is_end =
+        |condition: &&Tree| matches!(condition.str("type"), "Complete" | "Failed") && condition.str("status") == "True";
     job.list("status.conditions").iter().find(is_end).map(|condition| condition.str("type"))
 }
 
@@ -316,8 +317,7 @@ fn with_offset(seconds: i64, offset: i64) -> String {
 /// `Mon, 02 Jan 2006 15:04:05 +0000`
 fn rfc1123(seconds: i64) -> String {
     const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let day = seconds.div_euclid(86_400);
     let (year, month, date) = time::civil(day);
     let name = DAYS[super::weekday(day) as usize];

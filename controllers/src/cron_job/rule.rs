@@ -3,7 +3,6 @@
 
 use api::time;
 
-
 const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;
 

@@ -69,7 +69,8 @@ fn matches_day(fields: &Fields, day: i64) -> bool {
     let (_, month, date) = api::time::civil(day);
     let by_date = has(fields.days_of_month, date);
     let by_weekday = has(fields.days_of_week, weekday(day));
-    let either = if fields.any_day_of_month || fields.any_day_of_week { by_date && by_weekday } else { by_date || by_weekday };
+    let either =
+        if fields.any_day_of_month || fields.any_day_of_week { by_date && by_weekday } else { by_date || by_weekday };
     has(fields.months, month) && either
 }
 
@@ -79,11 +80,7 @@ mod tests {
 
     fn check(schedule: &str, zone: &str, after: &str, want: &[&str]) {
         let schedule = kinds::batch::cron::parse(schedule).expect("a schedule");
-        let zone = if zone.is_empty() {
-            Zone::utc()
-        } else {
-            Zone::parse(&file(zone)).expect("a zone")
-        };
+        let zone = if zone.is_empty() { Zone::utc() } else { Zone::parse(&file(zone)).expect("a zone") };
         let timetable = Timetable { schedule, zone };
         let mut time = api::time::parse(after).expect("a time").seconds;
         for want in want {

@@ -122,7 +122,8 @@ fn disrupted<'a>(status: &'a Tree, pods: &[Arc<Tree>], now: Timestamp) -> Disrup
     let mut again: Option<Duration> = None;
     let mut not_deleted = Vec::new();
     for pod in pods.iter().filter(|pod| !pod.at("metadata").has("deletionTimestamp")) {
-        let Some((name, granted)) = status.map("disruptedPods").iter().find(|(name, _)| *name == pod.str("metadata.name"))
+        let Some((name, granted)) =
+            status.map("disruptedPods").iter().find(|(name, _)| *name == pod.str("metadata.name"))
         else {
             continue;
         };
@@ -218,7 +219,8 @@ mod tests {
 
     #[test]
     fn what_was_evicted_is_not_healthy_until_its_time_is_over() {
-        let status = r#""disruptedPods":{"a":"1970-01-01T00:16:00Z","b":"1970-01-01T00:10:00Z","gone":"1970-01-01T00:16:00Z"}"#;
+        let status =
+            r#""disruptedPods":{"a":"1970-01-01T00:16:00Z","b":"1970-01-01T00:10:00Z","gone":"1970-01-01T00:16:00Z"}"#;
         let pods = [pod("a", true), pod("b", true)];
         let plan = plan(&budget(r#""minAvailable":0"#, status), &pods, || Ok(0), NOW).expect("a plan");
         assert_eq!(plan.status.int("currentHealthy"), Some(1));

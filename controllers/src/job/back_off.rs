@@ -55,7 +55,8 @@ fn seconds(text: &str) -> Option<i64> {
 
 /// Sidecars end after the containers that they serve, so they count too.
 fn by_containers(pod: &Tree) -> Option<i64> {
-    let sidecars = pod.list("spec.initContainers").iter().filter(|container| container.str("restartPolicy") == "Always");
+    let sidecars =
+        pod.list("spec.initContainers").iter().filter(|container| container.str("restartPolicy") == "Always");
     let sidecars: Vec<&str> = sidecars.map(|container| container.str("name")).collect();
     let init = pod.list("status.initContainerStatuses").iter();
     let statuses = pod.list("status.containerStatuses").iter();
@@ -86,7 +87,9 @@ mod tests {
 
     fn ended(second: i64) -> Arc<Tree> {
         let time = time::format_seconds(second);
-        pod(&format!(r#"{{"status":{{"containerStatuses":[{{"state":{{"terminated":{{"finishedAt":"{time}"}}}}}}]}}}}"#))
+        pod(&format!(
+            r#"{{"status":{{"containerStatuses":[{{"state":{{"terminated":{{"finishedAt":"{time}"}}}}}}]}}}}"#
+        ))
     }
 
     #[test]
@@ -94,10 +97,7 @@ mod tests {
         let check = |json: &str, want: i64| assert_eq!(finished_at(&pod(json)), want, "{json}");
         let made = r#""metadata":{"creationTimestamp":"1970-01-01T00:00:01Z"}"#;
         check(&format!("{{{made}}}"), 1);
-        check(
-            r#"{"metadata":{"deletionTimestamp":"1970-01-01T00:01:00Z","deletionGracePeriodSeconds":30}}"#,
-            30,
-        );
+        check(r#"{"metadata":{"deletionTimestamp":"1970-01-01T00:01:00Z","deletionGracePeriodSeconds":30}}"#, 30);
         check(
             r#"{"status":{"conditions":[{"type":"Ready","status":"False","lastTransitionTime":"1970-01-01T00:00:05Z"}]}}"#,
             5,

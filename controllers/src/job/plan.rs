@@ -85,7 +85,8 @@ pub fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<BackOff>, now:
     let indexes = view.is_indexed().then(|| ByIndex::of(view, &pods));
     let active: Vec<Arc<Tree>> = pods.iter().filter(|pod| is_active(pod)).cloned().collect();
     let (counts, back_off) = tally(view, &pods, &active, indexes.as_ref(), known);
-    let look = Look { job: view, status: &status, pods: &pods, active: &active, counts, indexes: indexes.as_ref(), now };
+    let look =
+        Look { job: view, status: &status, pods: &pods, active: &active, counts, indexes: indexes.as_ref(), now };
     let ending = look.ending();
     let replaced = look.replaced();
     let (act, wait) = match &ending {
@@ -108,7 +109,8 @@ impl ByIndex {
         };
         let counted = read("completedIndexes");
         let succeeded = counted.with(of(&|pod| pod.str("status.phase") == "Succeeded"));
-        let failed = job.limit_per_index().map(|limit| read("failedIndexes").with(of(&|pod| gives_up(job, pod, limit))));
+        let failed =
+            job.limit_per_index().map(|limit| read("failedIndexes").with(of(&|pod| gives_up(job, pod, limit))));
         ByIndex { counted, succeeded, failed }
     }
 }
@@ -321,7 +323,8 @@ impl Look<'_> {
         };
         let candidates = taken.missing(missing, self.job.completions().unwrap_or(0));
         let first = candidates.iter().filter_map(|index| wait(*index)).min();
-        let ready: Vec<Option<usize>> = candidates.into_iter().filter(|index| wait(*index).is_none()).map(Some).collect();
+        let ready: Vec<Option<usize>> =
+            candidates.into_iter().filter(|index| wait(*index).is_none()).map(Some).collect();
         (if ready.is_empty() { Act::Nothing } else { Act::Create(ready) }, first)
     }
 }

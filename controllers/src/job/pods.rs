@@ -8,7 +8,8 @@ use api::{Tree, tree};
 
 use super::failure_policy::judge;
 use super::view::{FINALIZER, INDEX, INDEX_FAILURES, INDEX_IGNORED, Job, index_failures};
-use crate::support::pods::{from_template, is_ready, ready_since};
+use crate::support::conditions;
+use crate::support::pods::{from_template, is_ready};
 
 const INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
 /// Of a generated name, before what the server adds.
@@ -16,7 +17,7 @@ const MAX_PREFIX: usize = 58;
 
 /// A pod for an index, or for none; it carries on the count of the pod that it replaces.
 pub fn make(job: &Tree, index: Option<usize>, replaced: Option<&Tree>) -> Tree {
-    let mut pod = from_template(job, "batch/v1", "Job", job.at("spec.template"));
+    let mut pod = from_template(job.at("spec.template"), job);
     let finalizers = pod.child("metadata").list_entry("finalizers");
     if !finalizers.iter().any(|finalizer| finalizer.as_str() == Some(FINALIZER)) {
         finalizers.push(Tree::from(FINALIZER));
@@ -96,11 +97,12 @@ fn progress(pod: &Tree) -> impl Ord + use<> {
     };
     let restarts = pod.list("status.containerStatuses").iter().filter_map(|status| status.int("restartCount")).max();
     let ready = is_ready(pod);
+    let since = conditions::get(pod, "Ready").filter(|_| ready).map(|c| c.str("lastTransitionTime").to_string());
     (
         !pod.str("spec.nodeName").is_empty(),
         phase,
         ready,
-        Reverse(ready.then(|| ready_since(pod)).flatten()),
+        Reverse(since),
         Reverse(restarts.unwrap_or(0)),
         Reverse(pod.str("metadata.creationTimestamp").to_string()),
     )
@@ -140,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_replacement_carries_on_the_count_of_its_index() {
-        let rules = r#""podFailurePolicy":{"rules":[{"action":"Ignore","onExitCodes":{"operator":"In","values":[9]}}]}"#;
+        let rules =
+            r#""podFailurePolicy":{"rules":[{"action":"Ignore","onExitCodes":{"operator":"In","values":[9]}}]}"#;
         let job = job(&format!(r#""completionMode":"Indexed","completions":3,"backoffLimitPerIndex":1,{rules},"#));
         let failed = |code: i64| {
             let status = format!(r#"{{"containerStatuses":[{{"state":{{"terminated":{{"exitCode":{code}}}}}}}]}}"#);

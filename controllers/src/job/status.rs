@@ -103,7 +103,13 @@ pub fn note(status: &mut Tree, field: &str, uid: &str) {
 }
 
 /// Puts a condition in its place; true where that changes it. One that never was is not taken down as false.
-pub fn set_condition(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &str), now: Timestamp) -> bool {
+pub fn set_condition(
+    status: &mut Tree,
+    ty: &str,
+    holds: bool,
+    (reason, message): (&str, &str),
+    now: Timestamp,
+) -> bool {
     let state = if holds { "True" } else { "False" };
     let time = time::format_seconds(now.seconds);
     let condition = tree! {

@@ -255,7 +255,8 @@ fn restarts_count_where_containers_are_restarted() {
     world.job.child("spec.template.spec").set("restartPolicy", "OnFailure");
     world.settle();
     let name = world.active()[0].clone();
-    let restarted = |count: i64| tree! { "phase" => "Running", "containerStatuses" => list![tree! { "restartCount" => count }] };
+    let restarted =
+        |count: i64| tree! { "phase" => "Running", "containerStatuses" => list![tree! { "restartCount" => count }] };
     world.pods.get_mut(&name).expect("the pod").set("status", restarted(1));
     world.settle();
     assert!(world.told().starts_with("active:1"));
@@ -302,7 +303,13 @@ fn a_suspended_job_has_no_pods_and_starts_anew() {
 fn indexes_are_filled_once_each() {
     let mut world = World::new(r#""completionMode":"Indexed","completions":3,"parallelism":2,"#);
     world.settle();
-    let of = |world: &World| world.active().iter().map(|name| world.pods[name].map("metadata.annotations").str(INDEX).to_string()).collect::<Vec<_>>();
+    let of = |world: &World| {
+        world
+            .active()
+            .iter()
+            .map(|name| world.pods[name].map("metadata.annotations").str(INDEX).to_string())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(of(&world), ["0", "1"]);
     let second = world.active()[1].clone();
     world.end(&second, "Succeeded", 0);
@@ -317,7 +324,8 @@ fn indexes_are_filled_once_each() {
 
 #[test]
 fn an_index_gives_up_by_its_own_limit() {
-    let spec = r#""completionMode":"Indexed","completions":2,"parallelism":2,"backoffLimit":99,"backoffLimitPerIndex":1,"#;
+    let spec =
+        r#""completionMode":"Indexed","completions":2,"parallelism":2,"backoffLimit":99,"backoffLimitPerIndex":1,"#;
     let mut world = World::new(spec);
     world.settle();
     let names = world.active();
@@ -332,7 +340,10 @@ fn an_index_gives_up_by_its_own_limit() {
     world.end_all("Failed", 1);
     world.settle();
     let ended = "FailureTarget=FailedIndexes Failed=FailedIndexes";
-    assert_eq!(world.told(), format!("completedIndexes:1,failed:2,failedIndexes:0,ready:0,succeeded:1,terminating:0 {ended}"));
+    assert_eq!(
+        world.told(),
+        format!("completedIndexes:1,failed:2,failedIndexes:0,ready:0,succeeded:1,terminating:0 {ended}")
+    );
 }
 
 #[test]
@@ -455,6 +466,11 @@ fn no_crash_loses_or_doubles_a_pod() {
         assert!(view::Job(&world.job).is_finished(), "seed {seed}: {}", world.told());
         assert_eq!((count("succeeded"), count("failed")), (succeeded.len(), failed.len()), "seed {seed}");
         assert_eq!(succeeded.len(), 12, "seed {seed}");
-        assert!(world.pods.values().all(|pod| !pod.list("metadata.finalizers").iter().any(|f| f.as_str() == Some(FINALIZER))));
+        assert!(
+            world
+                .pods
+                .values()
+                .all(|pod| !pod.list("metadata.finalizers").iter().any(|f| f.as_str() == Some(FINALIZER)))
+        );
     }
 }

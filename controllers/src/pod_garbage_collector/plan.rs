@@ -21,7 +21,9 @@ pub enum Node<'a> {
 pub enum Plan {
     Keep,
     /// Deleted at once, after the status says that it failed, unless it ended by itself.
-    Delete { status: Option<Tree> },
+    Delete {
+        status: Option<Tree>,
+    },
 }
 
 pub fn plan(pod: &Tree, node: Node<'_>, now: Timestamp) -> Plan {
@@ -29,9 +31,7 @@ pub fn plan(pod: &Tree, node: Node<'_>, now: Timestamp) -> Plan {
     match node {
         Node::Gone => Plan::Delete { status: failed(pod, Some("PodGC: node no longer exists"), now) },
         Node::None if is_deleted => Plan::Delete { status: failed(pod, None, now) },
-        Node::There(node) if is_deleted && is_out_of_service(node) => {
-            Plan::Delete { status: failed(pod, None, now) }
-        }
+        Node::There(node) if is_deleted && is_out_of_service(node) => Plan::Delete { status: failed(pod, None, now) },
         _ => Plan::Keep,
     }
 }

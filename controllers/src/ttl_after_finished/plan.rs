@@ -27,9 +27,8 @@ pub fn plan(job: &Tree, now: Timestamp) -> Plan {
 }
 
 fn finished_at(job: &Tree) -> Option<i64> {
-    let is_end = |condition: &&Tree| {
-        matches!(condition.str("type"), "Complete" | "Failed") && condition.str("status") == "True"
-    };
+    let is_end =
+        |condition: &&Tree| matches!(condition.str("type"), "Complete" | "Failed") && condition.str("status") == "True";
     let condition = job.list("status.conditions").iter().find(is_end)?;
     Some(time::parse(condition.str("lastTransitionTime")).ok()?.seconds)
 }
@@ -43,9 +42,8 @@ mod tests {
     #[test]
     fn finished_jobs_go_in_time() {
         let check = |ttl: &str, condition: &str, now: i64, want: Plan| {
-            let condition = format!(
-                r#"{{"type":"{condition}","status":"True","lastTransitionTime":"1970-01-01T00:00:10Z"}}"#
-            );
+            let condition =
+                format!(r#"{{"type":"{condition}","status":"True","lastTransitionTime":"1970-01-01T00:00:10Z"}}"#);
             let json = format!(r#"{{"spec":{{{ttl}}},"status":{{"conditions":[{condition}]}}}}"#);
             let job = decode(json.as_bytes()).expect("a job");
             assert_eq!(plan(&job, Timestamp { seconds: now, nanos: 0 }), want, "{json}");
