@@ -2,7 +2,7 @@
 
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
-use crate::{cluster_role_aggregation, root_ca, service_account};
+use crate::{cluster_role_aggregation, garbage_collector, namespace, root_ca, service_account};
 
 const fn one(_: &Options) -> usize {
     1
@@ -40,4 +40,9 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
+    plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
+        .workers(|options| options.concurrent_namespace_syncs),
+    // Last to start and first to end: it acts on what all others have done.
+    plain("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", garbage_collector::start)
+        .workers(|options| options.concurrent_gc_syncs),
 ];

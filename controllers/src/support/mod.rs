@@ -3,5 +3,8 @@
 
 pub mod batch;
 pub mod conditions;
+pub mod discovery;
+pub mod everything;
 pub mod owner;
 pub mod pods;
+pub mod taints;
