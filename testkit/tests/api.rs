@@ -5,6 +5,7 @@ mod authorization;
 mod fake_nodes;
 mod gate;
 mod identity;
+mod lifecycle;
 mod plugins;
 mod simulation;
 mod webhooks;
