@@ -14,6 +14,8 @@ pub enum Error {
     Transport(String),
     /// The answer cannot be understood.
     Answer(String),
+    /// What went wrong on this side.
+    Failed(String),
 }
 
 impl Error {
@@ -37,6 +39,18 @@ impl Error {
         self.is("Conflict")
     }
 
+    pub fn is_invalid(&self) -> bool {
+        self.is("Invalid")
+    }
+
+    pub fn is_forbidden(&self) -> bool {
+        self.is("Forbidden")
+    }
+
+    pub fn code(&self) -> Option<u16> {
+        if let Error::Status { code, .. } = self { Some(*code) } else { None }
+    }
+
     /// The version that a watch was to start from is gone.
     pub fn is_expired(&self) -> bool {
         matches!(self, Error::Status { code: 410, .. })
@@ -54,6 +68,7 @@ impl fmt::Display for Error {
             Error::Status { code, message, .. } => write!(f, "{code}: {message}"),
             Error::Transport(why) => write!(f, "no answer: {why}"),
             Error::Answer(why) => write!(f, "an answer that makes no sense: {why}"),
+            Error::Failed(why) => f.write_str(why),
         }
     }
 }

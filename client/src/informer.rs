@@ -1,17 +1,25 @@
 //! Keeps a resource in memory: lists it, then follows its watch, and lists again where the watch cannot
 //! go on. Whoever is told of changes hears each of them once and in order.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use api::Tree;
+use api::selector::{FieldSelector, Selector};
+use api::{Str, json};
+use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::{Change, Client, Error, Event, Resource, Result, Store, Watch};
+use crate::index::Index;
+use crate::object::{TypeMeta, revision_of, split};
+use crate::written::{Mark, Written};
+use crate::{Change, Client, Error, Event, Random, Resource, Result, Store, Watch};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
+/// A safety net that is never needed: everybody looks at everything again, without a request.
+const RESYNC: Duration = Duration::from_secs(12 * 3600);
 
 /// Which objects are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +29,58 @@ pub struct Selection {
     pub query: &'static str,
 }
 
+impl Selection {
+    pub const fn all(resource: Resource) -> Selection {
+        Selection { resource, query: "" }
+    }
+
+    /// Whether an object is of those that are kept. Of fields only names are known.
+    fn covers(&self, written: &Written) -> bool {
+        let (namespace, name) = split(&written.key);
+        self.query.split('&').all(|term| match term.split_once('=') {
+            Some(("labelSelector", text)) => {
+                Selector::parse(&unescape(text)).is_ok_and(|selector| selector.matches_map(&written.labels))
+            }
+            Some(("fieldSelector", text)) => FieldSelector::parse(&unescape(text)).is_ok_and(|selector| {
+                selector.matches_with(|field| match field {
+                    "metadata.name" => name,
+                    "metadata.namespace" => namespace,
+                    _ => "",
+                })
+            }),
+            _ => true,
+        })
+    }
+}
+
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..2).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        match (first, code) {
+            (b'%', Some(code)) => {
+                bytes.push(code);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 pub type Handler = Box<dyn Fn(&Change) + Send + Sync>;
 
 pub struct Informer {
     client: Client,
     selection: Selection,
     store: Arc<Store>,
-    handlers: Vec<Handler>,
+    handlers: RwLock<Vec<Handler>>,
     synced: watch::Sender<bool>,
+    random: Arc<Random>,
 }
 
 /// Where an informer stands.
@@ -42,8 +94,8 @@ enum State {
 }
 
 impl Informer {
-    pub fn new(client: Client, selection: Selection, store: Arc<Store>) -> Informer {
-        Informer { client, selection, store, handlers: Vec::new(), synced: watch::Sender::new(false) }
+    pub fn new(client: Client, selection: Selection, store: Arc<Store>, random: Arc<Random>) -> Informer {
+        Informer { client, selection, store, handlers: RwLock::default(), synced: watch::Sender::new(false), random }
     }
 
     pub fn selection(&self) -> Selection {
@@ -54,9 +106,20 @@ impl Informer {
         &self.store
     }
 
-    /// Calls `handler` for every change, before the next one is looked at.
-    pub fn on_change(&mut self, handler: impl Fn(&Change) + Send + Sync + 'static) {
-        self.handlers.push(Box::new(handler));
+    /// Lets the store answer by an index.
+    pub fn index_by(&self, index: Index) -> &Informer {
+        self.store.index_by(index);
+        self
+    }
+
+    /// Calls `handler` for every change, before the next one is looked at. One that comes late first hears
+    /// of all that is there, and of what changes meanwhile perhaps twice.
+    pub fn on_change(&self, handler: impl Fn(&Change) + Send + Sync + 'static) {
+        let mut handlers = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
+        for change in self.store.again() {
+            handler(&Change { old: None, ..change });
+        }
+        handlers.push(Box::new(handler));
     }
 
     /// Turns true once the first list is in the store.
@@ -64,8 +127,38 @@ impl Informer {
         self.synced.subscribe()
     }
 
+    /// Whether the store shows a write, or never will since the object does not belong here.
+    pub fn shows(&self, written: &Written) -> bool {
+        match (&written.mark, self.store.object(&written.key)) {
+            (Mark::Revision(revision), None) => self.store.revision() >= *revision || !self.selection.covers(written),
+            (Mark::Revision(revision), Some(_)) => self.store.revision() >= *revision,
+            (Mark::Gone(uid), object) => object.is_none_or(|object| object.uid != *uid),
+        }
+    }
+
+    /// Waits until the store shows a write.
+    pub async fn wait_for(&self, written: &Written) {
+        self.store.wait_until(|_| self.shows(written)).await;
+    }
+
     /// Runs until it is dropped.
-    pub async fn run(self) {
+    pub async fn run(self: Arc<Informer>) {
+        let resync = async {
+            let mut next = Instant::now();
+            loop {
+                next += self.random.jitter(RESYNC, 1.0);
+                tokio::time::sleep_until(next).await;
+                self.tell(self.store.again());
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.follow_for_good() => {}
+            () = resync => {}
+        }
+    }
+
+    async fn follow_for_good(&self) {
         let mut state = State::Listing;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -75,7 +168,7 @@ impl Informer {
                 Ok(()) => pause = FIRST_PAUSE,
                 Err(error) => {
                     tracing::debug!(resource = self.selection.resource.plural, %error, "the informer starts again");
-                    tokio::time::sleep(pause).await;
+                    tokio::time::sleep(self.random.jitter(pause, 1.0)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
@@ -98,15 +191,23 @@ impl Informer {
         let mut more = String::new();
         loop {
             let query = format!("limit={PAGE}&continue={more}&{}", self.selection.query);
-            let mut page = self.client.list(self.selection.resource, "", &query).await?;
-            if let Some(Tree::List(items)) = page.remove("items") {
-                objects.extend(items.into_iter().map(trimmed));
-            }
-            more = page.str("metadata.continue").to_string();
+            let page = self.client.list_raw(self.selection.resource, &query).await?;
+            let bad = |error: json::Error| Error::Answer(error.to_string());
+            let (head, items) = json::decode_around(&page, "items").map_err(bad)?;
+            let items = items.map(|range| &page[range]).filter(|items| *items != b"null").unwrap_or(b"[]");
+            // Each gets bytes of its own: a slice would keep its whole page.
+            let each = json::items(items).map_err(bad)?.into_iter().map(|range| Bytes::copy_from_slice(&items[range]));
+            objects.extend(each);
+            more = head.str("metadata.continue").to_string();
             if more.is_empty() {
-                self.tell(self.store.replace(objects));
+                let types = TypeMeta {
+                    api_version: Str::new(head.str("apiVersion")),
+                    kind: Str::new(head.str("kind").trim_end_matches("List")),
+                };
+                self.tell(self.store.replace(objects, types));
+                self.store.set_revision(revision_of(&head).unwrap_or(0));
                 self.synced.send_replace(true);
-                return Ok(page.str("metadata.resourceVersion").to_string());
+                return Ok(head.str("metadata.resourceVersion").to_string());
             }
         }
     }
@@ -127,42 +228,39 @@ impl Informer {
     async fn read(&self, mut watch: Watch, version: &mut String) -> Result<()> {
         let mut seen = false;
         while let Some(event) = watch.next().await {
-            self.take(event?, version);
+            let revision = self.take(event?)?;
+            *version = revision.to_string();
+            // Only now: whoever waits for a revision finds it both in the store and told.
+            self.store.set_revision(revision);
             seen = true;
         }
         if seen { Ok(()) } else { Err(Error::Transport("the watch ended at once".to_string())) }
     }
 
-    fn take(&self, event: Event, version: &mut String) {
-        let newer = |object: &Tree| object.str("metadata.resourceVersion").to_string();
-        let change = match event {
-            Event::Bookmark(newer) => {
-                *version = newer;
-                None
-            }
+    /// The revision of an event, once it is in the store.
+    fn take(&self, event: Event) -> Result<u64> {
+        let bad = || Error::Answer("an object without a version".to_string());
+        match event {
+            Event::Bookmark(version) => version.parse().map_err(|_| bad()),
             Event::Put(object) => {
-                *version = newer(&object);
-                self.store.put(trimmed(object))
+                let (changes, revision) = self.store.put(object).ok_or_else(bad)?;
+                self.tell(changes);
+                Ok(revision)
             }
             Event::Deleted(object) => {
-                *version = newer(&object);
-                self.store.delete(&crate::store::key_of(&object))
+                let meta = json::decode_only(&object, &["metadata"]).map_err(|_| bad())?;
+                self.tell(self.store.delete(&crate::object::key_of(&meta)));
+                revision_of(&meta).ok_or_else(bad)
             }
-        };
-        self.tell(change);
+        }
     }
 
     fn tell(&self, changes: impl IntoIterator<Item = Change>) {
+        let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
         for change in changes {
-            self.handlers.iter().for_each(|handler| handler(&change));
+            handlers.iter().for_each(|handler| handler(&change));
         }
     }
-}
-
-/// Who owns which field is of no use to those who only read.
-fn trimmed(mut object: Tree) -> Tree {
-    object.remove_at("metadata.managedFields");
-    object
 }
 
 #[cfg(test)]

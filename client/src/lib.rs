@@ -1,20 +1,35 @@
 //! A client of the API: requests, informers that keep a resource in memory, and work queues. It does not
 //! know whether the server is in this process or behind HTTPS, and nothing of how the server is made.
 
+mod clock;
 mod error;
 pub mod https;
+pub mod index;
 mod informer;
+mod informers;
+pub mod metrics;
+mod object;
 pub mod queue;
+mod random;
+pub mod recorder;
 mod requests;
 mod resource;
 mod store;
 mod transport;
 mod watch;
+pub mod written;
 
+pub use clock::{Clock, RuntimeClock, SystemClock};
 pub use error::{Error, Result};
+pub use index::Index;
 pub use informer::{Informer, Selection};
-pub use queue::Queue;
-pub use requests::Client;
+pub use informers::Informers;
+pub use metrics::Metrics;
+pub use object::{Object, Seen, key, key_of, revision_of, split};
+pub use queue::{Ended, Queue};
+pub use random::Random;
+pub use recorder::{Events, Recorder};
+pub use requests::{Client, DeleteOptions, Patch, Propagation};
 pub use resource::Resource;
 pub use store::{Change, Key, Store};
 pub use transport::{Body, Sending, Transport};

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use api::{Tree, json};
+use api::{Tree, json, tree};
 use bytes::Bytes;
 use http::{Method, Request, header};
 
-use crate::{Body, Error, Resource, Result, Transport, Watch};
+use crate::{Body, Error, Resource, Result, Transport, Watch, written};
+
+const JSON: &str = "application/json";
 
 #[derive(Clone)]
 pub struct Client {
@@ -15,6 +17,88 @@ pub struct Client {
     agent: &'static str,
 }
 
+/// The four patches.
+#[derive(Debug, Clone, Copy)]
+pub enum Patch<'a> {
+    Json(&'a Tree),
+    Merge(&'a Tree),
+    Strategic(&'a Tree),
+    /// Server-side apply; `force` takes the fields from whoever has them.
+    Apply {
+        object: &'a Tree,
+        manager: &'a str,
+        force: bool,
+    },
+}
+
+impl Patch<'_> {
+    fn media(&self) -> &'static str {
+        match self {
+            Patch::Json(_) => "application/json-patch+json",
+            Patch::Merge(_) => "application/merge-patch+json",
+            Patch::Strategic(_) => "application/strategic-merge-patch+json",
+            Patch::Apply { .. } => "application/apply-patch+yaml",
+        }
+    }
+
+    fn body(&self) -> &Tree {
+        match self {
+            Patch::Json(body) | Patch::Merge(body) | Patch::Strategic(body) => body,
+            Patch::Apply { object, .. } => object,
+        }
+    }
+
+    fn query(&self) -> String {
+        match self {
+            Patch::Apply { manager, force, .. } => format!("fieldManager={manager}&force={force}"),
+            _ => String::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+/// What a deletion is told; nothing by default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DeleteOptions<'a> {
+    /// Only this very object.
+    pub uid: Option<&'a str>,
+    /// Only as it is in this version.
+    pub resource_version: Option<&'a str>,
+    pub propagation: Option<Propagation>,
+    pub grace_period_seconds: Option<i64>,
+}
+
+impl<'a> DeleteOptions<'a> {
+    /// Only the very object that was seen.
+    pub fn of(object: &'a Tree) -> DeleteOptions<'a> {
+        DeleteOptions { uid: Some(object.str("metadata.uid")), ..DeleteOptions::default() }
+    }
+
+    fn to_tree(self) -> Tree {
+        let mut options = tree! { "apiVersion" => "v1", "kind" => "DeleteOptions" };
+        if let Some(uid) = self.uid {
+            options.child("preconditions").set("uid", uid);
+        }
+        if let Some(version) = self.resource_version {
+            options.child("preconditions").set("resourceVersion", version);
+        }
+        if let Some(propagation) = self.propagation {
+            options.set("propagationPolicy", format!("{propagation:?}"));
+        }
+        if let Some(seconds) = self.grace_period_seconds {
+            options.set("gracePeriodSeconds", seconds);
+        }
+        options
+    }
+}
+
+/// Reading.
 impl Client {
     pub fn new(transport: Arc<dyn Transport>, agent: &'static str) -> Client {
         Client { transport, agent }
@@ -24,55 +108,160 @@ impl Client {
         self.call(Method::GET, &resource.object_path(namespace, name), "", None).await
     }
 
+    /// `scale`, `status`; of pods also what others serve.
+    pub async fn get_subresource(&self, resource: Resource, namespace: &str, name: &str, sub: &str) -> Result<Tree> {
+        self.call(Method::GET, &below(resource, namespace, name, sub), "", None).await
+    }
+
+    /// Any path that answers JSON, such as discovery; `accept` may ask for one of its forms, or is "".
+    pub async fn get_path(&self, path: &str, accept: &str) -> Result<Tree> {
+        let accept = if accept.is_empty() { JSON } else { accept };
+        let (code, body) = self.send(Method::GET, path, ("", accept), None).await?;
+        answer(code, &body.whole().await?)
+    }
+
     /// A page of a list; `query` is what stands behind the question mark.
     pub async fn list(&self, resource: Resource, namespace: &str, query: &str) -> Result<Tree> {
         self.call(Method::GET, &with_query(&resource.path(namespace), query), "", None).await
     }
 
-    pub async fn create(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<Tree> {
-        self.call(Method::POST, &resource.path(namespace), "application/json", Some(object)).await
-    }
-
-    pub async fn update(&self, resource: Resource, namespace: &str, name: &str, object: &Tree) -> Result<Tree> {
-        self.call(Method::PUT, &resource.object_path(namespace, name), "application/json", Some(object)).await
-    }
-
-    /// Server-side apply, which takes the fields from whoever has them.
-    pub async fn apply(&self, resource: Resource, namespace: &str, object: &Tree, manager: &str) -> Result<Tree> {
-        let path = resource.object_path(namespace, object.str("metadata.name"));
-        let path = with_query(&path, &format!("fieldManager={manager}&force=true"));
-        self.call(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
+    /// The same as it came.
+    pub(crate) async fn list_raw(&self, resource: Resource, query: &str) -> Result<Bytes> {
+        let (code, body) = self.send(Method::GET, &with_query(&resource.path(""), query), ("", JSON), None).await?;
+        let bytes = body.whole().await?;
+        if code == 200 { Ok(bytes) } else { Err(answer(code, &bytes).err().unwrap_or_else(|| odd(code))) }
     }
 
     pub async fn watch(&self, resource: Resource, query: &str) -> Result<Watch> {
         let path = with_query(&with_query(&resource.path(""), "watch=true"), query);
-        let (code, body) = self.send(Method::GET, &path, "", None).await?;
+        let (code, body) = self.send(Method::GET, &path, ("", JSON), None).await?;
         if code == 200 {
             return Ok(Watch::new(body));
         }
-        Err(Error::status(code, &decode(&body.whole().await?)?))
+        Err(answer(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)))
+    }
+}
+
+/// Writing. What the server answers is noted for whoever has asked for notes.
+impl Client {
+    pub async fn create(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<Tree> {
+        self.put(resource, Method::POST, &resource.path(namespace), JSON, object).await
+    }
+
+    pub async fn update(&self, resource: Resource, namespace: &str, name: &str, object: &Tree) -> Result<Tree> {
+        self.put(resource, Method::PUT, &resource.object_path(namespace, name), JSON, object).await
+    }
+
+    pub async fn update_status(&self, resource: Resource, namespace: &str, name: &str, object: &Tree) -> Result<Tree> {
+        self.update_subresource(resource, namespace, name, "status", object).await
+    }
+
+    pub async fn update_subresource(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+        object: &Tree,
+    ) -> Result<Tree> {
+        self.put(resource, Method::PUT, &below(resource, namespace, name, sub), JSON, object).await
+    }
+
+    /// `binding`, `eviction`, `token`.
+    pub async fn create_subresource(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+        object: &Tree,
+    ) -> Result<Tree> {
+        // The answer is no object of this resource, so that it says nothing of its revision.
+        self.call(Method::POST, &below(resource, namespace, name, sub), JSON, Some(object)).await
+    }
+
+    /// Patches an object, or a subresource where `sub` is not "".
+    pub async fn patch(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+        patch: Patch<'_>,
+    ) -> Result<Tree> {
+        let path = with_query(&below(resource, namespace, name, sub), &patch.query());
+        self.put(resource, Method::PATCH, &path, patch.media(), patch.body()).await
+    }
+
+    /// Server-side apply, which takes the fields from whoever has them.
+    pub async fn apply(&self, resource: Resource, namespace: &str, object: &Tree, manager: &str) -> Result<Tree> {
+        let patch = Patch::Apply { object, manager, force: true };
+        self.patch(resource, namespace, object.str("metadata.name"), "", patch).await
+    }
+
+    /// The object as it waits for its end, or a Status where it is gone already.
+    pub async fn delete(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        options: DeleteOptions<'_>,
+    ) -> Result<Tree> {
+        let path = resource.object_path(namespace, name);
+        let answer = self.call(Method::DELETE, &path, JSON, Some(&options.to_tree())).await?;
+        written::deleted(resource, namespace, name, &answer);
+        Ok(answer)
+    }
+
+    /// Deletes what selectors in `query` choose.
+    pub async fn delete_collection(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        query: &str,
+        options: DeleteOptions<'_>,
+    ) -> Result<Tree> {
+        let path = with_query(&resource.path(namespace), query);
+        self.call(Method::DELETE, &path, JSON, Some(&options.to_tree())).await
+    }
+
+    async fn put(&self, resource: Resource, method: Method, path: &str, media: &str, object: &Tree) -> Result<Tree> {
+        let answer = self.call(method, path, media, Some(object)).await?;
+        written::put(resource, &answer);
+        Ok(answer)
     }
 
     async fn call(&self, method: Method, path: &str, media: &str, object: Option<&Tree>) -> Result<Tree> {
-        let (code, body) = self.send(method, path, media, object).await?;
-        let tree = decode(&body.whole().await?)?;
-        if (200..300).contains(&code) { Ok(tree) } else { Err(Error::status(code, &tree)) }
+        let (code, body) = self.send(method, path, (media, JSON), object).await?;
+        answer(code, &body.whole().await?)
     }
 
-    async fn send(&self, method: Method, path: &str, media: &str, object: Option<&Tree>) -> Result<(u16, Body)> {
+    /// `media` is what is sent and what is wanted.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        media: (&str, &str),
+        object: Option<&Tree>,
+    ) -> Result<(u16, Body)> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, media.1)
             .header(header::USER_AGENT, self.agent);
-        if !media.is_empty() {
-            request = request.header(header::CONTENT_TYPE, media);
+        if !media.0.is_empty() {
+            request = request.header(header::CONTENT_TYPE, media.0);
         }
         let body = object.map_or_else(Bytes::new, |object| Bytes::from(json::encode(object, None)));
         let request = request.body(body).map_err(|error| Error::Transport(error.to_string()))?;
         let (parts, body) = self.transport.send(request).await?.into_parts();
         Ok((parts.status.as_u16(), body))
     }
+}
+
+fn below(resource: Resource, namespace: &str, name: &str, sub: &str) -> String {
+    let path = resource.object_path(namespace, name);
+    if sub.is_empty() { path } else { format!("{path}/{sub}") }
 }
 
 fn with_query(path: &str, query: &str) -> String {
@@ -83,6 +272,15 @@ fn with_query(path: &str, query: &str) -> String {
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<Tree> {
-    json::decode(bytes).map_err(|error| Error::Answer(error.to_string()))
+fn answer(code: u16, bytes: &[u8]) -> Result<Tree> {
+    let tree = json::decode(bytes);
+    match (200..300).contains(&code) {
+        true => tree.map_err(|error| Error::Answer(error.to_string())),
+        // What stands between may answer in its own words.
+        false => Err(Error::status(code, &tree.unwrap_or_default())),
+    }
+}
+
+fn odd(code: u16) -> Error {
+    Error::Answer(format!("an answer with code {code}"))
 }

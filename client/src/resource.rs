@@ -1,7 +1,10 @@
 //! Which kind of object is meant, and where it lives.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 /// A resource of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource {
     pub group: &'static str,
     pub version: &'static str,
@@ -15,6 +18,18 @@ impl Resource {
 
     pub const fn new(group: &'static str, version: &'static str, plural: &'static str) -> Resource {
         Resource { group, version, plural }
+    }
+
+    /// A resource that is known only at run time, by discovery.
+    pub fn named(group: &str, version: &str, plural: &str) -> Resource {
+        Resource { group: interned(group), version: interned(version), plural: interned(plural) }
+    }
+
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_string(),
+            group => format!("{group}/{}", self.version),
+        }
     }
 
     /// The path of a collection: of one namespace, or of all where it is "".
@@ -34,6 +49,18 @@ impl Resource {
     }
 }
 
+/// Kept for good: there are as many as a cluster ever has names of resources.
+fn interned(text: &str) -> &'static str {
+    static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = texts.get(text) {
+        return known;
+    }
+    let kept: &'static str = Box::leak(text.to_string().into_boxed_str());
+    texts.insert(kept);
+    kept
+}
+
 /// Names of roles have colons, and could have what is no part of a path.
 fn escape(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'~' | b'@');
@@ -50,5 +77,7 @@ mod tests {
         assert_eq!(roles.object_path("", "system:a b"), "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:a%20b");
         assert_eq!(Resource::core("pods").path("a"), "/api/v1/namespaces/a/pods");
         assert_eq!(Resource::core("pods").path(""), "/api/v1/pods");
+        assert_eq!(Resource::named("", "v1", "pods"), Resource::core("pods"));
+        assert_eq!(Resource::named("a.example", "v2", "things").api_version(), "a.example/v2");
     }
 }

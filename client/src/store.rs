@@ -2,68 +2,141 @@
 //! they changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use api::Tree;
+use api::selector::Selector;
+use api::{Str, Tree};
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use crate::index::{self, Index};
+use crate::object::{Object, Recent, Seen, TypeMeta};
 
 /// `NAMESPACE/NAME`, or `NAME` of an object without a namespace.
 pub type Key = Arc<str>;
 
 /// What happened to an object. A deletion is told once, whether it was seen or found out by a list.
+/// Where nothing happened (a resync), old and new are the same.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub key: Key,
-    pub old: Option<Arc<Tree>>,
-    pub new: Option<Arc<Tree>>,
+    pub old: Option<Seen>,
+    pub new: Option<Seen>,
 }
-
-/// The values under which an object is found.
-pub type Index = fn(&Tree) -> Vec<String>;
 
 #[derive(Default)]
 pub struct Store {
     inner: RwLock<Inner>,
-    indexes: Vec<(&'static str, Index)>,
+    recent: Arc<Recent>,
+    /// The newest revision of which everything is in here, and has been told.
+    revision: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct Inner {
-    objects: BTreeMap<Key, Arc<Tree>>,
+    objects: BTreeMap<Key, Arc<Object>>,
+    indexes: Vec<Index>,
     /// By index and value.
-    found: HashMap<(&'static str, String), BTreeSet<Key>>,
-}
-
-pub fn key_of(object: &Tree) -> Key {
-    let meta = object.at("metadata");
-    match meta.str("namespace") {
-        "" => Key::from(meta.str("name")),
-        namespace => Key::from(format!("{namespace}/{}", meta.str("name"))),
-    }
+    found: HashMap<(&'static str, Str), BTreeSet<Key>>,
+    types: Arc<TypeMeta>,
 }
 
 impl Store {
-    pub fn new(indexes: Vec<(&'static str, Index)>) -> Store {
-        Store { indexes, ..Store::default() }
+    /// A store whose trees share a limit with those of others.
+    pub fn new(recent: Arc<Recent>) -> Store {
+        Store { recent, ..Store::default() }
+    }
+
+    /// Finds objects by this from now on.
+    pub fn index_by(&self, index: Index) {
+        let mut inner = self.write();
+        if inner.has_index(index.name) {
+            return;
+        }
+        inner.indexes.push(index);
+        let objects: Vec<Arc<Object>> = inner.objects.values().cloned().collect();
+        for object in objects {
+            let tree = object.tree();
+            inner.unindex(&object);
+            let indexed = inner.indexed(&object, &tree);
+            inner.insert(indexed);
+        }
     }
 
     pub fn get(&self, key: &str) -> Option<Arc<Tree>> {
+        self.object(key).map(|object| object.tree())
+    }
+
+    /// The object as it is kept.
+    pub fn object(&self, key: &str) -> Option<Arc<Object>> {
         self.read().objects.get(key).cloned()
     }
 
     /// All objects in the order of their keys.
     pub fn all(&self) -> Vec<Arc<Tree>> {
-        self.read().objects.values().cloned().collect()
+        let objects: Vec<Arc<Object>> = self.read().objects.values().cloned().collect();
+        trees(objects)
     }
 
     pub fn keys(&self) -> Vec<Key> {
         self.read().objects.keys().cloned().collect()
     }
 
-    /// The objects that an index has under a value.
-    pub fn find(&self, index: &'static str, value: &str) -> Vec<Arc<Tree>> {
-        let inner = self.read();
-        let keys = inner.found.get(&(index, value.to_string()));
-        keys.into_iter().flatten().filter_map(|key| inner.objects.get(key).cloned()).collect()
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The objects of a namespace in the order of their names.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Tree>> {
+        let objects = self.read().of_namespace(namespace).map(|(_, object)| object.clone()).collect();
+        trees(objects)
+    }
+
+    pub fn keys_in_namespace(&self, namespace: &str) -> Vec<Key> {
+        self.read().of_namespace(namespace).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The objects that an index has under a value, in the order of their keys.
+    pub fn find(&self, index: Index, value: &str) -> Vec<Arc<Tree>> {
+        let objects = self.read().find(index, value);
+        trees(objects)
+    }
+
+    /// The keys of what `find` finds, without a look at the objects.
+    pub fn find_keys(&self, index: Index, value: &str) -> Vec<Key> {
+        self.read().find(index, value).into_iter().map(|object| object.key.clone()).collect()
+    }
+
+    /// The objects of a namespace that a selector chooses; of all namespaces where it is "".
+    pub fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Tree>> {
+        let candidates = self.read().candidates(namespace, selector);
+        let chosen = |tree: &Arc<Tree>| selector.matches_map(tree.map("metadata.labels"));
+        candidates.into_iter().map(|object| object.tree()).filter(chosen).collect()
+    }
+
+    /// The newest revision of which everything is in here.
+    pub fn revision(&self) -> u64 {
+        *self.revision.borrow()
+    }
+
+    /// Waits until everything up to a revision is in here and has been told.
+    pub async fn wait_for(&self, revision: u64) {
+        self.wait_until(|store| store.revision() >= revision).await;
+    }
+
+    /// Waits until something holds of what is in here.
+    pub async fn wait_until(&self, holds: impl Fn(&Store) -> bool) {
+        let mut moved = self.revision.subscribe();
+        while !holds(self) {
+            if moved.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner> {
@@ -73,64 +146,158 @@ impl Store {
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Inner> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    pub fn put(&self, object: Tree) -> Option<Change> {
-        self.write().put(object, &self.indexes)
+/// Writing, which is the informer's.
+impl Store {
+    /// Takes an object; what that changed, and the object's revision.
+    pub fn put(&self, bytes: Bytes) -> Option<(Vec<Change>, u64)> {
+        let types = self.read().types.clone();
+        let (object, tree) = Object::read(bytes, &types, &self.recent)?;
+        let revision = object.revision;
+        Some((self.write().put(object, &tree), revision))
     }
 
     /// None where the object was not known, so that nobody hears of a deletion twice.
     pub fn delete(&self, key: &str) -> Option<Change> {
-        self.write().delete(key, &self.indexes)
+        self.write().delete(key)
     }
 
     /// Takes a whole list: what is not in it is gone.
-    pub fn replace(&self, objects: Vec<Tree>) -> Vec<Change> {
+    pub fn replace(&self, objects: Vec<Bytes>, types: TypeMeta) -> Vec<Change> {
+        let types = Arc::new(types);
+        self.write().types = types.clone();
+        let mut kept = BTreeSet::new();
+        let mut changes = Vec::new();
+        for bytes in objects {
+            // The lock is taken for each, so that readers are not held up by a long list.
+            let Some((object, tree)) = Object::read(bytes, &types, &self.recent) else { continue };
+            kept.insert(object.key.clone());
+            changes.extend(self.write().put(object, &tree));
+        }
         let mut inner = self.write();
-        let kept: BTreeSet<Key> = objects.iter().map(key_of).collect();
         let gone: Vec<Key> = inner.objects.keys().filter(|key| !kept.contains(*key)).cloned().collect();
-        let mut changes: Vec<Change> = gone.iter().filter_map(|key| inner.delete(key, &self.indexes)).collect();
-        changes.extend(objects.into_iter().filter_map(|object| inner.put(object, &self.indexes)));
+        changes.extend(gone.iter().filter_map(|key| inner.delete(key)));
         changes
+    }
+
+    /// Every object as if it had changed to what it is.
+    pub(crate) fn again(&self) -> Vec<Change> {
+        let again = |object: &Arc<Object>| {
+            let seen = Some(Seen::new(object.clone()));
+            Change { key: object.key.clone(), old: seen.clone(), new: seen }
+        };
+        self.read().objects.values().map(again).collect()
+    }
+
+    /// Everything up to this revision is in here and has been told. After a list on a store that was set
+    /// back it may be lower than before.
+    pub fn set_revision(&self, revision: u64) {
+        self.revision.send_replace(revision);
     }
 }
 
+fn trees(objects: Vec<Arc<Object>>) -> Vec<Arc<Tree>> {
+    objects.into_iter().map(|object| object.tree()).collect()
+}
+
 impl Inner {
-    /// None where the same version is there already.
-    fn put(&mut self, object: Tree, indexes: &[(&'static str, Index)]) -> Option<Change> {
-        let key = key_of(&object);
-        let version = |tree: &Tree| tree.str("metadata.resourceVersion").to_string();
-        let old = self.objects.get(&key).cloned();
-        if old.as_ref().is_some_and(|old| version(old) == version(&object)) {
-            return None;
+    fn has_index(&self, name: &str) -> bool {
+        self.indexes.iter().any(|index| index.name == name)
+    }
+
+    fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = (&Key, &Arc<Object>)> {
+        let prefix = format!("{namespace}/");
+        let start = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+        let rest = self.objects.range::<str, _>(start);
+        rest.take_while(move |(key, _)| key.starts_with(&prefix))
+    }
+
+    fn find(&self, index: Index, value: &str) -> Vec<Arc<Object>> {
+        if !self.has_index(index.name) {
+            // Whoever forgot to declare it gets the right answer, slowly.
+            tracing::error!(index = index.name, "it is not declared: every object is looked at");
+            let has = |object: &&Arc<Object>| (index.values)(&object.tree()).iter().any(|other| other == value);
+            return self.objects.values().filter(has).cloned().collect();
+        }
+        let keys = self.found.get(&(index.name, Str::new(value)));
+        keys.into_iter().flatten().filter_map(|key| self.objects.get(key).cloned()).collect()
+    }
+
+    /// What a selector may choose: by the label with the fewest objects where one is asked for by its
+    /// value and labels are indexed.
+    fn candidates(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Object>> {
+        if selector.is_nothing() {
+            return Vec::new();
+        }
+        if namespace.is_empty() {
+            return self.objects.values().cloned().collect();
+        }
+        let exact = selector.requirements().iter().filter_map(|requirement| {
+            let value = selector.exact(requirement.key())?;
+            Some((index::LABELS.name, Str::from(index::label(namespace, requirement.key(), value))))
+        });
+        let count = |place: &(&'static str, Str)| self.found.get(place).map_or(0, BTreeSet::len);
+        let fewest = exact.min_by_key(count).filter(|_| self.has_index(index::LABELS.name));
+        match fewest {
+            Some((_, value)) => self.find(index::LABELS, &value),
+            None => self.of_namespace(namespace).map(|(_, object)| object.clone()).collect(),
+        }
+    }
+
+    /// Nothing where the same version is there already. Another object of the same name comes after the
+    /// end of the first.
+    fn put(&mut self, mut object: Object, tree: &Tree) -> Vec<Change> {
+        let old = self.objects.get(&object.key).cloned();
+        if old.as_ref().is_some_and(|old| old.revision == object.revision) {
+            return Vec::new();
         }
         if let Some(old) = &old {
-            self.unindex(&key, old, indexes);
+            self.unindex(old);
         }
+        object.places = self.places(tree);
         let new = Arc::new(object);
-        for (name, index) in indexes {
-            for value in index(&new) {
-                self.found.entry((name, value)).or_default().insert(key.clone());
-            }
+        self.insert(new.clone());
+        let key = new.key.clone();
+        match old {
+            Some(old) if old.uid != new.uid => vec![
+                Change { key: key.clone(), old: Some(Seen::new(old)), new: None },
+                Change { key, old: None, new: Some(Seen::new(new)) },
+            ],
+            old => vec![Change { key, old: old.map(Seen::new), new: Some(Seen::new(new)) }],
         }
-        self.objects.insert(key.clone(), new.clone());
-        Some(Change { key, old, new: Some(new) })
     }
 
-    fn delete(&mut self, key: &str, indexes: &[(&'static str, Index)]) -> Option<Change> {
+    fn delete(&mut self, key: &str) -> Option<Change> {
         let (key, old) = self.objects.remove_entry(key)?;
-        self.unindex(&key, &old, indexes);
-        Some(Change { key, old: Some(old), new: None })
+        self.unindex(&old);
+        Some(Change { key, old: Some(Seen::new(old)), new: None })
     }
 
-    fn unindex(&mut self, key: &Key, old: &Tree, indexes: &[(&'static str, Index)]) {
-        for (name, index) in indexes {
-            for value in index(old) {
-                let place = (*name, value);
-                let Some(keys) = self.found.get_mut(&place) else { continue };
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.found.remove(&place);
-                }
+    fn places(&self, tree: &Tree) -> Box<[(&'static str, Str)]> {
+        let values =
+            |Index { name, values }: Index| values(tree).into_iter().map(move |value| (name, Str::from(value)));
+        self.indexes.iter().copied().flat_map(values).collect()
+    }
+
+    /// The same object with the places that it has by now.
+    fn indexed(&self, object: &Object, tree: &Tree) -> Arc<Object> {
+        Arc::new(object.with_places(self.places(tree)))
+    }
+
+    fn insert(&mut self, object: Arc<Object>) {
+        for place in &object.places {
+            self.found.entry(place.clone()).or_default().insert(object.key.clone());
+        }
+        self.objects.insert(object.key.clone(), object);
+    }
+
+    fn unindex(&mut self, old: &Object) {
+        for place in &old.places {
+            let Some(keys) = self.found.get_mut(place) else { continue };
+            keys.remove(&old.key);
+            if keys.is_empty() {
+                self.found.remove(place);
             }
         }
     }
@@ -138,15 +305,17 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use api::tree;
-
     use super::*;
 
-    fn object(name: &str, version: &str, node: &str) -> Tree {
-        tree! {
-            "metadata" => tree! { "namespace" => "a", "name" => name, "resourceVersion" => version },
-            "node" => node,
-        }
+    const NODE: Index = Index { name: "node", values: |tree| vec![tree.str("node").to_string()] };
+
+    fn object(name: &str, version: &str, node: &str) -> Bytes {
+        let labels = format!(r#""labels":{{"on":"{node}","all":"x"}}"#);
+        let meta = format!(
+            r#""namespace":"a","name":"{name}","resourceVersion":"{version}","uid":"{name}{}",{labels}"#,
+            version > "5"
+        );
+        Bytes::from(format!(r#"{{"metadata":{{{meta}}},"node":"{node}"}}"#))
     }
 
     fn told(changes: impl IntoIterator<Item = Change>) -> String {
@@ -158,27 +327,87 @@ mod tests {
         changes.into_iter().map(|change| format!("{}{} ", mark(&change), change.key)).collect()
     }
 
+    fn put(store: &Store, object: Bytes) -> String {
+        told(store.put(object).expect("an object").0)
+    }
+
+    fn replace(store: &Store, objects: Vec<Bytes>) -> String {
+        told(store.replace(objects, TypeMeta::default()))
+    }
+
     #[test]
     fn every_change_is_told_once() {
         let store = Store::default();
-        assert_eq!(told(store.replace(vec![object("x", "1", ""), object("y", "2", "")])), "+a/x +a/y ");
-        assert_eq!(told(store.put(object("x", "1", ""))), "", "the same version again");
-        assert_eq!(told(store.put(object("x", "3", ""))), "~a/x ");
+        assert_eq!(replace(&store, vec![object("x", "1", ""), object("y", "2", "")]), "+a/x +a/y ");
+        assert_eq!(put(&store, object("x", "1", "")), "", "the same version again");
+        assert_eq!(put(&store, object("x", "3", "")), "~a/x ");
         assert_eq!(told(store.delete("a/y")), "-a/y ");
         assert_eq!(told(store.delete("a/y")), "", "it is gone already");
-        assert_eq!(told(store.replace(vec![object("z", "5", "")])), "-a/x +a/z ", "a list shows what was missed");
+        assert_eq!(replace(&store, vec![object("z", "5", "")]), "+a/z -a/x ", "a list shows what was missed");
+        assert_eq!(put(&store, object("z", "6", "")), "-a/z +a/z ", "another object of the same name");
+        assert!(store.put(Bytes::from("{}")).is_none(), "no object");
     }
 
     #[test]
     fn indexes_follow() {
-        let store = Store::new(vec![("node", |tree| vec![tree.str("node").to_string()])]);
-        let count = |node: &str| store.find("node", node).len();
-        store.replace(vec![object("x", "1", "n"), object("y", "2", "n")]);
+        let store = Store::default();
+        store.index_by(NODE);
+        let count = |node: &str| store.find(NODE, node).len();
+        replace(&store, vec![object("x", "1", "n"), object("y", "2", "n")]);
         assert_eq!((count("n"), count("m")), (2, 0));
-        store.put(object("x", "3", "m"));
+        put(&store, object("x", "3", "m"));
         assert_eq!((count("n"), count("m")), (1, 1));
         store.delete("a/y");
         assert_eq!((count("n"), count("m")), (0, 1));
         assert_eq!(store.read().found.len(), 1, "an empty entry is not kept");
+    }
+
+    #[test]
+    fn an_index_can_come_later_or_not_at_all() {
+        let store = Store::default();
+        replace(&store, vec![object("x", "1", "n"), object("y", "2", "m")]);
+        assert_eq!(store.find_keys(NODE, "n").len(), 1, "without an index");
+        store.index_by(NODE);
+        store.index_by(NODE);
+        assert_eq!(store.find_keys(NODE, "n").len(), 1);
+        store.delete("a/x");
+        assert_eq!(store.find_keys(NODE, "n").len(), 0);
+    }
+
+    #[test]
+    fn selectors_choose_with_and_without_the_index_of_labels() {
+        let store = Store::default();
+        replace(&store, vec![object("x", "1", "n"), object("y", "2", "m"), object("z", "3", "m")]);
+        let check = |namespace: &str, selector: &str, want: usize| {
+            let selector = Selector::parse(selector).expect("a selector");
+            assert_eq!(store.select(namespace, &selector).len(), want, "{namespace} {selector}");
+        };
+        for _ in 0..2 {
+            check("a", "on=m", 2);
+            check("a", "all=x,on=n", 1);
+            check("a", "on!=m", 1);
+            check("a", "on=none", 0);
+            check("b", "on=m", 0);
+            check("", "on=m", 2);
+            check("a", "", 3);
+            store.index_by(index::LABELS);
+        }
+        assert!(store.select("a", &Selector::nothing()).is_empty());
+        assert_eq!((store.in_namespace("a").len(), store.in_namespace("").len()), (3, 0));
+    }
+
+    #[tokio::test]
+    async fn revisions_are_waited_for() {
+        let store = Arc::new(Store::default());
+        let waiter = tokio::spawn({
+            let store = store.clone();
+            async move { store.wait_for(5).await }
+        });
+        store.set_revision(4);
+        tokio::task::yield_now().await;
+        assert!(!waiter.is_finished());
+        store.set_revision(6);
+        waiter.await.expect("it ends");
+        store.wait_for(6).await;
     }
 }

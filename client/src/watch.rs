@@ -1,7 +1,7 @@
 //! The events of a watch, read from its stream of lines.
 
 use api::{Tree, json};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use crate::{Body, Error, Result};
 
@@ -10,9 +10,9 @@ const MAX_LINE_BYTES: usize = 8 << 20;
 
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// Added or changed.
-    Put(Tree),
-    Deleted(Tree),
+    /// Added or changed: the object's JSON.
+    Put(Bytes),
+    Deleted(Bytes),
     /// Everything up to this version has been seen.
     Bookmark(String),
 }
@@ -20,19 +20,24 @@ pub enum Event {
 pub struct Watch {
     body: Body,
     buffer: BytesMut,
+    /// No line ends before this.
+    searched: usize,
 }
 
 impl Watch {
     pub fn new(body: Body) -> Watch {
-        Watch { body, buffer: BytesMut::new() }
+        Watch { body, buffer: BytesMut::new(), searched: 0 }
     }
 
     /// The next event; None where the server has ended the watch.
     pub async fn next(&mut self) -> Option<Result<Event>> {
         loop {
-            if let Some(at) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                return Some(read_event(&self.buffer.split_to(at + 1)));
+            if let Some(at) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.searched + at + 1);
+                self.searched = 0;
+                return Some(read_event(&line));
             }
+            self.searched = self.buffer.len();
             if self.buffer.len() > MAX_LINE_BYTES {
                 return Some(Err(Error::Answer("an event without an end".to_string())));
             }
@@ -45,23 +50,29 @@ impl Watch {
 }
 
 fn read_event(line: &[u8]) -> Result<Event> {
-    let mut event = json::decode(line).map_err(|error| Error::Answer(error.to_string()))?;
-    let object = event.remove("object").unwrap_or_default();
+    let bad = |error: json::Error| Error::Answer(error.to_string());
+    let (event, object) = json::decode_around(line, "object").map_err(bad)?;
+    let object = object.map(|range| &line[range]).unwrap_or_default();
+    // The object gets bytes of its own: a slice would keep all that came with it.
     match event.str("type") {
-        "ADDED" | "MODIFIED" => Ok(Event::Put(object)),
-        "DELETED" => Ok(Event::Deleted(object)),
-        "BOOKMARK" => Ok(Event::Bookmark(object.str("metadata.resourceVersion").to_string())),
-        "ERROR" => {
-            Err(Error::status(object.int("code").and_then(|code| u16::try_from(code).ok()).unwrap_or(500), &object))
+        "ADDED" | "MODIFIED" => Ok(Event::Put(Bytes::copy_from_slice(object))),
+        "DELETED" => Ok(Event::Deleted(Bytes::copy_from_slice(object))),
+        "BOOKMARK" => {
+            let bookmark = json::decode(object).map_err(bad)?;
+            Ok(Event::Bookmark(bookmark.str("metadata.resourceVersion").to_string()))
         }
+        "ERROR" => Err(refusal(&json::decode(object).map_err(bad)?)),
         other => Err(Error::Answer(format!("an event of type {other:?}"))),
     }
+}
+
+fn refusal(status: &Tree) -> Error {
+    Error::status(status.int("code").and_then(|code| u16::try_from(code).ok()).unwrap_or(500), status)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use http_body_util::Full;
 
     #[tokio::test]
@@ -77,7 +88,7 @@ mod tests {
             "\n{\"type\"",
         );
         let mut watch = Watch::new(Body::new(Full::new(Bytes::from(text))));
-        assert!(matches!(watch.next().await, Some(Ok(Event::Put(object))) if object.str("metadata.name") == "a"));
+        assert_eq!(watch.next().await, Some(Ok(Event::Put(Bytes::from(r#"{"metadata":{"name":"a"}}"#)))));
         assert!(matches!(watch.next().await, Some(Ok(Event::Deleted(_)))));
         assert_eq!(watch.next().await, Some(Ok(Event::Bookmark("7".to_string()))));
         assert!(matches!(watch.next().await, Some(Err(error)) if error.is_expired()));

@@ -28,10 +28,10 @@ pub struct Plan {
     pub controllers: Option<Controllers>,
 }
 
-/// Which controllers run, by upstream's rule, and what they publish.
+/// Which controllers run, by upstream's rule, and what they are told.
 pub struct Controllers {
     pub chosen: Vec<String>,
-    pub root_ca: String,
+    pub options: Arc<controllers::Options>,
 }
 
 /// Where objects are kept.
@@ -91,9 +91,9 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
 }
 
 fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
-    let environment = crate::local::environment(server, chosen.root_ca);
+    let environment = crate::local::environment(server, chosen.options);
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
-    controllers::start(&environment, &chosen.chosen).map_err(refused)
+    controllers::start(environment, &chosen.chosen).map_err(refused)
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

@@ -30,12 +30,19 @@ fn client(server: &Arc<Server>, name: String, groups: &[&str]) -> Client {
 }
 
 /// The controllers: they read as their manager and write as their own accounts.
-pub fn environment(server: &Arc<Server>, root_ca: String) -> controllers::Environment {
+pub fn environment(server: &Arc<Server>, options: Arc<controllers::Options>) -> controllers::Environment {
     let reader = client(server, "system:kube-controller-manager".to_string(), &["system:authenticated"]);
     let server = server.clone();
     let writer = move |account: &'static str| {
         let name = format!("system:serviceaccount:kube-system:{account}");
         client(&server, name, &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"])
     };
-    controllers::Environment { reader, writer: Box::new(writer), root_ca }
+    controllers::Environment {
+        reader,
+        writer: Box::new(writer),
+        options,
+        clock: Arc::new(client::SystemClock),
+        metrics: client::Metrics::default(),
+        seed: client::Random::fresh_seed(),
+    }
 }

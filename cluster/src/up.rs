@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use server::admission::Setup;
 use server::auth::request_header::Names;
@@ -40,7 +41,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;
     let serving = credentials::serving(&current)?;
-    let root_ca = current.admin.as_ref().map(|(authority, _)| authority.certificate.clone()).unwrap_or_default();
+    let told = own.controller_options(&config)?;
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
@@ -48,7 +49,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         tls: Default::default(),
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
-        controllers: Some(Controllers { chosen: options.controllers, root_ca }),
+        controllers: Some(Controllers { chosen: options.controllers, options: told }),
     };
     let running = boot::start(plan, progress).await?;
     progress("kubeconfig");
@@ -116,6 +117,21 @@ impl Own {
 
     pub fn tokens(&self) -> Result<Tokens> {
         self.pki.tokens()
+    }
+
+    /// What controllers publish and sign with.
+    pub fn controller_options(&self, config: &server::Config) -> Result<Arc<controllers::Options>> {
+        let (authority, _) = components::AUTHORITIES[0];
+        let authority = self.pki.read(authority)?.unwrap_or_default();
+        let signer = controllers::Signer { certificate: authority.certificate.clone(), key: authority.key };
+        let ranges = config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}"));
+        Ok(Arc::new(controllers::Options {
+            root_ca: authority.certificate,
+            cluster_signing: controllers::Signers::all(signer),
+            service_account_private_key: self.pki.signing_key()?,
+            service_cluster_ip_range: ranges.collect(),
+            ..controllers::Options::default()
+        }))
     }
 }
 

@@ -64,8 +64,9 @@ impl Cluster {
     /// The same with the controllers at work.
     pub async fn start_whole() -> Cluster {
         Cluster::start_changed(|plan, pki| {
-            let authority = pki.read("ca").expect("an authority").expect("an authority");
-            plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], root_ca: authority.certificate });
+            let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
+            let options = own.controller_options(&plan.config).expect("options");
+            plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], options });
         })
         .await
     }

@@ -20,8 +20,7 @@ pub(crate) fn decode_at(bytes: &[u8], depth: usize) -> Result<Tree, Error> {
 }
 
 fn decode_document(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict, depth: usize) -> Result<Tree, Error> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
-    let mut decoder = Decoder { bytes: text.as_bytes(), text, at: 0, path: Vec::new(), strict };
+    let mut decoder = Decoder::new(bytes, strict)?;
     let tree = decoder.value(ty.map(Ty::Struct), depth)?;
     decoder.skip_space();
     match decoder.bytes.get(decoder.at) {
@@ -32,9 +31,8 @@ fn decode_document(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict,
 
 /// Decodes only what the dotted paths name, and skips the rest without building it.
 pub fn decode_only(bytes: &[u8], paths: &[&str]) -> Result<Tree, Error> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
     let strict = &mut Strict::default();
-    let mut decoder = Decoder { bytes: text.as_bytes(), text, at: 0, path: Vec::new(), strict };
+    let mut decoder = Decoder::new(bytes, strict)?;
     decoder.skip_space();
     decoder.some_of(paths, 0)
 }
@@ -45,7 +43,7 @@ enum Step {
     Index(usize),
 }
 
-struct Decoder<'a> {
+pub(super) struct Decoder<'a> {
     bytes: &'a [u8],
     text: &'a str,
     at: usize,
@@ -53,7 +51,69 @@ struct Decoder<'a> {
     strict: &'a mut Strict,
 }
 
-impl Decoder<'_> {
+impl<'a> Decoder<'a> {
+    pub(super) fn new(bytes: &'a [u8], strict: &'a mut Strict) -> Result<Decoder<'a>, Error> {
+        let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
+        Ok(Decoder { bytes: text.as_bytes(), text, at: 0, path: Vec::new(), strict })
+    }
+
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Goes into a map or a list.
+    pub(super) fn open(&mut self, bracket: u8) -> Result<(), Error> {
+        self.skip_space();
+        if self.bytes.get(self.at) != Some(&bracket) {
+            return Err(self.invalid("looking for beginning of value"));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// The next key of a map, where the decoder then stands before its value; None at the end.
+    pub(super) fn next_key(&mut self) -> Result<Option<Str>, Error> {
+        self.skip_space();
+        if self.bytes.get(self.at) == Some(&b',') {
+            self.at += 1;
+            self.skip_space();
+        }
+        match self.bytes.get(self.at) {
+            Some(b'"') => {}
+            Some(b'}') => {
+                self.at += 1;
+                return Ok(None);
+            }
+            _ => return Err(self.invalid("looking for beginning of object key string")),
+        }
+        let key = self.string()?;
+        self.skip_space();
+        if self.bytes.get(self.at) != Some(&b':') {
+            return Err(self.invalid("after object key"));
+        }
+        self.at += 1;
+        self.skip_space();
+        Ok(Some(key))
+    }
+
+    /// Whether another item of a list follows, before which the decoder then stands.
+    pub(super) fn has_item(&mut self) -> Result<bool, Error> {
+        self.skip_space();
+        match self.bytes.get(self.at) {
+            Some(b']') => {
+                self.at += 1;
+                Ok(false)
+            }
+            Some(b',') => {
+                self.at += 1;
+                self.skip_space();
+                Ok(true)
+            }
+            Some(_) => Ok(true),
+            None => Err(Error::UnexpectedEnd),
+        }
+    }
+
     fn skip_space(&mut self) {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.bytes.get(self.at) {
             self.at += 1;
@@ -67,7 +127,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn value(&mut self, ty: Option<Ty>, depth: usize) -> Result<Tree, Error> {
+    pub(super) fn value(&mut self, ty: Option<Ty>, depth: usize) -> Result<Tree, Error> {
         if depth > MAX_DEPTH {
             return Err(Error::TooDeep);
         }
@@ -179,7 +239,7 @@ impl Decoder<'_> {
             self.skip_space();
             let inner: Vec<&str> = paths.iter().filter_map(|path| below(path, &key)).collect();
             if inner.is_empty() {
-                self.skip_value(0)?;
+                self.skip_value()?;
             } else {
                 entries.push((key, self.some_of(&inner, depth + 1)?));
             }
@@ -188,7 +248,8 @@ impl Decoder<'_> {
         Ok(Tree::Map(Map::from_entries(entries, |_| {})))
     }
 
-    fn skip_value(&mut self, mut depth: usize) -> Result<(), Error> {
+    pub(super) fn skip_value(&mut self) -> Result<(), Error> {
+        let mut depth = 0usize;
         loop {
             match self.bytes.get(self.at) {
                 Some(b'"') => self.skip_string()?,
@@ -197,7 +258,7 @@ impl Decoder<'_> {
                     self.at += 1;
                 }
                 Some(b'}' | b']') => {
-                    depth -= 1;
+                    depth = depth.checked_sub(1).ok_or_else(|| self.invalid("looking for beginning of value"))?;
                     self.at += 1;
                 }
                 Some(_) => self.at += 1,

@@ -3,10 +3,12 @@
 
 mod decode;
 mod encode;
+mod raw;
 
 pub(crate) use decode::decode_at;
 pub use decode::{decode, decode_as, decode_only};
 pub use encode::{encode, encode_changed, encode_into, encode_pretty, encode_with_hole, write_string};
+pub use raw::{decode_around, items};
 
 /// A document that is no JSON. The texts are Go's, which clients show.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -56,7 +56,7 @@ async fn run(answers: Vec<(u16, String)>) -> (String, Vec<String>) {
     let script = Arc::new(Script { answers: Mutex::new(answers.into()), ..Script::default() });
     let client = Client::new(Arc::new(script.clone()), "test");
     let selection = Selection { resource: Resource::core("things"), query: "" };
-    let mut informer = Informer::new(client, selection, Arc::default());
+    let informer = Arc::new(Informer::new(client, selection, Arc::default(), Arc::new(Random::seeded(1))));
     let told = Arc::new(Mutex::new(String::new()));
     informer.on_change({
         let told = told.clone();
@@ -108,7 +108,7 @@ async fn a_deletion_is_never_missed_and_never_told_twice() {
         events(&[("DELETED", "b", 21), ("ADDED", "c", 12)]),
     ])
     .await;
-    assert_eq!(told, "+a +b -a -b +c ");
+    assert_eq!(told, "+a +b -a +c -b ");
     assert!(!asked[3].contains("watch"), "after 410 it lists: {asked:?}");
     assert!(asked[4].contains("resourceVersion=20"), "{asked:?}");
 }
@@ -130,4 +130,35 @@ async fn failures_are_tried_again() {
     assert_eq!(told, "+a ~a ");
     let watches: Vec<bool> = asked.iter().map(|path| path.contains("watch=true")).collect();
     assert_eq!(watches, [false, false, true, true, true, false, true]);
+}
+
+#[test]
+fn a_selection_knows_what_belongs_to_it() {
+    let check = |query: &'static str, key: &str, label: &str, want: bool| {
+        let selection = Selection { resource: Resource::core("pods"), query };
+        let mut labels = api::Map::new();
+        labels.insert("app", label);
+        let written = Written { resource: selection.resource, key: key.into(), labels, mark: Mark::Revision(1) };
+        assert_eq!(selection.covers(&written), want, "{query} {key} {label}");
+    };
+    check("", "a/x", "", true);
+    check("fieldSelector=metadata.name%3Dx", "a/x", "", true);
+    check("fieldSelector=metadata.name%3Dx", "a/y", "", false);
+    check("labelSelector=app%3Dweb", "a/y", "web", true);
+    check("labelSelector=app%3Dweb&fieldSelector=metadata.namespace%3Da", "b/y", "web", false);
+    check("labelSelector=app", "a/y", "any", true);
+    check("fieldSelector=spec.nodeName%3Dn", "a/y", "", false);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_late_hears_of_all() {
+    let store = Arc::new(Store::default());
+    let script = Arc::new(Script::default());
+    let client = Client::new(Arc::new(script), "test");
+    let selection = Selection::all(Resource::core("things"));
+    let informer = Informer::new(client, selection, store.clone(), Arc::new(Random::seeded(1)));
+    store.put(Bytes::from(object("a", 1)));
+    let (told, heard) = std::sync::mpsc::channel();
+    informer.on_change(move |change| told.send((change.key.clone(), change.old.is_none())).expect("a listener"));
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [("a".into(), true)]);
 }

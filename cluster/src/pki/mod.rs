@@ -156,13 +156,23 @@ impl Pki {
 
     /// The key of service account tokens, made where it is missing.
     pub fn tokens(&self) -> Result<Tokens> {
+        tokens(&self.ensure_signing_key()?, &[])
+    }
+
+    /// The same key, in PEM.
+    pub fn signing_key(&self) -> Result<String> {
+        let path = self.ensure_signing_key()?;
+        std::fs::read_to_string(&path).map_err(Error::file(&path))
+    }
+
+    fn ensure_signing_key(&self) -> Result<PathBuf> {
         let path = self.path("sa", "key");
         if matches!(path.try_exists(), Ok(false)) {
             let (key, public) = issue::key()?;
             write_private(&self.path("sa", "pub"), &public)?;
             write_durable(&path, &key)?;
         }
-        tokens(&path, &[])
+        Ok(path)
     }
 
     /// A certificate signed by the authority. It is made where it is missing or cannot be read, where it

@@ -4,9 +4,9 @@ mod plan;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use client::{Client, Key, Queue, Resource, Result, Selection, Store};
+use client::{Client, Key, Resource, Result, Selection, Store};
 
-use crate::{Reconcile, Reconciling, Setup};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 
 const ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
 const ALL: Selection = Selection { resource: ROLES, query: "" };
@@ -17,14 +17,14 @@ struct Controller {
     client: Client,
 }
 
-pub fn start(setup: &mut Setup<'_>, client: Client, queue: &Arc<Queue>) -> Box<dyn Reconcile> {
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let informer = setup.informer(ALL);
     let roles = informer.store().clone();
     let gathering = Gathering::default();
-    let queue = queue.clone();
+    let queue = context.queue.clone();
     // Any role may be gathered by any that gathers: all of those are looked at again.
     informer.on_change(move |change| gathering.follow(change).into_iter().for_each(|key| queue.add(key)));
-    Box::new(Controller { roles, client })
+    Some(Box::new(Controller { roles, client: context.client.clone() }))
 }
 
 /// The names of the roles that gather; few, so that a change of one role does not look at all.
@@ -43,10 +43,10 @@ impl Gathering {
 }
 
 impl Controller {
-    async fn bring(&self, name: &str) -> Result<()> {
-        let Some(role) = self.roles.get(name) else { return Ok(()) };
-        let Some(wanted) = plan::plan(&role, &self.roles.all()) else { return Ok(()) };
-        self.client.apply(ROLES, "", &wanted, MANAGER).await.map(|_| ())
+    async fn bring(&self, name: &str) -> Result<Outcome> {
+        let Some(role) = self.roles.get(name) else { return Ok(Outcome::Done) };
+        let Some(wanted) = plan::plan(&role, &self.roles.all()) else { return Ok(Outcome::Done) };
+        self.client.apply(ROLES, "", &wanted, MANAGER).await.map(|_| Outcome::Done)
     }
 }
 

@@ -4,10 +4,10 @@ mod plan;
 
 use std::sync::Arc;
 
-use client::{Client, Queue, Resource, Result, Selection, Store};
+use client::{Client, Resource, Result, Selection, Store};
 
 use crate::service_account::NAMESPACES;
-use crate::{Reconcile, Reconciling, Setup, namespace_of};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup, namespace_of};
 use plan::{NAME, Plan};
 
 const MAPS: Resource = Resource::core("configmaps");
@@ -20,29 +20,32 @@ struct Controller {
     root_ca: String,
 }
 
-pub fn start(setup: &mut Setup<'_>, client: Client, queue: &Arc<Queue>) -> Box<dyn Reconcile> {
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     for selection in [NAMESPACES, PUBLISHED] {
-        let queue = queue.clone();
+        let queue = context.queue.clone();
         setup.informer(selection).on_change(move |change| queue.add(namespace_of(&change.key)));
     }
     let namespaces = setup.informer(NAMESPACES).store().clone();
     let published = setup.informer(PUBLISHED).store().clone();
-    Box::new(Controller { namespaces, published, client, root_ca: setup.environment.root_ca.clone() })
+    let root_ca = context.options.root_ca.clone();
+    Some(Box::new(Controller { namespaces, published, client: context.client.clone(), root_ca }))
 }
 
 impl Controller {
-    async fn bring(&self, namespace: &str) -> Result<()> {
+    async fn bring(&self, namespace: &str) -> Result<Outcome> {
         let there = self.published.get(&format!("{namespace}/{NAME}"));
         let plan = plan::plan(self.namespaces.get(namespace).as_deref(), there.as_deref(), &self.root_ca);
         let result = match plan {
-            Plan::Keep => return Ok(()),
+            Plan::Keep => return Ok(Outcome::Done),
             Plan::Create(map) => self.client.create(MAPS, namespace, &map).await,
             Plan::Update(map) => self.client.update(MAPS, namespace, NAME, &map).await,
         };
         match result {
             // Its informer will show what is there now.
-            Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => Ok(()),
-            result => result.map(|_| ()),
+            Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => {
+                Ok(Outcome::Done)
+            }
+            result => result.map(|_| Outcome::Done),
         }
     }
 }

@@ -4,9 +4,9 @@ pub mod plan;
 
 use std::sync::Arc;
 
-use client::{Client, Queue, Resource, Result, Selection, Store};
+use client::{Client, Resource, Result, Selection, Store};
 
-use crate::{Reconcile, Reconciling, Setup, namespace_of};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup, namespace_of};
 
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
 pub const NAMESPACES: Selection = Selection { resource: Resource::core("namespaces"), query: "" };
@@ -18,24 +18,28 @@ struct Controller {
     client: Client,
 }
 
-pub fn start(setup: &mut Setup<'_>, client: Client, queue: &Arc<Queue>) -> Box<dyn Reconcile> {
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     for selection in [NAMESPACES, DEFAULTS] {
-        let queue = queue.clone();
+        let queue = context.queue.clone();
         setup.informer(selection).on_change(move |change| queue.add(namespace_of(&change.key)));
     }
     let namespaces = setup.informer(NAMESPACES).store().clone();
     let accounts = setup.informer(DEFAULTS).store().clone();
-    Box::new(Controller { namespaces, accounts, client })
+    Some(Box::new(Controller { namespaces, accounts, client: context.client.clone() }))
 }
 
 impl Controller {
-    async fn bring(&self, namespace: &str) -> Result<()> {
+    async fn bring(&self, namespace: &str) -> Result<Outcome> {
         let is_there = self.accounts.get(&format!("{namespace}/{}", plan::DEFAULT)).is_some();
-        let Some(account) = plan::plan(self.namespaces.get(namespace).as_deref(), is_there) else { return Ok(()) };
+        let Some(account) = plan::plan(self.namespaces.get(namespace).as_deref(), is_there) else {
+            return Ok(Outcome::Done);
+        };
         match self.client.create(ACCOUNTS, namespace, &account).await {
             // Somebody else was first, or the namespace is on its way out.
-            Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => Ok(()),
-            result => result.map(|_| ()),
+            Err(error) if error.is_already_exists() || error.is_terminating() || error.is_not_found() => {
+                Ok(Outcome::Done)
+            }
+            result => result.map(|_| Outcome::Done),
         }
     }
 }

@@ -1,0 +1,118 @@
+//! The informers of a process: one for each selection, however many ask for it, and at any time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use crate::object::Recent;
+use crate::written::Written;
+use crate::{Client, Informer, Random, Resource, Selection, Store};
+
+/// An informer that has not shown a write by then will not show it: the work goes on, as upstream's does.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+pub struct Informers {
+    client: Client,
+    random: Arc<Random>,
+    recent: Arc<Recent>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    informers: Vec<(Arc<Informer>, Option<JoinHandle<()>>)>,
+    runs: bool,
+}
+
+impl Informers {
+    pub fn new(client: Client, random: Arc<Random>) -> Informers {
+        Informers { client, random, recent: Arc::default(), known: Mutex::default() }
+    }
+
+    /// The informer of a selection, which runs as soon as all do.
+    pub fn informer(&self, selection: Selection) -> Arc<Informer> {
+        let mut known = self.known();
+        if let Some((informer, _)) = known.informers.iter().find(|(informer, _)| informer.selection() == selection) {
+            return informer.clone();
+        }
+        let store = Arc::new(Store::new(self.recent.clone()));
+        let informer = Arc::new(Informer::new(self.client.clone(), selection, store, self.random.clone()));
+        let task = known.runs.then(|| tokio::spawn(informer.clone().run()));
+        known.informers.push((informer.clone(), task));
+        informer
+    }
+
+    /// Starts those that there are; those that come later start at once.
+    pub fn start(&self) {
+        let mut known = self.known();
+        known.runs = true;
+        for (informer, task) in &mut known.informers {
+            task.get_or_insert_with(|| tokio::spawn(informer.clone().run()));
+        }
+    }
+
+    /// Ends the informer of a selection: its resource is no more. Others may hold its store still.
+    pub fn remove(&self, selection: Selection) {
+        let mut known = self.known();
+        let Some(at) = known.informers.iter().position(|(informer, _)| informer.selection() == selection) else {
+            return;
+        };
+        let (_, task) = known.informers.remove(at);
+        task.iter().for_each(JoinHandle::abort);
+    }
+
+    pub fn stop(&self) {
+        let mut known = self.known();
+        known.runs = false;
+        for (_, task) in &mut known.informers {
+            task.take().iter().for_each(JoinHandle::abort);
+        }
+    }
+
+    /// Waits until those that there are now have listed once.
+    pub async fn synced(&self) {
+        let waiting: Vec<_> = self.known().informers.iter().map(|(informer, _)| informer.synced()).collect();
+        for mut synced in waiting {
+            let _ = synced.wait_for(|synced| *synced).await;
+        }
+    }
+
+    /// Whether a write is shown by the informers that it belongs to.
+    pub fn show(&self, written: &Written) -> bool {
+        self.of(written.resource).iter().all(|informer| informer.shows(written))
+    }
+
+    /// Waits until all that was written is shown by the informers that it belongs to.
+    pub async fn wait_for(&self, written: &[Written]) {
+        let all = async {
+            for written in written {
+                for informer in self.of(written.resource) {
+                    informer.wait_for(written).await;
+                }
+            }
+        };
+        if tokio::time::timeout(LONGEST_WAIT, all).await.is_err() {
+            tracing::warn!("informers do not show what was written; the work goes on without");
+        }
+    }
+
+    fn of(&self, resource: Resource) -> Vec<Arc<Informer>> {
+        let known = self.known();
+        let same = |informer: &&Arc<Informer>| {
+            let other = informer.selection().resource;
+            (other.group, other.plural) == (resource.group, resource.plural)
+        };
+        known.informers.iter().map(|(informer, _)| informer).filter(same).cloned().collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Informers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,66 @@
+//! A seeded source of randomness: a run that starts from the same seed goes the same way. It is no
+//! source of secrets.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct Random(AtomicU64);
+
+impl Random {
+    pub const fn seeded(seed: u64) -> Random {
+        Random(AtomicU64::new(seed))
+    }
+
+    /// A seed that nobody can foresee, for a process that is no test.
+    pub fn fresh_seed() -> u64 {
+        RandomState::new().build_hasher().finish()
+    }
+
+    /// SplitMix64: one addition is the whole state, so that threads need no lock.
+    pub fn next(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`; 0 where that is 0.
+    pub fn below(&self, bound: u64) -> u64 {
+        self.next().checked_rem(bound).unwrap_or(0)
+    }
+
+    /// Between 0 and 1.
+    pub fn fraction(&self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Between the duration and `1 + factor` times it, as upstream spreads what must not come at once.
+    pub fn jitter(&self, duration: Duration, factor: f64) -> Duration {
+        duration.mul_f64(1.0 + factor * self.fraction())
+    }
+
+    /// Letters and digits that spell no word, as generated names end in.
+    pub fn suffix(&self, length: usize) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..length).map(|_| char::from(ALPHABET[self.below(ALPHABET.len() as u64) as usize])).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_one_sequence() {
+        let (one, same, other) = (Random::seeded(7), Random::seeded(7), Random::seeded(8));
+        assert_eq!((one.suffix(5), one.next()), (same.suffix(5), same.next()));
+        assert_ne!(one.next(), other.next());
+        let second = Duration::from_secs(1);
+        assert!((0..100).map(|_| one.jitter(second, 0.5)).all(|time| time >= second && time <= second * 3 / 2));
+        assert_eq!(one.below(0), 0);
+    }
+}

@@ -1,0 +1,255 @@
+//! Which events are written, and how: equal ones are counted in one object, many that differ only in
+//! their text become one, and an object that has too much to say is cut short. Pure; the time is in the
+//! events.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use api::time::{Timestamp, format_seconds};
+use api::{Tree, tree};
+
+use super::Event;
+
+/// So many of one object come at once, and then one in so many seconds.
+const BURST: f64 = 25.0;
+const REFILL_SECONDS: f64 = 300.0;
+/// From the tenth text on, in so many seconds, events of one reason become one.
+const SIMILAR: usize = 10;
+const SIMILAR_SECONDS: i64 = 600;
+/// As many are remembered of each sort.
+const REMEMBERED: usize = 4096;
+const COMBINED: &str = "(combined from similar events): ";
+/// A name ends in a dot and up to sixteen digits.
+const MAX_NAME: usize = 253 - 17;
+
+/// What to write: the whole event, and what to change where it is there already.
+#[derive(Debug, PartialEq)]
+pub struct Write {
+    pub object: Tree,
+    pub patch: Option<Tree>,
+}
+
+#[derive(Default)]
+pub struct Correlator {
+    buckets: Remembered<Bucket>,
+    similar: Remembered<Similar>,
+    counted: Remembered<Counted>,
+    /// Names are made of the time, which may stand still.
+    last_name: i128,
+}
+
+struct Bucket {
+    tokens: f64,
+    at: Timestamp,
+}
+
+struct Similar {
+    messages: BTreeSet<String>,
+    at: Timestamp,
+}
+
+struct Counted {
+    name: String,
+    first: Timestamp,
+    count: i64,
+}
+
+impl Correlator {
+    /// What to write of an event, and under which key it is counted; None where its object has said too much.
+    pub fn take(&mut self, mut event: Event) -> Option<(String, Write)> {
+        let object = object_key(&event);
+        let key = self.combine(&mut event, &object);
+        if !self.may_speak(&object, event.at) {
+            return None;
+        }
+        let name = self.name(&event);
+        let counted = self.counted.entry(&key, || Counted { name, first: event.at, count: 0 });
+        counted.count += 1;
+        Some((key.clone(), write(&event, counted)))
+    }
+
+    /// The next event under this key is made anew.
+    pub fn forget(&mut self, key: &str) {
+        self.counted.remove(key);
+    }
+
+    fn combine(&mut self, event: &mut Event, object: &str) -> String {
+        let group = [object, event.kind, &event.reason].join("\n");
+        let similar = self.similar.entry(&group, || Similar { messages: BTreeSet::new(), at: event.at });
+        if event.at.seconds - similar.at.seconds > SIMILAR_SECONDS {
+            similar.messages.clear();
+        }
+        similar.at = event.at;
+        similar.messages.insert(event.message.clone());
+        if similar.messages.len() < SIMILAR {
+            return [&group, event.message.as_str()].join("\n");
+        }
+        similar.messages.pop_first();
+        event.message = format!("{COMBINED}{}", event.message);
+        group
+    }
+
+    fn may_speak(&mut self, object: &str, now: Timestamp) -> bool {
+        let bucket = self.buckets.entry(object, || Bucket { tokens: BURST, at: now });
+        let passed = (nanos(now) - nanos(bucket.at)).max(0) as f64 / 1e9;
+        bucket.tokens = (bucket.tokens + passed / REFILL_SECONDS).min(BURST);
+        bucket.at = now;
+        if bucket.tokens < 1.0 {
+            return false;
+        }
+        bucket.tokens -= 1.0;
+        true
+    }
+
+    fn name(&mut self, event: &Event) -> String {
+        self.last_name = nanos(event.at).max(self.last_name + 1);
+        let object = event.object.str("name");
+        let object = object.get(..MAX_NAME).unwrap_or(object);
+        format!("{object}.{:x}", self.last_name)
+    }
+}
+
+fn nanos(time: Timestamp) -> i128 {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos)
+}
+
+fn object_key(event: &Event) -> String {
+    let object = &event.object;
+    let parts = ["kind", "namespace", "name", "uid", "apiVersion"].map(|field| object.str(field));
+    format!("{}\n{}", event.component, parts.join("\n"))
+}
+
+fn write(event: &Event, counted: &Counted) -> Write {
+    let namespace = match event.object.str("namespace") {
+        "" => "default",
+        namespace => namespace,
+    };
+    let last = format_seconds(event.at.seconds);
+    let object = tree! {
+        "apiVersion" => "v1",
+        "kind" => "Event",
+        "metadata" => tree! { "name" => counted.name.as_str(), "namespace" => namespace },
+        "involvedObject" => event.object.clone(),
+        "reason" => event.reason.as_str(),
+        "message" => event.message.as_str(),
+        "source" => tree! { "component" => event.component },
+        "firstTimestamp" => format_seconds(counted.first.seconds),
+        "lastTimestamp" => last.clone(),
+        "count" => counted.count,
+        "type" => event.kind,
+        "reportingComponent" => event.component,
+    };
+    let patch = (counted.count > 1).then(|| {
+        tree! { "count" => counted.count, "lastTimestamp" => last, "message" => event.message.as_str() }
+    });
+    Write { object, patch }
+}
+
+/// The last ones that were made, by key.
+struct Remembered<T> {
+    entries: BTreeMap<String, T>,
+    order: VecDeque<String>,
+}
+
+impl<T> Default for Remembered<T> {
+    fn default() -> Self {
+        Remembered { entries: BTreeMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T> Remembered<T> {
+    fn entry(&mut self, key: &str, make: impl FnOnce() -> T) -> &mut T {
+        if !self.entries.contains_key(key) {
+            self.order.push_back(key.to_string());
+            if self.order.len() > REMEMBERED
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.entries.remove(&oldest);
+            }
+        }
+        self.entries.entry(key.to_string()).or_insert_with(make)
+    }
+
+    fn remove(&mut self, key: &str) {
+        if self.entries.remove(key).is_some() {
+            self.order.retain(|other| other != key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &str, message: &str, seconds: i64) -> Event {
+        Event {
+            component: "replicaset-controller",
+            object: tree! { "kind" => "ReplicaSet", "namespace" => "a", "name" => name, "uid" => "u" },
+            kind: "Normal",
+            reason: "SuccessfulCreate".to_string(),
+            message: message.to_string(),
+            at: Timestamp { seconds, nanos: 0 },
+        }
+    }
+
+    fn take(correlator: &mut Correlator, event: Event) -> Option<Write> {
+        correlator.take(event).map(|(_, write)| write)
+    }
+
+    #[test]
+    fn equal_events_are_counted() {
+        let mut correlator = Correlator::default();
+        let first = take(&mut correlator, event("x", "made", 100)).expect("a write");
+        assert_eq!((first.object.int("count"), first.patch), (Some(1), None));
+        assert_eq!(first.object.str("metadata.name"), "x.174876e800");
+        let again = take(&mut correlator, event("x", "made", 160)).expect("a write");
+        let patch = tree! { "count" => 2, "lastTimestamp" => "1970-01-01T00:02:40Z", "message" => "made" };
+        assert_eq!(again.patch, Some(patch));
+        assert_eq!(again.object.str("metadata.name"), first.object.str("metadata.name"));
+        assert_eq!(again.object.str("firstTimestamp"), "1970-01-01T00:01:40Z");
+        let other = take(&mut correlator, event("x", "other", 160)).expect("a write");
+        assert_ne!(other.object.str("metadata.name"), first.object.str("metadata.name"));
+    }
+
+    #[test]
+    fn one_that_was_not_written_is_made_anew() {
+        let mut correlator = Correlator::default();
+        let (key, _) = correlator.take(event("x", "made", 1)).expect("a write");
+        correlator.forget(&key);
+        assert_eq!(take(&mut correlator, event("x", "made", 2)).expect("a write").patch, None);
+    }
+
+    #[test]
+    fn many_texts_of_one_reason_become_one() {
+        let mut correlator = Correlator::default();
+        let texts: Vec<String> = (0..12)
+            .map(|at| take(&mut correlator, event("x", &format!("pod {at}"), at)).expect("a write"))
+            .map(|write| format!("{} {}", write.object.int("count").unwrap_or(0), write.object.str("message")))
+            .collect();
+        assert_eq!(texts[8], "1 pod 8");
+        assert_eq!(texts[9], "1 (combined from similar events): pod 9");
+        assert_eq!(texts[11], "3 (combined from similar events): pod 11");
+        let later = take(&mut correlator, event("x", "pod 12", 1000)).expect("a write");
+        assert_eq!(later.object.str("message"), "pod 12", "it has been quiet for long");
+    }
+
+    #[test]
+    fn who_says_too_much_is_cut_short_alone() {
+        let mut correlator = Correlator::default();
+        let written = (0..100).filter(|_| correlator.take(event("x", "again", 0)).is_some()).count();
+        assert_eq!(written, 25);
+        assert!(correlator.take(event("y", "again", 0)).is_some());
+        assert!(correlator.take(event("x", "again", 299)).is_none());
+        assert!(correlator.take(event("x", "again", 301)).is_some());
+        assert!(correlator.take(event("x", "again", 302)).is_none());
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_limit() {
+        let mut correlator = Correlator::default();
+        for at in 0..10_000 {
+            correlator.take(event(&at.to_string(), "made", 0));
+        }
+        assert_eq!(correlator.counted.entries.len(), REMEMBERED);
+        assert_eq!(correlator.buckets.order.len(), REMEMBERED);
+    }
+}

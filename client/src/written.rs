@@ -1,0 +1,122 @@
+//! What a piece of work has written: the client notes it by itself, so that nobody acts on a cache that
+//! is older than their own writes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::{Map, Str, Tree};
+
+use crate::object::{key_of, revision_of};
+use crate::{Key, Resource};
+
+/// One write that was answered.
+#[derive(Debug, Clone)]
+pub struct Written {
+    pub resource: Resource,
+    pub key: Key,
+    /// For selections that choose by labels.
+    pub labels: Map,
+    pub mark: Mark,
+}
+
+/// What a cache shows once it has seen a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    Revision(u64),
+    /// No object of this uid.
+    Gone(Str),
+}
+
+type Notes = Arc<Mutex<Vec<Written>>>;
+
+tokio::task_local! {
+    static NOTES: Notes;
+}
+
+/// Does a piece of work; its result, and what it wrote.
+pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<Written>) {
+    let notes = Notes::default();
+    let output = NOTES.scope(notes.clone(), work).await;
+    let written = std::mem::take(&mut *notes.lock().unwrap_or_else(PoisonError::into_inner));
+    (output, written)
+}
+
+/// Spawns a task whose writes count as those of the piece of work that it belongs to.
+pub fn spawn<F>(work: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    match NOTES.try_with(Notes::clone) {
+        Ok(notes) => tokio::spawn(NOTES.scope(notes, work)),
+        Err(_) => tokio::spawn(work),
+    }
+}
+
+fn note(written: impl FnOnce() -> Option<Written>) {
+    let _ = NOTES.try_with(|notes| {
+        if let Some(written) = written() {
+            notes.lock().unwrap_or_else(PoisonError::into_inner).push(written);
+        }
+    });
+}
+
+/// An object as a write left it.
+pub(crate) fn put(resource: Resource, object: &Tree) {
+    note(|| {
+        let mark = if is_gone(object) {
+            Mark::Gone(Str::new(object.str("metadata.uid")))
+        } else {
+            Mark::Revision(revision_of(object)?)
+        };
+        Some(Written { resource, key: key_of(object), labels: object.map("metadata.labels").clone(), mark })
+    });
+}
+
+/// The answer to a deletion: the object, or a Status that says it is gone.
+pub(crate) fn deleted(resource: Resource, namespace: &str, name: &str, answer: &Tree) {
+    if answer.str("kind") != "Status" {
+        return put(resource, answer);
+    }
+    note(|| {
+        let mark = Mark::Gone(Str::new(answer.str("details.uid")));
+        Some(Written { resource, key: crate::object::key(namespace, name), labels: Map::new(), mark })
+    });
+}
+
+/// A write that took the last finalizer of an object that waited for it ends the object.
+fn is_gone(object: &Tree) -> bool {
+    let meta = object.at("metadata");
+    // A namespace has finalizers of its own.
+    let finalizers = !meta.list("finalizers").is_empty() || !object.list("spec.finalizers").is_empty();
+    let waits = finalizers || meta.int("deletionGracePeriodSeconds").unwrap_or(0) > 0;
+    meta.has("deletionTimestamp") && !waits
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn writes_are_noted_where_somebody_asked() {
+        let pods = Resource::core("pods");
+        let pod =
+            tree! { "metadata" => tree! { "namespace" => "a", "name" => "x", "uid" => "u", "resourceVersion" => "7" } };
+        put(pods, &pod);
+        let ((), written) = noting(async {
+            put(pods, &pod);
+            let mut ended = pod.clone();
+            ended.child("metadata").set("deletionTimestamp", "2026-01-01T00:00:00Z");
+            put(pods, &ended);
+            ended.child("metadata").set("deletionGracePeriodSeconds", 30);
+            spawn(async move { put(pods, &ended) }).await.expect("it ends");
+            let status = tree! { "kind" => "Status", "details" => tree! { "uid" => "w" } };
+            deleted(pods, "a", "y", &status);
+        })
+        .await;
+        let marks: Vec<(&str, &Mark)> = written.iter().map(|written| (&*written.key, &written.mark)).collect();
+        let (gone, other) = (Mark::Gone("u".into()), Mark::Gone("w".into()));
+        assert_eq!(marks, [("a/x", &Mark::Revision(7)), ("a/x", &gone), ("a/x", &Mark::Revision(7)), ("a/y", &other)]);
+    }
+}

@@ -1,0 +1,84 @@
+//! Which controllers run.
+
+use crate::framework::Descriptor;
+use crate::list::CONTROLLERS;
+
+/// Upstream's rule: the first word on a controller counts; `*` is all that are on by default.
+pub fn is_on(controller: &Descriptor, chosen: &[String]) -> bool {
+    let means = |text: &str| text == controller.name || (text == controller.alias && !text.is_empty());
+    for text in chosen {
+        match text.strip_prefix('-') {
+            _ if means(text) => return true,
+            Some(text) if means(text) => return false,
+            _ => {}
+        }
+    }
+    controller.on_by_default && chosen.iter().any(|text| text == "*")
+}
+
+pub fn check(chosen: &[String]) -> Result<(), String> {
+    // Nothing at all is a choice too: none of them.
+    let known = |text: &&String| {
+        let name = text.strip_prefix('-').unwrap_or(text);
+        let means = |controller: &Descriptor| controller.name == name || controller.alias == name;
+        matches!(name, "" | "*") || CONTROLLERS.iter().any(means)
+    };
+    match chosen.iter().find(|text| !known(text)) {
+        None => Ok(()),
+        Some(text) => Err(format!("{text:?} is no controller; there are {}", names().collect::<Vec<_>>().join(", "))),
+    }
+}
+
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CONTROLLERS.iter().map(|controller| controller.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(chosen: &str) -> Vec<String> {
+        chosen.split(',').map(str::to_string).collect()
+    }
+
+    #[test]
+    fn controllers_are_chosen_by_upstreams_rule() {
+        let row = |name, alias, on_by_default| Descriptor {
+            name,
+            alias,
+            account: "",
+            on_by_default,
+            workers: |_| 1,
+            start: |_, _| None,
+        };
+        let rows = [row("a-controller", "a", true), row("b-controller", "b", true), row("c-controller", "c", false)];
+        let check = |chosen: &str, want: &str| {
+            let chosen = split(chosen);
+            let on: Vec<&str> = rows.iter().filter(|row| is_on(row, &chosen)).map(|row| row.alias).collect();
+            assert_eq!(on.concat(), want, "{chosen:?}");
+        };
+        check("*", "ab");
+        check("*,-a-controller", "b");
+        check("*,-a", "b");
+        check("-a,a,*", "b");
+        check("a-controller", "a");
+        check("*,c", "abc");
+        check("-*", "");
+        check("", "");
+    }
+
+    #[test]
+    fn unknown_ones_are_named() {
+        assert!(check(&split("nonsense")).expect_err("refused").contains("\"nonsense\""));
+        assert_eq!(check(&split("*,-serviceaccount-controller,-serviceaccount")), Ok(()));
+    }
+
+    #[test]
+    fn names_are_there_once() {
+        let mut all: Vec<&str> = CONTROLLERS.iter().flat_map(|row| [row.name, row.alias]).collect();
+        all.retain(|name| !name.is_empty());
+        all.sort_unstable();
+        let twice: Vec<&[&str]> = all.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+        assert!(twice.is_empty(), "{twice:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! What a controller is made of and what it is given.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, Clock, Informer, Informers, Queue, Random, Recorder, Result, Selection};
+
+use crate::options::Options;
+
+/// A controller on the list.
+pub struct Descriptor {
+    /// Upstream's name, by which it is turned on and off.
+    pub name: &'static str,
+    /// The name that it had before 1.28, which turns it on and off too; "" where it had none.
+    pub alias: &'static str,
+    /// The service account of kube-system that it acts as.
+    pub account: &'static str,
+    /// Whether `*` means it.
+    pub on_by_default: bool,
+    /// How many keys are worked on at a time.
+    pub workers: fn(&Options) -> usize,
+    pub start: Start,
+}
+
+/// Makes a controller; None where there is nothing to do for it with these options.
+pub type Start = fn(&Setup, &Context) -> Option<Box<dyn Reconcile>>;
+
+/// How a reconcile ends that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// The key comes back after this, whether something changes or not.
+    Again(Duration),
+}
+
+pub type Reconciling<'a> = Pin<Box<dyn Future<Output = Result<Outcome>> + Send + 'a>>;
+
+/// Brings one key from what is to what should be. It sees what it has written itself: a key does not
+/// come again before the informers have shown that.
+pub trait Reconcile: Send + Sync {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a>;
+}
+
+/// What controllers are made with: informers that they share.
+pub struct Setup {
+    pub informers: Arc<Informers>,
+}
+
+impl Setup {
+    /// The informer of a selection; there is one, however many ask for it.
+    pub fn informer(&self, selection: Selection) -> Arc<Informer> {
+        self.informers.informer(selection)
+    }
+}
+
+/// What one controller is given.
+#[derive(Clone)]
+pub struct Context {
+    /// Acts as the controller's service account.
+    pub client: Client,
+    pub recorder: Recorder,
+    /// Wall time; a plan takes it as a value.
+    pub clock: Arc<dyn Clock>,
+    pub options: Arc<Options>,
+    pub queue: Arc<Queue>,
+    pub random: Arc<Random>,
+    /// For those that learn of resources at run time.
+    pub informers: Arc<Informers>,
+}
+
+impl Context {
+    /// Seconds since the Unix epoch.
+    pub fn now_seconds(&self) -> i64 {
+        self.clock.now().seconds
+    }
+}

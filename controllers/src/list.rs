@@ -1,0 +1,43 @@
+//! All controllers, in one list. They start in this order and end in the reverse one.
+
+use crate::framework::{Descriptor, Start};
+use crate::options::Options;
+use crate::{cluster_role_aggregation, root_ca, service_account};
+
+const fn one(_: &Options) -> usize {
+    1
+}
+
+/// On unless it is turned off, with one worker.
+const fn plain(name: &'static str, alias: &'static str, account: &'static str, start: Start) -> Descriptor {
+    Descriptor { name, alias, account, on_by_default: true, workers: one, start }
+}
+
+impl Descriptor {
+    #[allow(dead_code)]
+    const fn workers(self, workers: fn(&Options) -> usize) -> Descriptor {
+        Descriptor { workers, ..self }
+    }
+
+    #[allow(dead_code)]
+    const fn off_by_default(self) -> Descriptor {
+        Descriptor { on_by_default: false, ..self }
+    }
+}
+
+pub static CONTROLLERS: &[Descriptor] = &[
+    // Roles first: the others may need what is gathered.
+    plain(
+        "clusterrole-aggregation-controller",
+        "clusterrole-aggregation",
+        "clusterrole-aggregation-controller",
+        cluster_role_aggregation::start,
+    ),
+    plain("serviceaccount-controller", "serviceaccount", "service-account-controller", service_account::start),
+    plain(
+        "root-ca-certificate-publisher-controller",
+        "root-ca-cert-publisher",
+        "root-ca-cert-publisher",
+        root_ca::start,
+    ),
+];

@@ -1,0 +1,123 @@
+//! What the controllers are told, with upstream's defaults. Each field is a flag of
+//! kube-controller-manager, under its name.
+
+use std::time::Duration;
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Declares the options with their defaults in one place.
+macro_rules! options {
+    ($($(#[$doc:meta])* $name:ident: $ty:ty = $default:expr;)*) => {
+        #[derive(Debug, Clone)]
+        pub struct Options {
+            $($(#[$doc])* pub $name: $ty,)*
+        }
+
+        impl Default for Options {
+            fn default() -> Options {
+                Options { $($name: $default,)* }
+            }
+        }
+    };
+}
+
+options! {
+    /// What verifies the API server inside the cluster, in PEM.
+    root_ca: String = String::new();
+    /// What signs the tokens of service accounts, in PEM; "" where nothing does.
+    service_account_private_key: String = String::new();
+    /// What signs the certificates of each signer.
+    cluster_signing: Signers = Signers::default();
+    cluster_signing_duration: Duration = seconds(8760 * 3600);
+    cluster_name: String = "kubernetes".to_string();
+    allocate_node_cidrs: bool = false;
+    /// One for each family of addresses, as `10.244.0.0/16`.
+    cluster_cidr: Vec<String> = Vec::new();
+    service_cluster_ip_range: Vec<String> = Vec::new();
+    node_cidr_mask_size_ipv4: u8 = 24;
+    node_cidr_mask_size_ipv6: u8 = 64;
+    configure_cloud_routes: bool = true;
+
+    concurrent_cron_job_syncs: usize = 5;
+    concurrent_daemonset_syncs: usize = 2;
+    concurrent_deployment_syncs: usize = 5;
+    concurrent_endpoint_syncs: usize = 5;
+    concurrent_ephemeralvolume_syncs: usize = 5;
+    concurrent_gc_syncs: usize = 20;
+    concurrent_horizontal_pod_autoscaler_syncs: usize = 5;
+    concurrent_job_syncs: usize = 5;
+    concurrent_namespace_syncs: usize = 10;
+    concurrent_rc_syncs: usize = 5;
+    concurrent_replicaset_syncs: usize = 5;
+    concurrent_resource_quota_syncs: usize = 5;
+    concurrent_service_endpoint_syncs: usize = 5;
+    concurrent_service_syncs: usize = 1;
+    concurrent_serviceaccount_token_syncs: usize = 5;
+    concurrent_statefulset_syncs: usize = 5;
+    concurrent_ttl_after_finished_syncs: usize = 5;
+    concurrent_validating_admission_policy_status_syncs: usize = 5;
+    mirroring_concurrent_service_endpoint_syncs: usize = 5;
+
+    enable_garbage_collector: bool = true;
+    namespace_sync_period: Duration = seconds(300);
+    resource_quota_sync_period: Duration = seconds(300);
+    pvclaimbinder_sync_period: Duration = seconds(15);
+    enable_dynamic_provisioning: bool = true;
+    attach_detach_reconcile_sync_period: Duration = seconds(60);
+    disable_attach_detach_reconcile_sync: bool = false;
+    terminated_pod_gc_threshold: i64 = 12_500;
+    legacy_service_account_token_clean_up_period: Duration = seconds(8760 * 3600);
+
+    node_monitor_period: Duration = seconds(5);
+    node_monitor_grace_period: Duration = seconds(50);
+    node_startup_grace_period: Duration = seconds(60);
+    /// Nodes a second, in a zone that is well and in one that is not.
+    node_eviction_rate: f64 = 0.1;
+    secondary_node_eviction_rate: f64 = 0.01;
+    /// The part of a zone's nodes that must be lost for it to be unwell, and the size below which it does
+    /// not count.
+    unhealthy_zone_threshold: f64 = 0.55;
+    large_cluster_size_threshold: usize = 50;
+
+    endpoint_updates_batch_period: Duration = Duration::ZERO;
+    endpointslice_updates_batch_period: Duration = Duration::ZERO;
+    max_endpoints_per_slice: usize = 100;
+    mirroring_endpointslice_updates_batch_period: Duration = Duration::ZERO;
+    mirroring_max_endpoints_per_subset: usize = 1000;
+
+    horizontal_pod_autoscaler_sync_period: Duration = seconds(15);
+    horizontal_pod_autoscaler_tolerance: f64 = 0.1;
+    horizontal_pod_autoscaler_downscale_stabilization: Duration = seconds(300);
+    horizontal_pod_autoscaler_cpu_initialization_period: Duration = seconds(300);
+    horizontal_pod_autoscaler_initial_readiness_delay: Duration = seconds(30);
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Signer {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// None where nothing signs for that signer.
+#[derive(Debug, Clone, Default)]
+pub struct Signers {
+    pub kubelet_serving: Option<Signer>,
+    pub kubelet_client: Option<Signer>,
+    pub kube_apiserver_client: Option<Signer>,
+    pub legacy_unknown: Option<Signer>,
+}
+
+impl Signers {
+    /// One for all.
+    pub fn all(signer: Signer) -> Signers {
+        Signers {
+            kubelet_serving: Some(signer.clone()),
+            kubelet_client: Some(signer.clone()),
+            kube_apiserver_client: Some(signer.clone()),
+            legacy_unknown: Some(signer),
+        }
+    }
+}

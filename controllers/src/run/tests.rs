@@ -1,0 +1,160 @@
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Body, Resource, Selection, Sending, SystemClock, Transport};
+use http::{Request, Response};
+use tokio::sync::mpsc;
+
+use super::*;
+
+const PODS: Resource = Resource::core("pods");
+
+/// A server with one resource, whose watch shows changes only when the test says so.
+#[derive(Default)]
+struct Slow {
+    written: Mutex<Vec<String>>,
+    watchers: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
+}
+
+impl Slow {
+    fn show(&self) {
+        let line = |object: &String| format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
+        let lines: String = self.written.lock().expect("written").iter().map(line).collect();
+        for watcher in &*self.watchers.lock().expect("watchers") {
+            watcher.send(Bytes::from(lines.clone())).expect("a watcher");
+        }
+    }
+}
+
+struct Lines(mpsc::UnboundedReceiver<Bytes>);
+
+impl http_body::Body for Lines {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> Poll<Option<std::result::Result<http_body::Frame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(cx).map(|lines| lines.map(|lines| Ok(http_body::Frame::data(lines))))
+    }
+}
+
+struct Door(Arc<Slow>);
+
+impl Transport for Door {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        let body = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            self.0.watchers.lock().expect("watchers").push(sender);
+            Body::new(Lines(receiver))
+        } else if request.method() == http::Method::POST {
+            let mut written = self.0.written.lock().expect("written");
+            let number = written.len() + 1;
+            let object =
+                format!(r#"{{"metadata":{{"namespace":"a","name":"x{number}","resourceVersion":"{number}"}}}}"#);
+            written.push(object.clone());
+            Body::new(http_body_util::Full::new(Bytes::from(object)))
+        } else {
+            Body::new(http_body_util::Full::new(Bytes::from(r#"{"metadata":{"resourceVersion":"0"},"items":[]}"#)))
+        };
+        Box::pin(async move { Ok(Response::new(body)) })
+    }
+}
+
+/// Makes a pod where it sees none, as a controller would that wants one; panics at the key "panic".
+struct OnePod {
+    client: Client,
+    store: Arc<client::Store>,
+    runs: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reconcile for OnePod {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(async move {
+            self.runs.lock().expect("runs").push(key.to_string());
+            assert!(key != "panic", "on purpose");
+            if self.store.is_empty() {
+                self.client.create(PODS, "a", &api::tree! {}).await?;
+            }
+            Ok(Outcome::Done)
+        })
+    }
+}
+
+type Runs = Arc<Mutex<Vec<String>>>;
+
+/// A controller with some workers on a slow server.
+fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHandle<()>>) {
+    let client = Client::new(Arc::new(Door(server.clone())), "test");
+    let random = Arc::new(Random::seeded(1));
+    let informers = Arc::new(Informers::new(client.clone(), random.clone()));
+    let store = informers.informer(Selection::all(PODS)).store().clone();
+    informers.start();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let context = Context {
+        recorder: Events::start(clock.clone(), Metrics::default()).recorder(client.clone(), "test"),
+        client: client.clone(),
+        clock,
+        options: Arc::default(),
+        queue: Arc::default(),
+        random,
+        informers,
+    };
+    let runs = Arc::default();
+    let reconcile = Box::new(OnePod { client, store, runs: Arc::clone(&runs) });
+    let descriptor = Descriptor {
+        name: "test",
+        alias: "",
+        account: "test",
+        on_by_default: true,
+        workers: |_| 1,
+        start: |_, _| None,
+    };
+    let (worker, _) = Worker::new(&descriptor, &context, reconcile, Metrics::default());
+    let (queue, tasks) = worker.spawn(workers);
+    (queue, runs, tasks)
+}
+
+async fn wait(what: &str, holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_waits_until_its_own_writes_are_seen() {
+    let server = Arc::new(Slow::default());
+    let (queue, runs, tasks) = worker(&server, 2);
+    let count = || runs.lock().expect("runs").len();
+    queue.add("k".into());
+    wait("the first run", || server.written.lock().expect("written").len() == 1).await;
+    queue.add("k".into());
+    queue.add("other".into());
+    wait("another key is not held up", || runs.lock().expect("runs").contains(&"other".to_string())).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(count(), 2, "k does not run before its pod is shown");
+    server.show();
+    wait("the second run of k", || count() == 3).await;
+    // The other key saw no pod either and made its own; k has made one alone.
+    assert_eq!(server.written.lock().expect("written").len(), 2);
+    queue.close();
+    for task in tasks {
+        task.await.expect("it ends");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_the_failure_of_its_key_alone() {
+    let server = Arc::new(Slow::default());
+    let (queue, runs, _tasks) = worker(&server, 1);
+    let count = |key: &str| runs.lock().expect("runs").iter().filter(|other| *other == key).count();
+    queue.add("panic".into());
+    queue.add("k".into());
+    wait("it is tried again and again", || count("panic") >= 4).await;
+    assert_eq!(count("k"), 1);
+}

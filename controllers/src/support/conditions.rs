@@ -1,0 +1,98 @@
+//! Conditions of a status: at most one of a type.
+
+use api::Tree;
+
+/// The condition of a type, of an object.
+pub fn get<'a>(object: &'a Tree, kind: &str) -> Option<&'a Tree> {
+    object.list("status.conditions").iter().find(|condition| condition.str("type") == kind)
+}
+
+/// Whether an object has a condition that is True.
+pub fn is_true(object: &Tree, kind: &str) -> bool {
+    get(object, kind).is_some_and(|condition| condition.str("status") == "True")
+}
+
+/// Sets a condition of a status at the end of the list, as workloads do: nothing changes where status and
+/// reason are the same, and where the status is, the time of its transition stays.
+pub fn set(status: &mut Tree, mut condition: Tree) {
+    let kind = condition.str("type").to_string();
+    let conditions = status.list_entry("conditions");
+    if let Some(old) = conditions.iter().find(|old| old.str("type") == kind) {
+        let same_status = old.str("status") == condition.str("status");
+        if same_status && old.str("reason") == condition.str("reason") {
+            return;
+        }
+        if same_status && old.has("lastTransitionTime") {
+            condition.set("lastTransitionTime", old.at("lastTransitionTime").clone());
+        }
+    }
+    conditions.retain(|old| old.str("type") != kind);
+    conditions.push(condition);
+}
+
+/// Sets a condition in its place, as meta/v1 conditions are: text and reason follow, the time of the
+/// transition only with the status. Whether something changed.
+pub fn set_in_place(status: &mut Tree, mut condition: Tree) -> bool {
+    let kind = condition.str("type").to_string();
+    let conditions = status.list_entry("conditions");
+    let Some(old) = conditions.iter_mut().find(|old| old.str("type") == kind) else {
+        conditions.push(condition);
+        return true;
+    };
+    if old.str("status") == condition.str("status") && old.has("lastTransitionTime") {
+        condition.set("lastTransitionTime", old.at("lastTransitionTime").clone());
+    }
+    let changed = *old != condition;
+    *old = condition;
+    changed
+}
+
+/// Whether there was one.
+pub fn remove(status: &mut Tree, kind: &str) -> bool {
+    let Some(Tree::List(conditions)) = status.get_mut("conditions") else { return false };
+    let before = conditions.len();
+    conditions.retain(|condition| condition.str("type") != kind);
+    let removed = conditions.len() < before;
+    if conditions.is_empty() {
+        status.remove("conditions");
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    fn condition(kind: &str, status: &str, reason: &str, time: &str) -> Tree {
+        tree! { "type" => kind, "status" => status, "reason" => reason, "lastTransitionTime" => time }
+    }
+
+    fn text(status: &Tree) -> String {
+        let fields = ["type", "status", "reason", "lastTransitionTime"];
+        let text = |condition: &Tree| fields.map(|field| condition.str(field)).join(" ");
+        status.list("conditions").iter().map(text).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn transitions_have_their_times() {
+        let mut status = tree! {};
+        set(&mut status, condition("A", "True", "x", "1"));
+        set(&mut status, condition("B", "True", "x", "1"));
+        set(&mut status, condition("A", "True", "x", "2"));
+        assert_eq!(text(&status), "A True x 1, B True x 1");
+        set(&mut status, condition("A", "True", "y", "3"));
+        assert_eq!(text(&status), "B True x 1, A True y 1");
+        set(&mut status, condition("B", "False", "x", "4"));
+        assert_eq!(text(&status), "A True y 1, B False x 4");
+        assert!(set_in_place(&mut status, condition("A", "True", "z", "5")));
+        assert!(!set_in_place(&mut status, condition("A", "True", "z", "6")));
+        assert!(set_in_place(&mut status, condition("A", "False", "z", "7")));
+        assert_eq!(text(&status), "A False z 7, B False x 4");
+        let object = tree! { "status" => status.clone() };
+        assert!(!is_true(&object, "A") && get(&object, "B").is_some());
+        assert!(remove(&mut status, "A") && remove(&mut status, "B") && !remove(&mut status, "B"));
+        assert_eq!(status, tree! {});
+    }
+}

@@ -1,0 +1,180 @@
+//! Who owns what: references to owners, and which objects a controller takes or lets go by its selector.
+
+use std::sync::Arc;
+
+use api::selector::Selector;
+use api::{Tree, list, tree};
+use client::{Client, Error, Patch, Resource, Result};
+
+/// The reference of the owner that controls an object.
+pub fn controller_of(object: &Tree) -> Option<&Tree> {
+    object.list("metadata.ownerReferences").iter().find(|owner| owner.bool("controller"))
+}
+
+pub fn is_controlled_by(object: &Tree, owner: &Tree) -> bool {
+    controller_of(object).is_some_and(|reference| reference.str("uid") == owner.str("metadata.uid"))
+}
+
+/// The reference by which `owner` controls what it makes.
+pub fn controller_reference(owner: &Tree) -> Tree {
+    tree! {
+        "apiVersion" => owner.str("apiVersion"),
+        "kind" => owner.str("kind"),
+        "name" => owner.str("metadata.name"),
+        "uid" => owner.str("metadata.uid"),
+        "controller" => true,
+        "blockOwnerDeletion" => true,
+    }
+}
+
+/// Which objects belong to an owner, and what has to be done about some of them.
+#[derive(Debug, Default, PartialEq)]
+pub struct Claim {
+    pub mine: Vec<Arc<Tree>>,
+    pub adopt: Vec<Arc<Tree>>,
+    pub release: Vec<Arc<Tree>>,
+}
+
+/// Objects of the owner that its selector chooses are its own, those that it does not choose any more are
+/// let go, and those that nobody controls are taken if they are chosen.
+pub fn claim(owner: &Tree, selector: &Selector, objects: impl IntoIterator<Item = Arc<Tree>>) -> Claim {
+    let ends = owner.at("metadata").has("deletionTimestamp");
+    let mut claim = Claim::default();
+    for object in objects {
+        let chosen = selector.matches_map(object.map("metadata.labels"));
+        match controller_of(&object) {
+            Some(_) if !is_controlled_by(&object, owner) => {}
+            Some(_) if chosen => claim.mine.push(object),
+            Some(_) if ends => {}
+            Some(_) => claim.release.push(object),
+            None if ends || !chosen || object.at("metadata").has("deletionTimestamp") => {}
+            None if object.str("metadata.namespace") != owner.str("metadata.namespace") => {}
+            None => claim.adopt.push(object),
+        }
+    }
+    claim
+}
+
+/// Takes an object; the uid makes sure that it is the very one that was seen.
+pub fn adopt_patch(owner: &Tree, object: &Tree) -> Tree {
+    tree! {
+        "metadata" => tree! {
+            "ownerReferences" => list![controller_reference(owner)],
+            "uid" => object.str("metadata.uid"),
+        },
+    }
+}
+
+/// Lets an object go.
+pub fn release_patch(owner: &Tree, object: &Tree) -> Tree {
+    let reference = tree! { "$patch" => "delete", "uid" => owner.str("metadata.uid") };
+    tree! {
+        "metadata" => tree! { "ownerReferences" => list![reference], "uid" => object.str("metadata.uid") },
+    }
+}
+
+/// Carries a claim out; what then belongs to the owner. `kind` is the owner's resource, `child` that of
+/// the objects.
+pub async fn carry_out(
+    client: &Client,
+    kind: Resource,
+    owner: &Tree,
+    child: Resource,
+    claim: Claim,
+) -> Result<Vec<Arc<Tree>>> {
+    let namespace = owner.str("metadata.namespace");
+    if !claim.adopt.is_empty() {
+        check_owner(client, kind, owner).await?;
+    }
+    let mut mine = claim.mine;
+    for object in claim.adopt {
+        let patch = adopt_patch(owner, &object);
+        match client.patch(child, namespace, object.str("metadata.name"), "", Patch::Strategic(&patch)).await {
+            Err(error) if error.is_not_found() => {}
+            result => mine.push(Arc::new(result?)),
+        }
+    }
+    for object in claim.release {
+        let patch = release_patch(owner, &object);
+        match client.patch(child, namespace, object.str("metadata.name"), "", Patch::Strategic(&patch)).await {
+            // Gone, or another object of its name, or nobody's already.
+            Err(error) if error.is_not_found() || error.is_invalid() || error.is_conflict() => {}
+            result => drop(result?),
+        }
+    }
+    Ok(mine)
+}
+
+/// Before something is taken, the owner is looked at as it is now: a cache may not know of its end yet.
+async fn check_owner(client: &Client, kind: Resource, owner: &Tree) -> Result<()> {
+    let (namespace, name) = (owner.str("metadata.namespace"), owner.str("metadata.name"));
+    let fresh = client.get(kind, namespace, name).await?;
+    let (uid, wanted) = (fresh.str("metadata.uid"), owner.str("metadata.uid"));
+    if uid != wanted {
+        return Err(Error::Failed(format!("original {namespace}/{name} is gone: got uid {uid}, wanted {wanted}")));
+    }
+    if fresh.at("metadata").has("deletionTimestamp") {
+        return Err(Error::Failed(format!("{namespace}/{name} has just been deleted")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str, label: &str, owner: &str, ends: bool) -> Arc<Tree> {
+        let mut object = tree! {
+            "apiVersion" => "apps/v1",
+            "kind" => "ReplicaSet",
+            "metadata" => tree! { "namespace" => "a", "name" => name, "uid" => name, "labels" => tree! { "app" => label } },
+        };
+        if !owner.is_empty() {
+            let reference = tree! { "uid" => owner, "controller" => true };
+            object.child("metadata").set("ownerReferences", list![reference]);
+        }
+        if ends {
+            object.child("metadata").set("deletionTimestamp", "now");
+        }
+        Arc::new(object)
+    }
+
+    fn names(objects: &[Arc<Tree>]) -> String {
+        objects.iter().map(|object| object.str("metadata.name")).collect()
+    }
+
+    #[test]
+    fn objects_are_claimed_by_reference_and_selector() {
+        let selector = Selector::parse("app=web").expect("a selector");
+        let objects = [
+            object("a", "web", "set", false),
+            object("b", "other", "set", false),
+            object("c", "web", "", false),
+            object("d", "other", "", false),
+            object("e", "web", "somebody", false),
+            object("f", "web", "", true),
+            object("g", "web", "set", true),
+        ];
+        let check = |owner: &Tree, want: (&str, &str, &str)| {
+            let claim = claim(owner, &selector, objects.iter().cloned());
+            assert_eq!((&*names(&claim.mine), &*names(&claim.adopt), &*names(&claim.release)), want);
+        };
+        check(&object("set", "", "", false), ("ag", "c", "b"));
+        check(&object("set", "", "", true), ("ag", "", ""));
+        let mut elsewhere = (*object("set", "", "", false)).clone();
+        elsewhere.child("metadata").set("namespace", "b");
+        check(&elsewhere, ("ag", "", "b"));
+    }
+
+    #[test]
+    fn patches_name_the_very_object() {
+        let (owner, child) = (object("set", "", "", false), object("x", "", "", false));
+        let adopt = adopt_patch(&owner, &child);
+        assert_eq!(adopt.str("metadata.uid"), "x");
+        let mut adopted = (*child).clone();
+        adopted.child("metadata").set("ownerReferences", adopt.at("metadata.ownerReferences").clone());
+        assert!(is_controlled_by(&adopted, &owner) && !is_controlled_by(&adopted, &child));
+        assert_eq!(controller_of(&adopted).expect("an owner").str("kind"), "ReplicaSet");
+        assert_eq!(release_patch(&owner, &child).list("metadata.ownerReferences")[0].str("$patch"), "delete");
+    }
+}
