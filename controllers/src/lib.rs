@@ -4,12 +4,16 @@
 mod barrier;
 mod choice;
 mod cluster_role_aggregation;
+mod daemonset;
+mod deployment;
 mod framework;
 mod list;
 mod options;
+mod replicaset;
 mod root_ca;
 mod run;
 mod service_account;
+mod statefulset;
 mod support;
 
 use client::Key;
