@@ -66,6 +66,7 @@ impl Local {
             writer: Box::new(writer),
             options,
             clock: self.clock.clone(),
+            metrics: client::Metrics::default(),
             seed: self.seed,
         }
     }
