@@ -3,6 +3,7 @@
 //! same writes in the same order.
 
 mod faults;
+mod latency;
 mod random;
 mod trace;
 
@@ -93,8 +94,8 @@ impl Simulation {
         let traced = trace.clone();
         local.around = Arc::new(move |transport| traced.around(transport));
         let admin = local.client("admin", "admin".to_string(), &["system:masters"]);
-        let (traced, faulty) = (trace.clone(), faults.clone());
-        local.around = Arc::new(move |transport| faulty.around(traced.around(transport)));
+        let (traced, faulty, slow) = (trace.clone(), faults.clone(), Arc::new(latency::Latency::default()));
+        local.around = Arc::new(move |transport| faulty.around(slow.around(traced.around(transport))));
         let started = fakenode::start(local.fake_nodes(), nodes).expect("nodes");
         let random = Random::new(seed);
         let mut simulation = Simulation {
