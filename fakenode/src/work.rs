@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::time::Timestamp;
 use api::{Tree, list, tree};
-use client::{Change, DeleteOptions, Ended, Error, Informers, Key, Patch, Queue, Result, Seen, index, split, written};
+use client::{Change, DeleteOptions, Ended, Informers, Key, Patch, Queue, Result, Seen, index, split, written};
 
 use crate::node::{self, LEASE_NAMESPACE, RENEW_SECONDS};
 use crate::{LEASES, NODES, PODS, Shared, bind, pod};
@@ -179,15 +179,15 @@ impl Binder {
                 Some(patch) => self.0.scheduler.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await,
             },
         };
-        settle(result)
+        settle(result).map(|()| None)
     }
 }
 
-/// One that is gone, or another's by now, is no failure.
-fn settle(result: Result<Tree>) -> Result<Next> {
+/// A pod that is gone is no failure. One that has changed meanwhile is looked at again.
+fn settle(result: Result<Tree>) -> Result<()> {
     match result {
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
-        result => result.map(|_| None),
+        Err(error) if error.is_not_found() => Ok(()),
+        result => result.map(|_| ()),
     }
 }
 
@@ -251,10 +251,7 @@ impl Pods {
                 client.delete(PODS, namespace, name, options).await
             }
         };
-        match result {
-            Err(Error::Status { code: 404 | 409, .. }) => Ok(()),
-            result => result.map(|_| ()),
-        }
+        settle(result)
     }
 }
 

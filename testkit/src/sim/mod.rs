@@ -149,7 +149,7 @@ impl Simulation {
     pub async fn until(&self, what: &str, deadline: Duration, holds: impl AsyncFn(&Simulation) -> bool) {
         let deadline = tokio::time::Instant::now() + deadline;
         while !holds(self).await {
-            assert!(tokio::time::Instant::now() < deadline, "{what}: not in time");
+            assert!(tokio::time::Instant::now() < deadline, "{what}: not in time\n{}", self.describe());
             self.pass(Duration::from_secs(1)).await;
         }
     }
@@ -157,6 +157,36 @@ impl Simulation {
     /// All objects of a storage path in a namespace, or in all where it is "".
     pub fn objects(&self, storage: &str, namespace: &str) -> Vec<Tree> {
         self.server.objects(storage, namespace)
+    }
+
+    /// What there is to say of the world when something is wrong.
+    pub fn describe(&self) -> String {
+        let mut lines = Vec::new();
+        for storage in ["minions", "deployments", "replicasets", "jobs", "pods"] {
+            for object in self.objects(storage, "") {
+                let meta = object.at("metadata");
+                let mut status = object.at("status").clone();
+                [
+                    "conditions",
+                    "containerStatuses",
+                    "capacity",
+                    "allocatable",
+                    "nodeInfo",
+                    "addresses",
+                    "daemonEndpoints",
+                ]
+                .iter()
+                .for_each(|key| drop(status.remove(key)));
+                let status = String::from_utf8_lossy(&api::json::encode(&status, None)).into_owned();
+                let (deleted, held) = (meta.str("deletionTimestamp"), meta.list("finalizers").len());
+                let node = object.str("spec.nodeName");
+                lines.push(format!(
+                    "{storage} {} {node} deleted={deleted} finalizers={held} {status}",
+                    meta.str("name")
+                ));
+            }
+        }
+        lines.join("\n")
     }
 
     /// The nodes that say that they are ready, and whom the control plane believes.
