@@ -45,6 +45,8 @@ pub struct Simulation {
 pub struct Outcome {
     pub hash: u64,
     pub writes: Vec<String>,
+    /// All requests that reached the server, and when.
+    pub requests: Vec<String>,
 }
 
 /// Runs a scenario from a seed in a world of its own.
@@ -61,19 +63,21 @@ pub fn run(seed: u64, nodes: u32, scenario: impl AsyncFnOnce(&mut Simulation)) -
 /// Runs it twice: both runs must be the same.
 pub fn run_twice(seed: u64, nodes: u32, scenario: impl AsyncFn(&mut Simulation)) -> Outcome {
     let (first, second) = (run(seed, nodes, &scenario), run(seed, nodes, &scenario));
-    let longest = first.writes.len().max(second.writes.len());
-    if let Some(at) = (0..longest).find(|at| first.writes.get(*at) != second.writes.get(*at)) {
-        let (one, other) = (first.writes.get(at), second.writes.get(at));
-        panic!("seed {seed}: the runs part at write {at} of {longest}:\n{one:?}\n{other:?}");
+    for (one, other) in [(&first.requests, &second.requests), (&first.writes, &second.writes)] {
+        if let Some(at) = (0..one.len().max(other.len())).find(|at| one.get(*at) != other.get(*at)) {
+            let around = |lines: &[String]| lines[at.saturating_sub(10)..lines.len().min(at + 10)].join("\n");
+            panic!("seed {seed}: the runs part at {at}:\n{}\n\n{}", around(one), around(other));
+        }
     }
     assert_eq!(first.hash, second.hash, "seed {seed}");
     first
 }
 
-/// The seeds of a test: `usual` of them, or as many as `TIPHYS_SEEDS` says.
+/// The seeds of a test: `usual` of them, or those that `TIPHYS_SEEDS` says: a count, or `FROM..TO`.
 pub fn seeds(usual: u64) -> std::ops::Range<u64> {
-    let count = std::env::var("TIPHYS_SEEDS").map_or(usual, |text| text.parse().expect("TIPHYS_SEEDS is a number"));
-    0..count
+    let Ok(text) = std::env::var("TIPHYS_SEEDS") else { return 0..usual };
+    let number = |text: &str| text.parse().expect("TIPHYS_SEEDS is a number, or FROM..TO");
+    text.split_once("..").map_or_else(|| 0..number(&text), |(from, to)| number(from)..number(to))
 }
 
 impl Simulation {

@@ -1,7 +1,7 @@
 //! What was written in a run, in order: every answer of the server to a write, whole.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use client::{Body, Sending, Transport};
@@ -11,7 +11,12 @@ use http_body_util::Full;
 use super::Outcome;
 
 #[derive(Default)]
-pub struct Trace(Mutex<Vec<String>>);
+pub struct Trace {
+    writes: Mutex<Vec<String>>,
+    /// Reads too, without what was answered: where two runs part, this shows it first.
+    requests: Mutex<Vec<String>>,
+    start: OnceLock<tokio::time::Instant>,
+}
 
 impl Trace {
     /// A way to the server on which writes are noted.
@@ -20,27 +25,35 @@ impl Trace {
     }
 
     pub fn outcome(&self) -> Outcome {
-        let writes = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut hasher = DefaultHasher::new();
         writes.hash(&mut hasher);
-        Outcome { hash: hasher.finish(), writes }
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Outcome { hash: hasher.finish(), writes, requests }
     }
 
     /// How many writes were made whose line contains this text.
     pub fn count(&self, text: &str) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|line| line.contains(text)).count()
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|line| line.contains(text)).count()
     }
 
     pub fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    fn ask(&self, line: String) {
+        let at = tokio::time::Instant::now();
+        let start = *self.start.get_or_init(|| at);
+        let line = format!("{:?} {line}", at - start);
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
     fn note(&self, line: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 }
 
@@ -51,10 +64,11 @@ struct Traced {
 
 impl Traced {
     async fn exchange(&self, request: Request<Bytes>) -> client::Result<http::Response<Body>> {
-        if request.method() == Method::GET {
+        let (method, path) = (request.method().clone(), request.uri().to_string());
+        self.trace.ask(format!("{method} {path}"));
+        if method == Method::GET {
             return self.inner.send(request).await;
         }
-        let (method, path) = (request.method().clone(), request.uri().to_string());
         let (parts, body) = self.inner.send(request).await?.into_parts();
         let body = body.whole().await?;
         let mut hasher = DefaultHasher::new();
