@@ -140,11 +140,14 @@ fn a_job_succeeds_or_fails_and_says_so() {
     kubectl.run_with(&["apply", "-f", "-"], JOB);
     kubectl.shows("wait --for=condition=complete job/work --timeout=60s", "condition met");
     kubectl.shows("get job work -o jsonpath={.status.succeeded}", "3");
-    let failing = JOB.replace("name: work}\nspec:\n  completions", "name: broken}\nspec:\n  completions").replace("\"0\"", "\"7\"");
+    let failing = JOB
+        .replace("name: work}\nspec:\n  completions", "name: broken}\nspec:\n  completions")
+        .replace("\"0\"", "\"7\"");
     kubectl.run_with(&["apply", "-f", "-"], &failing);
     kubectl.shows("wait --for=condition=failed job/broken --timeout=60s", "condition met");
     kubectl.shows("describe job broken", "BackoffLimitExceeded");
-    let codes = "get pods -l job-name=broken -o jsonpath={.items[*].status.containerStatuses[0].state.terminated.exitCode}";
+    let codes =
+        "get pods -l job-name=broken -o jsonpath={.items[*].status.containerStatuses[0].state.terminated.exitCode}";
     assert!(kubectl.run(codes).split(' ').all(|code| code == "7"));
 }
 
