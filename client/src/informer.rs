@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use api::selector::{FieldSelector, Selector};
 use api::{Str, json};
-use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -18,6 +17,7 @@ use crate::{Change, Client, Error, Event, Random, Resource, Result, Store, Watch
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// A safety net that is never needed: everybody looks at everything again, without a request.
 const RESYNC: Duration = Duration::from_secs(12 * 3600);
 
@@ -191,13 +191,8 @@ impl Informer {
         let mut more = String::new();
         loop {
             let query = format!("limit={PAGE}&continue={more}&{}", self.selection.query);
-            let page = self.client.list_raw(self.selection.resource, &query).await?;
-            let bad = |error: json::Error| Error::Answer(error.to_string());
-            let (head, items) = json::decode_around(&page, "items").map_err(bad)?;
-            let items = items.map(|range| &page[range]).filter(|items| *items != b"null").unwrap_or(b"[]");
-            // Each gets bytes of its own: a slice would keep its whole page.
-            let each = json::items(items).map_err(bad)?.into_iter().map(|range| Bytes::copy_from_slice(&items[range]));
-            objects.extend(each);
+            let (head, page) = self.client.list_objects(self.selection.resource, &query).await?;
+            objects.extend(page);
             more = head.str("metadata.continue").to_string();
             if more.is_empty() {
                 let types = TypeMeta {
@@ -227,7 +222,7 @@ impl Informer {
     /// Takes events until the watch ends; one that ends before any came asks for a pause.
     async fn read(&self, mut watch: Watch, version: &mut String) -> Result<()> {
         let mut seen = false;
-        while let Some(event) = watch.next().await {
+        while let Some(event) = heard(watch.next()).await? {
             let revision = self.take(event?)?;
             *version = revision.to_string();
             // Only now: whoever waits for a revision finds it both in the store and told.
@@ -261,6 +256,12 @@ impl Informer {
             handlers.iter().for_each(|handler| handler(&change));
         }
     }
+}
+
+/// A watch that says nothing for long is not trusted any more: bookmarks come each minute.
+async fn heard<T>(next: impl Future<Output = T>) -> Result<T> {
+    let heard = tokio::time::timeout(LONGEST_SILENCE, next).await;
+    heard.map_err(|_| Error::Transport("the watch is silent".to_string()))
 }
 
 #[cfg(test)]

@@ -32,5 +32,5 @@ pub use recorder::{Events, Recorder};
 pub use requests::{Client, DeleteOptions, Patch, Propagation};
 pub use resource::Resource;
 pub use store::{Change, Key, Store};
-pub use transport::{Body, Sending, Transport};
+pub use transport::{Body, Pieces, Sending, Transport};
 pub use watch::{Event, Watch};

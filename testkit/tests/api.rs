@@ -4,6 +4,7 @@
 mod authorization;
 mod gate;
 mod identity;
+mod machinery;
 mod plugins;
 mod webhooks;
 
