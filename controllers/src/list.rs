@@ -2,7 +2,10 @@
 
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
-use crate::{cluster_role_aggregation, root_ca, service_account};
+use crate::{
+    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, job, pod_garbage_collector, replicaset,
+    root_ca, service_account, statefulset, ttl_after_finished,
+};
 
 const fn one(_: &Options) -> usize {
     1
@@ -14,7 +17,6 @@ const fn plain(name: &'static str, alias: &'static str, account: &'static str, s
 }
 
 impl Descriptor {
-    #[allow(dead_code)]
     const fn workers(self, workers: fn(&Options) -> usize) -> Descriptor {
         Descriptor { workers, ..self }
     }
@@ -40,4 +42,31 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
+    plain("deployment-controller", "deployment", "deployment-controller", deployment::start)
+        .workers(|options| options.concurrent_deployment_syncs),
+    plain("replicaset-controller", "replicaset", "replicaset-controller", replicaset::start_replica_sets)
+        .workers(|options| options.concurrent_replicaset_syncs),
+    plain(
+        "replicationcontroller-controller",
+        "replicationcontroller",
+        "replication-controller",
+        replicaset::start_replication_controllers,
+    )
+    .workers(|options| options.concurrent_rc_syncs),
+    plain("statefulset-controller", "statefulset", "statefulset-controller", statefulset::start)
+        .workers(|options| options.concurrent_statefulset_syncs),
+    plain("daemonset-controller", "daemonset", "daemon-set-controller", daemonset::start)
+        .workers(|options| options.concurrent_daemonset_syncs),
+    plain("job-controller", "job", "job-controller", job::start).workers(|options| options.concurrent_job_syncs),
+    plain("cronjob-controller", "cronjob", "cronjob-controller", cron_job::start)
+        .workers(|options| options.concurrent_cron_job_syncs),
+    plain(
+        "ttl-after-finished-controller",
+        "ttl-after-finished",
+        "ttl-after-finished-controller",
+        ttl_after_finished::start,
+    )
+    .workers(|options| options.concurrent_ttl_after_finished_syncs),
+    plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
 ];

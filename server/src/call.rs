@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::audit::Trail;
 use crate::auth::ClientChain;
+use crate::authz::{Decision, Reason};
 use crate::fairness::{Flow, Held};
 use crate::http::body::Body;
 use crate::http::io::Watched;
@@ -70,6 +71,8 @@ pub struct Call {
     pub too_many: bool,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
+    /// What authorization said, where the audit log wants to know.
+    pub decided: Option<(Decision, Reason)>,
     /// What stages and plugins want to stand in the audit log.
     pub annotations: Annotations,
     pub started: Instant,
@@ -119,6 +122,7 @@ impl Call {
             pieces: false,
             too_many: false,
             warnings: Vec::new(),
+            decided: None,
             annotations: Annotations::default(),
             started: Instant::now(),
             now,
