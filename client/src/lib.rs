@@ -2,7 +2,9 @@
 //! know whether the server is in this process or behind HTTPS, and nothing of how the server is made.
 
 mod clock;
+pub mod election;
 mod error;
+mod fence;
 pub mod https;
 pub mod index;
 mod informer;
@@ -21,6 +23,7 @@ pub mod written;
 
 pub use clock::{Clock, RuntimeClock, SystemClock};
 pub use error::{Error, Result};
+pub use fence::Fence;
 pub use index::Index;
 pub use informer::{Informer, Selection};
 pub use informers::Informers;

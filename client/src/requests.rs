@@ -7,7 +7,7 @@ use api::{Tree, json, tree};
 use bytes::Bytes;
 use http::{Method, Request, header};
 
-use crate::{Body, Error, Pieces, Resource, Result, Transport, Watch, written};
+use crate::{Body, Error, Fence, Pieces, Resource, Result, Transport, Watch, fence, written};
 
 const JSON: &str = "application/json";
 /// A server gives up after a minute; one that does not answer at all is not waited for longer.
@@ -18,6 +18,8 @@ pub struct Client {
     transport: Arc<dyn Transport>,
     /// Who is said to own the fields that are written.
     agent: &'static str,
+    /// What writes go by, where their writer was elected.
+    fence: Option<Fence>,
 }
 
 /// The four patches.
@@ -104,7 +106,12 @@ impl<'a> DeleteOptions<'a> {
 /// Reading.
 impl Client {
     pub fn new(transport: Arc<dyn Transport>, agent: &'static str) -> Client {
-        Client { transport, agent }
+        Client { transport, agent, fence: None }
+    }
+
+    /// The same, whose writes are made only while a lease is held.
+    pub fn fenced(&self, fence: Fence) -> Client {
+        Client { fence: Some(fence), ..self.clone() }
     }
 
     pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Tree> {
@@ -261,6 +268,7 @@ impl Client {
         media: (&str, &str),
         object: Option<&Tree>,
     ) -> Result<Request<Bytes>> {
+        let writes = method != Method::GET;
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -268,6 +276,9 @@ impl Client {
             .header(header::USER_AGENT, self.agent);
         if !media.0.is_empty() {
             request = request.header(header::CONTENT_TYPE, media.0);
+        }
+        if let Some(term) = self.fence.as_ref().filter(|_| writes).and_then(Fence::term) {
+            request = request.header(fence::HEADER, term);
         }
         let body = object.map_or_else(Bytes::new, |object| Bytes::from(json::encode(object, None)));
         request.body(body).map_err(|error| Error::Transport(error.to_string()))

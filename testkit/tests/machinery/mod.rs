@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
+use client::election::{Election, Lock, Timing};
 use client::https::Https;
-use client::{Client, DeleteOptions, Informers, Patch, Random, Resource, Selection, Store, index, key_of, written};
+use client::{
+    Client, Clock, DeleteOptions, Events, Fence, Informers, Metrics, Patch, Random, Resource, Selection, Store,
+    SystemClock, index, key_of, written,
+};
 use testkit::{Cluster, Kept};
 
 const MAPS: Resource = Resource::core("configmaps");
+const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
 
 fn in_process(cluster: &Cluster) -> Client {
     cluster::local::client(cluster.server(), "admin".to_string(), &["system:masters"])
@@ -134,5 +139,68 @@ async fn collections_are_deleted_and_subresources_written() {
     namespace.child("status").set("conditions", api::list![condition]);
     let updated = client.update_status(namespaces, "", "default", &namespace).await.expect("updated");
     assert_eq!(updated.list("status.conditions")[0].str("type"), "Test");
+    cluster.stop().await;
+}
+
+fn election(cluster: &Cluster, identity: &str) -> Election {
+    let client = in_process(cluster);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let events = Events::start(clock.clone(), Metrics::default());
+    Election {
+        lock: Lock { namespace: "kube-system".into(), name: "test".into(), identity: identity.into() },
+        timing: Timing {
+            lease_duration: Duration::from_secs(1),
+            renew_deadline: Duration::from_millis(600),
+            retry_period: Duration::from_millis(100),
+        },
+        recorder: events.recorder(client.clone(), "test"),
+        client,
+        clock,
+        random: Arc::new(Random::seeded(3)),
+        metrics: Metrics::default(),
+        fence: Fence::default(),
+        observed: Default::default(),
+    }
+}
+
+/// The first leader stands still, the second takes over: what the first writes after that is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_paused_cannot_write() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let (mut first, mut second) = (election(&cluster, "first"), election(&cluster, "second"));
+    let as_first = in_process(&cluster).fenced(first.fence.clone());
+    let as_second = in_process(&cluster).fenced(second.fence.clone());
+    in_time("the first election", first.acquire()).await;
+    as_first.create(MAPS, "default", &map("a", "1")).await.expect("the leader writes");
+    // While the first one renews, the second one does not get the lease, and writes go on.
+    let writes = async {
+        for number in 0..20 {
+            as_first.update(MAPS, "default", "a", &map("a", &number.to_string())).await.expect("the leader writes");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = writes => {}
+        () = first.keep() => panic!("the lease is kept"),
+        () = second.acquire() => panic!("somebody else leads"),
+    }
+    // From here on the first one stands still.
+    in_time("the second election", second.acquire()).await;
+    let update = as_first.update(MAPS, "default", "a", &map("a", "late")).await.expect_err("it is fenced off");
+    assert!(update.is_conflict() && update.to_string().contains("fenced off"), "{update}");
+    assert!(update.to_string().contains(r#"held by "second" in transition 1"#), "{update}");
+    let create = as_first.create(MAPS, "default", &map("b", "late")).await.expect_err("it is fenced off");
+    let delete = as_first.delete(MAPS, "default", "a", DeleteOptions::default()).await.expect_err("it is fenced off");
+    assert!(create.is_conflict() && delete.is_conflict(), "{create} {delete}");
+    as_second.update(MAPS, "default", "a", &map("a", "new")).await.expect("the new leader writes");
+    in_time("it finds out", first.keep()).await;
+    // What is given back is taken at once.
+    second.release().await;
+    in_time("the third election", first.acquire()).await;
+    as_second.update(MAPS, "default", "a", &map("a", "late")).await.expect_err("it is fenced off");
+    as_first.update(MAPS, "default", "a", &map("a", "newer")).await.expect("the leader writes");
+    let lease = in_process(&cluster).get(LEASES, "kube-system", "test").await.expect("a lease");
+    assert_eq!((lease.str("spec.holderIdentity"), lease.int("spec.leaseTransitions")), ("first", Some(2)));
     cluster.stop().await;
 }
