@@ -5,6 +5,7 @@ mod authorization;
 mod gate;
 mod identity;
 mod lifecycle;
+mod machinery;
 mod plugins;
 mod webhooks;
 
