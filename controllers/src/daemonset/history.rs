@@ -98,7 +98,8 @@ impl Controller {
             labels.set(HASH, hash);
             let patch = tree! { "metadata" => tree! { "labels" => labels } };
             let name = pod.str("metadata.name").to_string();
-            *pod = Arc::new(self.control.client.patch(PODS.resource, namespace, &name, "", Patch::Merge(&patch)).await?);
+            *pod =
+                Arc::new(self.control.client.patch(PODS.resource, namespace, &name, "", Patch::Merge(&patch)).await?);
         }
         self.remove(duplicate).await
     }

@@ -116,7 +116,8 @@ impl Controller {
             let message = format!("Found failed daemon pod {namespace}/{name} on node {node}, will try to kill it");
             recorder.warning(set, "FailedDaemonPod", message);
         } else {
-            let message = format!("Found succeeded daemon pod {namespace}/{name} on node {node}, will try to delete it");
+            let message =
+                format!("Found succeeded daemon pod {namespace}/{name} on node {node}, will try to delete it");
             recorder.normal(set, "SucceededDaemonPod", message);
         }
     }

@@ -126,14 +126,16 @@ impl<'a> Observed<'a> {
     }
 
     fn surges(&self) -> bool {
-        self.most("maxSurge", 1).is_some_and(|most| most > 0) && self.set.str("spec.updateStrategy.type") == "RollingUpdate"
+        self.most("maxSurge", 1).is_some_and(|most| most > 0)
+            && self.set.str("spec.updateStrategy.type") == "RollingUpdate"
     }
 
     /// A node may have an old pod and a new one, as long as the old one serves and the new one does not yet.
     fn beyond_surge(&self, running: &[&Arc<Tree>]) -> Vec<Arc<Tree>> {
         let (new, old): (Vec<&Arc<Tree>>, Vec<&Arc<Tree>>) =
             running.iter().partition(|there| there.map("metadata.labels").str(pod::HASH) == self.hash);
-        let mut delete: Vec<Arc<Tree>> = new.iter().skip(1).chain(old.iter().skip(1)).map(|there| (*there).clone()).collect();
+        let mut delete: Vec<Arc<Tree>> =
+            new.iter().skip(1).chain(old.iter().skip(1)).map(|there| (*there).clone()).collect();
         if let (Some(new), Some(old)) = (new.first(), old.first())
             && (!pods::is_ready(old) || self.is_available(new))
         {
@@ -159,7 +161,8 @@ impl<'a> Observed<'a> {
             by_node.entry(node).or_default();
         }
         let count = wanted.len() as i64;
-        let (surge, unavailable) = (self.most("maxSurge", count).unwrap_or_default(), self.most("maxUnavailable", count));
+        let (surge, unavailable) =
+            (self.most("maxSurge", count).unwrap_or_default(), self.most("maxUnavailable", count));
         if surge > 0 {
             return self.roll_with_surge(plan, &by_node, surge);
         }
@@ -257,3 +260,6 @@ pub fn status(observed: &Observed<'_>) -> Tree {
     }
     status
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,7 +53,11 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
 impl Controller {
     async fn bring(&self, key: &str) -> Result<Outcome> {
         let Some(deployment) = self.deployments.get(key) else { return Ok(Outcome::Done) };
-        let claim = owner::claim(&deployment, &family::label_selector(&deployment), family::candidates(&self.sets, &deployment));
+        let claim = owner::claim(
+            &deployment,
+            &family::label_selector(&deployment),
+            family::candidates(&self.sets, &deployment),
+        );
         let sets = owner::carry_out(&self.client, DEPLOYMENTS, &deployment, SETS, claim).await?;
         let old_pods_run = |new: Option<&Tree>| self.old_pods_run(&sets, new);
         let Plan { writes, again } = plan::plan(&deployment, &sets, old_pods_run, self.clock.now());

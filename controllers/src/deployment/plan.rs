@@ -12,9 +12,17 @@ use super::{revision, rollback, rollout, status};
 /// A write, in the order in which they are to be made.
 #[derive(Debug, PartialEq)]
 pub enum Write {
-    Create { set: Tree, event: Option<String> },
-    Update { set: Tree, event: Option<String> },
-    Delete { set: Tree },
+    Create {
+        set: Tree,
+        event: Option<String>,
+    },
+    Update {
+        set: Tree,
+        event: Option<String>,
+    },
+    Delete {
+        set: Tree,
+    },
     Rollback(rollback::Rollback),
     /// The Deployment's status, and its annotation with the revision.
     Status(Tree),

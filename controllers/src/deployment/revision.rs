@@ -121,7 +121,8 @@ fn set_deployment(deployment: &mut Tree, revision: &str) {
 
 /// Old sets beyond the limit, the oldest revision first, once nothing is left of them.
 pub fn clean_up(work: &mut Work) {
-    let Some(limit) = work.deployment.int("spec.revisionHistoryLimit").filter(|limit| *limit != i64::from(i32::MAX)) else {
+    let Some(limit) = work.deployment.int("spec.revisionHistoryLimit").filter(|limit| *limit != i64::from(i32::MAX))
+    else {
         return;
     };
     let mut old = work.old();

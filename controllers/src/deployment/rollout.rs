@@ -76,7 +76,8 @@ pub fn recreate(work: &mut Work, old_pods_run: bool) -> bool {
     for at in work.old() {
         scaled |= work.resize_if_other(at, 0);
     }
-    let old_replicas: i64 = work.old().iter().map(|at| work.sets[*at].tree.int("status.replicas").unwrap_or_default()).sum();
+    let old_replicas: i64 =
+        work.old().iter().map(|at| work.sets[*at].tree.int("status.replicas").unwrap_or_default()).sum();
     if scaled || old_replicas > 0 || old_pods_run {
         return true;
     }

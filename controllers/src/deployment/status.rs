@@ -49,7 +49,12 @@ fn availability(enough: bool) -> Condition<'static> {
     if enough {
         Condition::new(AVAILABLE, "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
     } else {
-        Condition::new(AVAILABLE, "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+        Condition::new(
+            AVAILABLE,
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.",
+        )
     }
 }
 
@@ -87,7 +92,11 @@ fn progress(work: &Work, status: &mut Tree, current: Option<&Tree>) {
         None => format!("Deployment {:?}", work.deployment.str("metadata.name")),
     };
     if is_complete(&work.deployment, status) {
-        set(status, Condition::new(PROGRESSING, "True", COMPLETE, &format!("{who} has successfully progressed.")), work.now);
+        set(
+            status,
+            Condition::new(PROGRESSING, "True", COMPLETE, &format!("{who} has successfully progressed.")),
+            work.now,
+        );
     } else if is_progressing(&work.deployment, status) {
         let message = format!("{who} is progressing.");
         let mut condition = Condition::new(PROGRESSING, "True", "ReplicaSetUpdated", &message).tree(work.now);
@@ -112,7 +121,9 @@ pub fn is_complete(deployment: &Tree, status: &Tree) -> bool {
 fn is_progressing(deployment: &Tree, status: &Tree) -> bool {
     let before = deployment.at("status");
     let old = |status: &Tree| of(status, "replicas") - of(status, "updatedReplicas");
-    let grew = ["updatedReplicas", "readyReplicas", "availableReplicas"].iter().any(|field| of(status, field) > of(before, field));
+    let grew = ["updatedReplicas", "readyReplicas", "availableReplicas"]
+        .iter()
+        .any(|field| of(status, field) > of(before, field));
     grew || old(status) < old(before)
 }
 

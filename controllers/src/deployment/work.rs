@@ -124,7 +124,8 @@ impl Work {
     /// How many may be too many, and how many may be missing: never none of both, or nothing could move.
     fn fenceposts(&self) -> (i64, i64) {
         let share = |field: &str, round| {
-            share::of(self.deployment.at("spec.strategy.rollingUpdate").at(field), self.replicas(), round).unwrap_or_default()
+            share::of(self.deployment.at("spec.strategy.rollingUpdate").at(field), self.replicas(), round)
+                .unwrap_or_default()
         };
         match (share("maxSurge", Round::Up), share("maxUnavailable", Round::Down)) {
             (0, 0) => (0, 1),

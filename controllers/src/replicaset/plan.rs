@@ -32,7 +32,10 @@ impl Pods {
     /// Pods that have ended are neither.
     pub fn of(all: impl IntoIterator<Item = Arc<Tree>>) -> Pods {
         let (active, gone): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| pods::is_active(pod));
-        Pods { active, terminating: gone.into_iter().filter(|pod| pods::is_terminating(pod) && !pods::is_terminal(pod)).collect() }
+        Pods {
+            active,
+            terminating: gone.into_iter().filter(|pod| pods::is_terminating(pod) && !pods::is_terminal(pod)).collect(),
+        }
     }
 }
 

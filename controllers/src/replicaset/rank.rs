@@ -68,7 +68,8 @@ fn ready_time(pod: &Tree) -> &str {
 /// oldest.
 fn magnitude(since: &str, now: Timestamp) -> i32 {
     let Ok(since) = time::parse(since) else { return i32::MAX };
-    let nanos = i128::from(now.seconds - since.seconds) * 1_000_000_000 + i128::from(now.nanos) - i128::from(since.nanos);
+    let nanos =
+        i128::from(now.seconds - since.seconds) * 1_000_000_000 + i128::from(now.nanos) - i128::from(since.nanos);
     if nanos > 0 { nanos.ilog2() as i32 } else { -1 }
 }
 

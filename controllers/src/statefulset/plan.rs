@@ -8,8 +8,8 @@ use api::time::Timestamp;
 use api::{Tree, tree};
 
 use super::{claim, pod};
-use crate::support::share::{self, Round};
 use crate::support::pods::is_terminating;
+use crate::support::share::{self, Round};
 use crate::support::{history, pods};
 
 /// A template that the set has, or had.
@@ -39,13 +39,22 @@ pub struct Observed<'a> {
 #[derive(Debug, PartialEq)]
 pub enum Action {
     /// Makes the claims, then the pod.
-    Create { pod: Tree, claims: Vec<Tree> },
-    CreateClaims { pod: Arc<Tree>, claims: Vec<Tree> },
+    Create {
+        pod: Tree,
+        claims: Vec<Tree>,
+    },
+    CreateClaims {
+        pod: Arc<Tree>,
+        claims: Vec<Tree>,
+    },
     Delete(Arc<Tree>),
     Update(Tree),
     UpdateClaim(Tree),
     /// Says why a pod cannot be made yet.
-    Refuse { pod: String, message: String },
+    Refuse {
+        pod: String,
+        message: String,
+    },
 }
 
 /// What to do, in phases: the actions of one do not depend on each other.
@@ -123,7 +132,8 @@ impl Observed<'_> {
     }
 
     fn first_unavailable(&self, replicas: &[Replica], condemned: &[Arc<Tree>]) -> Option<Arc<Tree>> {
-        if let Some((_, pod)) = replicas.iter().find(|(_, pod)| pod.as_ref().is_none_or(|pod| self.is_unavailable(pod))) {
+        if let Some((_, pod)) = replicas.iter().find(|(_, pod)| pod.as_ref().is_none_or(|pod| self.is_unavailable(pod)))
+        {
             return pod.clone();
         }
         condemned.iter().rev().find(|pod| self.is_unavailable(pod)).cloned()
@@ -163,7 +173,8 @@ impl Observed<'_> {
     fn make(&self, ordinal: i64) -> Vec<Action> {
         let name = format!("{}-{ordinal}", self.set.str("metadata.name"));
         let claims = claim::of_pod(self.set, ordinal);
-        let there: Vec<Arc<Tree>> = claims.iter().filter_map(|claim| (self.claim)(claim.str("metadata.name"))).collect();
+        let there: Vec<Arc<Tree>> =
+            claims.iter().filter_map(|claim| (self.claim)(claim.str("metadata.name"))).collect();
         if there.iter().any(|claim| claim::is_stale(claim, &name)) {
             return Vec::new();
         }
@@ -193,7 +204,8 @@ impl Observed<'_> {
 
     fn corrected_claims(&self, there: &Tree) -> Vec<Action> {
         let Some(ordinal) = pod::ordinal(there) else { return Vec::new() };
-        let claims = claim::of_pod(self.set, ordinal).into_iter().filter_map(|claim| (self.claim)(claim.str("metadata.name")));
+        let claims =
+            claim::of_pod(self.set, ordinal).into_iter().filter_map(|claim| (self.claim)(claim.str("metadata.name")));
         claims.filter_map(|claim| claim::corrected(self.set, there, &claim)).map(Action::UpdateClaim).collect()
     }
 
@@ -222,11 +234,17 @@ impl Observed<'_> {
         }
         let is_old = |there: &Tree| pod::revision(there) != self.update.name && !is_terminating(there);
         let unavailable = |there: &Option<Arc<Tree>>| there.as_ref().is_none_or(|there| self.is_unavailable(there));
-        let lost: Vec<&Option<Arc<Tree>>> = replicas.iter().map(|(_, there)| there).filter(|there| unavailable(there)).collect();
+        let lost: Vec<&Option<Arc<Tree>>> =
+            replicas.iter().map(|(_, there)| there).filter(|there| unavailable(there)).collect();
         let mut moving = lost.iter().filter(|there| !there.as_ref().is_some_and(|there| is_old(there))).count();
         let (mut lost, most) = (lost.len(), self.max_unavailable());
         let mut actions = Vec::new();
-        for there in replicas.iter().skip(usize::try_from(self.partition()).unwrap_or_default()).rev().filter_map(|(_, there)| there.as_ref()) {
+        for there in replicas
+            .iter()
+            .skip(usize::try_from(self.partition()).unwrap_or_default())
+            .rev()
+            .filter_map(|(_, there)| there.as_ref())
+        {
             if moving >= most {
                 break;
             }
@@ -253,14 +271,17 @@ pub fn status(set: &Tree, pods: &[Arc<Tree>], revisions: [&str; 2], collisions: 
     let [current, update] = revisions;
     let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
     let count = |holds: &dyn Fn(&Tree) -> bool| pods.iter().filter(|pod| holds(pod)).count() as i64;
-    let of = |revision: &str| count(&|there| pod::is_created(there) && !is_terminating(there) && pod::revision(there) == revision);
+    let of = |revision: &str| {
+        count(&|there| pod::is_created(there) && !is_terminating(there) && pod::revision(there) == revision)
+    };
     let replicas = count(&pod::is_created);
     let ready = count(&pod::is_running_and_ready);
     let updated = of(update);
     let is_complete = set.str("spec.updateStrategy.type") == "RollingUpdate"
         && [updated, ready, replicas].iter().all(|count| Some(*count) == set.int("spec.replicas"));
     let (current, current_replicas) = if is_complete { (update, updated) } else { (current, of(current)) };
-    let available = count(&|there| pod::is_running_and_ready(there) && pods::is_available(there, min_ready, now.seconds));
+    let available =
+        count(&|there| pod::is_running_and_ready(there) && pods::is_available(there, min_ready, now.seconds));
     let mut status = tree! {
         "replicas" => replicas,
         "currentRevision" => current,
@@ -309,3 +330,6 @@ pub fn newest(set: &Tree, revisions: &[Arc<Tree>]) -> Newest {
         Some(same) => Newest::Renumber(history::renumbered(same, next)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,7 +59,8 @@ fn identify(pod: &mut Tree, name: &str, ordinal: i64) {
 
 /// Volumes with the names of claim templates are those claims.
 fn mount(set: &Tree, pod: &mut Tree, ordinal: i64) {
-    let names: Vec<&str> = set.list("spec.volumeClaimTemplates").iter().map(|claim| claim.str("metadata.name")).collect();
+    let names: Vec<&str> =
+        set.list("spec.volumeClaimTemplates").iter().map(|claim| claim.str("metadata.name")).collect();
     let volume = |name: &&str| {
         let claim = tree! { "claimName" => claim_name(set, name, ordinal) };
         tree! { "name" => *name, "persistentVolumeClaim" => claim }

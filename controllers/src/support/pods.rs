@@ -28,7 +28,8 @@ pub fn available_in(pod: &Tree, min_ready_seconds: i64, now: i64) -> Option<i64>
 
 /// When the next pod that is ready will have been so for long enough.
 pub fn next_available(pods: &[Arc<Tree>], min_ready_seconds: i64, now: i64) -> Option<Duration> {
-    let seconds = pods.iter().filter_map(|pod| available_in(pod, min_ready_seconds, now)).filter(|seconds| *seconds > 0);
+    let seconds =
+        pods.iter().filter_map(|pod| available_in(pod, min_ready_seconds, now)).filter(|seconds| *seconds > 0);
     seconds.min().map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
 }
 

@@ -178,9 +178,11 @@ fn the_first_set_is_made_whole() {
 /// At no point are there too many pods, or too few that serve.
 #[test]
 fn a_roll_stays_within_its_bounds() {
-    for (replicas, surge, unavailable) in
-        [(3, Tree::from("25%"), Tree::from("25%")), (10, Tree::from(1), Tree::from(0)), (10, Tree::from(0), Tree::from(3))]
-    {
+    for (replicas, surge, unavailable) in [
+        (3, Tree::from("25%"), Tree::from("25%")),
+        (10, Tree::from(1), Tree::from(0)),
+        (10, Tree::from(0), Tree::from(3)),
+    ] {
         let mut world = World::new(deployment(replicas, "a"));
         let rolling = tree! { "maxSurge" => surge, "maxUnavailable" => unavailable };
         world.deployment.child("spec.strategy").set("rollingUpdate", rolling);
