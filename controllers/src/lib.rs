@@ -4,17 +4,22 @@
 mod barrier;
 mod choice;
 mod cluster_role_aggregation;
+mod cron_job;
 mod daemonset;
 mod deployment;
+mod disruption;
 mod framework;
+mod job;
 mod list;
 mod options;
+mod pod_garbage_collector;
 mod replicaset;
 mod root_ca;
 mod run;
 mod service_account;
 mod statefulset;
 mod support;
+mod ttl_after_finished;
 
 use client::Key;
 

@@ -2,7 +2,10 @@
 
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
-use crate::{cluster_role_aggregation, daemonset, deployment, replicaset, root_ca, service_account, statefulset};
+use crate::{
+    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, job, pod_garbage_collector, replicaset,
+    root_ca, service_account, statefulset, ttl_after_finished,
+};
 
 const fn one(_: &Options) -> usize {
     1
@@ -54,4 +57,16 @@ pub static CONTROLLERS: &[Descriptor] = &[
         .workers(|options| options.concurrent_statefulset_syncs),
     plain("daemonset-controller", "daemonset", "daemon-set-controller", daemonset::start)
         .workers(|options| options.concurrent_daemonset_syncs),
+    plain("job-controller", "job", "job-controller", job::start).workers(|options| options.concurrent_job_syncs),
+    plain("cronjob-controller", "cronjob", "cronjob-controller", cron_job::start)
+        .workers(|options| options.concurrent_cron_job_syncs),
+    plain(
+        "ttl-after-finished-controller",
+        "ttl-after-finished",
+        "ttl-after-finished-controller",
+        ttl_after_finished::start,
+    )
+    .workers(|options| options.concurrent_ttl_after_finished_syncs),
+    plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
 ];

@@ -2,10 +2,12 @@
 #![allow(dead_code)]
 
 pub mod batch;
+pub mod clock;
 pub mod conditions;
 pub mod family;
 pub mod hash;
 pub mod history;
+pub mod kinds;
 pub mod nodes;
 pub mod owner;
 pub mod pod_control;
@@ -25,3 +27,4 @@ pub fn said(error: &Error) -> String {
         error => error.to_string(),
     }
 }
+pub mod selecting;
