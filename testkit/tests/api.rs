@@ -6,6 +6,7 @@ mod gate;
 mod identity;
 mod plugins;
 mod webhooks;
+mod workloads;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};

@@ -19,7 +19,7 @@ use plan::{Ended, Observed, Plan};
 
 const SETS: Resource = Resource::new("apps", "v1", "daemonsets");
 const REVISIONS: Resource = Resource::new("apps", "v1", "controllerrevisions");
-const NODES: Selection = Selection { resource: Resource::core("nodes"), query: "" };
+const NODES: Selection = Selection::all(Resource::core("nodes"));
 const PARENT: Parent = Parent { kind: "DaemonSet", selector: family::label_selector };
 
 struct Controller {
@@ -33,7 +33,7 @@ struct Controller {
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
-    let informer = |resource| setup.informer(Selection { resource, query: "" });
+    let informer = |resource| setup.informer(Selection::all(resource));
     let (sets, revisions, nodes) = (informer(SETS), informer(REVISIONS), setup.informer(NODES));
     let pods = setup.informer(PODS);
     let queue = context.queue.clone();

@@ -44,6 +44,9 @@ pub struct Plan {
 /// The pods of each node, the oldest first. Nodes without any are not in it.
 pub type ByNode<'a> = BTreeMap<&'a str, Vec<&'a Arc<Tree>>>;
 
+/// The new pod of a node, and its old one.
+type NewAndOld<'a> = (Option<&'a Arc<Tree>>, Option<&'a Arc<Tree>>);
+
 /// `wait` says how long the replacement of a pod that failed on a node has to wait.
 pub fn plan(observed: &Observed<'_>, wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
     let mut plan = observed.manage(wait);
@@ -175,7 +178,7 @@ impl<'a> Observed<'a> {
     }
 
     /// What a node has: None where `manage` has to tidy up first.
-    fn on_node<'b>(&self, there: &[&'b Arc<Tree>]) -> Option<(Option<&'b Arc<Tree>>, Option<&'b Arc<Tree>>)> {
+    fn on_node<'b>(&self, there: &[&'b Arc<Tree>]) -> Option<NewAndOld<'b>> {
         let living = there.iter().copied().filter(|there| !is_terminating(there));
         let (new, old): (Vec<&Arc<Tree>>, Vec<&Arc<Tree>>) =
             living.partition(|there| pod::is_updated(self.set, there, self.hash));
