@@ -3,6 +3,7 @@
 
 mod clock;
 mod error;
+mod follower;
 pub mod https;
 pub mod index;
 mod informer;
@@ -21,6 +22,7 @@ pub mod written;
 
 pub use clock::{Clock, RuntimeClock, SystemClock};
 pub use error::{Error, Result};
+pub use follower::{Follower, Listener};
 pub use index::Index;
 pub use informer::{Informer, Selection};
 pub use informers::Informers;

@@ -9,6 +9,8 @@ use http::{Method, Request, header};
 use crate::{Body, Error, Resource, Result, Transport, Watch, written};
 
 const JSON: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 #[derive(Clone)]
 pub struct Client {
@@ -132,9 +134,26 @@ impl Client {
         if code == 200 { Ok(bytes) } else { Err(answer(code, &bytes).err().unwrap_or_else(|| odd(code))) }
     }
 
+    /// What everything has: name, uid, owners and the like.
+    pub async fn get_metadata(&self, resource: Resource, namespace: &str, name: &str) -> Result<Tree> {
+        self.get_path(&resource.object_path(namespace, name), METADATA).await
+    }
+
+    pub async fn list_metadata(&self, resource: Resource, namespace: &str, query: &str) -> Result<Tree> {
+        self.get_path(&with_query(&resource.path(namespace), query), METADATA_LIST).await
+    }
+
     pub async fn watch(&self, resource: Resource, query: &str) -> Result<Watch> {
+        self.watch_as(resource, query, JSON).await
+    }
+
+    pub async fn watch_metadata(&self, resource: Resource, query: &str) -> Result<Watch> {
+        self.watch_as(resource, query, METADATA).await
+    }
+
+    async fn watch_as(&self, resource: Resource, query: &str, accept: &str) -> Result<Watch> {
         let path = with_query(&with_query(&resource.path(""), "watch=true"), query);
-        let (code, body) = self.send(Method::GET, &path, ("", JSON), None).await?;
+        let (code, body) = self.send(Method::GET, &path, ("", accept), None).await?;
         if code == 200 {
             return Ok(Watch::new(body));
         }

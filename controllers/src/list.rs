@@ -3,8 +3,8 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, job, pod_garbage_collector, replicaset,
-    root_ca, service_account, statefulset, ttl_after_finished,
+    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector, job, namespace,
+    pod_garbage_collector, replicaset, root_ca, service_account, statefulset, ttl_after_finished,
 };
 
 const fn one(_: &Options) -> usize {
@@ -69,4 +69,9 @@ pub static CONTROLLERS: &[Descriptor] = &[
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
     plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
+    plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
+        .workers(|options| options.concurrent_namespace_syncs),
+    // Last to start and first to end: it acts on what all others have done.
+    plain("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", garbage_collector::start)
+        .workers(|options| options.concurrent_gc_syncs),
 ];

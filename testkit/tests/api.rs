@@ -4,6 +4,7 @@
 mod authorization;
 mod gate;
 mod identity;
+mod lifecycle;
 mod plugins;
 mod webhooks;
 mod workloads;

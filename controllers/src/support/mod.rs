@@ -4,6 +4,8 @@
 pub mod batch;
 pub mod clock;
 pub mod conditions;
+pub mod discovery;
+pub mod everything;
 pub mod family;
 pub mod hash;
 pub mod history;
@@ -28,3 +30,4 @@ pub fn said(error: &Error) -> String {
     }
 }
 pub mod selecting;
+pub mod taints;
