@@ -72,12 +72,13 @@ impl Controller {
         let mut pods = self.claim_pods(&set).await?;
         let (hash, old) = self.revise(&set, &mut pods).await?;
         let nodes = self.nodes.all();
+        let fits = pod::fits(&set, &nodes);
         let now = self.clock.now();
-        let observed = Observed { set: &set, nodes: &nodes, pods: &pods, hash: &hash, now };
+        let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
         let plan = plan::plan(&observed, |node| self.wait(&set, node));
         let again = plan.again;
         let result = self.carry_out(&set, plan, &hash, &mut pods).await;
-        let observed = Observed { set: &set, nodes: &nodes, pods: &pods, hash: &hash, now };
+        let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
         status::write(&self.control.client, SETS, &set, plan::status(&observed)).await?;
         result?;
         self.truncate(&set, &old, &pods).await?;

@@ -56,7 +56,8 @@ fn pod_of(text: &str, set: &Tree) -> Arc<Tree> {
 fn decide(set: &Tree, nodes: &str, pods: &[&str], wait: Option<Duration>) -> (Plan, Tree) {
     let nodes: Vec<Arc<Tree>> = nodes.split(' ').filter(|text| !text.is_empty()).map(node).collect();
     let pods: Vec<Arc<Tree>> = pods.iter().map(|text| pod_of(text, set)).collect();
-    let observed = Observed { set, nodes: &nodes, pods: &pods, hash: "new", now: NOW };
+    let fits = pod::fits(set, &nodes);
+    let observed = Observed { set, nodes: &nodes, fits: &fits, pods: &pods, hash: "new", now: NOW };
     (plan(&observed, |_| wait), status(&observed))
 }
 

@@ -242,3 +242,61 @@ fn the_newest_revision_is_the_template() {
     let Newest::Renumber(back) = newest(&set, &[new, revision(3, "old")]) else { panic!("it comes back") };
     assert_eq!(back.int("revision"), Some(4));
 }
+
+/// Sets of any size go through scalings and updates while pods come up in any order: no ordinal is there
+/// twice, and in the end all pods are as asked for.
+#[test]
+fn any_sequence_ends_as_asked() {
+    for seed in 0..200 {
+        let random = client::Random::seeded(seed);
+        let mut set = if random.below(2) == 0 { set(1) } else { parallel(1) };
+        let most = 1 + random.below(3) as i64;
+        set = with(set, "spec.updateStrategy.rollingUpdate.maxUnavailable", most);
+        let mut pods: Vec<(i64, bool, &str)> = Vec::new();
+        let mut update = "old";
+        let step = |set: &Tree, pods: &mut Vec<(i64, bool, &'static str)>, update: &'static str| -> bool {
+            let text = |(ordinal, ready, revision): &(i64, bool, &str)| {
+                format!("{ordinal} {} {revision}", if *ready { "ready" } else { "unready" })
+            };
+            let texts: Vec<String> = pods.iter().map(text).collect();
+            let trees: Vec<Arc<Tree>> = texts.iter().map(|text| pod_of(text, set)).collect();
+            let (current, update_revision) = (revision("old"), revision(update));
+            let observed = Observed { set, pods: &trees, claim: &|_| None, current, update: update_revision, now: NOW };
+            let actions: Vec<Action> = plan(&observed).into_iter().flatten().collect();
+            let busy = !actions.is_empty();
+            for action in actions {
+                match action {
+                    Action::Create { pod, .. } => {
+                        let ordinal = pod::ordinal(&pod).expect("an ordinal");
+                        assert!(pods.iter().all(|there| there.0 != ordinal), "seed {seed}: {ordinal} is there");
+                        pods.push((ordinal, false, update));
+                    }
+                    Action::Delete(pod) => pods.retain(|there| Some(there.0) != pod::ordinal(&pod)),
+                    other => panic!("seed {seed}: {other:?}"),
+                }
+            }
+            busy
+        };
+        for _ in 0..40 {
+            match random.below(6) {
+                0 => set = with(set, "spec.replicas", random.below(7) as i64),
+                1 => update = "new",
+                2 => {
+                    let at = random.below(7) as i64;
+                    pods.iter_mut().filter(|pod| pod.0 == at).for_each(|pod| pod.1 = true);
+                }
+                _ => drop(step(&set, &mut pods, update)),
+            }
+        }
+        for _ in 0..200 {
+            pods.iter_mut().for_each(|pod| pod.1 = true);
+            if !step(&set, &mut pods, "new") {
+                break;
+            }
+        }
+        pods.sort_unstable();
+        let wanted: Vec<(i64, bool, &str)> =
+            (0..set.int("spec.replicas").unwrap_or_default()).map(|ordinal| (ordinal, true, "new")).collect();
+        assert_eq!(pods, wanted, "seed {seed}");
+    }
+}
