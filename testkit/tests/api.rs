@@ -8,6 +8,7 @@ mod lifecycle;
 mod machinery;
 mod plugins;
 mod webhooks;
+mod workloads;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};

@@ -20,7 +20,7 @@ pub mod status;
 
 use client::{Error, Resource, Selection};
 
-pub const PODS: Selection = Selection { resource: Resource::core("pods"), query: "" };
+pub const PODS: Selection = Selection::all(Resource::core("pods"));
 
 /// What the server said, as users are told it.
 pub fn said(error: &Error) -> String {
