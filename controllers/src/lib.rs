@@ -11,6 +11,7 @@ mod job;
 mod list;
 mod options;
 mod pod_garbage_collector;
+mod resource_quota;
 mod root_ca;
 mod run;
 mod service_account;
