@@ -16,6 +16,7 @@ mod namespace;
 mod options;
 mod pod_garbage_collector;
 mod replicaset;
+mod resource_quota;
 mod root_ca;
 mod run;
 mod service_account;

@@ -4,7 +4,7 @@ use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
     cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector, job, namespace,
-    pod_garbage_collector, replicaset, root_ca, service_account, statefulset, ttl_after_finished,
+    pod_garbage_collector, replicaset, resource_quota, root_ca, service_account, statefulset, ttl_after_finished,
 };
 
 const fn one(_: &Options) -> usize {
@@ -68,6 +68,8 @@ pub static CONTROLLERS: &[Descriptor] = &[
     )
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
     plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start)
+        .workers(|options| options.concurrent_resource_quota_syncs),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
     plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
         .workers(|options| options.concurrent_namespace_syncs),

@@ -2,6 +2,7 @@
 //! on a real etcd.
 
 mod authorization;
+mod batch;
 mod gate;
 mod identity;
 mod lifecycle;
