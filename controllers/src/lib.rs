@@ -8,11 +8,15 @@ mod framework;
 mod garbage_collector;
 mod list;
 mod namespace;
+mod node_ipam;
+mod node_lifecycle;
 mod options;
 mod root_ca;
 mod run;
 mod service_account;
 mod support;
+mod taint_eviction;
+mod ttl;
 
 use client::Key;
 

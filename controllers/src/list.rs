@@ -2,7 +2,10 @@
 
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
-use crate::{cluster_role_aggregation, garbage_collector, namespace, root_ca, service_account};
+use crate::{
+    cluster_role_aggregation, garbage_collector, namespace, node_ipam, node_lifecycle, root_ca, service_account,
+    taint_eviction, ttl,
+};
 
 const fn one(_: &Options) -> usize {
     1
@@ -40,6 +43,10 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
+    plain("ttl-controller", "ttl", "ttl-controller", ttl::start),
+    plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),
+    plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start).workers(|_| 8),
+    plain("taint-eviction-controller", "", "node-controller", taint_eviction::start).workers(|_| 8),
     plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
         .workers(|options| options.concurrent_namespace_syncs),
     // Last to start and first to end: it acts on what all others have done.

@@ -5,6 +5,7 @@ pub mod batch;
 pub mod conditions;
 pub mod discovery;
 pub mod everything;
+pub mod nodes;
 pub mod owner;
 pub mod pods;
 pub mod taints;
