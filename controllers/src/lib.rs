@@ -4,19 +4,28 @@
 mod barrier;
 mod choice;
 mod cluster_role_aggregation;
+mod cron_job;
+mod daemonset;
+mod deployment;
+mod disruption;
 mod framework;
 mod garbage_collector;
+mod job;
 mod list;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
 mod options;
+mod pod_garbage_collector;
+mod replicaset;
 mod root_ca;
 mod run;
 mod service_account;
+mod statefulset;
 mod support;
 mod taint_eviction;
 mod ttl;
+mod ttl_after_finished;
 
 use client::Key;
 

@@ -3,8 +3,9 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, garbage_collector, namespace, node_ipam, node_lifecycle, root_ca, service_account,
-    taint_eviction, ttl,
+    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector, job, namespace,
+    node_ipam, node_lifecycle, pod_garbage_collector, replicaset, root_ca, service_account, statefulset,
+    taint_eviction, ttl, ttl_after_finished,
 };
 
 const fn one(_: &Options) -> usize {
@@ -17,7 +18,6 @@ const fn plain(name: &'static str, alias: &'static str, account: &'static str, s
 }
 
 impl Descriptor {
-    #[allow(dead_code)]
     const fn workers(self, workers: fn(&Options) -> usize) -> Descriptor {
         Descriptor { workers, ..self }
     }
@@ -47,6 +47,33 @@ pub static CONTROLLERS: &[Descriptor] = &[
     plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),
     plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start).workers(|_| 8),
     plain("taint-eviction-controller", "", "node-controller", taint_eviction::start).workers(|_| 8),
+    plain("deployment-controller", "deployment", "deployment-controller", deployment::start)
+        .workers(|options| options.concurrent_deployment_syncs),
+    plain("replicaset-controller", "replicaset", "replicaset-controller", replicaset::start_replica_sets)
+        .workers(|options| options.concurrent_replicaset_syncs),
+    plain(
+        "replicationcontroller-controller",
+        "replicationcontroller",
+        "replication-controller",
+        replicaset::start_replication_controllers,
+    )
+    .workers(|options| options.concurrent_rc_syncs),
+    plain("statefulset-controller", "statefulset", "statefulset-controller", statefulset::start)
+        .workers(|options| options.concurrent_statefulset_syncs),
+    plain("daemonset-controller", "daemonset", "daemon-set-controller", daemonset::start)
+        .workers(|options| options.concurrent_daemonset_syncs),
+    plain("job-controller", "job", "job-controller", job::start).workers(|options| options.concurrent_job_syncs),
+    plain("cronjob-controller", "cronjob", "cronjob-controller", cron_job::start)
+        .workers(|options| options.concurrent_cron_job_syncs),
+    plain(
+        "ttl-after-finished-controller",
+        "ttl-after-finished",
+        "ttl-after-finished-controller",
+        ttl_after_finished::start,
+    )
+    .workers(|options| options.concurrent_ttl_after_finished_syncs),
+    plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
     plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
         .workers(|options| options.concurrent_namespace_syncs),
     // Last to start and first to end: it acts on what all others have done.

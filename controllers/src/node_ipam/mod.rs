@@ -8,7 +8,7 @@ use api::{Tree, tree};
 use client::{Error, Patch, Resource, Result, Selection, Store};
 
 use crate::options::Options;
-use crate::support::nodes;
+use crate::support::node_events;
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::{Cidr, Pool};
 
@@ -71,7 +71,7 @@ impl Controller {
             return Ok(Outcome::Done);
         };
         let Some(cidrs) = lock(&self.pool).allocate(name) else {
-            nodes::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRNotAvailable");
+            node_events::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRNotAvailable");
             return Err(Error::Failed("no range of pod addresses is left".to_string()));
         };
         let cidrs: Vec<Tree> = cidrs.iter().map(|cidr| Tree::from(cidr.to_string())).collect();
@@ -80,7 +80,7 @@ impl Controller {
         match self.context.client.patch(NODES, "", name, "", Patch::Strategic(&patch)).await {
             Err(error) if error.is_not_found() => Ok(Outcome::Done),
             Err(error) => {
-                nodes::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRAssignmentFailed");
+                node_events::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRAssignmentFailed");
                 Err(error)
             }
             Ok(_) => Ok(Outcome::Done),

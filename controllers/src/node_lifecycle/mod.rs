@@ -13,7 +13,7 @@ use api::{Tree, tree};
 use client::index::NODE;
 use client::{Change, Patch, Recorder, Resource, Result, Selection, Store, split};
 
-use crate::support::{batch, nodes};
+use crate::support::{batch, node_events};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use health::{Health, Patience};
 use plan::Drive;
@@ -84,14 +84,14 @@ impl Watch {
             (Some(node), _) => {
                 if self.health().entry(name.clone()).or_default().see_node(node, now) {
                     let what = format!("Registered Node {name} in Controller");
-                    nodes::tell(&self.recorder, node, "RegisteredNode", &what);
+                    node_events::tell(&self.recorder, node, "RegisteredNode", &what);
                 }
             }
             (None, old) => {
                 self.health().remove(&name);
                 if let Some(node) = old {
                     let what = format!("Removing Node {name} from Controller");
-                    nodes::tell(&self.recorder, node, "RemovingNode", &what);
+                    node_events::tell(&self.recorder, node, "RemovingNode", &what);
                 }
             }
         }
@@ -136,7 +136,7 @@ impl Controller {
         let name = node.str("metadata.name");
         let written = self.context.client.update_status(NODES, "", name, &changed).await?;
         if plan::is_ready(node) {
-            nodes::tell_status(&self.watch.recorder, node, "NodeNotReady");
+            node_events::tell_status(&self.watch.recorder, node, "NodeNotReady");
         }
         Ok(Arc::new(written))
     }
