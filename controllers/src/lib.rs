@@ -2,6 +2,7 @@
 //! service account. A loop decides by pure functions on what informers hold; nothing polls.
 
 mod barrier;
+mod certificates;
 mod choice;
 mod cluster_role_aggregation;
 mod cron_job;

@@ -3,8 +3,8 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector, job, namespace,
-    node_ipam, node_lifecycle, pod_garbage_collector, replicaset, root_ca, service_account, statefulset,
+    certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector, job,
+    namespace, node_ipam, node_lifecycle, pod_garbage_collector, replicaset, root_ca, service_account, statefulset,
     taint_eviction, ttl, ttl_after_finished,
 };
 
@@ -42,6 +42,26 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         "root-ca-cert-publisher",
         root_ca::start,
+    ),
+    plain(
+        "certificatesigningrequest-signing-controller",
+        "csrsigning",
+        "certificate-controller",
+        certificates::start_signing,
+    )
+    .workers(|_| 5),
+    plain(
+        "certificatesigningrequest-approving-controller",
+        "csrapproving",
+        "certificate-controller",
+        certificates::start_approving,
+    )
+    .workers(|_| 5),
+    plain(
+        "certificatesigningrequest-cleaner-controller",
+        "csrcleaner",
+        "certificate-controller",
+        certificates::start_cleaner,
     ),
     plain("ttl-controller", "ttl", "ttl-controller", ttl::start),
     plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),

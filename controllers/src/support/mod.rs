@@ -9,6 +9,7 @@ pub mod everything;
 pub mod family;
 pub mod hash;
 pub mod history;
+pub mod keys;
 pub mod kinds;
 pub mod node_events;
 pub mod nodes;
