@@ -2,6 +2,7 @@
 //! service account. A loop decides by pure functions on what informers hold; nothing polls.
 
 mod barrier;
+mod certificates;
 mod choice;
 mod cluster_role_aggregation;
 mod cron_job;
@@ -13,6 +14,8 @@ mod garbage_collector;
 mod job;
 mod list;
 mod namespace;
+mod node_ipam;
+mod node_lifecycle;
 mod options;
 mod pod_garbage_collector;
 mod replicaset;
@@ -22,6 +25,8 @@ mod run;
 mod service_account;
 mod statefulset;
 mod support;
+mod taint_eviction;
+mod ttl;
 mod ttl_after_finished;
 
 use client::Key;

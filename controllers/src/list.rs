@@ -3,8 +3,9 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector, job, namespace,
-    pod_garbage_collector, replicaset, resource_quota, root_ca, service_account, statefulset, ttl_after_finished,
+    certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector, job,
+    namespace, node_ipam, node_lifecycle, pod_garbage_collector, replicaset, resource_quota, root_ca, service_account,
+    statefulset, taint_eviction, ttl, ttl_after_finished,
 };
 
 const fn one(_: &Options) -> usize {
@@ -42,6 +43,30 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
+    plain(
+        "certificatesigningrequest-signing-controller",
+        "csrsigning",
+        "certificate-controller",
+        certificates::start_signing,
+    )
+    .workers(|_| 5),
+    plain(
+        "certificatesigningrequest-approving-controller",
+        "csrapproving",
+        "certificate-controller",
+        certificates::start_approving,
+    )
+    .workers(|_| 5),
+    plain(
+        "certificatesigningrequest-cleaner-controller",
+        "csrcleaner",
+        "certificate-controller",
+        certificates::start_cleaner,
+    ),
+    plain("ttl-controller", "ttl", "ttl-controller", ttl::start),
+    plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),
+    plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start).workers(|_| 8),
+    plain("taint-eviction-controller", "", "node-controller", taint_eviction::start).workers(|_| 8),
     plain("deployment-controller", "deployment", "deployment-controller", deployment::start)
         .workers(|options| options.concurrent_deployment_syncs),
     plain("replicaset-controller", "replicaset", "replicaset-controller", replicaset::start_replica_sets)

@@ -9,14 +9,18 @@ pub mod everything;
 pub mod family;
 pub mod hash;
 pub mod history;
+pub mod keys;
 pub mod kinds;
+pub mod node_events;
 pub mod nodes;
 pub mod owner;
 pub mod pod_control;
 pub mod pods;
 pub mod same;
+pub mod selecting;
 pub mod share;
 pub mod status;
+pub mod taints;
 
 use client::{Error, Resource, Selection};
 
@@ -29,5 +33,3 @@ pub fn said(error: &Error) -> String {
         error => error.to_string(),
     }
 }
-pub mod selecting;
-pub mod taints;
