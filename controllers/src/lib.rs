@@ -4,13 +4,26 @@
 mod barrier;
 mod choice;
 mod cluster_role_aggregation;
+mod endpoints;
+mod endpointslice;
+mod endpointslice_mirroring;
+mod ephemeral_volume;
 mod framework;
 mod list;
+mod local_path;
 mod options;
+mod persistentvolume_attach_detach;
+mod persistentvolume_binder;
+mod persistentvolume_expander;
+mod persistentvolume_protection;
+mod persistentvolumeclaim_protection;
 mod root_ca;
 mod run;
+mod service;
 mod service_account;
+mod service_cidr;
 mod support;
+mod volumeattributesclass_protection;
 
 use client::Key;
 

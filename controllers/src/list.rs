@@ -2,7 +2,12 @@
 
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
-use crate::{cluster_role_aggregation, root_ca, service_account};
+use crate::{
+    cluster_role_aggregation, endpoints, endpointslice, endpointslice_mirroring, ephemeral_volume, local_path,
+    persistentvolume_attach_detach, persistentvolume_binder, persistentvolume_expander, persistentvolume_protection,
+    persistentvolumeclaim_protection, root_ca, service, service_account, service_cidr,
+    volumeattributesclass_protection,
+};
 
 const fn one(_: &Options) -> usize {
     1
@@ -40,4 +45,58 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
+    plain("endpointslice-controller", "endpointslice", "endpointslice-controller", endpointslice::start)
+        .workers(|options| options.concurrent_service_endpoint_syncs),
+    plain("endpoints-controller", "endpoint", "endpoint-controller", endpoints::start)
+        .workers(|options| options.concurrent_endpoint_syncs),
+    plain(
+        "endpointslice-mirroring-controller",
+        "endpointslicemirroring",
+        "endpointslicemirroring-controller",
+        endpointslice_mirroring::start,
+    )
+    .workers(|options| options.mirroring_concurrent_service_endpoint_syncs),
+    plain("service-lb-controller", "service", "service-controller", service::start)
+        .workers(|options| options.concurrent_service_syncs),
+    plain("service-cidr-controller", "", "service-cidrs-controller", service_cidr::start),
+    plain(
+        "persistentvolume-binder-controller",
+        "persistentvolume-binder",
+        "persistent-volume-binder",
+        persistentvolume_binder::start,
+    ),
+    // It makes volumes as an external provisioner would, with the rights of the binder.
+    plain("local-path-provisioner", "", "persistent-volume-binder", local_path::start),
+    plain(
+        "persistentvolume-attach-detach-controller",
+        "attachdetach",
+        "attachdetach-controller",
+        persistentvolume_attach_detach::start,
+    ),
+    plain(
+        "persistentvolume-expander-controller",
+        "persistentvolume-expander",
+        "expand-controller",
+        persistentvolume_expander::start,
+    ),
+    plain(
+        "persistentvolumeclaim-protection-controller",
+        "pvc-protection",
+        "pvc-protection-controller",
+        persistentvolumeclaim_protection::start,
+    ),
+    plain(
+        "persistentvolume-protection-controller",
+        "pv-protection",
+        "pv-protection-controller",
+        persistentvolume_protection::start,
+    ),
+    plain(
+        "volumeattributesclass-protection-controller",
+        "",
+        "volumeattributesclass-protection-controller",
+        volumeattributesclass_protection::start,
+    ),
+    plain("ephemeral-volume-controller", "ephemeral-volume", "ephemeral-volume-controller", ephemeral_volume::start)
+        .workers(|options| options.concurrent_ephemeralvolume_syncs),
 ];
