@@ -51,6 +51,14 @@ impl Error {
         if let Error::Status { code, .. } = self { Some(*code) } else { None }
     }
 
+    /// What the server says, without its code.
+    pub fn message(&self) -> String {
+        match self {
+            Error::Status { message, .. } => message.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// The version that a watch was to start from is gone.
     pub fn is_expired(&self) -> bool {
         matches!(self, Error::Status { code: 410, .. })

@@ -42,6 +42,7 @@ pub fn environment(server: &Arc<Server>, options: Arc<controllers::Options>) -> 
         writer: Box::new(writer),
         options,
         clock: Arc::new(client::SystemClock),
+        metrics: client::Metrics::default(),
         seed: client::Random::fresh_seed(),
     }
 }

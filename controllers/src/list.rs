@@ -3,10 +3,11 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, endpoints, endpointslice, endpointslice_mirroring, ephemeral_volume, local_path,
-    persistentvolume_attach_detach, persistentvolume_binder, persistentvolume_expander, persistentvolume_protection,
-    persistentvolumeclaim_protection, root_ca, service, service_account, service_cidr,
-    volumeattributesclass_protection,
+    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints, endpointslice,
+    endpointslice_mirroring, ephemeral_volume, job, local_path, persistentvolume_attach_detach,
+    persistentvolume_binder, persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection,
+    pod_garbage_collector, replicaset, root_ca, service, service_account, service_cidr, statefulset,
+    ttl_after_finished, volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -19,7 +20,6 @@ const fn plain(name: &'static str, alias: &'static str, account: &'static str, s
 }
 
 impl Descriptor {
-    #[allow(dead_code)]
     const fn workers(self, workers: fn(&Options) -> usize) -> Descriptor {
         Descriptor { workers, ..self }
     }
@@ -99,4 +99,31 @@ pub static CONTROLLERS: &[Descriptor] = &[
     ),
     plain("ephemeral-volume-controller", "ephemeral-volume", "ephemeral-volume-controller", ephemeral_volume::start)
         .workers(|options| options.concurrent_ephemeralvolume_syncs),
+    plain("deployment-controller", "deployment", "deployment-controller", deployment::start)
+        .workers(|options| options.concurrent_deployment_syncs),
+    plain("replicaset-controller", "replicaset", "replicaset-controller", replicaset::start_replica_sets)
+        .workers(|options| options.concurrent_replicaset_syncs),
+    plain(
+        "replicationcontroller-controller",
+        "replicationcontroller",
+        "replication-controller",
+        replicaset::start_replication_controllers,
+    )
+    .workers(|options| options.concurrent_rc_syncs),
+    plain("statefulset-controller", "statefulset", "statefulset-controller", statefulset::start)
+        .workers(|options| options.concurrent_statefulset_syncs),
+    plain("daemonset-controller", "daemonset", "daemon-set-controller", daemonset::start)
+        .workers(|options| options.concurrent_daemonset_syncs),
+    plain("job-controller", "job", "job-controller", job::start).workers(|options| options.concurrent_job_syncs),
+    plain("cronjob-controller", "cronjob", "cronjob-controller", cron_job::start)
+        .workers(|options| options.concurrent_cron_job_syncs),
+    plain(
+        "ttl-after-finished-controller",
+        "ttl-after-finished",
+        "ttl-after-finished-controller",
+        ttl_after_finished::start,
+    )
+    .workers(|options| options.concurrent_ttl_after_finished_syncs),
+    plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
 ];

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::audit::Trail;
 use crate::auth::ClientChain;
+use crate::authz::{Decision, Reason};
 use crate::fairness::{Flow, Held};
 use crate::http::body::Body;
 use crate::http::io::Watched;
@@ -68,6 +69,8 @@ pub struct Call {
     pub too_many: bool,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
+    /// What authorization said, where the audit log wants to know.
+    pub decided: Option<(Decision, Reason)>,
     /// What stages and plugins want to stand in the audit log.
     pub annotations: Annotations,
     pub started: Instant,
@@ -116,6 +119,7 @@ impl Call {
             held: None,
             too_many: false,
             warnings: Vec::new(),
+            decided: None,
             annotations: Annotations::default(),
             started: Instant::now(),
             now,

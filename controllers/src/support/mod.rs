@@ -2,12 +2,35 @@
 #![allow(dead_code)]
 
 pub mod batch;
+pub mod clock;
 pub mod conditions;
+pub mod family;
 pub mod finalizers;
+pub mod hash;
+pub mod history;
+pub mod kinds;
+pub mod nodes;
 pub mod note;
 pub mod own;
 pub mod owner;
+pub mod pod_control;
 pub mod pods;
+pub mod same;
+pub mod selecting;
 pub mod serving;
+pub mod share;
 pub mod slices;
+pub mod status;
 pub mod volumes;
+
+use client::{Error, Resource, Selection};
+
+pub const PODS: Selection = Selection { resource: Resource::core("pods"), query: "" };
+
+/// What the server said, as users are told it.
+pub fn said(error: &Error) -> String {
+    match error {
+        Error::Status { message, .. } => message.clone(),
+        error => error.to_string(),
+    }
+}

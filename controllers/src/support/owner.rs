@@ -33,6 +33,8 @@ pub struct Claim {
     pub mine: Vec<Arc<Tree>>,
     pub adopt: Vec<Arc<Tree>>,
     pub release: Vec<Arc<Tree>>,
+    /// What is put on an object with the reference, and goes with it; "" for none.
+    pub finalizer: &'static str,
 }
 
 /// Objects of the owner that its selector chooses are its own, those that it does not choose any more are
@@ -88,14 +90,20 @@ pub async fn carry_out(
     }
     let mut mine = claim.mine;
     for object in claim.adopt {
-        let patch = adopt_patch(owner, &object);
+        let mut patch = adopt_patch(owner, &object);
+        if !claim.finalizer.is_empty() {
+            patch.child("metadata").set("finalizers", list![claim.finalizer]);
+        }
         match client.patch(child, namespace, object.str("metadata.name"), "", Patch::Strategic(&patch)).await {
             Err(error) if error.is_not_found() => {}
             result => mine.push(Arc::new(result?)),
         }
     }
     for object in claim.release {
-        let patch = release_patch(owner, &object);
+        let mut patch = release_patch(owner, &object);
+        if !claim.finalizer.is_empty() {
+            patch.child("metadata").set("$deleteFromPrimitiveList/finalizers", list![claim.finalizer]);
+        }
         match client.patch(child, namespace, object.str("metadata.name"), "", Patch::Strategic(&patch)).await {
             // Gone, or another object of its name, or nobody's already.
             Err(error) if error.is_not_found() || error.is_invalid() || error.is_conflict() => {}

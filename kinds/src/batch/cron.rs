@@ -63,9 +63,18 @@ pub fn parse(text: &str) -> Result<Schedule, String> {
     Ok(Schedule::Fields(fields))
 }
 
+/// The zone that a schedule names itself.
+pub fn zone_of(text: &str) -> Option<&str> {
+    split_zone(text).map(|(zone, _)| zone)
+}
+
+fn split_zone(text: &str) -> Option<(&str, &str)> {
+    let rest = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ="))?;
+    Some(rest.split_once(' ').unwrap_or((rest, "")))
+}
+
 fn skip_zone(text: &str) -> Result<&str, String> {
-    let Some(rest) = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) else { return Ok(text) };
-    let (zone, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    let Some((zone, rest)) = split_zone(text) else { return Ok(text) };
     if zone.is_empty() || zone == "Local" || is_zone(zone) {
         return Ok(rest.trim());
     }

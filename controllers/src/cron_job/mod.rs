@@ -1,0 +1,194 @@
+//! Starts jobs by the clock.
+
+mod plan;
+mod rule;
+mod schedule;
+mod zone;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::Tree;
+use client::{DeleteOptions, Key, Propagation, Resource, Result, Selection, Store, index};
+
+use crate::support::owner;
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::{Event, Plan, Start};
+use schedule::Timetable;
+use zone::Zone;
+
+const CRON_JOBS: Resource = Resource::new("batch", "v1", "cronjobs");
+const JOBS: Resource = Resource::new("batch", "v1", "jobs");
+/// Where the system keeps its time zones, and which of them is its own.
+const ZONES: &str = "/usr/share/zoneinfo";
+const LOCAL: &str = "/etc/localtime";
+
+struct Controller {
+    cron_jobs: Arc<Store>,
+    jobs: Arc<Store>,
+    context: Context,
+    zones: Zones,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let cron_jobs = setup.informer(Selection::all(CRON_JOBS));
+    let jobs = setup.informer(Selection::all(JOBS));
+    jobs.index_by(index::CONTROLLER);
+    let queue = context.queue.clone();
+    cron_jobs.on_change(move |change| queue.add(change.key.clone()));
+    let queue = context.queue.clone();
+    jobs.on_change(move |change| {
+        for job in [change.old.as_deref(), change.new.as_deref()].into_iter().flatten() {
+            owner_key(job).into_iter().for_each(|key| queue.add(key));
+        }
+    });
+    Some(Box::new(Controller {
+        cron_jobs: cron_jobs.store().clone(),
+        jobs: jobs.store().clone(),
+        context: context.clone(),
+        zones: Zones::default(),
+    }))
+}
+
+fn owner_key(job: &Tree) -> Option<Key> {
+    let reference = owner::controller_of(job).filter(|reference| reference.str("kind") == "CronJob")?;
+    Some(client::key(job.str("metadata.namespace"), reference.str("name")))
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let Some(cron) = self.cron_jobs.get(key) else { return Ok(Outcome::Done) };
+        let jobs = self.jobs.find(index::CONTROLLER, cron.str("metadata.uid"));
+        let plan = plan::plan(&cron, &jobs, self.zones.timetable(&cron), self.context.clock.now());
+        let again = plan.again;
+        let mut status = plan.status.clone();
+        let result = self.carry_out(&cron, plan, &mut status).await;
+        // What was done is taken down, whether all of it could be done or not.
+        self.write(&cron, status).await?;
+        result?;
+        Ok(again.map_or(Outcome::Done, Outcome::Again))
+    }
+
+    async fn carry_out(&self, cron: &Tree, plan: Plan, status: &mut Tree) -> Result<()> {
+        self.tell(cron, &plan.events);
+        for job in &plan.old {
+            self.delete(cron, job).await?;
+        }
+        for job in &plan.replace {
+            self.delete(cron, job).await?;
+            plan::drop_active(status, job.str("metadata.uid"));
+        }
+        match plan.start {
+            Some(start) => self.start(cron, &start, status).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn start(&self, cron: &Tree, start: &Start, status: &mut Tree) -> Result<()> {
+        let (namespace, name) = (cron.str("metadata.namespace"), start.job.str("metadata.name"));
+        let job = match self.context.client.create(JOBS, namespace, &start.job).await {
+            Ok(job) => {
+                self.context.recorder.normal(cron, "SuccessfulCreate", format!("Created job {name}"));
+                job
+            }
+            Err(error) if error.is_terminating() => return Ok(()),
+            // Ours from before a crash, or somebody else's, which is not ours to take down.
+            Err(error) if error.is_already_exists() => {
+                let job = self.context.client.get(JOBS, namespace, name).await?;
+                if !owner::is_controlled_by(&job, cron) {
+                    return Ok(());
+                }
+                job
+            }
+            Err(error) => {
+                let text = format!("Error creating job: {}", error.message());
+                self.context.recorder.warning(cron, "FailedCreate", text);
+                return Err(error);
+            }
+        };
+        plan::started(status, &job, start.scheduled);
+        Ok(())
+    }
+
+    async fn delete(&self, cron: &Tree, job: &Tree) -> Result<()> {
+        let (namespace, name) = (job.str("metadata.namespace"), job.str("metadata.name"));
+        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::of(job) };
+        match self.context.client.delete(JOBS, namespace, name, options).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => {
+                let text = format!("Deleted job: {}", error.message());
+                self.context.recorder.warning(cron, "FailedDelete", text);
+                Err(error)
+            }
+            Ok(_) => {
+                self.context.recorder.normal(cron, "SuccessfulDelete", format!("Deleted job {name}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// An equal status is not written.
+    async fn write(&self, cron: &Tree, status: Tree) -> Result<()> {
+        if *cron.at("status") == status {
+            return Ok(());
+        }
+        let mut changed = cron.clone();
+        changed.set("status", status);
+        let (namespace, name) = (cron.str("metadata.namespace"), cron.str("metadata.name"));
+        self.context.client.update_status(CRON_JOBS, namespace, name, &changed).await.map(|_| ())
+    }
+
+    fn tell(&self, cron: &Tree, events: &[Event]) {
+        for event in events {
+            match event.ty {
+                "Warning" => self.context.recorder.warning(cron, event.reason, event.message.as_str()),
+                _ => self.context.recorder.normal(cron, event.reason, event.message.as_str()),
+            }
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}
+
+/// The zones that were asked for, by name. There are a few hundred at most.
+#[derive(Default)]
+struct Zones(Mutex<BTreeMap<String, Option<Zone>>>);
+
+impl Zones {
+    /// A zone in the schedule itself goes before that of the spec.
+    fn timetable(&self, cron: &Tree) -> std::result::Result<Timetable, Event> {
+        let text = cron.str("spec.schedule");
+        let asked = cron.str("spec.timeZone");
+        let of_spec = self.zone(asked).ok_or_else(|| plan::unknown_zone(asked))?;
+        let schedule = kinds::batch::cron::parse(text).map_err(|error| plan::unparseable(text, &error))?;
+        let zone = match kinds::batch::cron::zone_of(text) {
+            Some(name) => self.zone(name).ok_or_else(|| plan::unknown_zone(name))?,
+            None => of_spec,
+        };
+        Ok(Timetable { schedule, zone })
+    }
+
+    fn zone(&self, name: &str) -> Option<Zone> {
+        let mut zones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        zones.entry(name.to_string()).or_insert_with(|| read_zone(name)).clone()
+    }
+}
+
+/// "" is the zone of the system. Only names of the database are looked for, so that no other file is read.
+fn read_zone(name: &str) -> Option<Zone> {
+    match name {
+        "UTC" | "Etc/UTC" => Some(Zone::utc()),
+        "" | "Local" => Some(std::fs::read(LOCAL).ok().and_then(|bytes| Zone::parse(&bytes)).unwrap_or_else(Zone::utc)),
+        name if kinds::batch::cron::is_zone(name) => Zone::parse(&std::fs::read(format!("{ZONES}/{name}")).ok()?),
+        _ => None,
+    }
+}
+
+/// Of a day since 1970-01-01; 0 is Sunday.
+fn weekday(day: i64) -> i64 {
+    (day + 4).rem_euclid(7)
+}

@@ -1,0 +1,330 @@
+//! What to do about a cron job: which of its jobs it still has, whether one is due, and which of the ended ones
+//! are too many.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::time::{self, Timestamp};
+use api::{Tree, list, tree};
+
+use super::schedule::Timetable;
+
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// A look comes a little after the time, so that it is not a moment too early.
+const DELTA: Duration = Duration::from_millis(100);
+const MANY: i64 = 100;
+const UNKNOWN_ZONE: &str = "UnknownTimeZone";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub ty: &'static str,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+fn normal(reason: &'static str, message: String) -> Event {
+    Event { ty: "Normal", reason, message }
+}
+
+fn warning(reason: &'static str, message: String) -> Event {
+    Event { ty: "Warning", reason, message }
+}
+
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub events: Vec<Event>,
+    /// The status without what this look starts.
+    pub status: Tree,
+    /// Jobs to delete before one is started.
+    pub replace: Vec<Arc<Tree>>,
+    pub start: Option<Start>,
+    /// Ended jobs beyond what is kept.
+    pub old: Vec<Arc<Tree>>,
+    pub again: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub struct Start {
+    pub job: Tree,
+    pub scheduled: i64,
+}
+
+/// A zone of this name is not to be had.
+pub fn unknown_zone(name: &str) -> Event {
+    warning(UNKNOWN_ZONE, format!("invalid timeZone: {name:?}: unknown time zone {name}"))
+}
+
+pub fn unparseable(schedule: &str, why: &str) -> Event {
+    warning("UnparseableSchedule", format!("unparseable schedule: {schedule:?} : {why}"))
+}
+
+/// `timetable` is what came of reading schedule and zone; the error is what to tell. `jobs` are those that the
+/// cron job controls.
+pub fn plan(cron: &Tree, jobs: &[Arc<Tree>], timetable: Result<Timetable, Event>, now: Timestamp) -> Plan {
+    let mut plan = Plan { status: cron.at("status").clone(), ..Plan::default() };
+    plan.follow(jobs);
+    plan.forget_missing(jobs);
+    plan.old = too_old(cron, jobs);
+    for job in &plan.old {
+        drop_active(&mut plan.status, job.str("metadata.uid"));
+    }
+    if cron.at("metadata").has("deletionTimestamp") {
+        return plan;
+    }
+    let is_suspended = cron.bool("spec.suspend");
+    match timetable {
+        Err(event) if !is_suspended || event.reason == UNKNOWN_ZONE => plan.events.push(event),
+        Ok(timetable) if !is_suspended => plan.schedule(cron, jobs, &timetable, now),
+        _ => {}
+    }
+    plan
+}
+
+/// A job that was started is taken down in the status.
+pub fn started(status: &mut Tree, job: &Tree, scheduled: i64) {
+    let reference = tree! {
+        "kind" => "Job",
+        "namespace" => job.str("metadata.namespace"),
+        "name" => job.str("metadata.name"),
+        "uid" => job.str("metadata.uid"),
+        "apiVersion" => "batch/v1",
+        "resourceVersion" => job.str("metadata.resourceVersion"),
+    };
+    status.list_entry("active").push(reference);
+    status.set("lastScheduleTime", time::format_seconds(scheduled));
+}
+
+/// A job that is replaced is no longer active.
+pub fn drop_active(status: &mut Tree, uid: &str) {
+    let active = status.list_entry("active");
+    active.retain(|reference| reference.str("uid") != uid);
+    if active.is_empty() {
+        status.remove("active");
+    }
+}
+
+impl Plan {
+    /// Takes down what has become of the jobs.
+    fn follow(&mut self, jobs: &[Arc<Tree>]) {
+        for job in jobs {
+            let (name, uid) = (job.str("metadata.name"), job.str("metadata.uid"));
+            let is_known = self.status.list("active").iter().any(|reference| reference.str("uid") == uid);
+            match (is_known, ended(job)) {
+                (false, None) => {
+                    let message = format!("Saw a job that the controller did not create or forgot: {name}");
+                    self.events.push(warning("UnexpectedJob", message));
+                }
+                (true, Some(condition)) => {
+                    drop_active(&mut self.status, uid);
+                    let message = format!("Saw completed job: {name}, condition: {condition}");
+                    self.events.push(normal("SawCompletedJob", message));
+                    self.note_success(job, condition);
+                }
+                (false, Some(condition)) => self.note_success(job, condition),
+                (true, None) => {}
+            }
+        }
+    }
+
+    fn note_success(&mut self, job: &Tree, condition: &str) {
+        let completed = job.str("status.completionTime");
+        if condition == "Complete" && completed > self.status.str("lastSuccessfulTime") {
+            self.status.set("lastSuccessfulTime", completed);
+        }
+    }
+
+    fn forget_missing(&mut self, jobs: &[Arc<Tree>]) {
+        let is_there = |uid: &str| jobs.iter().any(|job| job.str("metadata.uid") == uid);
+        let missing: Vec<Tree> =
+            self.status.list("active").iter().filter(|reference| !is_there(reference.str("uid"))).cloned().collect();
+        for reference in missing {
+            drop_active(&mut self.status, reference.str("uid"));
+            self.events.push(normal("MissingJob", format!("Active job went missing: {}", reference.str("name"))));
+        }
+    }
+
+    fn schedule(&mut self, cron: &Tree, jobs: &[Arc<Tree>], timetable: &Timetable, now: Timestamp) {
+        let schedule = cron.str("spec.schedule");
+        if schedule.contains("TZ") {
+            let message = format!(
+                "CRON_TZ or TZ used in schedule {schedule:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+            );
+            self.events.push(warning("UnsupportedSchedule", message));
+        }
+        match self.due(cron, timetable, now) {
+            Err(why) => {
+                let message = format!("invalid schedule: {schedule} : {why}");
+                return self.events.push(warning("InvalidSchedule", message));
+            }
+            Ok(Some(due)) => self.start(cron, jobs, timetable, due, now),
+            Ok(None) => {}
+        }
+        let from = match Past::of(cron, &self.status, timetable, now, false) {
+            Ok(Past { most_recent: Some(time), .. }) => time,
+            Ok(Past { missed: 0, earliest, .. }) => earliest,
+            _ => now.seconds,
+        };
+        self.again = timetable.next(from).map(|next| until(now, next) + DELTA);
+    }
+
+    fn due(&mut self, cron: &Tree, timetable: &Timetable, now: Timestamp) -> Result<Option<i64>, &'static str> {
+        let past = Past::of(cron, &self.status, timetable, now, true)?;
+        if past.most_recent.is_some() && past.missed > MANY {
+            let message =
+                "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            self.events.push(warning("TooManyMissedTimes", message.to_string()));
+        }
+        Ok(past.most_recent)
+    }
+
+    /// Starts what is due, unless something speaks against it.
+    fn start(&mut self, cron: &Tree, jobs: &[Arc<Tree>], timetable: &Timetable, due: i64, now: Timestamp) {
+        let deadline = cron.int("spec.startingDeadlineSeconds").map(|allowed| due.saturating_add(allowed));
+        if deadline.is_some_and(|deadline| Timestamp { seconds: deadline, nanos: 0 } < now) {
+            let message = format!("Missed scheduled time to start a job: {}", rfc1123(due));
+            return self.events.push(warning("MissSchedule", message));
+        }
+        let name = job_name(cron, due);
+        let active = self.status.list("active");
+        let is_started = active.iter().any(|reference| reference.str("name") == name)
+            || self.status.str("lastScheduleTime") == time::format_seconds(due);
+        if is_started {
+            return;
+        }
+        match cron.str("spec.concurrencyPolicy") {
+            "Forbid" if !active.is_empty() => {
+                let message = "Not starting job because prior execution is running and concurrency policy is Forbid";
+                return self.events.push(normal("JobAlreadyActive", message.to_string()));
+            }
+            "Replace" => {
+                let is_active =
+                    |job: &&Arc<Tree>| active.iter().any(|reference| reference.str("uid") == job.str("metadata.uid"));
+                self.replace = jobs.iter().filter(is_active).cloned().collect();
+            }
+            _ => {}
+        }
+        let offset = if cron.str("spec.timeZone").is_empty() { 0 } else { timetable.zone.offset(due) };
+        self.start = Some(Start { job: make(cron, name, &with_offset(due, offset)), scheduled: due });
+    }
+}
+
+/// What a schedule has missed.
+struct Past {
+    earliest: i64,
+    most_recent: Option<i64>,
+    /// About how many times came since; none where only one did.
+    missed: i64,
+}
+
+impl Past {
+    /// Looks back to the last start, or no further than a start may be late.
+    fn of(
+        cron: &Tree,
+        status: &Tree,
+        timetable: &Timetable,
+        now: Timestamp,
+        by_deadline: bool,
+    ) -> Result<Past, &'static str> {
+        let seconds = |text: &str| time::parse(text).ok().map(|time| time.seconds);
+        let created = seconds(cron.str("metadata.creationTimestamp")).unwrap_or(now.seconds);
+        let mut earliest = seconds(status.str("lastScheduleTime")).unwrap_or(created);
+        if let Some(allowed) = cron.int("spec.startingDeadlineSeconds").filter(|_| by_deadline) {
+            earliest = earliest.max(now.seconds.saturating_sub(allowed));
+        }
+        let never = "time difference between two schedules is less than 1 second";
+        let first = timetable.next(earliest).ok_or(never)?;
+        if now.seconds < first {
+            return Ok(Past { earliest, most_recent: None, missed: 0 });
+        }
+        let second = timetable.next(first).ok_or(never)?;
+        if now.seconds < second {
+            return Ok(Past { earliest, most_recent: Some(first), missed: 0 });
+        }
+        let interval = second - first;
+        let missed = (now.seconds - first) / interval + 1;
+        // Not far behind the present, and in step with an interval that began at the first.
+        let mut most_recent = None;
+        let mut time = timetable.next(first + (missed - 2) * interval);
+        while let Some(found) = time.filter(|time| *time <= now.seconds) {
+            most_recent = Some(found);
+            time = timetable.next(found);
+        }
+        Ok(Past { earliest, most_recent, missed })
+    }
+}
+
+fn until(now: Timestamp, seconds: i64) -> Duration {
+    let whole = Duration::from_secs(u64::try_from(seconds - now.seconds).unwrap_or(0));
+    whole.saturating_sub(Duration::from_nanos(now.nanos.into()))
+}
+
+/// One name a minute, so that a start that is tried twice makes one job.
+fn job_name(cron: &Tree, scheduled: i64) -> String {
+    format!("{}-{}", cron.str("metadata.name"), scheduled.div_euclid(60))
+}
+
+fn make(cron: &Tree, name: String, scheduled: &str) -> Tree {
+    let template = cron.at("spec.jobTemplate");
+    let reference = tree! {
+        "apiVersion" => "batch/v1",
+        "kind" => "CronJob",
+        "name" => cron.str("metadata.name"),
+        "uid" => cron.str("metadata.uid"),
+        "controller" => true,
+        "blockOwnerDeletion" => true,
+    };
+    let mut metadata = tree! { "name" => name, "ownerReferences" => list![reference] };
+    if template.at("metadata").has("labels") {
+        metadata.set("labels", template.at("metadata.labels").clone());
+    }
+    let mut annotations = Tree::Map(template.map("metadata.annotations").clone());
+    annotations.set(SCHEDULED, scheduled);
+    metadata.set("annotations", annotations);
+    tree! { "apiVersion" => "batch/v1", "kind" => "Job", "metadata" => metadata, "spec" => template.at("spec").clone() }
+}
+
+/// `Complete` or `Failed`.
+fn ended(job: &Tree) -> Option<&str> {
+    let is_end =
+        |condition: &&Tree| matches!(condition.str("type"), "Complete" | "Failed") && condition.str("status") == "True";
+    job.list("status.conditions").iter().find(is_end).map(|condition| condition.str("type"))
+}
+
+/// Of each ending the oldest ones beyond the limit.
+fn too_old(cron: &Tree, jobs: &[Arc<Tree>]) -> Vec<Arc<Tree>> {
+    let of = |ending: &str, field: &str| {
+        let mut ended: Vec<Arc<Tree>> = jobs.iter().filter(|job| ended(job) == Some(ending)).cloned().collect();
+        let kept = cron.at("spec").int(field).map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(0));
+        let started = |job: &Tree| job.str("status.startTime").to_string();
+        ended.sort_by_cached_key(|job| (started(job).is_empty(), started(job), job.str("metadata.name").to_string()));
+        let beyond = ended.len().saturating_sub(kept);
+        ended.truncate(beyond);
+        ended
+    };
+    [of("Complete", "successfulJobsHistoryLimit"), of("Failed", "failedJobsHistoryLimit")].concat()
+}
+
+/// A time as it is written in a zone: `2006-01-02T15:04:05+01:00`.
+fn with_offset(seconds: i64, offset: i64) -> String {
+    let local = time::format_seconds(seconds + offset);
+    if offset == 0 {
+        return local.to_string();
+    }
+    let (sign, ahead) = if offset < 0 { ('-', -offset) } else { ('+', offset) };
+    format!("{}{sign}{:02}:{:02}", local.trim_end_matches('Z'), ahead / 3600, ahead / 60 % 60)
+}
+
+/// `Mon, 02 Jan 2006 15:04:05 +0000`
+fn rfc1123(seconds: i64) -> String {
+    const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let day = seconds.div_euclid(86_400);
+    let (year, month, date) = time::civil(day);
+    let name = DAYS[super::weekday(day) as usize];
+    let month = MONTHS[(month - 1) as usize];
+    let rest = seconds.rem_euclid(86_400);
+    format!("{name}, {date:02} {month} {year} {:02}:{:02}:{:02} +0000", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests;

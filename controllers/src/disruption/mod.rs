@@ -1,0 +1,200 @@
+//! Keeps the status of disruption budgets true, and takes back what was said of disruptions that did not come.
+
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use client::{Change, Key, Patch, Resource, Result, Selection, Store, index};
+
+use crate::support::kinds::Kinds;
+use crate::support::owner::controller_of;
+use crate::support::selecting::{SELECTOR, selecting, selector_of};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::Stale;
+
+const BUDGETS: Resource = Resource::new("policy", "v1", "poddisruptionbudgets");
+const PODS: Resource = Resource::core("pods");
+const REPLICA_SETS: Resource = Resource::new("apps", "v1", "replicasets");
+/// What says how many pods it wants, by version and kind.
+const SCALED: [(&str, &str, Resource); 4] = [
+    ("v1", "ReplicationController", Resource::core("replicationcontrollers")),
+    ("apps/v1", "Deployment", Resource::new("apps", "v1", "deployments")),
+    ("apps/v1", "ReplicaSet", REPLICA_SETS),
+    ("apps/v1", "StatefulSet", Resource::new("apps", "v1", "statefulsets")),
+];
+/// Before the key of a pod that is said to be disrupted.
+const POD: &str = "pod:";
+/// Changes of pods are gathered for so long, so that a budget with many costs few looks.
+const GATHER: Duration = Duration::from_millis(50);
+
+struct Controller {
+    budgets: Arc<Store>,
+    pods: Arc<Store>,
+    scaled: Vec<Arc<Store>>,
+    kinds: Kinds,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let budgets = setup.informer(Selection::all(BUDGETS));
+    let pods = setup.informer(Selection::all(PODS));
+    budgets.index_by(SELECTOR);
+    pods.index_by(index::LABELS);
+    let queue = context.queue.clone();
+    budgets.on_change(move |change| queue.add(change.key.clone()));
+    let (queue, chosen) = (context.queue.clone(), budgets.store().clone());
+    pods.on_change(move |change| {
+        keys(&chosen, change).into_iter().for_each(|key| queue.add_after(key, GATHER));
+        if change.new.as_deref().is_some_and(is_disrupted) {
+            queue.add(Key::from(format!("{POD}{}", change.key)));
+        }
+    });
+    let scaled = SCALED.map(|(_, _, resource)| setup.informer(Selection::all(resource)).store().clone()).to_vec();
+    let (budgets, pods) = (budgets.store().clone(), pods.store().clone());
+    Some(Box::new(Controller { budgets, pods, scaled, kinds: Kinds::default(), context: context.clone() }))
+}
+
+/// The budgets that a pod belongs to, and those that it has left.
+fn keys(budgets: &Store, change: &Change) -> BTreeSet<Key> {
+    let pods = [change.old.as_deref(), change.new.as_deref()];
+    pods.into_iter().flatten().flat_map(|pod| selecting(budgets, pod)).collect()
+}
+
+fn is_disrupted(pod: &Tree) -> bool {
+    crate::support::conditions::is_true(pod, "DisruptionTarget")
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        if let Some(pod) = key.strip_prefix(POD) {
+            return self.bring_pod(pod).await;
+        }
+        let Some(budget) = self.budgets.get(key) else { return Ok(Outcome::Done) };
+        let pods = self.pods.select(budget.str("metadata.namespace"), &selector_of(&budget));
+        if pods.is_empty() {
+            self.context.recorder.normal(&budget, "NoPods", "No matching pods found");
+        }
+        let scale = if plan::needs_scale(&budget) { self.scale(&pods).await? } else { Ok(0) };
+        let now = self.context.clock.now();
+        match plan::plan(&budget, &pods, || scale, now) {
+            Ok(plan) => {
+                self.tell_not_deleted(&budget, &plan.not_deleted);
+                self.write(&budget, plan.status).await?;
+                Ok(plan.again.map_or(Outcome::Done, Outcome::Again))
+            }
+            Err(why) => {
+                let text = format!("Failed to calculate the number of expected pods: {why}");
+                self.context.recorder.warning(&budget, "CalculateExpectedPodCountFailed", text);
+                self.write(&budget, plan::fail(&budget, &why, now)).await?;
+                Err(client::Error::Failed(why))
+            }
+        }
+    }
+
+    fn tell_not_deleted(&self, budget: &Tree, pods: &[Arc<Tree>]) {
+        let (namespace, name) = (budget.str("metadata.namespace"), budget.str("metadata.name"));
+        for pod in pods {
+            let text = format!("Pod was expected by PDB {namespace}/{name} to be deleted but it wasn't");
+            self.context.recorder.warning(pod, "NotDeleted", text);
+        }
+    }
+
+    /// An equal status is not written.
+    async fn write(&self, budget: &Tree, status: Tree) -> Result<()> {
+        if *budget.at("status") == status {
+            return Ok(());
+        }
+        let mut changed = budget.clone();
+        changed.set("status", status);
+        let (namespace, name) = (budget.str("metadata.namespace"), budget.str("metadata.name"));
+        self.context.client.update_status(BUDGETS, namespace, name, &changed).await.map(|_| ())
+    }
+
+    /// How many pods the controllers of these want together; pods that nothing controls are not counted.
+    async fn scale(&self, pods: &[Arc<Tree>]) -> Result<std::result::Result<i64, String>> {
+        let mut scales: BTreeMap<String, i64> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for pod in pods {
+            let Some(reference) = controller_of(pod) else { continue };
+            if !seen.insert(reference.str("uid").to_string()) {
+                continue;
+            }
+            let found = match self.scale_in_memory(pod.str("metadata.namespace"), reference) {
+                Some(found) => Ok(Some(found)),
+                None => self.scale_of_other(pod.str("metadata.namespace"), reference).await?,
+            };
+            match found {
+                Ok(Some((uid, replicas))) => drop(scales.insert(uid, replicas)),
+                Ok(None) => return Ok(Err(format!("found no controllers for pod {:?}", pod.str("metadata.name")))),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(scales.values().sum()))
+    }
+
+    /// Of a set that a deployment controls, the deployment's word counts.
+    fn scale_in_memory(&self, namespace: &str, reference: &Tree) -> Option<(String, i64)> {
+        let at = SCALED.iter().position(|(_, kind, resource)| {
+            let group = reference.str("apiVersion").split_once('/').map_or("", |(group, _)| group);
+            *kind == reference.str("kind") && resource.group == group
+        })?;
+        let object = self.scaled[at].get(&client::key(namespace, reference.str("name")))?;
+        if object.str("metadata.uid") != reference.str("uid") {
+            return None;
+        }
+        if SCALED[at].2 == REPLICA_SETS
+            && let Some(deployment) = controller_of(&object).filter(|owner| owner.str("kind") == "Deployment")
+        {
+            return self.scale_in_memory(namespace, deployment);
+        }
+        Some((object.str("metadata.uid").to_string(), object.int("spec.replicas").unwrap_or(1)))
+    }
+
+    /// Anything that has a scale says so itself.
+    async fn scale_of_other(
+        &self,
+        namespace: &str,
+        reference: &Tree,
+    ) -> Result<std::result::Result<Option<(String, i64)>, String>> {
+        let (api_version, kind) = (reference.str("apiVersion"), reference.str("kind"));
+        let Some(served) = self.kinds.find(&self.context.client, api_version, kind).await? else { return Ok(Ok(None)) };
+        if !served.scales {
+            let (plural, group) = (served.resource.plural, served.resource.group);
+            let dot = if group.is_empty() { "" } else { "." };
+            return Ok(Err(format!("{plural}{dot}{group} does not implement the scale subresource")));
+        }
+        match self.context.client.get_subresource(served.resource, namespace, reference.str("name"), "scale").await {
+            Err(error) if error.is_not_found() => Ok(Ok(None)),
+            result => {
+                let scale = result?;
+                let is_it = scale.str("metadata.uid") == reference.str("uid");
+                let found = (reference.str("uid").to_string(), scale.int("spec.replicas").unwrap_or(0));
+                Ok(Ok(is_it.then_some(found)))
+            }
+        }
+    }
+
+    async fn bring_pod(&self, key: &str) -> Result<Outcome> {
+        let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
+        match plan::stale(&pod, self.context.clock.now()) {
+            Stale::No => Ok(Outcome::Done),
+            Stale::Wait(left) => Ok(Outcome::Again(left)),
+            Stale::Patch(patch) => {
+                let (namespace, name) = client::split(key);
+                match self.context.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
+                    Err(error) if error.is_not_found() => Ok(Outcome::Done),
+                    result => result.map(|_| Outcome::Done),
+                }
+            }
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,272 @@
+//! How many pods of a budget may be disrupted now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::time::{self, Timestamp};
+use api::{Tree, list, tree};
+
+use crate::support::clock::until;
+use crate::support::pods::is_ready;
+
+/// For so long an eviction is believed to end in a deletion, and a pod to be about to be disrupted.
+const TIMEOUT_SECONDS: i64 = 120;
+
+/// How many pods the controllers of a budget's pods want.
+pub type Scale = Result<i64, String>;
+
+#[derive(Debug, PartialEq)]
+pub struct Plan {
+    pub status: Tree,
+    pub again: Option<Duration>,
+    /// Pods that should have been deleted and were not.
+    pub not_deleted: Vec<Arc<Tree>>,
+}
+
+/// Whether the number of pods that are wanted depends on what controls them.
+pub fn needs_scale(budget: &Tree) -> bool {
+    let spec = budget.at("spec");
+    spec.has("maxUnavailable") || spec.at("minAvailable").as_str().is_some()
+}
+
+/// `scale` is asked only where it is needed.
+pub fn plan(budget: &Tree, pods: &[Arc<Tree>], scale: impl FnOnce() -> Scale, now: Timestamp) -> Result<Plan, String> {
+    let (expected, desired) = expectations(budget, pods.len() as i64, scale)?;
+    let mut status = budget.at("status").clone();
+    let (disrupted, again, not_deleted) = disrupted(budget.at("status"), pods, now);
+    let is_healthy = |pod: &&Arc<Tree>| {
+        let name = pod.str("metadata.name");
+        !pod.at("metadata").has("deletionTimestamp") && !disrupted.contains_key(name) && is_ready(pod)
+    };
+    let healthy = pods.iter().filter(is_healthy).count() as i64;
+    let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
+    status.set("currentHealthy", healthy);
+    status.set("desiredHealthy", desired);
+    status.set("expectedPods", expected);
+    status.set("disruptionsAllowed", allowed);
+    if disrupted.is_empty() {
+        status.remove("disruptedPods");
+    } else {
+        let mut map = tree! {};
+        disrupted.iter().for_each(|(name, time)| map.set(name, *time));
+        status.set("disruptedPods", map);
+    }
+    let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
+    observe(&mut status, budget, allowed > 0, (reason, ""), now);
+    Ok(Plan { status, again, not_deleted })
+}
+
+/// Where nothing can be said, nothing may be disrupted.
+pub fn fail(budget: &Tree, why: &str, now: Timestamp) -> Tree {
+    let mut status = budget.at("status").clone();
+    status.set("disruptionsAllowed", 0);
+    observe(&mut status, budget, false, ("SyncFailed", why), now);
+    status
+}
+
+/// Takes down the condition and which generation it is of.
+fn observe(status: &mut Tree, budget: &Tree, allowed: bool, (reason, message): (&str, &str), now: Timestamp) {
+    let generation = budget.int("metadata.generation").unwrap_or(0);
+    let state = if allowed { "True" } else { "False" };
+    let old = status.list("conditions").iter().find(|condition| condition.str("type") == "DisruptionAllowed");
+    let since = old.filter(|old| old.str("status") == state).map(|old| old.str("lastTransitionTime"));
+    let condition = tree! {
+        "type" => "DisruptionAllowed",
+        "status" => state,
+        "observedGeneration" => generation,
+        "lastTransitionTime" => since.map_or_else(|| time::format_seconds(now.seconds), api::Str::new),
+        "reason" => reason,
+        "message" => message,
+    };
+    let at = status.list("conditions").iter().position(|condition| condition.str("type") == "DisruptionAllowed");
+    match at {
+        Some(at) => status.list_mut("conditions")[at] = condition,
+        None => status.list_entry("conditions").push(condition),
+    }
+    status.set("observedGeneration", generation);
+}
+
+/// How many pods there should be, and how many of them healthy.
+fn expectations(budget: &Tree, count: i64, scale: impl FnOnce() -> Scale) -> Result<(i64, i64), String> {
+    let spec = budget.at("spec");
+    if spec.has("maxUnavailable") {
+        let expected = scale()?;
+        return Ok((expected, (expected - scaled(spec.at("maxUnavailable"), expected)?).max(0)));
+    }
+    match spec.at("minAvailable") {
+        Tree::Int(desired) => Ok((count, *desired)),
+        Tree::Null => Ok((0, 0)),
+        share => {
+            let expected = scale()?;
+            Ok((expected, scaled(share, expected)?))
+        }
+    }
+}
+
+/// A number, or a share of the whole, rounded up.
+fn scaled(value: &Tree, whole: i64) -> Result<i64, String> {
+    if let Some(number) = value.as_int() {
+        return Ok(number);
+    }
+    let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|text| text.parse::<i64>().ok());
+    let percent = percent.ok_or_else(|| format!("invalid value for IntOrString: {value:?}"))?;
+    Ok((percent * whole + 99).div_euclid(100))
+}
+
+type Disrupted<'a> = (BTreeMap<&'a str, &'a str>, Option<Duration>, Vec<Arc<Tree>>);
+
+/// The evictions that were granted and whose pods are still there.
+fn disrupted<'a>(status: &'a Tree, pods: &[Arc<Tree>], now: Timestamp) -> Disrupted<'a> {
+    let mut kept = BTreeMap::new();
+    let mut again: Option<Duration> = None;
+    let mut not_deleted = Vec::new();
+    for pod in pods.iter().filter(|pod| !pod.at("metadata").has("deletionTimestamp")) {
+        let Some((name, granted)) =
+            status.map("disruptedPods").iter().find(|(name, _)| *name == pod.str("metadata.name"))
+        else {
+            continue;
+        };
+        let granted = granted.as_str().unwrap_or("");
+        let due = time::parse(granted).map_or(0, |time| time.seconds) + TIMEOUT_SECONDS;
+        match until(now, due) {
+            None => not_deleted.push(pod.clone()),
+            Some(left) => {
+                again = Some(again.map_or(left, |again| again.min(left)));
+                kept.insert(name, granted);
+            }
+        }
+    }
+    (kept, again, not_deleted)
+}
+
+/// What becomes of a pod that is said to be disrupted.
+#[derive(Debug, PartialEq)]
+pub enum Stale {
+    No,
+    Wait(Duration),
+    /// It was not: the change of its status.
+    Patch(Tree),
+}
+
+/// A kubelet takes its time, so what it says never grows stale.
+pub fn stale(pod: &Tree, now: Timestamp) -> Stale {
+    let ended = matches!(pod.str("status.phase"), "Succeeded" | "Failed");
+    let said = pod.list("status.conditions").iter().find(|condition| {
+        condition.str("type") == "DisruptionTarget"
+            && condition.str("status") == "True"
+            && condition.str("reason") != "TerminationByKubelet"
+    });
+    let Some(condition) = said.filter(|_| !ended && !pod.at("metadata").has("deletionTimestamp")) else {
+        return Stale::No;
+    };
+    let since = time::parse(condition.str("lastTransitionTime")).map_or(0, |time| time.seconds);
+    if let Some(left) = until(now, since + TIMEOUT_SECONDS) {
+        return Stale::Wait(left);
+    }
+    let condition = tree! {
+        "type" => "DisruptionTarget",
+        "status" => "False",
+        "reason" => Tree::Null,
+        "message" => Tree::Null,
+        "lastTransitionTime" => time::format_seconds(now.seconds),
+    };
+    let metadata = tree! { "uid" => pod.str("metadata.uid") };
+    Stale::Patch(tree! { "metadata" => metadata, "status" => tree! { "conditions" => list![condition] } })
+}
+
+#[cfg(test)]
+mod tests {
+    use api::json::decode;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp { seconds: 1000, nanos: 0 };
+
+    fn budget(spec: &str, status: &str) -> Tree {
+        let json = format!(r#"{{"metadata":{{"generation":3}},"spec":{{{spec}}},"status":{{{status}}}}}"#);
+        decode(json.as_bytes()).expect("a budget")
+    }
+
+    fn pod(name: &str, ready: bool) -> Arc<Tree> {
+        let state = if ready { "True" } else { "False" };
+        let status = format!(r#"{{"conditions":[{{"type":"Ready","status":"{state}"}}]}}"#);
+        Arc::new(decode(format!(r#"{{"metadata":{{"name":"{name}"}},"status":{status}}}"#).as_bytes()).expect("a pod"))
+    }
+
+    /// Expected, desired, healthy, allowed.
+    fn check(spec: &str, pods: &[Arc<Tree>], scale: i64, want: [i64; 4]) {
+        let plan = plan(&budget(spec, ""), pods, || Ok(scale), NOW).expect("a plan");
+        let of = |field: &str| plan.status.int(field).expect("a number");
+        let found = ["expectedPods", "desiredHealthy", "currentHealthy", "disruptionsAllowed"].map(of);
+        assert_eq!(found, want, "{spec}");
+        let condition = &plan.status.list("conditions")[0];
+        let reason = if want[3] > 0 { "SufficientPods" } else { "InsufficientPods" };
+        assert_eq!((condition.str("reason"), condition.int("observedGeneration")), (reason, Some(3)));
+    }
+
+    #[test]
+    fn budgets_are_counted() {
+        let pods = [pod("a", true), pod("b", true), pod("c", true), pod("d", false)];
+        check(r#""minAvailable":1"#, &pods, 0, [4, 1, 3, 2]);
+        check(r#""minAvailable":1"#, &pods[3..], 0, [1, 1, 0, 0]);
+        check(r#""minAvailable":"50%""#, &pods, 5, [5, 3, 3, 0]);
+        check(r#""maxUnavailable":1"#, &pods, 4, [4, 3, 3, 0]);
+        check(r#""maxUnavailable":"30%""#, &pods, 4, [4, 2, 3, 1]);
+        check(r#""maxUnavailable":9"#, &pods, 4, [4, 0, 3, 3]);
+        check(r#""minAvailable":0"#, &[], 0, [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_was_evicted_is_not_healthy_until_its_time_is_over() {
+        let status =
+            r#""disruptedPods":{"a":"1970-01-01T00:16:00Z","b":"1970-01-01T00:10:00Z","gone":"1970-01-01T00:16:00Z"}"#;
+        let pods = [pod("a", true), pod("b", true)];
+        let plan = plan(&budget(r#""minAvailable":0"#, status), &pods, || Ok(0), NOW).expect("a plan");
+        assert_eq!(plan.status.int("currentHealthy"), Some(1));
+        assert_eq!(plan.status.map("disruptedPods").keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(plan.again, Some(Duration::from_secs(80)));
+        assert_eq!(plan.not_deleted.len(), 1);
+    }
+
+    #[test]
+    fn an_equal_status_stays_equal() {
+        let mut budget = budget(r#""minAvailable":1"#, "");
+        let first = plan(&budget, &[pod("a", true)], || Ok(0), NOW).expect("a plan").status;
+        budget.set("status", first.clone());
+        let later = Timestamp { seconds: 2000, nanos: 0 };
+        assert_eq!(plan(&budget, &[pod("a", true)], || Ok(0), later).expect("a plan").status, first);
+        let failed = fail(&budget, "no idea", later);
+        assert_eq!(failed.list("conditions")[0].str("reason"), "SyncFailed");
+        assert_eq!(failed.int("disruptionsAllowed"), Some(0));
+    }
+
+    #[test]
+    fn nothing_is_said_where_the_scale_is_unknown() {
+        let found = plan(&budget(r#""maxUnavailable":1"#, ""), &[], || Err("why".to_string()), NOW);
+        assert_eq!(found, Err("why".to_string()));
+        assert!(needs_scale(&budget(r#""minAvailable":"5%""#, "")) && !needs_scale(&budget(r#""minAvailable":5"#, "")));
+    }
+
+    #[test]
+    fn a_disruption_that_does_not_come_is_taken_back() {
+        let check = |pod: &str, want: &str| {
+            let condition = r#""type":"DisruptionTarget","status":"True""#;
+            let json = pod.replace("TARGET", condition);
+            let found = match stale(&decode(json.as_bytes()).expect("a pod"), NOW) {
+                Stale::No => "no",
+                Stale::Wait(left) if left == Duration::from_secs(20) => "wait",
+                Stale::Wait(_) => "another wait",
+                Stale::Patch(_) => "patch",
+            };
+            assert_eq!(found, want, "{json}");
+        };
+        let since = |minute: &str| format!(r#""lastTransitionTime":"1970-01-01T00:{minute}Z""#);
+        check(&format!(r#"{{"status":{{"conditions":[{{TARGET,{}}}]}}}}"#, since("15:00")), "wait");
+        check(&format!(r#"{{"status":{{"conditions":[{{TARGET,{}}}]}}}}"#, since("14:00")), "patch");
+        check(&format!(r#"{{"status":{{"phase":"Failed","conditions":[{{TARGET,{}}}]}}}}"#, since("14:00")), "no");
+        let kubelet = r#","reason":"TerminationByKubelet""#;
+        check(&format!(r#"{{"status":{{"conditions":[{{TARGET{kubelet},{}}}]}}}}"#, since("14:00")), "no");
+        check(r#"{"status":{}}"#, "no");
+    }
+}

@@ -1,0 +1,337 @@
+//! Runs pods until enough of them have succeeded. What is to be done is decided by `plan`; here it is done,
+//! and what was told is passed on.
+
+mod back_off;
+mod failure_policy;
+mod indexes;
+mod plan;
+mod pods;
+mod status;
+#[cfg(test)]
+mod tests;
+mod track;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, list, tree};
+use client::{Change, DeleteOptions, Error, Key, Patch, Resource, Result, Selection, Store, index};
+
+use crate::support::batch::{bounded, slow_start};
+use crate::support::owner;
+use crate::support::pods::is_ready;
+use crate::support::selecting::{SELECTOR, selecting, selector_of};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use back_off::BackOff;
+use plan::{Act, Decision, Done};
+use status::Event;
+use view::{FINALIZER, Job, is_tracked, uid};
+
+const JOBS: Resource = Resource::new("batch", "v1", "jobs");
+const PODS: Resource = Resource::core("pods");
+/// Before the key of a pod whose job may be gone.
+const ORPHAN: &str = "pod:";
+/// Changes of pods are gathered for so long, so that a job with many costs few looks.
+const GATHER: Duration = Duration::from_millis(100);
+
+struct Controller {
+    jobs: Arc<Store>,
+    pods: Arc<Store>,
+    context: Context,
+    /// What is remembered of each job's failures, with its uid.
+    failures: Mutex<BTreeMap<String, (String, BackOff)>>,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let jobs = setup.informer(Selection::all(JOBS));
+    let pods = setup.informer(Selection::all(PODS));
+    jobs.index_by(SELECTOR);
+    pods.index_by(index::CONTROLLER);
+    pods.index_by(index::LABELS);
+    let wake = Wake { jobs: jobs.store().clone(), pods: pods.store().clone(), context: context.clone() };
+    let wake = Arc::new(wake);
+    let also = wake.clone();
+    jobs.on_change(move |change| wake.job(change));
+    pods.on_change(move |change| also.pod(change));
+    Some(Box::new(Controller {
+        jobs: jobs.store().clone(),
+        pods: pods.store().clone(),
+        context: context.clone(),
+        failures: Mutex::default(),
+    }))
+}
+
+/// Says what has to be looked at after a change.
+struct Wake {
+    jobs: Arc<Store>,
+    pods: Arc<Store>,
+    context: Context,
+}
+
+impl Wake {
+    fn job(&self, change: &Change) {
+        self.context.queue.add(change.key.clone());
+        if let (Some(old), None) = (&change.old, &change.new) {
+            for pod in self.pods.find_keys(index::CONTROLLER, old.str("metadata.uid")) {
+                self.context.queue.add(orphan(&pod));
+            }
+        }
+    }
+
+    fn pod(&self, change: &Change) {
+        let mut keys = BTreeSet::new();
+        for pod in [change.old.as_deref(), change.new.as_deref()].into_iter().flatten() {
+            match owner::controller_of(pod) {
+                Some(reference) if is_job(reference) => {
+                    keys.insert(client::key(pod.str("metadata.namespace"), reference.str("name")));
+                }
+                Some(_) => {}
+                None => keys.extend(selecting(&self.jobs, pod)),
+            }
+        }
+        keys.into_iter().for_each(|key| self.context.queue.add_after(key, GATHER));
+        if change.new.as_deref().is_some_and(|pod| is_tracked(pod) && self.job_of(pod).is_none()) {
+            self.context.queue.add(orphan(&change.key));
+        }
+    }
+
+    fn job_of(&self, pod: &Tree) -> Option<Arc<Tree>> {
+        running_job(&self.jobs, pod)
+    }
+}
+
+fn orphan(key: &Key) -> Key {
+    Key::from(format!("{ORPHAN}{key}"))
+}
+
+fn is_job(reference: &Tree) -> bool {
+    reference.str("kind") == "Job" && reference.str("apiVersion").starts_with("batch/")
+}
+
+/// The job that controls a pod and has not ended.
+fn running_job(jobs: &Store, pod: &Tree) -> Option<Arc<Tree>> {
+    let reference = owner::controller_of(pod).filter(|reference| is_job(reference))?;
+    let job = jobs.get(&client::key(pod.str("metadata.namespace"), reference.str("name")))?;
+    let is_it = job.str("metadata.uid") == reference.str("uid") && !Job(&job).is_finished();
+    is_it.then_some(job)
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        if let Some(pod) = key.strip_prefix(ORPHAN) {
+            return self.bring_orphan(pod).await;
+        }
+        let Some(job) = self.jobs.get(key) else {
+            self.failures().remove(key);
+            return Ok(Outcome::Done);
+        };
+        if Job(&job).is_foreign() {
+            return Ok(Outcome::Done);
+        }
+        if Job(&job).is_finished() {
+            self.failures().remove(key);
+            return self.release_left(&job).await;
+        }
+        self.run(key, job).await
+    }
+
+    /// One look at a job that runs, with its writes in the order that `plan` relies on.
+    async fn run(&self, key: &str, job: Arc<Tree>) -> Result<Outcome> {
+        let pods = self.claim(&job).await?;
+        let known = self.known(key, &job);
+        let decision = plan::decide(job.clone(), pods, known, self.context.clock.now());
+        let (again, back_off) = (decision.again, decision.back_off);
+        let (done, failure) = self.act(&job, &decision).await;
+        let tracking = decision.track(done, self.context.clock.now());
+        let written = self.write(&job, &tracking.status).await?;
+        self.failures().insert(key.to_string(), (uid(&job).to_string(), back_off));
+        self.tell(&job, &tracking.events);
+        let (released, not_released) = self.release(&tracking.release).await;
+        let settled = tracking.settle(&released, self.context.clock.now());
+        self.write(&written, &settled.status).await?;
+        self.tell(&written, &settled.events);
+        match failure.or(not_released) {
+            Some(error) => Err(error),
+            None => Ok(again.map_or(Outcome::Done, Outcome::Again)),
+        }
+    }
+
+    /// The pods of a job: its own, and those that it takes by its selector.
+    async fn claim(&self, job: &Tree) -> Result<Vec<Arc<Tree>>> {
+        let selector = selector_of(job);
+        let mut pods = self.pods.find(index::CONTROLLER, uid(job));
+        pods.extend(self.pods.select(job.str("metadata.namespace"), &selector));
+        pods.sort_by_cached_key(|pod| client::key_of(pod));
+        pods.dedup_by_key(|pod| client::key_of(pod));
+        let mut claim = owner::claim(job, &selector, pods);
+        claim.finalizer = FINALIZER;
+        owner::carry_out(&self.context.client, JOBS, job, PODS, claim).await
+    }
+
+    fn known(&self, key: &str, job: &Tree) -> Option<BackOff> {
+        self.failures().get(key).filter(|(known, _)| known == uid(job)).map(|(_, back_off)| *back_off)
+    }
+
+    fn failures(&self) -> MutexGuard<'_, BTreeMap<String, (String, BackOff)>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was done, and the first thing that went wrong.
+    async fn act(&self, job: &Tree, decision: &Decision) -> (Done, Option<Error>) {
+        match &decision.act {
+            Act::Nothing => (Done::default(), None),
+            Act::Create(indexes) => {
+                let create = |at: usize| self.create(job, indexes[at], &decision.replaced);
+                let (created, failure) = slow_start(indexes.len(), create).await;
+                let failure = failure.filter(|error| !error.is_terminating());
+                (Done { created, ..Done::default() }, failure)
+            }
+            Act::Remove(pods) => self.delete(job, pods, false).await,
+            Act::End(pods) => self.delete(job, pods, true).await,
+        }
+    }
+
+    async fn create(&self, job: &Tree, index: Option<usize>, replaced: &BTreeMap<usize, Arc<Tree>>) -> Result<()> {
+        let replaced = index.and_then(|index| replaced.get(&index)).map(|pod| &**pod);
+        let pod = pods::make(job, index, replaced);
+        match self.context.client.create(PODS, job.str("metadata.namespace"), &pod).await {
+            Ok(made) => {
+                let text = format!("Created pod: {}", made.str("metadata.name"));
+                self.context.recorder.normal(job, "SuccessfulCreate", text);
+                Ok(())
+            }
+            Err(error) => {
+                if !error.is_terminating() {
+                    let text = format!("Error creating: {}", error.message());
+                    self.context.recorder.warning(job, "FailedCreate", text);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn delete(&self, job: &Tree, pods: &[Arc<Tree>], counts: bool) -> (Done, Option<Error>) {
+        let work: Vec<_> = pods.iter().map(|pod| self.delete_one(job, pod, counts)).collect();
+        let results = bounded(work).await;
+        let mut done = Done::default();
+        let mut failure = None;
+        for (pod, result) in pods.iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    done.deleted += 1;
+                    done.deleted_ready += usize::from(is_ready(pod));
+                }
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        (done, failure)
+    }
+
+    /// A pod that does not count goes without its finalizer.
+    async fn delete_one(&self, job: &Tree, pod: &Tree, counts: bool) -> Result<()> {
+        if !counts {
+            self.release_one(pod).await?;
+        }
+        let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
+        match self.context.client.delete(PODS, namespace, name, DeleteOptions::of(pod)).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => {
+                let text = format!("Error deleting: {}", error.message());
+                self.context.recorder.warning(job, "FailedDelete", text);
+                Err(error)
+            }
+            Ok(_) => {
+                self.context.recorder.normal(job, "SuccessfulDelete", format!("Deleted pod: {name}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// The uids of the pods that have no finalizer any more.
+    async fn release(&self, pods: &[Arc<Tree>]) -> (BTreeSet<String>, Option<Error>) {
+        let work: Vec<_> = pods.iter().map(|pod| self.release_one(pod)).collect();
+        let results = bounded(work).await;
+        let mut released = BTreeSet::new();
+        let mut failure = None;
+        for (pod, result) in pods.iter().zip(results) {
+            match result {
+                Ok(()) => drop(released.insert(uid(pod).to_string())),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        (released, failure)
+    }
+
+    async fn release_one(&self, pod: &Tree) -> Result<()> {
+        if !is_tracked(pod) {
+            return Ok(());
+        }
+        let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
+        let mut patch = tree! { "metadata" => tree! { "uid" => uid(pod) } };
+        patch.child("metadata").set("$deleteFromPrimitiveList/finalizers", list![FINALIZER]);
+        match self.context.client.patch(PODS, namespace, name, "", Patch::Strategic(&patch)).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+
+    /// A job that has ended holds no pod back, whatever came in between.
+    async fn release_left(&self, job: &Tree) -> Result<Outcome> {
+        let pods = self.pods.find(index::CONTROLLER, uid(job));
+        match self.release(&pods).await.1 {
+            Some(error) => Err(error),
+            None => Ok(Outcome::Done),
+        }
+    }
+
+    /// A pod whose job is gone, or has ended, is not counted by anybody.
+    async fn bring_orphan(&self, key: &str) -> Result<Outcome> {
+        let Some(pod) = self.pods.get(key).filter(|pod| is_tracked(pod)) else { return Ok(Outcome::Done) };
+        if let Some(reference) = owner::controller_of(&pod)
+            && (!is_job(reference) || running_job(&self.jobs, &pod).is_some() || self.has_job(&pod, reference).await?)
+        {
+            return Ok(Outcome::Done);
+        }
+        self.release_one(&pod).await.map(|()| Outcome::Done)
+    }
+
+    /// Asks the server: what is not in the cache may only not be there yet.
+    async fn has_job(&self, pod: &Tree, reference: &Tree) -> Result<bool> {
+        match self.context.client.get(JOBS, pod.str("metadata.namespace"), reference.str("name")).await {
+            Err(error) if error.is_not_found() => Ok(false),
+            result => {
+                let job = result?;
+                let is_it = uid(&job) == reference.str("uid");
+                Ok(is_it && (Job(&job).is_foreign() || !Job(&job).is_finished()))
+            }
+        }
+    }
+
+    /// An equal status is not written.
+    async fn write(&self, job: &Tree, status: &Tree) -> Result<Tree> {
+        let mut changed = job.clone();
+        if job.at("status") == status {
+            return Ok(changed);
+        }
+        changed.set("status", status.clone());
+        let (namespace, name) = (job.str("metadata.namespace"), job.str("metadata.name"));
+        self.context.client.update_status(JOBS, namespace, name, &changed).await
+    }
+
+    fn tell(&self, job: &Tree, events: &[Event]) {
+        for event in events {
+            match event.ty {
+                "Warning" => self.context.recorder.warning(job, &event.reason, event.message.as_str()),
+                _ => self.context.recorder.normal(job, &event.reason, event.message.as_str()),
+            }
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,330 @@
+//! What to do about a job. A look at it has three steps, each of which a crash may cut off: pods are made or
+//! deleted; the status takes down which pods have ended, and their finalizers go; the status counts them. A
+//! pod is counted only once its finalizer is gone and while its uid stands in the status, so that whatever is
+//! cut off is found again, and nothing is counted twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use api::time::{self, Timestamp};
+
+use super::back_off::BackOff;
+use super::failure_policy::{Verdict, judge};
+use super::indexes::Indexes;
+use super::pods::surplus;
+use super::status::{Ending, Uncounted, count};
+use super::view::{self, Job, is_active, is_terminating, is_tracked, uid};
+use crate::support::clock::until;
+use crate::support::pods::is_ready;
+
+/// How many pods one look makes or deletes.
+const MAX_PODS: usize = 500;
+
+/// What to do to the pods.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Act {
+    Nothing,
+    /// For these indexes; None in a job that has none.
+    Create(Vec<Option<usize>>),
+    /// They do not count: their finalizers go first.
+    Remove(Vec<Arc<Tree>>),
+    /// The job ends: their finalizers stay until they are counted.
+    End(Vec<Arc<Tree>>),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    pub created: usize,
+    pub deleted: usize,
+    /// Of those that were deleted.
+    pub deleted_ready: usize,
+}
+
+pub struct Decision {
+    pub act: Act,
+    /// When time alone asks for another look.
+    pub again: Option<Duration>,
+    pub back_off: BackOff,
+    /// By index the pod that a new one replaces.
+    pub replaced: BTreeMap<usize, Arc<Tree>>,
+    pub(super) job: Arc<Tree>,
+    pub(super) pods: Vec<Arc<Tree>>,
+    pub(super) status: Tree,
+    pub(super) ending: Option<Ending>,
+    pub(super) counts: Counts,
+    pub(super) indexes: Option<ByIndex>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub active: usize,
+    pub ready: usize,
+    pub terminating: usize,
+    pub succeeded: usize,
+    pub failed: i64,
+}
+
+/// What an indexed job knows of its indexes.
+pub(super) struct ByIndex {
+    pub counted: Indexes,
+    pub succeeded: Indexes,
+    /// Where indexes have a limit of their own.
+    pub failed: Option<Indexes>,
+}
+
+/// `known` is what was remembered of the job's failures, if it was looked at before.
+pub fn decide(job: Arc<Tree>, pods: Vec<Arc<Tree>>, known: Option<BackOff>, now: Timestamp) -> Decision {
+    let view = Job(&job);
+    let mut status = job.at("status").clone();
+    if !view.is_suspended() && !status.has("startTime") {
+        status.set("startTime", time::format_seconds(now.seconds));
+    }
+    let indexes = view.is_indexed().then(|| ByIndex::of(view, &pods));
+    let active: Vec<Arc<Tree>> = pods.iter().filter(|pod| is_active(pod)).cloned().collect();
+    let (counts, back_off) = tally(view, &pods, &active, indexes.as_ref(), known);
+    let look =
+        Look { job: view, status: &status, pods: &pods, active: &active, counts, indexes: indexes.as_ref(), now };
+    let ending = look.ending();
+    let replaced = look.replaced();
+    let (act, wait) = match &ending {
+        Some(_) => (Act::End(active.clone()), None),
+        None if view.is_deleted() => (Act::Nothing, None),
+        None => look.manage(back_off, &replaced),
+    };
+    let deadline = if ending.is_none() { look.until_deadline() } else { None };
+    let again = [wait, deadline].into_iter().flatten().min();
+    Decision { act, again, back_off, replaced, status, ending, counts, indexes, pods, job: job.clone() }
+}
+
+impl ByIndex {
+    fn of(job: Job<'_>, pods: &[Arc<Tree>]) -> ByIndex {
+        let completions = job.completions().unwrap_or(0);
+        let read = |field: &str| Indexes::parse(job.0.at("status").str(field), completions);
+        let of = |chosen: &dyn Fn(&Tree) -> bool| {
+            let chosen = pods.iter().filter(|pod| is_tracked(pod) && chosen(pod));
+            chosen.filter_map(|pod| job.index(pod)).collect::<Vec<_>>()
+        };
+        let counted = read("completedIndexes");
+        let succeeded = counted.with(of(&|pod| pod.str("status.phase") == "Succeeded"));
+        let failed =
+            job.limit_per_index().map(|limit| read("failedIndexes").with(of(&|pod| gives_up(job, pod, limit))));
+        ByIndex { counted, succeeded, failed }
+    }
+}
+
+/// A failed pod after which its index is not tried again.
+fn gives_up(job: Job<'_>, pod: &Tree, limit: i64) -> bool {
+    job.has_failed(pod)
+        && match judge(job.0, pod) {
+            Verdict::FailIndex => true,
+            verdict => verdict.counts() && view::index_failures(pod).0 >= limit,
+        }
+}
+
+fn tally(
+    job: Job<'_>,
+    pods: &[Arc<Tree>],
+    active: &[Arc<Tree>],
+    indexes: Option<&ByIndex>,
+    known: Option<BackOff>,
+) -> (Counts, BackOff) {
+    let uncounted = Uncounted::read(job.0.at("status"));
+    let ended = |is: &dyn Fn(&Tree) -> bool| -> Vec<Arc<Tree>> {
+        pods.iter().filter(|pod| job.counts(pod) && is(pod)).cloned().collect()
+    };
+    let fresh = |pods: &[Arc<Tree>], seen: &BTreeSet<String>| -> Vec<Arc<Tree>> {
+        pods.iter().filter(|pod| is_tracked(pod) && !seen.contains(uid(pod))).cloned().collect()
+    };
+    let (succeeded, failed) = (ended(&|pod| pod.str("status.phase") == "Succeeded"), ended(&|pod| job.has_failed(pod)));
+    let (new_succeeded, new_failed) = (fresh(&succeeded, &uncounted.succeeded), fresh(&failed, &uncounted.failed));
+    let counting = new_failed.iter().filter(|pod| judge(job.0, pod).counts()).count();
+    let counts = Counts {
+        active: active.len(),
+        ready: active.iter().filter(|pod| is_ready(pod)).count(),
+        terminating: pods.iter().filter(|pod| is_terminating(pod)).count(),
+        succeeded: match indexes {
+            Some(indexes) => indexes.succeeded.len(),
+            None => count(job.0.at("status"), "succeeded") as usize + new_succeeded.len() + uncounted.succeeded.len(),
+        },
+        failed: count(job.0.at("status"), "failed") + (counting + uncounted.failed.len()) as i64,
+    };
+    let back_off = match known {
+        Some(known) => known.after(&new_succeeded, &new_failed),
+        // Nothing is remembered over a restart; the pods that are still there tell most of it.
+        None => BackOff::default().after(&succeeded, &failed),
+    };
+    (counts, back_off)
+}
+
+/// What a decision is made from.
+struct Look<'a> {
+    job: Job<'a>,
+    status: &'a Tree,
+    pods: &'a [Arc<Tree>],
+    active: &'a [Arc<Tree>],
+    counts: Counts,
+    indexes: Option<&'a ByIndex>,
+    now: Timestamp,
+}
+
+impl Look<'_> {
+    /// Whether the job is to end, and why. What an earlier look took down stands.
+    fn ending(&self) -> Option<Ending> {
+        self.ending_known()
+            .or_else(|| self.failed_by_policy())
+            .or_else(|| self.failed_as_a_whole())
+            .or_else(|| self.failed_by_index())
+            .or_else(|| self.succeeded_by_policy())
+    }
+
+    fn ending_known(&self) -> Option<Ending> {
+        let success = self.job.condition("SuccessCriteriaMet").map(|condition| (true, condition));
+        let (success, condition) = success.or_else(|| Some((false, self.job.condition("FailureTarget")?)))?;
+        let (reason, message) = (condition.str("reason"), condition.str("message"));
+        Some(Ending { success, reason: reason.to_string(), message: message.to_string(), known: true })
+    }
+
+    fn failed_by_policy(&self) -> Option<Ending> {
+        let mut failed = self.pods.iter().filter(|pod| self.job.has_failed(pod));
+        failed.find_map(|pod| match judge(self.job.0, pod) {
+            Verdict::FailJob(message) => Some(Ending::failure("PodFailurePolicy", &message)),
+            _ => None,
+        })
+    }
+
+    fn failed_as_a_whole(&self) -> Option<Ending> {
+        if self.counts.failed > self.job.back_off_limit() || self.restarts_too_often() {
+            return Some(Ending::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+        }
+        let due = self.deadline()?;
+        (self.now.seconds >= due)
+            .then(|| Ending::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
+    }
+
+    /// Where containers are started again in their pods, those restarts are the failures.
+    fn restarts_too_often(&self) -> bool {
+        if self.job.0.str("spec.template.spec.restartPolicy") != "OnFailure" {
+            return false;
+        }
+        let lives = |pod: &&Arc<Tree>| matches!(pod.str("status.phase"), "Running" | "Pending");
+        let of = |pod: &Arc<Tree>| -> i64 {
+            let statuses = pod.list("status.initContainerStatuses").iter().chain(pod.list("status.containerStatuses"));
+            statuses.filter_map(|status| status.int("restartCount")).sum()
+        };
+        let restarts: i64 = self.pods.iter().filter(lives).map(of).sum();
+        restarts > 0 && restarts >= self.job.back_off_limit()
+    }
+
+    /// The second at which the job has been active for too long.
+    fn deadline(&self) -> Option<i64> {
+        let allowed = self.job.0.int("spec.activeDeadlineSeconds").filter(|_| !self.job.is_suspended())?;
+        Some(time::parse(self.status.str("startTime")).ok()?.seconds.saturating_add(allowed))
+    }
+
+    fn until_deadline(&self) -> Option<Duration> {
+        until(self.now, self.deadline()?)
+    }
+
+    fn failed_by_index(&self) -> Option<Ending> {
+        let indexes = self.indexes?;
+        let failed = indexes.failed.as_ref()?.len();
+        let limit = self.job.0.int("spec.maxFailedIndexes");
+        if limit.is_some_and(|limit| failed as i64 > limit) {
+            let message = "Job has exceeded the specified maximal number of failed indexes";
+            return Some(Ending::failure("MaxFailedIndexesExceeded", message));
+        }
+        let all_ended = failed + indexes.succeeded.len() >= self.job.completions().unwrap_or(0);
+        (failed > 0 && all_ended).then(|| Ending::failure("FailedIndexes", "Job has failed indexes"))
+    }
+
+    fn succeeded_by_policy(&self) -> Option<Ending> {
+        let succeeded = &self.indexes?.succeeded;
+        let completions = self.job.completions().unwrap_or(0);
+        let holds = |rule: &Tree| {
+            let enough = rule.int("succeededCount").map(|count| usize::try_from(count).unwrap_or(0));
+            match rule.at("succeededIndexes").as_str() {
+                Some(text) => {
+                    let wanted = Indexes::parse(text, completions);
+                    let common = wanted.common(succeeded);
+                    wanted.len() > 0 && (common == wanted.len() || enough.is_some_and(|enough| common >= enough))
+                }
+                None => enough.is_some_and(|enough| succeeded.len() >= enough),
+            }
+        };
+        if succeeded.len() == 0 {
+            return None;
+        }
+        let at = self.job.0.list("spec.successPolicy.rules").iter().position(holds)?;
+        Some(Ending::success("SuccessPolicy", &format!("Matched rules at index {at}")))
+    }
+
+    fn replaced(&self) -> BTreeMap<usize, Arc<Tree>> {
+        let Some(ByIndex { succeeded, failed: Some(failed), .. }) = self.indexes else { return BTreeMap::new() };
+        let active: BTreeSet<usize> = self.active.iter().filter_map(|pod| view::index(pod)).collect();
+        let has_ended = |index: usize| succeeded.has(index) || failed.has(index) || active.contains(&index);
+        view::last_failed(self.job, self.pods, has_ended)
+    }
+
+    /// Brings the number of pods to what is wanted; one look either deletes or makes.
+    fn manage(&self, back_off: BackOff, replaced: &BTreeMap<usize, Arc<Tree>>) -> (Act, Option<Duration>) {
+        let active = self.active.len();
+        let wanted = self.wanted();
+        let mut gone = surplus(self.job, self.active, active.saturating_sub(wanted));
+        if !gone.is_empty() {
+            if !self.job.is_suspended() {
+                gone.truncate(MAX_PODS);
+            }
+            return (Act::Remove(gone), None);
+        }
+        let held = if self.job.replaces_only_failed() { self.counts.terminating } else { 0 };
+        let missing = wanted.saturating_sub(held + active).min(MAX_PODS);
+        if missing == 0 {
+            return (Act::Nothing, None);
+        }
+        if self.job.limit_per_index().is_none()
+            && let Some(wait) = back_off.remaining(self.now)
+        {
+            return (Act::Nothing, Some(wait));
+        }
+        if self.indexes.is_none() {
+            return (Act::Create(vec![None; missing]), None);
+        }
+        self.fill(missing, replaced)
+    }
+
+    fn wanted(&self) -> usize {
+        if self.job.is_suspended() {
+            return 0;
+        }
+        match self.job.completions() {
+            // Each pod can tell whether all is done: after the first success none is added.
+            None if self.counts.succeeded > 0 => self.active.len(),
+            None => self.job.parallelism(),
+            Some(completions) => completions.saturating_sub(self.counts.succeeded).min(self.job.parallelism()),
+        }
+    }
+
+    /// The first indexes that have no pod, as far as their own back-off allows.
+    fn fill(&self, missing: usize, replaced: &BTreeMap<usize, Arc<Tree>>) -> (Act, Option<Duration>) {
+        let Some(indexes) = self.indexes else { return (Act::Nothing, None) };
+        let holds = |pod: &&Arc<Tree>| is_active(pod) || (self.job.replaces_only_failed() && is_terminating(pod));
+        let mut taken = indexes.succeeded.with(self.pods.iter().filter(holds).filter_map(|pod| view::index(pod)));
+        if let Some(failed) = &indexes.failed {
+            taken = taken.union(failed);
+        }
+        let wait = |index: usize| {
+            let pod = replaced.get(&index)?;
+            let (counted, ignored) = view::index_failures(pod);
+            let failures = u32::try_from(counted + ignored + 1).unwrap_or(u32::MAX);
+            BackOff { failures, last_failure: super::back_off::finished_at(pod) }.remaining(self.now)
+        };
+        let candidates = taken.missing(missing, self.job.completions().unwrap_or(0));
+        let first = candidates.iter().filter_map(|index| wait(*index)).min();
+        let ready: Vec<Option<usize>> =
+            candidates.into_iter().filter(|index| wait(*index).is_none()).map(Some).collect();
+        (if ready.is_empty() { Act::Nothing } else { Act::Create(ready) }, first)
+    }
+}

@@ -1,0 +1,174 @@
+//! What a job's status says. Fields that are zero are left out, as upstream leaves them out.
+
+use std::collections::BTreeSet;
+
+use api::time::{self, Timestamp};
+use api::{Tree, list, tree};
+
+/// Pods that have ended and are being counted, by their uids.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Uncounted {
+    pub succeeded: BTreeSet<String>,
+    pub failed: BTreeSet<String>,
+}
+
+impl Uncounted {
+    pub fn read(status: &Tree) -> Uncounted {
+        let read = |field: &str| {
+            let uids = status.at("uncountedTerminatedPods").list(field).iter();
+            uids.filter_map(|uid| uid.as_str().map(str::to_string)).collect()
+        };
+        Uncounted { succeeded: read("succeeded"), failed: read("failed") }
+    }
+
+    pub fn len(&self) -> usize {
+        self.succeeded.len() + self.failed.len()
+    }
+}
+
+/// How a job ends, first as a target, then for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    pub success: bool,
+    pub reason: String,
+    pub message: String,
+    /// The status says so already.
+    pub known: bool,
+}
+
+impl Ending {
+    pub fn failure(reason: &str, message: &str) -> Ending {
+        Ending { success: false, reason: reason.to_string(), message: message.to_string(), known: false }
+    }
+
+    pub fn success(reason: &str, message: &str) -> Ending {
+        Ending { success: true, ..Ending::failure(reason, message) }
+    }
+
+    /// What stands in the status until all pods are counted.
+    pub fn target(&self) -> &'static str {
+        if self.success { "SuccessCriteriaMet" } else { "FailureTarget" }
+    }
+
+    pub fn end(&self) -> &'static str {
+        if self.success { "Complete" } else { "Failed" }
+    }
+}
+
+/// What to tell of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub ty: &'static str,
+    pub reason: String,
+    pub message: String,
+}
+
+impl Event {
+    pub fn new(ty: &'static str, reason: &str, message: &str) -> Event {
+        Event { ty, reason: reason.to_string(), message: message.to_string() }
+    }
+}
+
+pub fn count(status: &Tree, field: &str) -> i64 {
+    status.int(field).unwrap_or(0)
+}
+
+pub fn set_count(status: &mut Tree, field: &str, value: i64) {
+    if value == 0 {
+        status.remove(field);
+    } else {
+        status.set(field, value);
+    }
+}
+
+/// Counts the uids whose pods have no finalizer any more, and takes them off the list.
+pub fn settle(status: &mut Tree, tracked: &BTreeSet<String>) {
+    for field in ["succeeded", "failed"] {
+        let mut uids: Vec<Tree> = status.at("uncountedTerminatedPods").list(field).to_vec();
+        let before = uids.len();
+        uids.retain(|uid| uid.as_str().is_some_and(|uid| tracked.contains(uid)));
+        let settled = (before - uids.len()) as i64;
+        set_count(status, field, count(status, field) + settled);
+        let pods = status.child("uncountedTerminatedPods");
+        if uids.is_empty() {
+            pods.remove(field);
+        } else {
+            pods.set(field, uids);
+        }
+    }
+}
+
+pub fn note(status: &mut Tree, field: &str, uid: &str) {
+    status.child("uncountedTerminatedPods").list_entry(field).push(Tree::from(uid));
+}
+
+/// Puts a condition in its place; true where that changes it. One that never was is not taken down as false.
+pub fn set_condition(
+    status: &mut Tree,
+    ty: &str,
+    holds: bool,
+    (reason, message): (&str, &str),
+    now: Timestamp,
+) -> bool {
+    let state = if holds { "True" } else { "False" };
+    let time = time::format_seconds(now.seconds);
+    let condition = tree! {
+        "type" => ty,
+        "status" => state,
+        "lastProbeTime" => time.clone(),
+        "lastTransitionTime" => time,
+        "reason" => reason,
+        "message" => message,
+    };
+    let there = status.list("conditions").iter().position(|condition| condition.str("type") == ty);
+    match there {
+        None if !holds => false,
+        None if status.list("conditions").is_empty() => {
+            status.set("conditions", list![condition]);
+            true
+        }
+        None => {
+            status.list_entry("conditions").push(condition);
+            true
+        }
+        Some(at) => {
+            let old = &mut status.list_mut("conditions")[at];
+            let same = ["status", "reason", "message"].iter().all(|field| old.str(field) == condition.str(field));
+            if !same {
+                *old = condition;
+            }
+            !same
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::json::decode;
+
+    use super::*;
+
+    #[test]
+    fn what_lost_its_finalizer_is_counted_once() {
+        let json = r#"{"succeeded":2,"uncountedTerminatedPods":{"succeeded":["a","b"],"failed":["c"]}}"#;
+        let mut status = decode(json.as_bytes()).expect("a status");
+        settle(&mut status, &BTreeSet::from(["b".to_string()]));
+        let want = r#"{"succeeded":3,"failed":1,"uncountedTerminatedPods":{"succeeded":["b"]}}"#;
+        assert_eq!(status, decode(want.as_bytes()).expect("a status"));
+        let before = status.clone();
+        settle(&mut status, &BTreeSet::from(["b".to_string()]));
+        assert_eq!(status, before, "nothing is left to count");
+    }
+
+    #[test]
+    fn conditions_change_only_when_they_change() {
+        let now = |seconds: i64| Timestamp { seconds, nanos: 0 };
+        let mut status = tree! {};
+        assert!(!set_condition(&mut status, "Suspended", false, ("JobResumed", "Job resumed"), now(1)));
+        assert!(set_condition(&mut status, "Suspended", true, ("JobSuspended", "Job suspended"), now(1)));
+        assert!(!set_condition(&mut status, "Suspended", true, ("JobSuspended", "Job suspended"), now(2)));
+        assert_eq!(status.list("conditions")[0].str("lastTransitionTime"), "1970-01-01T00:00:01Z");
+        assert!(set_condition(&mut status, "Suspended", false, ("JobResumed", "Job resumed"), now(3)));
+        assert_eq!(status.list("conditions").len(), 1);
+    }
+}

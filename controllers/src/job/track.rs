@@ -1,0 +1,198 @@
+//! The second and the third step of a look at a job: taking down what has ended, and counting it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::Tree;
+use api::time::{self, Timestamp};
+
+use super::failure_policy::judge;
+use super::plan::{Act, Decision, Done};
+use super::status::{Ending, Event, Uncounted, note, set_condition, set_count, settle};
+use super::view::{self, Job, is_tracked, uid};
+
+/// How many uids a status holds, so that it stays small.
+const MAX_UNCOUNTED: usize = 500;
+
+/// What to write before any finalizer goes.
+pub struct Tracking {
+    pub status: Tree,
+    /// Pods whose finalizers may go once the status is written.
+    pub release: Vec<Arc<Tree>>,
+    pub events: Vec<Event>,
+    job: Arc<Tree>,
+    tracked: BTreeSet<String>,
+    ending: Option<Ending>,
+    terminating: usize,
+    is_full: bool,
+}
+
+/// What to write after that.
+pub struct Settled {
+    pub status: Tree,
+    pub events: Vec<Event>,
+}
+
+impl Decision {
+    /// Takes down what was done, and which pods have ended.
+    pub fn track(mut self, done: Done, now: Timestamp) -> Tracking {
+        let job = self.job.clone();
+        let view = Job(&job);
+        let active = self.counts.active + done.created - done.deleted.min(self.counts.active);
+        let ready = self.counts.ready.saturating_sub(done.deleted_ready);
+        let terminating = self.counts.terminating + done.deleted;
+        if matches!(&self.act, Act::End(pods) if pods.len() != done.deleted) {
+            // Not all are gone yet: what is left could still be counted in another way.
+            self.ending = None;
+        } else if self.ending.is_none() && is_complete(view, self.counts.succeeded, active) {
+            self.ending = Some(Ending::success("CompletionsReached", "Reached expected number of succeeded pods"));
+        }
+        let managed = !matches!(self.act, Act::End(_)) && !view.is_deleted() && self.ending.is_none();
+        let events = if managed { suspend(view, &mut self.status, now) } else { Vec::new() };
+        set_count(&mut self.status, "active", active as i64);
+        self.status.set("ready", ready as i64);
+        self.status.set("terminating", terminating as i64);
+        self.status.child("uncountedTerminatedPods");
+        self.take_down(terminating, events, now)
+    }
+
+    fn take_down(mut self, terminating: usize, events: Vec<Event>, now: Timestamp) -> Tracking {
+        let job = self.job.clone();
+        let tracked: BTreeSet<String> =
+            self.pods.iter().filter(|pod| is_tracked(pod)).map(|pod| uid(pod).to_string()).collect();
+        let uncounted = Uncounted::read(&self.status);
+        settle(&mut self.status, &tracked);
+        if self.indexes.is_some() {
+            self.pods.sort_by_key(|pod| view::index(pod));
+        }
+        let mut release = Vec::new();
+        let mut waiting = Uncounted::read(&self.status).len();
+        let mut is_full = false;
+        for pod in self.pods.iter().filter(|pod| is_tracked(pod)) {
+            if !self.may_release(Job(&job), pod) {
+                continue;
+            }
+            release.push(pod.clone());
+            match self.judgement(Job(&job), pod, &uncounted) {
+                Counted::Succeeded => note(&mut self.status, "succeeded", uid(pod)),
+                Counted::Failed => note(&mut self.status, "failed", uid(pod)),
+                Counted::Index => {}
+                Counted::Not => continue,
+            }
+            waiting += 1;
+            is_full = waiting >= MAX_UNCOUNTED;
+            if is_full {
+                break;
+            }
+        }
+        self.write_indexes();
+        if let Some(ending) = self.ending.as_ref().filter(|ending| !ending.known) {
+            set_condition(&mut self.status, ending.target(), true, (&ending.reason, &ending.message), now);
+        }
+        Tracking { status: self.status, release, events, job, tracked, ending: self.ending, terminating, is_full }
+    }
+
+    /// A pod that has ended, or any once the job ends or goes, unless its replacement has to learn from it.
+    fn may_release(&self, job: Job<'_>, pod: &Tree) -> bool {
+        if job.is_deleted() || self.ending.is_some() || pod.str("status.phase") == "Succeeded" {
+            return true;
+        }
+        let is_awaited = || {
+            let last = view::index(pod).and_then(|index| self.replaced.get(&index));
+            last.is_some_and(|last| uid(last) == uid(pod))
+        };
+        job.has_failed(pod) && !is_awaited()
+    }
+
+    fn judgement(&self, job: Job<'_>, pod: &Tree, uncounted: &Uncounted) -> Counted {
+        let id = uid(pod);
+        let ends_in_failure = self.ending.as_ref().is_some_and(|ending| !ending.success);
+        if pod.str("status.phase") == "Succeeded" && !uncounted.failed.contains(id) {
+            return match &self.indexes {
+                Some(indexes) if job.index(pod).is_some_and(|index| !indexes.counted.has(index)) => Counted::Index,
+                None if !uncounted.succeeded.contains(id) => Counted::Succeeded,
+                _ => Counted::Not,
+            };
+        }
+        // A job that fails takes all its pods with it.
+        let failed = job.has_failed(pod) || ends_in_failure;
+        let counts = failed && !uncounted.failed.contains(id) && job.counts(pod) && judge(job.0, pod).counts();
+        if counts { Counted::Failed } else { Counted::Not }
+    }
+
+    fn write_indexes(&mut self) {
+        let Some(indexes) = &self.indexes else { return };
+        set_count(&mut self.status, "succeeded", indexes.succeeded.len() as i64);
+        match indexes.succeeded.to_string() {
+            text if text.is_empty() => drop(self.status.remove("completedIndexes")),
+            text => self.status.set("completedIndexes", text),
+        }
+        match &indexes.failed {
+            Some(failed) => self.status.set("failedIndexes", failed.to_string()),
+            None => drop(self.status.remove("failedIndexes")),
+        }
+    }
+}
+
+enum Counted {
+    Succeeded,
+    Failed,
+    /// The index says it; no uid is needed.
+    Index,
+    Not,
+}
+
+fn is_complete(job: Job<'_>, succeeded: usize, active: usize) -> bool {
+    let enough = match job.completions() {
+        Some(completions) => succeeded >= completions,
+        None => succeeded > 0,
+    };
+    enough && active == 0
+}
+
+/// A job that goes on starts its clock anew.
+fn suspend(job: Job<'_>, status: &mut Tree, now: Timestamp) -> Vec<Event> {
+    if job.is_suspended() {
+        let changed = set_condition(status, "Suspended", true, ("JobSuspended", "Job suspended"), now);
+        return if changed { vec![Event::new("Normal", "Suspended", "Job suspended")] } else { Vec::new() };
+    }
+    if !set_condition(status, "Suspended", false, ("JobResumed", "Job resumed"), now) {
+        return Vec::new();
+    }
+    status.set("startTime", time::format_seconds(now.seconds));
+    vec![Event::new("Normal", "Resumed", "Job resumed")]
+}
+
+impl Tracking {
+    /// Counts the pods whose finalizers are gone now, and ends the job once nothing is left to wait for.
+    pub fn settle(self, released: &BTreeSet<String>, now: Timestamp) -> Settled {
+        let mut status = self.status;
+        let tracked: BTreeSet<String> = self.tracked.difference(released).cloned().collect();
+        settle(&mut status, &tracked);
+        let waits = self.is_full
+            || self.terminating > 0
+            || Uncounted::read(&status).len() > 0
+            || self.release.iter().any(|pod| !released.contains(uid(pod)));
+        let Some(ending) = self.ending.filter(|_| !waits) else { return Settled { status, events: Vec::new() } };
+        set_condition(&mut status, ending.end(), true, (&ending.reason, &ending.message), now);
+        if ending.success {
+            status.set("completionTime", time::format_seconds(now.seconds));
+        }
+        let events = told(Job(&self.job), &ending, &status);
+        Settled { status, events }
+    }
+}
+
+fn told(job: Job<'_>, ending: &Ending, status: &Tree) -> Vec<Event> {
+    if !ending.success {
+        return vec![Event::new("Warning", &ending.reason, &ending.message)];
+    }
+    let mut events = Vec::new();
+    let succeeded = status.int("succeeded").unwrap_or(0);
+    if job.completions().is_some_and(|completions| succeeded > completions as i64) {
+        let message = "Too many succeeded pods running after completion count reached";
+        events.push(Event::new("Warning", "TooManySucceededPods", message));
+    }
+    events.push(Event::new("Normal", "Completed", "Job completed"));
+    events
+}

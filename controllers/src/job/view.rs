@@ -1,0 +1,146 @@
+//! What a job asks for, and what its pods are to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Tree;
+
+use super::back_off::finished_at;
+
+pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+pub const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+pub const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+pub const INDEX_IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
+/// The name by which a job says that this controller is to run it.
+const CONTROLLER: &str = "kubernetes.io/job-controller";
+
+#[derive(Clone, Copy)]
+pub struct Job<'a>(pub &'a Tree);
+
+impl<'a> Job<'a> {
+    fn count(&self, field: &str) -> Option<usize> {
+        self.0.at("spec").int(field).map(|number| usize::try_from(number).unwrap_or(0))
+    }
+
+    pub fn parallelism(&self) -> usize {
+        self.count("parallelism").unwrap_or(1)
+    }
+
+    /// None where any success ends the job.
+    pub fn completions(&self) -> Option<usize> {
+        self.count("completions")
+    }
+
+    pub fn back_off_limit(&self) -> i64 {
+        self.0.int("spec.backoffLimit").unwrap_or(6)
+    }
+
+    pub fn limit_per_index(&self) -> Option<i64> {
+        self.0.int("spec.backoffLimitPerIndex")
+    }
+
+    pub fn is_indexed(&self) -> bool {
+        self.0.str("spec.completionMode") == "Indexed"
+    }
+
+    pub fn is_suspended(&self) -> bool {
+        self.0.bool("spec.suspend")
+    }
+
+    pub fn is_deleted(&self) -> bool {
+        self.0.at("metadata").has("deletionTimestamp")
+    }
+
+    /// Another controller runs it.
+    pub fn is_foreign(&self) -> bool {
+        !matches!(self.0.str("spec.managedBy"), "" | CONTROLLER)
+    }
+
+    /// A pod on its way out holds its place until it has ended.
+    pub fn replaces_only_failed(&self) -> bool {
+        self.0.str("spec.podReplacementPolicy") == "Failed" || self.0.at("spec").has("podFailurePolicy")
+    }
+
+    /// The condition of a type, where it holds.
+    pub fn condition(&self, ty: &str) -> Option<&'a Tree> {
+        let mut conditions = self.0.list("status.conditions").iter();
+        conditions.find(|condition| condition.str("type") == ty && condition.str("status") == "True")
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.condition("Complete").is_some() || self.condition("Failed").is_some()
+    }
+
+    /// The index of a pod, where it is one that the job has.
+    pub fn index(&self, pod: &Tree) -> Option<usize> {
+        index(pod).filter(|index| self.completions().is_none_or(|completions| *index < completions))
+    }
+
+    /// Indexed jobs count only pods that have one of their indexes.
+    pub fn counts(&self, pod: &Tree) -> bool {
+        !self.is_indexed() || self.index(pod).is_some()
+    }
+
+    /// A pod that is deleted may never get to say that it failed, so it counts as failed unless the job
+    /// waits for its end.
+    pub fn has_failed(&self, pod: &Tree) -> bool {
+        match pod.str("status.phase") {
+            "Failed" => true,
+            "Succeeded" => false,
+            _ => !self.replaces_only_failed() && is_deleted(pod),
+        }
+    }
+}
+
+pub fn uid(pod: &Tree) -> &str {
+    pod.str("metadata.uid")
+}
+
+pub fn index(pod: &Tree) -> Option<usize> {
+    pod.map("metadata.annotations").str(INDEX).parse().ok()
+}
+
+/// How often the pods before this one failed in its index: those that count, and those that do not.
+pub fn index_failures(pod: &Tree) -> (i64, i64) {
+    let count = |name: &str| pod.map("metadata.annotations").str(name).parse().unwrap_or(0i64).max(0);
+    (count(INDEX_FAILURES), count(INDEX_IGNORED))
+}
+
+/// A pod without the finalizer has been counted.
+pub fn is_tracked(pod: &Tree) -> bool {
+    pod.list("metadata.finalizers").iter().any(|finalizer| finalizer.as_str() == Some(FINALIZER))
+}
+
+pub fn is_deleted(pod: &Tree) -> bool {
+    pod.at("metadata").has("deletionTimestamp")
+}
+
+fn has_ended(pod: &Tree) -> bool {
+    matches!(pod.str("status.phase"), "Succeeded" | "Failed")
+}
+
+pub fn is_active(pod: &Tree) -> bool {
+    !has_ended(pod) && !is_deleted(pod)
+}
+
+pub fn is_terminating(pod: &Tree) -> bool {
+    !has_ended(pod) && is_deleted(pod)
+}
+
+/// By index the failed pod whose replacement is to carry on its count. Its finalizer stays until then,
+/// since with the pod the count would be gone.
+pub fn last_failed(job: Job<'_>, pods: &[Arc<Tree>], skip: impl Fn(usize) -> bool) -> BTreeMap<usize, Arc<Tree>> {
+    let rank = |pod: &Tree| {
+        let (counted, ignored) = index_failures(pod);
+        (counted + ignored, finished_at(pod))
+    };
+    let mut last: BTreeMap<usize, Arc<Tree>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| is_tracked(pod) && job.has_failed(pod)) {
+        let Some(index) = job.index(pod).filter(|index| !skip(*index)) else { continue };
+        if last.get(&index).is_none_or(|other| rank(other) <= rank(pod)) {
+            last.insert(index, pod.clone());
+        }
+    }
+    last
+}

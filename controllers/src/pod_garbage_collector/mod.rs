@@ -1,0 +1,141 @@
+//! Deletes pods that nobody else ends: too many that have ended, those of nodes that are gone or out of service,
+//! and those that were deleted before they had a node.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::Tree;
+use client::{DeleteOptions, Index, Key, Patch, Resource, Result, Selection, Store, index};
+
+use crate::support::batch::bounded;
+use crate::support::clock::until;
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::{Node, Plan};
+
+const PODS: Resource = Resource::core("pods");
+const NODES: Resource = Resource::core("nodes");
+const ENDED: Index = Index { name: "ended", values: |pod| Vec::from_iter(plan::has_ended(pod).then(String::new)) };
+/// The key under which pods that have ended are counted; no pod has it.
+const COUNT: &str = "ended";
+/// They are not counted more often than this.
+const PERIOD: Duration = Duration::from_secs(20);
+/// A node that is missing for less than this may be about to register again.
+const QUARANTINE_SECONDS: i64 = 40;
+
+struct Controller {
+    pods: Arc<Store>,
+    nodes: Arc<Store>,
+    context: Context,
+    /// Since when a node is missed, by name.
+    missing: Mutex<BTreeMap<String, i64>>,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let pods = setup.informer(Selection::all(PODS));
+    let nodes = setup.informer(Selection::all(NODES));
+    pods.index_by(index::NODE);
+    let limited = context.options.terminated_pod_gc_threshold > 0;
+    if limited {
+        pods.index_by(ENDED);
+    }
+    let (queue, there) = (context.queue.clone(), nodes.store().clone());
+    pods.on_change(move |change| {
+        if change.new.as_deref().is_some_and(|pod| is_of_interest(pod, &there)) {
+            queue.add(change.key.clone());
+        }
+        if limited && change.new.as_deref().is_some_and(plan::has_ended) {
+            queue.add_after(Key::from(COUNT), PERIOD);
+        }
+    });
+    let (queue, on) = (context.queue.clone(), pods.store().clone());
+    nodes.on_change(move |change| {
+        on.find_keys(index::NODE, &change.key).into_iter().for_each(|key| queue.add(key));
+    });
+    let (pods, nodes) = (pods.store().clone(), nodes.store().clone());
+    Some(Box::new(Controller { pods, nodes, context: context.clone(), missing: Mutex::default() }))
+}
+
+/// Most pods are on a node that is there, and stay.
+fn is_of_interest(pod: &Tree, nodes: &Store) -> bool {
+    let node = pod.str("spec.nodeName");
+    pod.at("metadata").has("deletionTimestamp") || (!node.is_empty() && nodes.object(node).is_none())
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        if key == COUNT {
+            return self.bring_count().await;
+        }
+        let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
+        let name = pod.str("spec.nodeName");
+        let node = self.nodes.get(name);
+        let node = match &node {
+            _ if name.is_empty() => Node::None,
+            Some(node) => {
+                self.missing().remove(name);
+                Node::There(node)
+            }
+            None => match self.wait_for(name).await? {
+                Some(left) => return Ok(Outcome::Again(left)),
+                None => Node::Gone,
+            },
+        };
+        match plan::plan(&pod, node, self.context.clock.now()) {
+            Plan::Keep => Ok(Outcome::Done),
+            Plan::Delete { status } => self.delete(&pod, status).await.map(|()| Outcome::Done),
+        }
+    }
+
+    fn missing(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, i64>> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a node that is not in memory is still waited for; in the end the server is asked.
+    async fn wait_for(&self, name: &str) -> Result<Option<Duration>> {
+        let now = self.context.clock.now();
+        let since = *self.missing().entry(name.to_string()).or_insert(now.seconds);
+        if let Some(left) = until(now, since + QUARANTINE_SECONDS) {
+            return Ok(Some(left));
+        }
+        match self.context.client.get(NODES, "", name).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            result => result.map(|_| Some(PERIOD)),
+        }
+    }
+
+    async fn bring_count(&self) -> Result<Outcome> {
+        let limit = usize::try_from(self.context.options.terminated_pod_gc_threshold).unwrap_or(0);
+        if self.pods.find_keys(ENDED, "").len() <= limit {
+            return Ok(Outcome::Done);
+        }
+        let gone = plan::too_many(self.pods.find(ENDED, ""), limit);
+        let work: Vec<_> = gone.iter().map(|pod| self.delete(pod, None)).collect();
+        bounded(work).await.into_iter().collect::<Result<Vec<()>>>()?;
+        Ok(Outcome::Done)
+    }
+
+    async fn delete(&self, pod: &Tree, status: Option<Tree>) -> Result<()> {
+        let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
+        let client = &self.context.client;
+        if let Some(status) = status {
+            match client.patch(PODS, namespace, name, "status", Patch::Strategic(&status)).await {
+                Err(error) if error.is_not_found() => return Ok(()),
+                result => drop(result?),
+            }
+        }
+        let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::of(pod) };
+        match client.delete(PODS, namespace, name, options).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

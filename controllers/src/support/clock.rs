@@ -1,0 +1,25 @@
+//! Times of the API and the clock.
+
+use std::time::Duration;
+
+use api::time::Timestamp;
+
+/// The time from `now` to a second of the clock; None where that has come.
+pub fn until(now: Timestamp, seconds: i64) -> Option<Duration> {
+    let whole = u64::try_from(seconds.saturating_sub(now.seconds)).ok()?;
+    Duration::from_secs(whole).checked_sub(Duration::from_nanos(now.nanos.into())).filter(|left| !left.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_come_has_come() {
+        let now = Timestamp { seconds: 10, nanos: 500_000_000 };
+        assert_eq!(until(now, 9), None);
+        assert_eq!(until(now, 10), None);
+        assert_eq!(until(now, 11), Some(Duration::from_millis(500)));
+        assert_eq!(until(Timestamp { seconds: 10, nanos: 0 }, 10), None);
+    }
+}
