@@ -36,8 +36,9 @@ mod volumeattributesclass_protection;
 
 use client::Key;
 
-pub use choice::names;
+pub use choice::{names, runs};
 pub use framework::{Context, Outcome, Reconcile, Reconciling, Setup};
+pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};
 pub use run::{Environment, Running, start};
 

@@ -4,6 +4,7 @@
 mod authorization;
 mod gate;
 mod identity;
+mod network;
 mod plugins;
 mod webhooks;
 

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::Tree;
 use client::{Client, DeleteOptions, Recorder, Resource, Result, Selection, Store, split};
 
+use crate::support::PODS;
 use crate::support::own::Own;
-use crate::support::serving::{self, PODS, SERVICES, Triggers};
+use crate::support::serving::{self, SERVICES, Triggers};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::Plan;
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 use api::Tree;
 use client::{Change, Client, Informer, Key, Resource, Result, Selection, Store, index, split};
 
+use crate::support::PODS;
 use crate::support::own::Own;
-use crate::support::serving::{self, PODS, SERVICES, Triggers};
+use crate::support::serving::{self, SERVICES, Triggers};
 use crate::support::slices::{self, BY_SERVICE, SLICES};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 

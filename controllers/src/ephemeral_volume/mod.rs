@@ -7,8 +7,8 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Client, Recorder, Result, Store, key, split};
 
+use crate::support::PODS;
 use crate::support::note::Told;
-use crate::support::serving::PODS;
 use crate::support::volumes::{BY_CLAIM, CLAIMS};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 

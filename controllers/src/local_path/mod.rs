@@ -3,6 +3,8 @@
 
 mod plan;
 
+pub use plan::default_class;
+
 use std::sync::Arc;
 
 use api::Tree;

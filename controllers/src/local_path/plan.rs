@@ -9,6 +9,19 @@ use crate::support::volumes::{PROVISIONED_BY, PROVISIONER, SELECTED_NODE, annota
 pub const NAME: &str = "tiphys.io/local-path";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
+/// The class by which claims that name none get a folder.
+pub fn default_class() -> Tree {
+    let annotations = tree! { "storageclass.kubernetes.io/is-default-class" => "true" };
+    tree! {
+        "apiVersion" => "storage.k8s.io/v1",
+        "kind" => "StorageClass",
+        "metadata" => tree! { "name" => "local-path", "annotations" => annotations },
+        "provisioner" => NAME,
+        "reclaimPolicy" => "Delete",
+        "volumeBindingMode" => "WaitForFirstConsumer",
+    }
+}
+
 #[derive(Debug, PartialEq)]
 pub enum Plan {
     Keep,
@@ -130,12 +143,7 @@ mod tests {
     }
 
     fn class() -> Tree {
-        tree! {
-            "metadata" => tree! { "name" => "local-path" },
-            "provisioner" => NAME,
-            "reclaimPolicy" => "Delete",
-            "volumeBindingMode" => "WaitForFirstConsumer",
-        }
+        default_class()
     }
 
     fn node() -> Tree {

@@ -11,8 +11,8 @@ use client::{
     Change, Client, DeleteOptions, Index, Key, Patch, Queue, Recorder, Resource, Result, Selection, Store, index,
 };
 
+use crate::support::PODS;
 use crate::support::note::Note;
-use crate::support::serving::PODS;
 use crate::support::volumes::{BY_CLAIM, CLAIMS, VOLUMES, claim_ref, claims_of};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::{Observed, Plan, Wanted};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Change, Client, Index, Informer, Key, Queue, Recorder, Result, Store, key_of, split};
 
+use crate::support::PODS;
 use crate::support::note::{Note, Told};
-use crate::support::serving::PODS;
 use crate::support::volumes::{
     BETA_PROVISIONER, BIND_COMPLETED, BY_CLAIM, CLAIMS, CLASSES, PROVISIONER, SELECTED_NODE, VOLUMES, claim_ref,
     claims_of, class_of, has_annotation, leaves_class_open,

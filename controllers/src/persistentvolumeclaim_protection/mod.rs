@@ -7,8 +7,8 @@ use std::sync::Arc;
 use api::{Tree, time};
 use client::{Change, Client, Key, Result, Store, split};
 
+use crate::support::PODS;
 use crate::support::finalizers;
-use crate::support::serving::PODS;
 use crate::support::volumes::{BY_CLAIM, CLAIMS, claims_of};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 

@@ -11,14 +11,13 @@ use api::validation::parse_ip;
 use api::{Tree, tree};
 use client::{Change, Index, Key, Queue, Resource, Selection, Store, index};
 
-use super::{conditions, pods};
+use super::{PODS, conditions, pods};
 use crate::{Context, Setup};
 
 pub const SERVICES: Selection = Selection::all(Resource::core("services"));
-pub const PODS: Selection = Selection::all(Resource::core("pods"));
 
 /// Services by one label that all their pods have.
-const BY_SELECTOR: Index = Index { name: "selector", values: selector_key };
+const BY_SELECTOR: Index = Index { name: "service-selector", values: selector_key };
 
 /// Ended pods serve nobody, and one without an address cannot be reached.
 pub fn may_serve(pod: &Tree, with_terminating: bool) -> bool {
