@@ -9,6 +9,10 @@ const VOLUMES: &str = "/api/v1/persistentvolumes";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 
 async fn claim(client: &Client, name: &str, class: Option<&str>) {
+    make(client, &format!("{CORE}/persistentvolumeclaims"), &claim_of(name, class)).await;
+}
+
+fn claim_of(name: &str, class: Option<&str>) -> Tree {
     let mut spec = tree! {
         "accessModes" => list!["ReadWriteOnce"],
         "resources" => tree! { "requests" => tree! { "storage" => "1Gi" } },
@@ -17,9 +21,7 @@ async fn claim(client: &Client, name: &str, class: Option<&str>) {
         spec.set("storageClassName", class);
     }
     let metadata = tree! { "name" => name };
-    let claim =
-        tree! { "apiVersion" => "v1", "kind" => "PersistentVolumeClaim", "metadata" => metadata, "spec" => spec };
-    make(client, &format!("{CORE}/persistentvolumeclaims"), &claim).await;
+    tree! { "apiVersion" => "v1", "kind" => "PersistentVolumeClaim", "metadata" => metadata, "spec" => spec }
 }
 
 async fn volume(client: &Client, name: &str, class: &str, source: (&str, Tree)) {
@@ -222,9 +224,10 @@ async fn an_attributes_class_stays_while_a_claim_names_it() {
     make(client, classes, &class).await;
     let path = format!("{classes}/gold");
     see(client, &path, "a finalizer", |class| !class.list("metadata.finalizers").is_empty()).await;
-    claim(client, "c", Some("manual")).await;
+    let mut named = claim_of("c", Some("manual"));
+    named.child("spec").set("volumeAttributesClassName", "gold");
+    make(client, &format!("{CORE}/persistentvolumeclaims"), &named).await;
     let claim = format!("{CORE}/persistentvolumeclaims/c");
-    merge(client, &claim, &tree! { "spec" => tree! { "volumeAttributesClassName" => "gold" } }).await;
     client.delete(&path).await;
     assert!(client.get(&path).await.tree().at("metadata").has("deletionTimestamp"), "a claim names it");
     client.delete(&claim).await;
