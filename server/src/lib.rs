@@ -17,6 +17,7 @@ pub mod discovery;
 pub mod encryption;
 mod endpoints;
 pub mod fairness;
+pub mod fence;
 pub mod files;
 pub mod health;
 mod hooks;

@@ -64,16 +64,26 @@ impl Cluster {
 
     /// The same with the controllers at work.
     pub async fn start_whole() -> Cluster {
-        Cluster::start_with_nodes(0).await
+        Cluster::start_whole_with(|_| {}).await
     }
 
-    /// The same with nodes that run nothing.
+    /// Their options as the test has changed them.
+    pub async fn start_whole_with(change: impl FnOnce(&mut controllers::Options)) -> Cluster {
+        Cluster::start_everything(0, change).await
+    }
+
+    /// The controllers, and nodes that run nothing.
     pub async fn start_with_nodes(nodes: u32) -> Cluster {
+        Cluster::start_everything(nodes, |_| {}).await
+    }
+
+    async fn start_everything(nodes: u32, change: impl FnOnce(&mut controllers::Options)) -> Cluster {
         Cluster::start_changed(|plan, pki| {
             plan.fake_nodes = nodes;
             plan.config.admission = up::admission().expect("plugins");
             let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
-            let options = own.controller_options(&plan.config).expect("options");
+            let mut options = own.controller_options(&plan.config).expect("options");
+            change(Arc::make_mut(&mut options));
             plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], options });
         })
         .await

@@ -2,13 +2,17 @@
 //! on a real etcd.
 
 mod authorization;
+mod batch;
 mod fake_nodes;
 mod gate;
 mod identity;
 mod lifecycle;
+mod machinery;
+mod network;
 mod plugins;
 mod simulation;
 mod webhooks;
+mod workloads;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};

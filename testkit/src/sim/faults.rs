@@ -129,7 +129,7 @@ impl Faulty {
         let response = self.inner.send(request).await?;
         let Some(after) = self.faults.cut().filter(|_| watch) else { return Ok(response) };
         let timer = Box::pin(tokio::time::sleep(after));
-        Ok(response.map(|inner| Body::new(Cut { inner, timer })))
+        Ok(response.map(|body| body.behind(|inner| Cut { inner, timer })))
     }
 }
 

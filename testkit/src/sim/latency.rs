@@ -57,7 +57,7 @@ impl Slow {
         }
         let place = self.latency.take();
         let delayed = |inner| Delayed { inner, place, waiting: VecDeque::new(), timer: None, ended: false };
-        Ok(response.map(|inner| Body::new(delayed(inner))))
+        Ok(response.map(|body| body.behind(delayed)))
     }
 }
 
