@@ -23,7 +23,7 @@ mod ttl_after_finished;
 
 use client::Key;
 
-pub use choice::names;
+pub use choice::{check, names};
 pub use framework::{Context, Outcome, Reconcile, Reconciling, Setup};
 pub use options::{Options, Signer, Signers};
 pub use run::{Environment, Running, start};
