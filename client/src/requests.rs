@@ -10,6 +10,8 @@ use http::{Method, Request, header};
 use crate::{Body, Error, Fence, Pieces, Resource, Result, Transport, Watch, fence, written};
 
 const JSON: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// A server gives up after a minute; one that does not answer at all is not waited for longer.
 const DEADLINE: Duration = Duration::from_secs(65);
 
@@ -151,9 +153,26 @@ impl Client {
         .await
     }
 
+    /// What everything has: name, uid, owners and the like.
+    pub async fn get_metadata(&self, resource: Resource, namespace: &str, name: &str) -> Result<Tree> {
+        self.get_path(&resource.object_path(namespace, name), METADATA).await
+    }
+
+    pub async fn list_metadata(&self, resource: Resource, namespace: &str, query: &str) -> Result<Tree> {
+        self.get_path(&with_query(&resource.path(namespace), query), METADATA_LIST).await
+    }
+
     pub async fn watch(&self, resource: Resource, query: &str) -> Result<Watch> {
+        self.watch_as(resource, query, JSON).await
+    }
+
+    pub async fn watch_metadata(&self, resource: Resource, query: &str) -> Result<Watch> {
+        self.watch_as(resource, query, METADATA).await
+    }
+
+    async fn watch_as(&self, resource: Resource, query: &str, accept: &str) -> Result<Watch> {
         let path = with_query(&with_query(&resource.path(""), "watch=true"), query);
-        let mut request = self.request(Method::GET, &path, ("", JSON), None)?;
+        let mut request = self.request(Method::GET, &path, ("", accept), None)?;
         request.extensions_mut().insert(Pieces);
         in_time(async {
             let (code, body) = self.send(request).await?;

@@ -13,6 +13,7 @@ use crate::choice;
 use crate::framework::{Context, Descriptor, Outcome, Reconcile, Reconciling, Setup};
 use crate::list::CONTROLLERS;
 use crate::options::Options;
+use crate::support::everything::Everything;
 
 /// What the controllers are given.
 pub struct Environment {
@@ -31,6 +32,7 @@ pub struct Environment {
 pub struct Running {
     loops: Vec<Loop>,
     informers: Arc<Informers>,
+    everything: Arc<Everything>,
 }
 
 /// One controller at work.
@@ -49,6 +51,7 @@ impl Running {
                 let _ = worker.await;
             }
         }
+        self.everything.stop();
         self.informers.stop();
     }
 
@@ -80,7 +83,8 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     choice::check(chosen)?;
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
-    let setup = Setup { informers: informers.clone() };
+    let everything = Everything::new(environment.reader.clone(), random.clone());
+    let setup = Setup { informers: informers.clone(), everything: everything.clone() };
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
@@ -101,7 +105,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     }
     informers.start();
     let loops = made.into_iter().map(|(worker, count)| worker.spawn(count)).collect();
-    Ok(Running { loops, informers })
+    Ok(Running { loops, informers, everything })
 }
 
 /// What the workers of a controller share.
