@@ -110,7 +110,8 @@ impl Manager {
         let manager = self.remote.client();
         let own_accounts = self.flags.use_service_account_credentials;
         let remote = self.remote.clone();
-        let writer = move |account: &'static str| match own_accounts {
+        // One without an account acts as the manager itself.
+        let writer = move |account: &'static str| match own_accounts && !account.is_empty() {
             true => fenced(remote.client_as(account)),
             false => fenced(remote.client()),
         };
