@@ -44,7 +44,7 @@ mod volumeattributesclass_protection;
 
 use client::Key;
 
-pub use choice::{names, runs};
+pub use choice::{check, names, runs};
 pub use framework::{Context, Outcome, Reconcile, Reconciling, Setup};
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};
