@@ -1,6 +1,8 @@
 //! Workloads end to end: real objects through the API, the controllers at work, and a node that the test
 //! plays itself.
 
+mod golden;
+
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster};
 
@@ -96,6 +98,16 @@ async fn becomes(client: &Client, path: &str, holds: impl Fn(&Tree) -> bool) -> 
     let in_time = tokio::time::timeout(testkit::client::DEADLINE, wait).await.is_ok();
     assert!(in_time, "{path}: not in time: {:?}", last.at("status"));
     last
+}
+
+async fn add_node(client: &Client, name: &str) {
+    let node = tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => tree! { "name" => name } };
+    create(client, "/api/v1/nodes", &node).await;
+    let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+    patch(client, &format!("/api/v1/nodes/{name}/status"), ready).await;
+    // New nodes are held back until they are ready; a daemon does not mind that nothing is scheduled there.
+    let taint = r#"{"spec":{"taints":[{"key":"node.kubernetes.io/unschedulable","effect":"NoSchedule"}]}}"#;
+    patch(client, &format!("/api/v1/nodes/{name}"), taint).await;
 }
 
 fn counts(object: &Tree, fields: &[&str]) -> Vec<i64> {
@@ -260,21 +272,12 @@ async fn a_stateful_set_keeps_order_names_and_claims() {
 async fn a_daemon_set_follows_the_nodes() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
-    let add = async |name: &str| {
-        let node = tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => tree! { "name" => name } };
-        create(&client, "/api/v1/nodes", &node).await;
-        let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
-        patch(&client, &format!("/api/v1/nodes/{name}/status"), ready).await;
-        // New nodes are held back until they are ready; a daemon does not mind that nothing is scheduled there.
-        let taint = r#"{"spec":{"taints":[{"key":"node.kubernetes.io/unschedulable","effect":"NoSchedule"}]}}"#;
-        patch(&client, &format!("/api/v1/nodes/{name}"), taint).await;
-    };
-    add("a").await;
+    add_node(&client, "a").await;
     create(&client, &format!("{APPS}/daemonsets"), &workload("apps/v1", "DaemonSet", "agent", tree! {})).await;
     let path = format!("{APPS}/daemonsets/agent");
     let fields = ["desiredNumberScheduled", "currentNumberScheduled", "numberAvailable", "updatedNumberScheduled"];
     becomes(&client, &path, |set| counts(set, &fields) == [1, 1, 1, 1]).await;
-    add("b").await;
+    add_node(&client, "b").await;
     becomes(&client, &path, |set| counts(set, &fields) == [2, 2, 2, 2]).await;
     patch(&client, &path, r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:2"}]}}}}"#).await;
     becomes(&client, &path, |set| counts(set, &fields) == [2, 2, 2, 2] && counts(set, &["observedGeneration"]) == [2])
