@@ -297,3 +297,58 @@ async fn a_daemon_set_follows_the_nodes() {
     wait_event(&client, "agent", "SuccessfulDelete", "Deleted pod: agent-").await;
     cluster.stop().await;
 }
+
+/// The name that a controller would give is somebody else's: it counts the collision and takes another.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_are_taken_are_passed_by() {
+    let mut cluster = Cluster::start_whole().await;
+    let client = cluster.client.clone();
+    for (kind, path, children) in [
+        ("Deployment", "deployments", "replicasets"),
+        ("StatefulSet", "statefulsets", "controllerrevisions"),
+        ("DaemonSet", "daemonsets", "controllerrevisions"),
+    ] {
+        let (path, children) = (format!("{APPS}/{path}"), format!("{APPS}/{children}"));
+        let spec = if kind == "DaemonSet" {
+            tree! {}
+        } else {
+            tree! { "replicas" => 0 }
+        };
+        let object = workload("apps/v1", kind, "x", spec);
+        let made = create(&client, &path, &object).await;
+        let of_owner = async |owner: &Tree| {
+            let is_its = |child: &Tree| {
+                child.list("metadata.ownerReferences").iter().any(|one| one.str("uid") == owner.str("metadata.uid"))
+            };
+            items(&client, &children).await.into_iter().filter(is_its).map(|child| name(&child)).collect::<Vec<_>>()
+        };
+        until("it has a child", async || !of_owner(&made).await.is_empty()).await;
+        let taken = of_owner(&made).await.remove(0);
+        client.delete(&format!("{path}/x")).await;
+        until("both are gone", async || {
+            client.delete(&format!("{children}/{taken}")).await;
+            client.get(&format!("{children}/{taken}")).await.code == 404
+                && client.get(&format!("{path}/x")).await.code == 404
+        })
+        .await;
+        let foreign = if kind == "Deployment" {
+            let mut foreign = workload("apps/v1", "ReplicaSet", "foreign", tree! { "replicas" => 0 });
+            foreign.child("metadata").set("name", taken.as_str());
+            foreign
+        } else {
+            let metadata = tree! { "name" => taken.as_str() };
+            let data = tree! { "spec" => tree! { "template" => tree! { "foreign" => true } } };
+            tree! {
+                "apiVersion" => "apps/v1", "kind" => "ControllerRevision", "metadata" => metadata, "data" => data,
+                "revision" => 1,
+            }
+        };
+        create(&client, &children, &foreign).await;
+        let again = create(&client, &path, &object).await;
+        until("it has another child", async || !of_owner(&again).await.is_empty()).await;
+        assert_ne!(of_owner(&again).await, [taken.clone()], "{kind}");
+        becomes(&client, &format!("{path}/x"), |object| object.int("status.collisionCount") == Some(1)).await;
+        client.delete(&format!("{path}/x")).await;
+    }
+    cluster.stop().await;
+}
