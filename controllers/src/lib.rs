@@ -7,6 +7,7 @@ mod cluster_role_aggregation;
 mod cron_job;
 mod disruption;
 mod framework;
+mod horizontal_pod_autoscaler;
 mod job;
 mod list;
 mod options;

@@ -3,8 +3,8 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, cron_job, disruption, job, pod_garbage_collector, resource_quota, root_ca,
-    service_account, ttl_after_finished,
+    cluster_role_aggregation, cron_job, disruption, horizontal_pod_autoscaler, job, pod_garbage_collector,
+    resource_quota, root_ca, service_account, ttl_after_finished,
 };
 
 const fn one(_: &Options) -> usize {
@@ -54,6 +54,13 @@ pub static CONTROLLERS: &[Descriptor] = &[
     )
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
     plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain(
+        "horizontal-pod-autoscaler-controller",
+        "horizontalpodautoscaling",
+        "horizontal-pod-autoscaler",
+        horizontal_pod_autoscaler::start,
+    )
+    .workers(|options| options.concurrent_horizontal_pod_autoscaler_syncs),
     plain("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start)
         .workers(|options| options.concurrent_resource_quota_syncs),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
