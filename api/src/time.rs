@@ -39,43 +39,72 @@ pub fn parse_micro(text: &str) -> Result<Timestamp, String> {
 
 /// Seconds since the Unix epoch as `2006-01-02T15:04:05Z`.
 pub fn format_seconds(seconds: i64) -> Str {
-    let mut text = civil_text(seconds);
-    text.push('Z');
-    Str::from(text)
+    let mut text = Written::new(seconds);
+    text.push(b'Z');
+    Str::new(text.as_str())
 }
 
 /// `2006-01-02T15:04:05.000000Z`
 pub fn format_micros(time: Timestamp) -> Str {
-    let mut text = civil_text(time.seconds);
-    text.push('.');
-    push_digits(&mut text, i64::from(time.nanos / 1000), 6);
-    text.push('Z');
-    Str::from(text)
+    Str::new(micros(time).as_str())
 }
 
-fn civil_text(seconds: i64) -> String {
-    let rest = seconds.rem_euclid(86_400);
-    let (year, month, day) = civil(seconds.div_euclid(86_400));
-    let mut text = String::with_capacity(32);
-    if year < 0 {
-        text.push('-');
-    }
-    push_digits(&mut text, year.abs(), 4);
-    for (before, value) in [('-', month), ('-', day), ('T', rest / 3600), (':', rest / 60 % 60), (':', rest % 60)] {
-        text.push(before);
-        push_digits(&mut text, value, 2);
-    }
+/// Appends what `format_micros` gives.
+pub fn write_micros(out: &mut Vec<u8>, time: Timestamp) {
+    out.extend_from_slice(micros(time).as_str().as_bytes());
+}
+
+fn micros(time: Timestamp) -> Written {
+    let mut text = Written::new(time.seconds);
+    text.push(b'.');
+    text.digits(u64::from(time.nanos / 1000), 6);
+    text.push(b'Z');
     text
 }
 
-/// A number with zeros before it: every object and every audit event has some of these.
-fn push_digits(text: &mut String, value: i64, width: usize) {
-    let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(value);
-    for _ in digits.len()..width {
-        text.push('0');
+/// A time that is being written, without the heap: every object and every audit event has some.
+struct Written {
+    bytes: [u8; 48],
+    length: usize,
+}
+
+impl Written {
+    fn new(seconds: i64) -> Written {
+        let rest = seconds.rem_euclid(86_400);
+        let (year, month, day) = civil(seconds.div_euclid(86_400));
+        let mut text = Written { bytes: [0; 48], length: 0 };
+        if year < 0 {
+            text.push(b'-');
+        }
+        let year = year.unsigned_abs();
+        text.digits(year, (year.checked_ilog10().unwrap_or(0) as usize + 1).max(4));
+        for (before, value) in
+            [(b'-', month), (b'-', day), (b'T', rest / 3600), (b':', rest / 60 % 60), (b':', rest % 60)]
+        {
+            text.push(before);
+            text.digits(value.unsigned_abs(), 2);
+        }
+        text
     }
-    text.push_str(digits);
+
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
+    }
+
+    /// A number with zeros before it.
+    fn digits(&mut self, mut value: u64, width: usize) {
+        for place in self.bytes[self.length..self.length + width].iter_mut().rev() {
+            *place = b'0' + (value % 10) as u8;
+            value /= 10;
+        }
+        self.length += width;
+    }
+
+    fn as_str(&self) -> &str {
+        // Digits and signs are ASCII.
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or("")
+    }
 }
 
 /// Year, month and day of a count of days since 1970-01-01.

@@ -1,7 +1,7 @@
 //! A work queue of keys: a key waits once however often it is added, nobody works on it twice at the
-//! same time, and one that failed comes back later and later.
+//! same time, and one that failed comes back later and later. It holds no more than there are keys.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,21 +9,45 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::Key;
+use crate::metrics::QueueMetrics;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1000);
+/// Of all keys that failed, so many come back at once, and then ten in a second.
+const BURST: u32 = 100;
+const INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub struct Queue {
     core: Mutex<Core>,
     moved: Notify,
     ended: watch::Sender<bool>,
+    metrics: Option<QueueMetrics>,
+}
+
+/// How the work on a key has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Done,
+    /// It comes back after this, whether something changes or not.
+    Again(Duration),
+    /// It comes back after a pause that grows.
+    Failed,
 }
 
 impl Queue {
+    pub fn counted(metrics: QueueMetrics) -> Queue {
+        Queue { metrics: Some(metrics), ..Queue::default() }
+    }
+
     pub fn add(&self, key: Key) {
-        self.core().add(key);
-        self.moved.notify_one();
+        let mut core = self.core();
+        let added = core.add(key, Instant::now());
+        self.count(&core, added);
+        drop(core);
+        if added > 0 {
+            self.moved.notify_one();
+        }
     }
 
     pub fn add_after(&self, key: Key, pause: Duration) {
@@ -49,44 +73,66 @@ impl Queue {
         loop {
             // Made before the question is asked: what is added in between is not missed.
             let moved = self.moved.notified();
-            let (next, more) = {
-                let mut core = self.core();
-                (core.take(Instant::now()), core.has_more())
-            };
-            match next {
+            match self.take() {
                 Next::Closed => return None,
-                Next::Key(key) => {
-                    // Of two that are added at once only one wakes somebody.
-                    if more {
-                        self.moved.notify_one();
-                    }
-                    return Some(key);
-                }
+                Next::Key(key) => return Some(key),
                 Next::Nothing => moved.await,
                 Next::At(time) => drop(tokio::time::timeout_at(time, moved).await),
             }
         }
     }
 
+    fn take(&self) -> Next {
+        let now = Instant::now();
+        let mut core = self.core();
+        let due = core.wake(now);
+        let next = core.take(now);
+        self.count(&core, due);
+        if let (Next::Key(key), Some(metrics)) = (&next, &self.metrics) {
+            metrics.waited.observe(core.waited(key).as_secs_f64());
+        }
+        // Of two that are added at once only one wakes somebody, and who is woken for what is delayed may
+        // get something else to do.
+        if core.closed || (matches!(next, Next::Key(_)) && core.has_more()) {
+            self.moved.notify_one();
+        }
+        next
+    }
+
     /// Ends the work on a key.
     pub fn done(&self, key: Key, ended: Ended) {
-        self.core().done(key, ended, Instant::now());
+        let now = Instant::now();
+        let mut core = self.core();
+        let took = core.done(key, ended, now);
+        self.count(&core, 0);
+        drop(core);
+        if let Some(metrics) = &self.metrics {
+            metrics.worked.observe(took.as_secs_f64());
+            if ended != Ended::Done {
+                metrics.retries.inc();
+            }
+        }
         self.moved.notify_one();
+    }
+
+    /// How long the work under way has taken: all of it, and the longest.
+    pub fn under_way(&self) -> (Duration, Duration) {
+        let now = Instant::now();
+        let core = self.core();
+        let times = core.busy.values().map(|(started, _)| now - *started);
+        times.fold(Default::default(), |(all, longest), time| (all + time, longest.max(time)))
+    }
+
+    fn count(&self, core: &Core, added: usize) {
+        if let Some(metrics) = &self.metrics {
+            metrics.adds.inc_by(added as u64);
+            metrics.depth.set(i64::try_from(core.ready.len()).unwrap_or(i64::MAX));
+        }
     }
 
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// How the work on a key has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    Done,
-    /// It comes back after this, whether something changes or not.
-    Again(Duration),
-    /// It comes back after a pause that grows.
-    Failed,
 }
 
 #[derive(Debug, PartialEq)]
@@ -102,22 +148,31 @@ enum Next {
 #[derive(Default)]
 struct Core {
     ready: VecDeque<Key>,
-    /// Keys that are to be worked on; one whose work is under way waits here alone.
-    dirty: HashSet<Key>,
-    busy: HashSet<Key>,
+    /// Keys that are to be worked on, and since when; one whose work is under way waits here alone.
+    dirty: HashMap<Key, Instant>,
+    /// Since when, and how long it had waited before.
+    busy: HashMap<Key, (Instant, Duration)>,
     /// By when they are due, and a number that keeps two of one time apart.
     later: BTreeMap<(Instant, u64), Key>,
     due: HashMap<Key, (Instant, u64)>,
     failures: HashMap<Key, u32>,
+    /// When the bucket of those that come back is full again.
+    bucket_full: Option<Instant>,
     number: u64,
     closed: bool,
 }
 
 impl Core {
-    fn add(&mut self, key: Key) {
-        if self.dirty.insert(key.clone()) && !self.busy.contains(&key) {
+    /// How many came to wait by that: one or none.
+    fn add(&mut self, key: Key, now: Instant) -> usize {
+        if self.closed || self.dirty.contains_key(&key) {
+            return 0;
+        }
+        self.dirty.insert(key.clone(), now);
+        if !self.busy.contains_key(&key) {
             self.ready.push_back(key);
         }
+        1
     }
 
     /// Of two times for one key the earlier one counts.
@@ -134,19 +189,25 @@ impl Core {
         self.due.insert(key, place);
     }
 
+    /// Adds what is due; how many that were.
+    fn wake(&mut self, now: Instant) -> usize {
+        let mut added = 0;
+        while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now) {
+            let key = entry.remove();
+            self.due.remove(&key);
+            added += self.add(key, now);
+        }
+        added
+    }
+
     fn take(&mut self, now: Instant) -> Next {
         if self.closed {
             return Next::Closed;
         }
-        while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now) {
-            let key = entry.remove();
-            self.due.remove(&key);
-            self.add(key);
-        }
         match (self.ready.pop_front(), self.later.first_key_value()) {
             (Some(key), _) => {
-                self.dirty.remove(&key);
-                self.busy.insert(key.clone());
+                let waited = self.dirty.remove(&key).map_or(Duration::ZERO, |since| now - since);
+                self.busy.insert(key.clone(), (now, waited));
                 Next::Key(key)
             }
             (None, Some(((time, _), _))) => Next::At(*time),
@@ -154,14 +215,19 @@ impl Core {
         }
     }
 
+    fn waited(&self, key: &Key) -> Duration {
+        self.busy.get(key).map_or(Duration::ZERO, |(_, waited)| *waited)
+    }
+
     /// Whether somebody else could be at work too, or has to wait for what is delayed.
     fn has_more(&self) -> bool {
         !self.ready.is_empty() || !self.later.is_empty()
     }
 
-    fn done(&mut self, key: Key, ended: Ended, now: Instant) {
-        self.busy.remove(&key);
-        if self.dirty.contains(&key) {
+    /// How long the work took.
+    fn done(&mut self, key: Key, ended: Ended, now: Instant) -> Duration {
+        let took = self.busy.remove(&key).map_or(Duration::ZERO, |(started, _)| now - started);
+        if self.dirty.contains_key(&key) {
             self.ready.push_back(key.clone());
         }
         match ended {
@@ -172,90 +238,24 @@ impl Core {
             }
             Ended::Failed => self.fail(key, now),
         }
+        took
     }
 
     fn fail(&mut self, key: Key, now: Instant) {
         let failures = self.failures.entry(key.clone()).or_default();
         let pause = FIRST_PAUSE.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
         *failures = (*failures + 1).min(31);
-        self.add_at(key, now + pause);
+        let time = (now + pause).max(self.turn(now));
+        self.add_at(key, time);
+    }
+
+    /// When the next of all that failed may come back.
+    fn turn(&mut self, now: Instant) -> Instant {
+        let full = self.bucket_full.unwrap_or(now).max(now) + INTERVAL;
+        self.bucket_full = Some(full);
+        full.checked_sub(INTERVAL * BURST).unwrap_or(now).max(now)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(text: &str) -> Key {
-        Key::from(text)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_waits_once_and_is_worked_on_once() {
-        let (mut core, now) = (Core::default(), Instant::now());
-        for text in ["a", "b", "a"] {
-            core.add(key(text));
-        }
-        assert_eq!(core.take(now), Next::Key(key("a")));
-        core.add(key("a"));
-        assert_eq!(core.take(now), Next::Key(key("b")));
-        assert_eq!(core.take(now), Next::Nothing, "a is being worked on");
-        core.done(key("a"), Ended::Done, now);
-        assert_eq!(core.take(now), Next::Key(key("a")), "it was added meanwhile");
-        core.done(key("a"), Ended::Done, now);
-        assert_eq!(core.take(now), Next::Nothing);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn failures_come_back_later_and_later() {
-        let (mut core, mut now) = (Core::default(), Instant::now());
-        core.add(key("a"));
-        let mut pauses = Vec::new();
-        for _ in 0..20 {
-            assert_eq!(core.take(now), Next::Key(key("a")));
-            core.done(key("a"), Ended::Failed, now);
-            let Next::At(time) = core.take(now) else { panic!("it comes back") };
-            pauses.push((time - now).as_millis());
-            now = time;
-        }
-        assert_eq!(pauses[..4], [5, 10, 20, 40]);
-        assert_eq!(pauses[19], LONGEST_PAUSE.as_millis());
-        assert_eq!(core.take(now), Next::Key(key("a")));
-        core.done(key("a"), Ended::Done, now);
-        assert!(core.failures.is_empty() && core.due.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_two_delays_the_shorter_counts() {
-        let (mut core, now) = (Core::default(), Instant::now());
-        let second = Duration::from_secs(1);
-        core.add_at(key("a"), now + second * 5);
-        core.add_at(key("a"), now + second);
-        core.add_at(key("a"), now + second * 3);
-        assert_eq!(core.take(now), Next::At(now + second));
-        assert_eq!(core.take(now + second), Next::Key(key("a")));
-        core.done(key("a"), Ended::Again(second * 7), now + second);
-        assert_eq!(core.take(now + second * 2), Next::At(now + second * 8), "it asked to come back");
-        assert_eq!(core.take(now + second * 8), Next::Key(key("a")));
-        core.done(key("a"), Ended::Done, now + second * 8);
-        assert_eq!(core.take(now + second * 99), Next::Nothing);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn waiters_are_woken() {
-        let queue = std::sync::Arc::new(Queue::default());
-        let waiter = tokio::spawn({
-            let queue = queue.clone();
-            async move {
-                let first = queue.next().await;
-                first.clone().into_iter().for_each(|key| queue.done(key, Ended::Done));
-                (first, queue.next().await, queue.next().await)
-            }
-        });
-        queue.add_after(key("b"), Duration::from_secs(60));
-        queue.add(key("a"));
-        tokio::time::sleep(Duration::from_secs(61)).await;
-        queue.close();
-        assert_eq!(waiter.await.expect("it ends"), (Some(key("a")), Some(key("b")), None));
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use client::{Client, Clock, Informer, Informers, Queue, Random, Recorder, Result, Selection};
 
 use crate::options::Options;
+use crate::support::everything::Everything;
 
 /// A controller on the list.
 pub struct Descriptor {
@@ -45,6 +46,8 @@ pub trait Reconcile: Send + Sync {
 /// What controllers are made with: informers that they share.
 pub struct Setup {
     pub informers: Arc<Informers>,
+    /// All objects that there are, by their metadata.
+    pub(crate) everything: Arc<Everything>,
 }
 
 impl Setup {

@@ -3,8 +3,9 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, cron_job, disruption, horizontal_pod_autoscaler, job, pod_garbage_collector,
-    resource_quota, root_ca, service_account, ttl_after_finished,
+    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector,
+    horizontal_pod_autoscaler, job, namespace, pod_garbage_collector, replicaset, resource_quota, root_ca,
+    service_account, statefulset, ttl_after_finished,
 };
 
 const fn one(_: &Options) -> usize {
@@ -17,7 +18,6 @@ const fn plain(name: &'static str, alias: &'static str, account: &'static str, s
 }
 
 impl Descriptor {
-    #[allow(dead_code)]
     const fn workers(self, workers: fn(&Options) -> usize) -> Descriptor {
         Descriptor { workers, ..self }
     }
@@ -43,6 +43,21 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
+    plain("deployment-controller", "deployment", "deployment-controller", deployment::start)
+        .workers(|options| options.concurrent_deployment_syncs),
+    plain("replicaset-controller", "replicaset", "replicaset-controller", replicaset::start_replica_sets)
+        .workers(|options| options.concurrent_replicaset_syncs),
+    plain(
+        "replicationcontroller-controller",
+        "replicationcontroller",
+        "replication-controller",
+        replicaset::start_replication_controllers,
+    )
+    .workers(|options| options.concurrent_rc_syncs),
+    plain("statefulset-controller", "statefulset", "statefulset-controller", statefulset::start)
+        .workers(|options| options.concurrent_statefulset_syncs),
+    plain("daemonset-controller", "daemonset", "daemon-set-controller", daemonset::start)
+        .workers(|options| options.concurrent_daemonset_syncs),
     plain("job-controller", "job", "job-controller", job::start).workers(|options| options.concurrent_job_syncs),
     plain("cronjob-controller", "cronjob", "cronjob-controller", cron_job::start)
         .workers(|options| options.concurrent_cron_job_syncs),
@@ -64,4 +79,9 @@ pub static CONTROLLERS: &[Descriptor] = &[
     plain("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start)
         .workers(|options| options.concurrent_resource_quota_syncs),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
+    plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
+        .workers(|options| options.concurrent_namespace_syncs),
+    // Last to start and first to end: it acts on what all others have done.
+    plain("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", garbage_collector::start)
+        .workers(|options| options.concurrent_gc_syncs),
 ];

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use client::{Client, Clock, Ended, Error, Events, Informers, Key, Queue, Random, Result, written};
+use client::{Client, Clock, Ended, Error, Events, Informers, Key, Metrics, Queue, Random, Result, written};
 use tokio::task::JoinHandle;
 
 use crate::barrier::Barrier;
@@ -13,6 +13,7 @@ use crate::choice;
 use crate::framework::{Context, Descriptor, Outcome, Reconcile, Reconciling, Setup};
 use crate::list::CONTROLLERS;
 use crate::options::Options;
+use crate::support::everything::Everything;
 
 /// What the controllers are given.
 pub struct Environment {
@@ -22,6 +23,7 @@ pub struct Environment {
     pub writer: Box<dyn Fn(&'static str) -> Client + Send + Sync>,
     pub options: Arc<Options>,
     pub clock: Arc<dyn Clock>,
+    pub metrics: Metrics,
     /// Where all that is left to chance starts from.
     pub seed: u64,
 }
@@ -30,6 +32,7 @@ pub struct Environment {
 pub struct Running {
     loops: Vec<(Arc<Queue>, Vec<JoinHandle<()>>)>,
     informers: Arc<Informers>,
+    everything: Arc<Everything>,
 }
 
 impl Running {
@@ -41,6 +44,7 @@ impl Running {
                 let _ = worker.await;
             }
         }
+        self.everything.stop();
         self.informers.stop();
     }
 }
@@ -50,8 +54,9 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     choice::check(chosen)?;
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
-    let setup = Setup { informers: informers.clone() };
-    let events = Events::start(environment.clock.clone());
+    let everything = Everything::new(environment.reader.clone(), random.clone());
+    let setup = Setup { informers: informers.clone(), everything: everything.clone() };
+    let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
         let client = (environment.writer)(controller.account);
@@ -60,18 +65,18 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
             client,
             clock: environment.clock.clone(),
             options: environment.options.clone(),
-            queue: Arc::new(Queue::default()),
+            queue: environment.metrics.queue(controller.name),
             random: random.clone(),
             informers: informers.clone(),
         };
         match (controller.start)(&setup, &context) {
-            Some(reconcile) => made.push(Worker::new(controller, &context, reconcile)),
+            Some(reconcile) => made.push(Worker::new(controller, &context, reconcile, environment.metrics.clone())),
             None => tracing::info!(controller = controller.name, "it has nothing to do and does not run"),
         }
     }
     informers.start();
     let loops = made.into_iter().map(|(worker, count)| worker.spawn(count)).collect();
-    Ok(Running { loops, informers })
+    Ok(Running { loops, informers, everything })
 }
 
 /// What the workers of a controller share.
@@ -81,16 +86,23 @@ struct Worker {
     reconcile: Box<dyn Reconcile>,
     informers: Arc<Informers>,
     barrier: Barrier,
+    metrics: Metrics,
 }
 
 impl Worker {
-    fn new(controller: &Descriptor, context: &Context, reconcile: Box<dyn Reconcile>) -> (Arc<Worker>, usize) {
+    fn new(
+        controller: &Descriptor,
+        context: &Context,
+        reconcile: Box<dyn Reconcile>,
+        metrics: Metrics,
+    ) -> (Arc<Worker>, usize) {
         let worker = Worker {
             name: controller.name,
             queue: context.queue.clone(),
             reconcile,
             informers: context.informers.clone(),
             barrier: Barrier::default(),
+            metrics,
         };
         (Arc::new(worker), (controller.workers)(&context.options).max(1))
     }
@@ -110,11 +122,19 @@ impl Worker {
             if !pending.is_empty() && !self.unless_closed(self.informers.wait_for(&pending)).await {
                 return;
             }
-            let (result, written) = written::noting(Contained(self.reconcile.reconcile(&key))).await;
+            let (result, written) = written::noting(self.contained(&key)).await;
             self.barrier.keep(&key, written, &self.informers);
             let ended = self.judge(&key, result);
             self.queue.done(key, ended);
         }
+    }
+
+    /// A panic is the failure of its key: others go on.
+    async fn contained(&self, key: &str) -> Result<Outcome> {
+        Contained(self.reconcile.reconcile(key)).await.unwrap_or_else(|panic| {
+            self.metrics.panic(self.name);
+            Err(Error::Failed(format!("a panic: {panic}")))
+        })
     }
 
     /// False where the queue was closed first.
@@ -143,16 +163,19 @@ impl Worker {
     }
 }
 
-/// A reconcile whose panic is its failure: other keys go on.
+/// A reconcile, or the text of its panic.
 struct Contained<'a>(Reconciling<'a>);
 
 impl Future for Contained<'_> {
-    type Output = Result<Outcome>;
+    type Output = std::result::Result<Result<Outcome>, String>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         // What the panic left half done is in the reconcile itself, which is not polled again.
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
-        polled.unwrap_or_else(|panic| Poll::Ready(Err(Error::Failed(format!("a panic: {}", text_of(&*panic))))))
+        match polled {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(text_of(&*panic).to_string())),
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::audit::Trail;
 use crate::auth::ClientChain;
+use crate::authz::{Decision, Reason};
 use crate::fairness::{Flow, Held};
 use crate::http::body::Body;
 use crate::http::io::Watched;
@@ -64,10 +65,14 @@ pub struct Call {
     pub flow: Option<Flow>,
     /// Seats; a watch takes them along until it has begun.
     pub held: Option<Held>,
+    /// A watch hands its objects over as they are kept; a request of this process may ask for it.
+    pub pieces: bool,
     /// Refused for want of a seat, in upstream's own form.
     pub too_many: bool,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
+    /// What authorization said, where the audit log wants to know.
+    pub decided: Option<(Decision, Reason)>,
     /// What stages and plugins want to stand in the audit log.
     pub annotations: Annotations,
     pub started: Instant,
@@ -114,8 +119,10 @@ impl Call {
             timeout: None,
             flow: None,
             held: None,
+            pieces: false,
             too_many: false,
             warnings: Vec::new(),
+            decided: None,
             annotations: Annotations::default(),
             started: Instant::now(),
             now,

@@ -127,21 +127,18 @@ const PANICKED: &str = "This request caused apiserver to panic. Look in the logs
 
 /// One bad request must not take the server with it.
 async fn guarded(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
-    let guarded = CatchUnwind { inner: Box::pin(router::route(server, call)) };
-    match guarded.await {
-        Ok(result) => result,
-        Err(()) => {
-            tracing::error!(path = call.path, "the handler panicked");
-            Err(Status::new(500, "InternalError", PANICKED))
-        }
-    }
+    let result = CatchUnwind { inner: std::pin::pin!(router::route(server, call)) }.await;
+    result.unwrap_or_else(|()| {
+        tracing::error!(path = call.path, "the handler panicked");
+        Err(Status::new(500, "InternalError", PANICKED))
+    })
 }
 
-struct CatchUnwind<F> {
-    inner: Pin<Box<F>>,
+struct CatchUnwind<'a, F> {
+    inner: Pin<&'a mut F>,
 }
 
-impl<F: Future> Future for CatchUnwind<F> {
+impl<F: Future> Future for CatchUnwind<'_, F> {
     type Output = Result<F::Output, ()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {

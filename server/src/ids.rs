@@ -32,18 +32,23 @@ fn random<const N: usize>() -> [u8; N] {
 
 /// A version 4 UUID.
 pub fn uid() -> Str {
+    Str::new(std::str::from_utf8(&uid_bytes()).unwrap_or(""))
+}
+
+/// The text of a version 4 UUID.
+pub fn uid_bytes() -> [u8; 36] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut bytes: [u8; 16] = random();
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let mut text = String::with_capacity(36);
+    let mut text = [b'-'; 36];
     for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
-        text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
+        // A dash stands before the bytes 4, 6, 8 and 10.
+        let place = at * 2 + (at / 2).saturating_sub(1).min(4);
+        text[place] = DIGITS[usize::from(byte >> 4)];
+        text[place + 1] = DIGITS[usize::from(byte & 15)];
     }
-    Str::from(text)
+    text
 }
 
 /// Five letters and digits that spell no word.
@@ -64,6 +69,7 @@ mod tests {
         let uid = super::uid();
         assert_eq!(uid.len(), 36);
         assert_eq!(uid.as_bytes()[14], b'4');
+        assert!(uid.bytes().enumerate().all(|(at, byte)| (byte == b'-') == matches!(at, 8 | 13 | 18 | 23)), "{uid}");
         assert_ne!(uid, super::uid());
         assert_eq!(super::suffix().len(), 5);
     }

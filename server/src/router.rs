@@ -20,7 +20,7 @@ pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Stat
     if let Some(answer) = discovery::route(server, call)? {
         return Ok(answer);
     }
-    if let Some(answer) = openapi::route(server, call).await? {
+    if let Some(answer) = Box::pin(openapi::route(server, call)).await? {
         return Ok(answer);
     }
     if let Some(answer) = health::route(server, call) {
@@ -42,7 +42,7 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
     };
     check_place(&resource, call)?;
     if !call.info.subresource.is_empty() {
-        return route_subresource(server, &resource, call).await;
+        return Box::pin(route_subresource(server, &resource, call)).await;
     }
     let allowed = allowed_verb(&resource, call);
     // Whoever names a method that no resource has is told only that.
@@ -50,16 +50,17 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
         call.warnings.extend(hooks::deprecation(resource.kind).map(str::to_string));
     }
     let verb = allowed?;
+    // The futures of writes are kilobytes: each in a box of its own, so that a GET does not carry them.
     match verb {
-        _ if resource.kind.storage.is_empty() => subresources::answer_only(server, &resource, call).await,
-        Verb::Create => verbs::create::create(server, &resource, call).await,
+        _ if resource.kind.storage.is_empty() => Box::pin(subresources::answer_only(server, &resource, call)).await,
+        Verb::Create => Box::pin(verbs::create::create(server, &resource, call)).await,
         Verb::Get => verbs::get::get(server, &resource, call).await,
-        Verb::List => verbs::list::list(server, &resource, call).await,
-        Verb::Watch => verbs::watch::watch(server, &resource, call).await,
-        Verb::Update => verbs::update::update(server, &resource, call).await,
-        Verb::Patch => verbs::patch::patch(server, &resource, call).await,
-        Verb::Delete => verbs::delete::delete(server, &resource, call).await,
-        Verb::DeleteCollection => verbs::delete::delete_collection(server, &resource, call).await,
+        Verb::List => Box::pin(verbs::list::list(server, &resource, call)).await,
+        Verb::Watch => Box::pin(verbs::watch::watch(server, &resource, call)).await,
+        Verb::Update => Box::pin(verbs::update::update(server, &resource, call)).await,
+        Verb::Patch => Box::pin(verbs::patch::patch(server, &resource, call)).await,
+        Verb::Delete => Box::pin(verbs::delete::delete(server, &resource, call)).await,
+        Verb::DeleteCollection => Box::pin(verbs::delete::delete_collection(server, &resource, call)).await,
     }
 }
 

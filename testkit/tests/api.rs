@@ -5,8 +5,11 @@ mod authorization;
 mod batch;
 mod gate;
 mod identity;
+mod lifecycle;
+mod machinery;
 mod plugins;
 mod webhooks;
+mod workloads;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};

@@ -207,39 +207,74 @@ fn write_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Whether a text is written as it is. Without a branch for each byte, so that the compiler takes many at
-/// once.
-fn is_plain(bytes: &[u8]) -> bool {
-    bytes.iter().fold(true, |plain, byte| plain & (*byte >= 0x20) & (*byte != b'"') & (*byte != b'\\'))
+/// How many of the first bytes are written as they are, eight looked at in one step.
+fn plain_prefix(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let escaped = escaped_bytes(u64::from_le_bytes(*word));
+        if escaped != 0 {
+            return at * 8 + (escaped.trailing_zeros() / 8) as usize;
+        }
+    }
+    let plain = rest.iter().take_while(|byte| **byte >= 0x20 && **byte != b'"' && **byte != b'\\');
+    words.len() * 8 + plain.count()
+}
+
+/// The high bit of each byte that needs an escape. Beyond the lowest one it may say too much, since a
+/// subtraction borrows upwards.
+fn escaped_bytes(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let below = |word: u64, bound: u8| word.wrapping_sub(ONES * u64::from(bound)) & !word;
+    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    (below(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7)
 }
 
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
+    out.reserve(text.len() + 2);
     out.push(b'"');
-    let bytes = text.as_bytes();
-    if is_plain(bytes) {
-        out.extend_from_slice(bytes);
-        out.push(b'"');
-        return;
+    let mut rest = text.as_bytes();
+    loop {
+        let (plain, escaped) = rest.split_at(plain_prefix(rest));
+        out.extend_from_slice(plain);
+        let Some((byte, after)) = escaped.split_first() else { break };
+        write_escape(out, *byte);
+        rest = after;
     }
-    let mut start = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            0..=0x1f => b"",
-            _ => continue,
-        };
-        out.extend_from_slice(&bytes[start..at]);
-        if escape.is_empty() {
-            out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
-        } else {
-            out.extend_from_slice(escape);
+    out.push(b'"');
+}
+
+fn write_escape(out: &mut Vec<u8>, byte: u8) {
+    match byte {
+        b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+        b'\n' => out.extend_from_slice(b"\\n"),
+        b'\r' => out.extend_from_slice(b"\\r"),
+        b'\t' => out.extend_from_slice(b"\\t"),
+        _ => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_found_at_every_place() {
+        for length in 0..20 {
+            for at in 0..length {
+                for byte in 0..0x80_u8 {
+                    let mut text = vec![b'a'; length];
+                    text[at] = byte;
+                    let text = String::from_utf8(text).expect("it is ASCII");
+                    let mut written = Vec::new();
+                    write_string(&mut written, &text);
+                    let read = crate::json::decode(&written).expect("it is JSON");
+                    assert_eq!(read.as_str(), Some(text.as_str()));
+                    assert_eq!(written.len() == length + 2, byte >= 0x20 && byte != b'"' && byte != b'\\');
+                }
+            }
         }
-        start = at + 1;
+        let mut written = Vec::new();
+        write_string(&mut written, "größer \u{1}\"\\ \u{10ffff}\n");
+        assert_eq!(String::from_utf8_lossy(&written), "\"größer \\u0001\\\"\\\\ \u{10ffff}\\n\"");
     }
-    out.extend_from_slice(&bytes[start..]);
-    out.push(b'"');
 }

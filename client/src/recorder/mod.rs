@@ -4,12 +4,11 @@
 mod correlate;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::{Tree, tree};
 use tokio::sync::mpsc;
 
-use crate::{Client, Clock, Patch, Resource};
+use crate::{Client, Clock, Metrics, Patch, Resource};
 use correlate::{Correlator, Write};
 
 const EVENTS: Resource = Resource::core("events");
@@ -33,26 +32,20 @@ pub(crate) struct Event {
 pub struct Events {
     sender: mpsc::Sender<(Client, Event)>,
     clock: Arc<dyn Clock>,
-    dropped: Arc<AtomicU64>,
+    metrics: Metrics,
 }
 
 impl Events {
     /// The writer runs until the last of those who record is gone.
-    pub fn start(clock: Arc<dyn Clock>) -> Events {
+    pub fn start(clock: Arc<dyn Clock>, metrics: Metrics) -> Events {
         let (sender, receiver) = mpsc::channel(WAITING);
-        let dropped = Arc::new(AtomicU64::new(0));
-        tokio::spawn(write_all(receiver, dropped.clone()));
-        Events { sender, clock, dropped }
+        tokio::spawn(write_all(receiver, metrics.clone()));
+        Events { sender, clock, metrics }
     }
 
     /// One who records under a name, with the rights of a client.
     pub fn recorder(&self, client: Client, component: &'static str) -> Recorder {
         Recorder { events: self.clone(), client, component }
-    }
-
-    /// How many were not written.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
     }
 }
 
@@ -87,7 +80,7 @@ impl Recorder {
             at: self.events.clock.now(),
         };
         if self.events.sender.try_send((self.client.clone(), event)).is_err() {
-            self.events.dropped.fetch_add(1, Ordering::Relaxed);
+            self.events.metrics.event(false);
         }
     }
 }
@@ -112,16 +105,17 @@ fn reference(object: &Tree) -> Tree {
     reference
 }
 
-async fn write_all(mut receiver: mpsc::Receiver<(Client, Event)>, dropped: Arc<AtomicU64>) {
+async fn write_all(mut receiver: mpsc::Receiver<(Client, Event)>, metrics: Metrics) {
     let mut correlator = Correlator::default();
     while let Some((client, event)) = receiver.recv().await {
         let Some((key, write)) = correlator.take(event) else {
-            dropped.fetch_add(1, Ordering::Relaxed);
+            metrics.event(false);
             continue;
         };
-        if let Err(error) = carry_out(&client, &write).await {
+        let result = carry_out(&client, &write).await;
+        metrics.event(result.is_ok());
+        if let Err(error) = result {
             tracing::debug!(%error, "an event is dropped");
-            dropped.fetch_add(1, Ordering::Relaxed);
             correlator.forget(&key);
         }
     }

@@ -94,7 +94,7 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
     informers.start();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let context = Context {
-        recorder: Events::start(clock.clone()).recorder(client.clone(), "test"),
+        recorder: Events::start(clock.clone(), Metrics::default()).recorder(client.clone(), "test"),
         client: client.clone(),
         clock,
         options: Arc::default(),
@@ -112,7 +112,7 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
         workers: |_| 1,
         start: |_, _| None,
     };
-    let (worker, _) = Worker::new(&descriptor, &context, reconcile);
+    let (worker, _) = Worker::new(&descriptor, &context, reconcile, Metrics::default());
     let (queue, tasks) = worker.spawn(workers);
     (queue, runs, tasks)
 }

@@ -4,7 +4,30 @@
 pub mod batch;
 pub mod clock;
 pub mod conditions;
+pub mod discovery;
+pub mod everything;
+pub mod family;
+pub mod hash;
+pub mod history;
 pub mod kinds;
+pub mod nodes;
 pub mod owner;
+pub mod pod_control;
 pub mod pods;
+pub mod same;
+pub mod share;
+pub mod status;
+
+use client::{Error, Resource, Selection};
+
+pub const PODS: Selection = Selection::all(Resource::core("pods"));
+
+/// What the server said, as users are told it.
+pub fn said(error: &Error) -> String {
+    match error {
+        Error::Status { message, .. } => message.clone(),
+        error => error.to_string(),
+    }
+}
 pub mod selecting;
+pub mod taints;

@@ -1,5 +1,8 @@
 //! What controllers ask of pods, and how they make them.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use api::{Tree, list, time, tree};
 
 use super::{conditions, owner};
@@ -23,6 +26,13 @@ pub fn available_in(pod: &Tree, min_ready_seconds: i64, now: i64) -> Option<i64>
     Some((since + min_ready_seconds - now).max(0))
 }
 
+/// When the next pod that is ready will have been so for long enough.
+pub fn next_available(pods: &[Arc<Tree>], min_ready_seconds: i64, now: i64) -> Option<Duration> {
+    let seconds =
+        pods.iter().filter_map(|pod| available_in(pod, min_ready_seconds, now)).filter(|seconds| *seconds > 0);
+    seconds.min().map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
+}
+
 /// It has ended for good.
 pub fn is_terminal(pod: &Tree) -> bool {
     matches!(pod.str("status.phase"), "Succeeded" | "Failed")
@@ -36,6 +46,13 @@ pub fn is_terminating(pod: &Tree) -> bool {
 /// It runs or may run.
 pub fn is_active(pod: &Tree) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
+}
+
+/// Whether the answer to a deletion is a pod that still has to end.
+pub fn is_ending(answer: &Tree) -> bool {
+    let metadata = answer.at("metadata");
+    let waits = metadata.int("deletionGracePeriodSeconds").unwrap_or_default() > 0;
+    is_terminating(answer) && (waits || !metadata.list("finalizers").is_empty())
 }
 
 /// A pod of a template, controlled by its owner. The server completes the name.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use api::json::write_string;
-use api::time::{Timestamp, format_micros};
+use api::time::{Timestamp, format_micros, write_micros};
 use api::{Tree, json};
 use bytes::Bytes;
 use http::HeaderMap;
@@ -14,6 +14,7 @@ use kinds::User;
 
 use super::Trail;
 use super::policy::{Level, Stage};
+use crate::authz::Decision;
 use crate::call::Call;
 use crate::negotiate::Media;
 
@@ -21,8 +22,12 @@ use crate::negotiate::Media;
 const MAX_USER_AGENT: usize = 1024;
 
 pub fn timestamp(time: SystemTime) -> api::Str {
+    format_micros(since_epoch(time))
+}
+
+fn since_epoch(time: SystemTime) -> Timestamp {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    format_micros(Timestamp { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() })
+    Timestamp { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
 }
 
 /// What is known of the answer.
@@ -42,7 +47,7 @@ pub fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
     out.extend_from_slice(b"\",\"stage\":\"");
     out.extend_from_slice(stage.name().as_bytes());
     out.extend_from_slice(b"\",\"stageTimestamp\":\"");
-    out.extend_from_slice(timestamp(time).as_bytes());
+    write_micros(&mut out, since_epoch(time));
     out.push(b'"');
     out
 }
@@ -80,7 +85,9 @@ pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Vec<u8
     if let Some(tree) = outcome.and_then(|outcome| outcome.response.as_ref()) {
         object(&mut out, "responseObject", tree);
     }
-    text(&mut out, "requestReceivedTimestamp", &timestamp(trail.received));
+    out.extend_from_slice(b",\"requestReceivedTimestamp\":\"");
+    write_micros(&mut out, since_epoch(trail.received));
+    out.push(b'"');
     annotations(&mut out, call);
     out
 }
@@ -173,21 +180,32 @@ fn response_status(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
             object(out, "details", details);
         }
     }
-    out.extend_from_slice(format!(",\"code\":{}}}", outcome.code).as_bytes());
+    out.extend_from_slice(b",\"code\":");
+    out.extend_from_slice(itoa::Buffer::new().format(outcome.code).as_bytes());
+    out.push(b'}');
 }
 
 fn annotations(out: &mut Vec<u8>, call: &Call) {
     call.annotations.read(|all| {
-        if all.is_empty() {
+        if all.is_empty() && call.decided.is_none() {
             return;
         }
         key(out, "annotations");
-        for (at, (name, value)) in all.iter().enumerate() {
-            out.push(if at == 0 { b'{' } else { b',' });
+        let start = out.len();
+        if let Some((decision, reason)) = &call.decided {
+            let decision = if *decision == Decision::Allow { "allow" } else { "forbid" };
+            text(out, "authorization.k8s.io/decision", decision);
+            key(out, "authorization.k8s.io/reason");
+            reason.write_json(out);
+        }
+        for (name, value) in all {
+            out.push(b',');
             write_string(out, name);
             out.push(b':');
             write_string(out, value);
         }
+        // In the place of the first comma.
+        out[start] = b'{';
         out.push(b'}');
     });
 }

@@ -228,7 +228,7 @@ static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 pub fn id(call: &Call) -> HeaderValue {
     let given = call.headers.get(&AUDIT_ID).filter(|id| !id.is_empty());
     given.cloned().unwrap_or_else(|| {
-        HeaderValue::from_str(&crate::ids::uid()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+        HeaderValue::from_bytes(&crate::ids::uid_bytes()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     })
 }
 

@@ -60,17 +60,27 @@ pub enum Reason {
     Granted(Arc<rbac::Grant>),
 }
 
+const GRANTED: &str = "RBAC: allowed by ";
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::None => Ok(()),
             Reason::Text(text) => f.write_str(text),
-            Reason::Granted(grant) => write!(f, "RBAC: allowed by {grant}"),
+            Reason::Granted(grant) => write!(f, "{GRANTED}{grant}"),
         }
     }
 }
 
 impl Reason {
+    /// Appends the text as a JSON string. That of a grant is made once, since it is the usual one.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        match self {
+            Reason::Granted(grant) => out.extend_from_slice(grant.quoted(GRANTED)),
+            reason => api::json::write_string(out, &reason.to_string()),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         match self {
             Reason::None => true,
@@ -134,9 +144,7 @@ pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
 /// Tells the audit log, and refuses what is not allowed.
 fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> {
     if call.audit.is_some() {
-        let decision = if verdict.is_allowed() { "allow" } else { "forbid" };
-        call.annotate("authorization.k8s.io/decision", decision);
-        call.annotate("authorization.k8s.io/reason", verdict.reason.to_string());
+        call.decided = Some((verdict.decision, verdict.reason.clone()));
     }
     if verdict.is_allowed() {
         return Ok(());

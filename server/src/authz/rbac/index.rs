@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::{Tree, json};
 use kinds::User;
@@ -23,6 +23,8 @@ pub struct Grant {
     subject_kind: Box<str>,
     /// `NAME`, or `NAME/NAMESPACE` of a service account.
     subject: Box<str>,
+    /// How the audit log names it.
+    quoted: OnceLock<Box<[u8]>>,
 }
 
 impl Grant {
@@ -31,6 +33,15 @@ impl Grant {
         let name = reference.str("name");
         let role = if of_cluster { name.into() } else { format!("{namespace}/{name}").into() };
         Grant { namespace: namespace.into(), of_cluster, role, ..Grant::default() }
+    }
+
+    /// Its text behind a prefix, as a JSON string.
+    pub fn quoted(&self, prefix: &'static str) -> &[u8] {
+        self.quoted.get_or_init(|| {
+            let mut out = Vec::new();
+            json::write_string(&mut out, &format!("{prefix}{self}"));
+            out.into()
+        })
     }
 
     fn role_name(&self) -> &str {

@@ -1,0 +1,61 @@
+//! Pods that fail on a node are replaced later and later: the node may refuse each of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::time::Timestamp;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(15 * 60);
+
+#[derive(Debug, Default)]
+pub struct Backoff(BTreeMap<String, (Timestamp, Duration)>);
+
+impl Backoff {
+    /// Nothing where it may be tried now, which is noted; else how long to wait.
+    pub fn wait(&mut self, key: &str, now: Timestamp) -> Option<Duration> {
+        self.forget(now);
+        let (since, pause) = self.0.get(key).copied().unwrap_or_default();
+        let is_known = self.0.contains_key(key);
+        let elapsed = elapsed(since, now);
+        if is_known && elapsed < pause {
+            return Some(pause - elapsed);
+        }
+        let pause = if is_known { (pause * 2).min(LONGEST) } else { FIRST };
+        self.0.insert(key.to_string(), (now, pause));
+        None
+    }
+
+    /// What has been quiet for twice the longest pause starts anew.
+    fn forget(&mut self, now: Timestamp) {
+        self.0.retain(|_, (since, _)| elapsed(*since, now) <= LONGEST * 2);
+    }
+}
+
+fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    let nanos = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
+    Duration::from_nanos(u64::try_from(nanos(now) - nanos(since)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp { seconds, nanos: 0 }
+    }
+
+    #[test]
+    fn pauses_double_and_are_forgotten() {
+        let mut backoff = Backoff::default();
+        let second = Duration::from_secs(1);
+        assert_eq!(backoff.wait("a", at(100)), None);
+        assert_eq!(backoff.wait("a", at(100)), Some(second));
+        assert_eq!(backoff.wait("b", at(100)), None, "another node has its own");
+        assert_eq!(backoff.wait("a", at(101)), None);
+        assert_eq!(backoff.wait("a", at(102)), Some(second), "two seconds now");
+        assert_eq!(backoff.wait("a", at(103)), None);
+        assert_eq!(backoff.wait("a", at(10_000)), None);
+        assert_eq!(backoff.wait("a", at(10_000)), Some(second), "it was quiet for long");
+    }
+}

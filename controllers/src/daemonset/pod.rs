@@ -1,0 +1,101 @@
+//! The pods of a DaemonSet: each is tied to its node, and stays there through what drives others away.
+
+use std::sync::Arc;
+
+use api::{Tree, list, tree};
+
+use crate::support::{nodes, pods};
+
+pub const HASH: &str = "controller-revision-hash";
+const GENERATION: &str = "pod-template-generation";
+pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Taints that the node agent and the node controllers set: a daemon is there to work in spite of them.
+const TOLERATED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+/// A daemon on the host's network may be what the node's network waits for.
+const WITHOUT_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+
+/// The pod for a node, of the revision with this hash.
+pub fn make(set: &Tree, node: &str, hash: &str) -> Tree {
+    let mut pod = pods::from_template(set.at("spec.template"), set);
+    let labels = pod.child("metadata.labels");
+    if let Some(generation) = template_generation(set) {
+        labels.set(GENERATION, generation.to_string());
+    }
+    labels.set(HASH, hash);
+    let tolerations = tolerations(set);
+    let spec = pod.child("spec");
+    spec.set("tolerations", tolerations);
+    let field = tree! { "key" => "metadata.name", "operator" => "In", "values" => list![node] };
+    let required = spec.child("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+    required.set("nodeSelectorTerms", list![tree! { "matchFields" => list![field] }]);
+    pod
+}
+
+fn tolerations(set: &Tree) -> Vec<Tree> {
+    let spec = set.at("spec.template.spec");
+    let mut tolerations = spec.list("tolerations").to_vec();
+    let without_network = spec.bool("hostNetwork").then_some(WITHOUT_NETWORK);
+    for (key, effect) in TOLERATED.into_iter().chain(without_network) {
+        let wanted = tree! { "key" => key, "operator" => "Exists", "effect" => effect };
+        let is_same = |there: &Tree| {
+            let value = there.str("value").is_empty();
+            value && ["key", "operator", "effect"].iter().all(|field| there.str(field) == wanted.str(field))
+        };
+        match tolerations.iter_mut().find(|there| is_same(there)) {
+            // For how long somebody wanted it tolerated does not count.
+            Some(there) => *there = wanted,
+            None => tolerations.push(wanted),
+        }
+    }
+    tolerations
+}
+
+/// Whether a node is to have a pod, and whether one that is there may stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fit {
+    pub should_run: bool,
+    pub may_stay: bool,
+}
+
+pub fn fits(set: &Tree, nodes: &[Arc<Tree>]) -> Vec<Fit> {
+    let tolerations = tolerations(set);
+    nodes.iter().map(|node| fit(set.at("spec.template.spec"), &tolerations, node)).collect()
+}
+
+fn fit(spec: &Tree, tolerations: &[Tree], node: &Tree) -> Fit {
+    if !nodes::is_wanted(spec, node) {
+        return Fit { should_run: false, may_stay: false };
+    }
+    let should_run = !nodes::is_repelled(tolerations, node, &["NoSchedule", "NoExecute"]);
+    Fit { should_run, may_stay: should_run || !nodes::is_repelled(tolerations, node, &["NoExecute"]) }
+}
+
+/// The node that a pod is on, or is meant for.
+pub fn target(pod: &Tree) -> &str {
+    let node = pod.str("spec.nodeName");
+    if !node.is_empty() {
+        return node;
+    }
+    let required = pod.at("spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+    let fields = required.list("nodeSelectorTerms").iter().flat_map(|term| term.list("matchFields"));
+    let mut names = fields.filter(|field| field.str("key") == "metadata.name" && field.str("operator") == "In");
+    names.find_map(|field| field.list("values").first()).and_then(Tree::as_str).unwrap_or("")
+}
+
+pub fn is_updated(set: &Tree, pod: &Tree, hash: &str) -> bool {
+    let labels = pod.map("metadata.labels");
+    let by_generation = template_generation(set).is_some_and(|number| labels.str(GENERATION) == number.to_string());
+    by_generation || (!hash.is_empty() && labels.str(HASH) == hash)
+}
+
+fn template_generation(set: &Tree) -> Option<i64> {
+    set.map("metadata.annotations").str(TEMPLATE_GENERATION).parse().ok()
+}

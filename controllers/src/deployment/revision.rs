@@ -1,0 +1,140 @@
+//! Revisions: which ReplicaSet has the Deployment's template, what it is called, and which number it has.
+
+use api::{Tree, tree};
+
+use super::work::{Fate, Set, Work};
+use crate::support::{hash, owner, same};
+
+pub const REVISION: &str = "deployment.kubernetes.io/revision";
+const HISTORY: &str = "deployment.kubernetes.io/revision-history";
+pub const HASH: &str = "pod-template-hash";
+const HISTORY_LENGTH: usize = 2000;
+
+/// What belongs to a ReplicaSet or to the Deployment alone, and is not copied from one to the other.
+pub const OWN: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    REVISION,
+    HISTORY,
+    super::work::DESIRED,
+    super::work::MAX,
+    super::rollback::ROLLBACK_TO,
+];
+
+/// Equal but for the hash.
+pub fn is_same_template(a: &Tree, b: &Tree) -> bool {
+    let plain = |template: &Tree| {
+        let mut template = template.clone();
+        template.child("metadata.labels").remove(HASH);
+        template
+    };
+    same::is_same(&plain(a), &plain(b))
+}
+
+pub fn of(object: &Tree) -> i64 {
+    object.map("metadata.annotations").str(REVISION).parse().unwrap_or_default()
+}
+
+/// The number of a set with a new template, or with an old one that comes back.
+fn next(work: &Work) -> i64 {
+    work.old().iter().map(|at| of(&work.sets[*at].tree)).max().unwrap_or_default() + 1
+}
+
+/// Brings the new set's annotations and minReadySeconds up to the Deployment's. True where there is a new set.
+pub fn sync(work: &mut Work) -> bool {
+    let Some(at) = work.new else { return false };
+    let revision = next(work);
+    let deployment = &work.deployment;
+    let set = &mut work.sets[at];
+    annotate(deployment, set, revision);
+    let min_ready = deployment.at("spec.minReadySeconds").as_int().unwrap_or_default();
+    if set.tree.int("spec.minReadySeconds").unwrap_or_default() != min_ready {
+        set.tree.child("spec").set("minReadySeconds", min_ready);
+        set.touch();
+    }
+    let revision = set.annotation(REVISION).to_string();
+    set_deployment(&mut work.deployment, &revision);
+    true
+}
+
+/// The set for a template that has none. It is given its size by the caller.
+pub fn create(work: &mut Work) {
+    let deployment = &work.deployment;
+    let hash = hash::of_template(deployment.at("spec.template"), deployment.int("status.collisionCount"));
+    let mut template = deployment.at("spec.template").clone();
+    template.child("metadata.labels").set(HASH, hash.as_str());
+    let mut selector = deployment.at("spec.selector").clone();
+    selector.child("matchLabels").set(HASH, hash.as_str());
+    let reference = owner::controller_reference(deployment);
+    let metadata = tree! {
+        "name" => format!("{}-{hash}", deployment.str("metadata.name")),
+        "namespace" => deployment.str("metadata.namespace"),
+        "labels" => template.at("metadata.labels").clone(),
+        "annotations" => tree! {},
+        "ownerReferences" => vec![reference],
+    };
+    let mut spec = tree! { "replicas" => 0, "selector" => selector, "template" => template };
+    if let Some(seconds) = deployment.int("spec.minReadySeconds").filter(|seconds| *seconds > 0) {
+        spec.set("minReadySeconds", seconds);
+    }
+    let tree = tree! { "apiVersion" => "apps/v1", "kind" => "ReplicaSet", "metadata" => metadata, "spec" => spec };
+    let revision = next(work);
+    work.add_new(tree);
+    if let Some(set) = work.sets.last_mut() {
+        annotate(&work.deployment, set, revision);
+    }
+    set_deployment(&mut work.deployment, &revision.to_string());
+}
+
+fn annotate(deployment: &Tree, set: &mut Set, revision: i64) {
+    for (key, value) in deployment.map("metadata.annotations").iter().filter(|(key, _)| !OWN.contains(key)) {
+        set.annotate(key, value.as_str().unwrap_or(""));
+    }
+    let text = set.annotation(REVISION).to_string();
+    // A number that somebody has spoiled is left to them.
+    let Ok(old) = (if text.is_empty() { Ok(0) } else { text.parse::<i64>() }) else { return };
+    if old >= revision {
+        return;
+    }
+    if !text.is_empty() && set.fate != Fate::Create {
+        remember(set, &text);
+    }
+    set.annotate(REVISION, &revision.to_string());
+}
+
+/// Numbers that the set had before, the oldest of which fall away when there are too many.
+fn remember(set: &mut Set, revision: &str) {
+    let known = set.annotation(HISTORY).to_string();
+    let mut numbers: Vec<&str> = known.split(',').filter(|number| !number.is_empty()).collect();
+    numbers.push(revision);
+    let too_long = |numbers: &[&str]| numbers.iter().map(|number| number.len() + 1).sum::<usize>() > HISTORY_LENGTH + 1;
+    while too_long(&numbers) {
+        numbers.remove(0);
+    }
+    set.annotate(HISTORY, &numbers.join(","));
+}
+
+fn set_deployment(deployment: &mut Tree, revision: &str) {
+    if deployment.map("metadata.annotations").str(REVISION) != revision {
+        deployment.child("metadata.annotations").set(REVISION, revision);
+    }
+}
+
+/// Old sets beyond the limit, the oldest revision first, once nothing is left of them.
+pub fn clean_up(work: &mut Work) {
+    let Some(limit) = work.deployment.int("spec.revisionHistoryLimit").filter(|limit| *limit != i64::from(i32::MAX))
+    else {
+        return;
+    };
+    let mut old = work.old();
+    old.retain(|at| !work.sets[*at].tree.at("metadata").has("deletionTimestamp"));
+    old.sort_by_key(|at| of(&work.sets[*at].tree));
+    let too_many = old.len().saturating_sub(usize::try_from(limit).unwrap_or_default());
+    for at in old.into_iter().take(too_many) {
+        let set = &mut work.sets[at];
+        let seen = set.tree.int("status.observedGeneration").unwrap_or_default();
+        let is_empty = set.tree.int("status.replicas").unwrap_or_default() == 0 && set.replicas() == 0;
+        if is_empty && set.tree.int("metadata.generation").unwrap_or_default() <= seen {
+            set.fate = Fate::Delete;
+        }
+    }
+}

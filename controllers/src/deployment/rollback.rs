@@ -1,0 +1,66 @@
+//! Back to an older template, as clients of the oldest API ask for it: by an annotation with the revision.
+//! Newer ones write the template themselves.
+
+use api::Tree;
+
+use super::revision;
+use super::work::Work;
+
+pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
+
+/// What is to be told, and the Deployment as it is to be written; the wish is gone in any case.
+#[derive(Debug, PartialEq)]
+pub struct Rollback {
+    pub deployment: Tree,
+    pub is_warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// The revision that is wished for; 0 is the one before the last.
+pub fn wished(deployment: &Tree) -> Option<i64> {
+    deployment.map("metadata.annotations").str(ROLLBACK_TO).parse().ok()
+}
+
+pub fn plan(work: &Work, wished: i64) -> Rollback {
+    let mut deployment = work.deployment.clone();
+    deployment.child("metadata.annotations").remove(ROLLBACK_TO);
+    let name = deployment.str("metadata.name").to_string();
+    let revision = if wished == 0 { last_but_one(work) } else { wished };
+    let told = |deployment, is_warning, reason, message| Rollback { deployment, is_warning, reason, message };
+    if revision == 0 {
+        return told(deployment, true, "DeploymentRollbackRevisionNotFound", "Unable to find last revision.".into());
+    }
+    let Some(set) = work.sets.iter().find(|set| revision::of(&set.tree) == revision) else {
+        let message = "Unable to find the revision to rollback to.".to_string();
+        return told(deployment, true, "DeploymentRollbackRevisionNotFound", message);
+    };
+    let mut template = set.tree.at("spec.template").clone();
+    if revision::is_same_template(&template, deployment.at("spec.template")) {
+        let message = format!("The rollback revision contains the same template as current deployment {name:?}");
+        return told(deployment, true, "DeploymentRollbackTemplateUnchanged", message);
+    }
+    template.child("metadata.labels").remove(revision::HASH);
+    deployment.child("spec").set("template", template);
+    take_annotations(&mut deployment, &set.tree);
+    let message = format!("Rolled back deployment {name:?} to revision {revision}");
+    told(deployment, false, "DeploymentRollback", message)
+}
+
+fn last_but_one(work: &Work) -> i64 {
+    let mut revisions: Vec<i64> = work.sets.iter().map(|set| revision::of(&set.tree)).collect();
+    revisions.sort_unstable();
+    revisions.iter().rev().nth(1).copied().unwrap_or_default()
+}
+
+/// The Deployment keeps what is its own, and takes the rest from the set.
+fn take_annotations(deployment: &mut Tree, set: &Tree) {
+    let is_own = |key: &str| revision::OWN.contains(&key);
+    let annotations = deployment.child("metadata.annotations");
+    if let Some(map) = annotations.as_map_mut() {
+        map.retain(|key, _| is_own(key));
+    }
+    for (key, value) in set.map("metadata.annotations").iter().filter(|(key, _)| !is_own(key)) {
+        annotations.set(key, value.clone());
+    }
+}

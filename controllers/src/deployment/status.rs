@@ -1,0 +1,245 @@
+//! What a Deployment says of itself.
+
+use std::time::Duration;
+
+use api::time::{self, Timestamp};
+use api::{Tree, tree};
+
+use super::work::{Set, Work};
+use crate::support::conditions;
+
+const PROGRESSING: &str = "Progressing";
+const AVAILABLE: &str = "Available";
+const REPLICA_FAILURE: &str = "ReplicaFailure";
+
+const COMPLETE: &str = "NewReplicaSetAvailable";
+const TIMED_OUT: &str = "ProgressDeadlineExceeded";
+const PAUSED: &str = "DeploymentPaused";
+
+/// The counts, the generation, and whether enough pods are available.
+pub fn count(work: &Work) -> Tree {
+    let sum = |field: &str| work.sets.iter().map(|set| of_status(&set.tree, field)).sum::<i64>();
+    let available = work.available();
+    let updated = work.new_set().map(|set| of_status(&set.tree, "replicas")).unwrap_or_default();
+    let mut status = tree! {};
+    for (field, value) in [
+        ("observedGeneration", work.deployment.int("metadata.generation").unwrap_or_default()),
+        ("replicas", sum("replicas")),
+        ("updatedReplicas", updated),
+        ("readyReplicas", sum("readyReplicas")),
+        ("availableReplicas", available),
+        ("unavailableReplicas", (work.total() - available).max(0)),
+    ] {
+        if value != 0 {
+            status.set(field, value);
+        }
+    }
+    if let Some(terminating) = terminating(work) {
+        status.set("terminatingReplicas", terminating);
+    }
+    if let Some(collisions) = work.deployment.int("status.collisionCount") {
+        status.set("collisionCount", collisions);
+    }
+    status.set("conditions", work.deployment.list("status.conditions").to_vec());
+    let enough = available >= work.replicas() - work.max_unavailable();
+    set(&mut status, availability(enough), work.now);
+    status
+}
+
+fn availability(enough: bool) -> Condition<'static> {
+    if enough {
+        Condition::new(AVAILABLE, "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        Condition::new(
+            AVAILABLE,
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.",
+        )
+    }
+}
+
+/// Unknown where one of the sets does not say; one that is about to be made has none.
+fn terminating(work: &Work) -> Option<i64> {
+    let of = |set: &Set| {
+        let is_made = set.tree.at("metadata").has("uid");
+        if is_made { set.tree.int("status.terminatingReplicas") } else { Some(0) }
+    };
+    work.sets.iter().map(of).sum()
+}
+
+/// The status of a roll-out: how far it has come, and whether it takes too long.
+pub fn of_rollout(work: &Work) -> Tree {
+    let mut status = count(work);
+    let deployment = &work.deployment;
+    let current = find(deployment.at("status"), PROGRESSING);
+    let was_complete = of(&status, "replicas") == of(&status, "updatedReplicas")
+        && current.is_some_and(|condition| condition.str("reason") == COMPLETE);
+    if deadline(deployment).is_none() {
+        conditions::remove(&mut status, PROGRESSING);
+    } else if !was_complete {
+        progress(work, &mut status, current);
+    }
+    match replica_failure(work) {
+        Some(failure) => conditions::set(&mut status, failure),
+        None => {
+            conditions::remove(&mut status, REPLICA_FAILURE);
+        }
+    }
+    status
+}
+
+fn progress(work: &Work, status: &mut Tree, current: Option<&Tree>) {
+    let who = match work.new_set() {
+        Some(set) => format!("ReplicaSet {:?}", set.tree.str("metadata.name")),
+        None => format!("Deployment {:?}", work.deployment.str("metadata.name")),
+    };
+    if is_complete(&work.deployment, status) {
+        set(
+            status,
+            Condition::new(PROGRESSING, "True", COMPLETE, &format!("{who} has successfully progressed.")),
+            work.now,
+        );
+    } else if is_progressing(&work.deployment, status) {
+        let message = format!("{who} is progressing.");
+        let mut condition = Condition::new(PROGRESSING, "True", "ReplicaSetUpdated", &message).tree(work.now);
+        // It is told anew each time, so that the deadline counts from the last progress.
+        if let Some(since) = current.filter(|current| current.str("status") == "True") {
+            condition.set("lastTransitionTime", since.str("lastTransitionTime"));
+        }
+        conditions::remove(status, PROGRESSING);
+        conditions::set(status, condition);
+    } else if is_timed_out(&work.deployment, status, work.now) {
+        let message = format!("{who} has timed out progressing.");
+        set(status, Condition::new(PROGRESSING, "False", TIMED_OUT, &message), work.now);
+    }
+}
+
+pub fn is_complete(deployment: &Tree, status: &Tree) -> bool {
+    let wanted = super::work::replicas(deployment);
+    let all = ["updatedReplicas", "replicas", "availableReplicas"].iter().all(|field| of(status, field) == wanted);
+    all && of(status, "observedGeneration") >= deployment.int("metadata.generation").unwrap_or_default()
+}
+
+fn is_progressing(deployment: &Tree, status: &Tree) -> bool {
+    let before = deployment.at("status");
+    let old = |status: &Tree| of(status, "replicas") - of(status, "updatedReplicas");
+    let grew = ["updatedReplicas", "readyReplicas", "availableReplicas"]
+        .iter()
+        .any(|field| of(status, field) > of(before, field));
+    grew || old(status) < old(before)
+}
+
+fn is_timed_out(deployment: &Tree, status: &Tree, now: Timestamp) -> bool {
+    let Some(condition) = find(status, PROGRESSING) else { return false };
+    match condition.str("reason") {
+        COMPLETE => false,
+        TIMED_OUT => true,
+        _ => due(deployment, condition).is_some_and(|due| due < now),
+    }
+}
+
+fn due(deployment: &Tree, condition: &Tree) -> Option<Timestamp> {
+    let since = time::parse(condition.str("lastUpdateTime")).ok()?;
+    Some(Timestamp { seconds: since.seconds + deadline(deployment)?, nanos: since.nanos })
+}
+
+/// When to look again at a Deployment that nothing happens to: it may have run out of time by then.
+pub fn look_again(deployment: &Tree, status: &Tree, now: Timestamp) -> Option<Duration> {
+    let condition = find(status, PROGRESSING)?;
+    if is_complete(deployment, status) || matches!(condition.str("reason"), COMPLETE | TIMED_OUT) {
+        return None;
+    }
+    let left = due(deployment, condition)?.seconds - now.seconds;
+    // A second more than is left, since times are told in whole seconds.
+    Some(Duration::from_secs(u64::try_from(left).unwrap_or_default() + 1))
+}
+
+/// Says that the Deployment is paused, or no longer is, so that its deadline does not run meanwhile.
+pub fn tell_paused(deployment: &mut Tree, now: Timestamp) {
+    let reason = find(deployment.at("status"), PROGRESSING).map(|condition| condition.str("reason").to_string());
+    let was_paused = reason.as_deref() == Some(PAUSED);
+    let is_paused = deployment.bool("spec.paused");
+    if deadline(deployment).is_none() || reason.as_deref() == Some(TIMED_OUT) || is_paused == was_paused {
+        return;
+    }
+    let condition = if is_paused {
+        Condition::new(PROGRESSING, "Unknown", PAUSED, "Deployment is paused")
+    } else {
+        Condition::new(PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed")
+    };
+    set(deployment.child("status"), condition, now);
+}
+
+/// Says that the new set was made, or found.
+pub fn tell_new_set(deployment: &mut Tree, name: &str, is_made: bool, now: Timestamp) {
+    let is_told = find(deployment.at("status"), PROGRESSING).is_some();
+    if deadline(deployment).is_none() || (is_told && !is_made) {
+        return;
+    }
+    let (reason, verb) = if is_made { ("NewReplicaSetCreated", "Created") } else { ("FoundNewReplicaSet", "Found") };
+    let message = format!("{verb} new replica set {name:?}");
+    set(deployment.child("status"), Condition::new(PROGRESSING, "True", reason, &message), now);
+}
+
+/// Says why the new set could not be made.
+pub fn tell_failure(deployment: &mut Tree, message: &str, now: Timestamp) {
+    if deadline(deployment).is_some() {
+        set(deployment.child("status"), Condition::new(PROGRESSING, "False", "ReplicaSetCreateError", message), now);
+    }
+}
+
+fn deadline(deployment: &Tree) -> Option<i64> {
+    deployment.int("spec.progressDeadlineSeconds").filter(|seconds| *seconds != i64::from(i32::MAX))
+}
+
+/// What the new set says, or else any of them.
+fn replica_failure(work: &Work) -> Option<Tree> {
+    let mut sets = work.new_set().into_iter().chain(&work.sets);
+    let failure = sets.find_map(|set| find(set.tree.at("status"), REPLICA_FAILURE))?;
+    let mut failure = failure.clone();
+    let since = failure.str("lastTransitionTime").to_string();
+    failure.set("lastUpdateTime", since);
+    Some(failure)
+}
+
+struct Condition<'a> {
+    of: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: &'a str,
+}
+
+impl<'a> Condition<'a> {
+    fn new(of: &'static str, status: &'static str, reason: &'static str, message: &'a str) -> Condition<'a> {
+        Condition { of, status, reason, message }
+    }
+
+    fn tree(&self, now: Timestamp) -> Tree {
+        let now = time::format_seconds(now.seconds);
+        tree! {
+            "type" => self.of,
+            "status" => self.status,
+            "lastUpdateTime" => now.clone(),
+            "lastTransitionTime" => now,
+            "reason" => self.reason,
+            "message" => self.message,
+        }
+    }
+}
+
+fn set(status: &mut Tree, condition: Condition<'_>, now: Timestamp) {
+    conditions::set(status, condition.tree(now));
+}
+
+fn find<'a>(status: &'a Tree, of: &str) -> Option<&'a Tree> {
+    status.list("conditions").iter().find(|condition| condition.str("type") == of)
+}
+
+fn of(status: &Tree, field: &str) -> i64 {
+    status.int(field).unwrap_or_default()
+}
+
+fn of_status(set: &Tree, field: &str) -> i64 {
+    of(set.at("status"), field)
+}

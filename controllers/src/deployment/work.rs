@@ -1,0 +1,160 @@
+//! A Deployment and its ReplicaSets while it is decided about them. What is changed here is written
+//! afterwards, each object once.
+
+use std::sync::Arc;
+
+use api::Tree;
+use api::time::Timestamp;
+
+use super::revision;
+use crate::support::share::{self, Round};
+
+pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
+
+pub struct Work {
+    pub deployment: Tree,
+    /// The oldest first.
+    pub sets: Vec<Set>,
+    /// The one that has the Deployment's template.
+    pub new: Option<usize>,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Keep,
+    Create,
+    Update,
+    Delete,
+}
+
+pub struct Set {
+    pub tree: Tree,
+    pub fate: Fate,
+    /// How many it was to have before it was decided.
+    pub before: i64,
+}
+
+impl Set {
+    fn there(tree: Tree) -> Set {
+        let before = replicas(&tree);
+        Set { tree, fate: Fate::Keep, before }
+    }
+
+    pub fn replicas(&self) -> i64 {
+        replicas(&self.tree)
+    }
+
+    pub fn available(&self) -> i64 {
+        self.tree.int("status.availableReplicas").unwrap_or_default()
+    }
+
+    pub fn annotation(&self, key: &str) -> &str {
+        self.tree.map("metadata.annotations").str(key)
+    }
+
+    /// Sets an annotation; a set that had another value is written.
+    pub fn annotate(&mut self, key: &str, value: &str) {
+        if !self.tree.map("metadata.annotations").contains(key) || self.annotation(key) != value {
+            self.tree.child("metadata.annotations").set(key, value);
+            self.touch();
+        }
+    }
+
+    pub fn touch(&mut self) {
+        if self.fate == Fate::Keep {
+            self.fate = Fate::Update;
+        }
+    }
+
+    fn age(&self) -> (&str, &str) {
+        (self.tree.str("metadata.creationTimestamp"), self.tree.str("metadata.name"))
+    }
+}
+
+impl Work {
+    pub fn new(deployment: &Tree, sets: &[Arc<Tree>], now: Timestamp) -> Work {
+        let mut sets: Vec<Set> = sets.iter().map(|set| Set::there((**set).clone())).collect();
+        sets.sort_by(|a, b| a.age().cmp(&b.age()));
+        let template = deployment.at("spec.template");
+        let new = sets.iter().position(|set| revision::is_same_template(set.tree.at("spec.template"), template));
+        Work { deployment: deployment.clone(), sets, new, now }
+    }
+
+    pub fn new_set(&self) -> Option<&Set> {
+        self.new.map(|at| &self.sets[at])
+    }
+
+    /// The places of the sets with another template, the oldest first.
+    pub fn old(&self) -> Vec<usize> {
+        (0..self.sets.len()).filter(|at| Some(*at) != self.new).collect()
+    }
+
+    pub fn add_new(&mut self, tree: Tree) {
+        self.sets.push(Set { tree, fate: Fate::Create, before: 0 });
+        self.new = Some(self.sets.len() - 1);
+    }
+
+    /// How many pods all sets together are to have.
+    pub fn total(&self) -> i64 {
+        self.sets.iter().map(Set::replicas).sum()
+    }
+
+    pub fn available(&self) -> i64 {
+        self.sets.iter().map(Set::available).sum()
+    }
+
+    pub fn replicas(&self) -> i64 {
+        replicas(&self.deployment)
+    }
+
+    pub fn is_rolling(&self) -> bool {
+        self.deployment.str("spec.strategy.type") == "RollingUpdate"
+    }
+
+    pub fn max_surge(&self) -> i64 {
+        if self.is_rolling() { self.fenceposts().0 } else { 0 }
+    }
+
+    pub fn max_unavailable(&self) -> i64 {
+        if self.is_rolling() { self.fenceposts().1.min(self.replicas()) } else { 0 }
+    }
+
+    /// How many may be too many, and how many may be missing: never none of both, or nothing could move.
+    fn fenceposts(&self) -> (i64, i64) {
+        let share = |field: &str, round| {
+            share::of(self.deployment.at("spec.strategy.rollingUpdate").at(field), self.replicas(), round)
+                .unwrap_or_default()
+        };
+        match (share("maxSurge", Round::Up), share("maxUnavailable", Round::Down)) {
+            (0, 0) => (0, 1),
+            posts => posts,
+        }
+    }
+
+    /// Gives a set its size, and the annotations that tell of the Deployment's.
+    pub fn resize(&mut self, at: usize, replicas: i64) {
+        let (desired, max) = (self.replicas().to_string(), (self.replicas() + self.max_surge()).to_string());
+        let set = &mut self.sets[at];
+        if set.replicas() != replicas {
+            set.tree.child("spec").set("replicas", replicas);
+            set.touch();
+        }
+        set.annotate(DESIRED, &desired);
+        set.annotate(MAX, &max);
+    }
+
+    /// As `resize`, but a set that has the size already is left alone.
+    pub fn resize_if_other(&mut self, at: usize, replicas: i64) -> bool {
+        let other = self.sets[at].replicas() != replicas;
+        if other {
+            self.resize(at, replicas);
+        }
+        other
+    }
+}
+
+pub fn replicas(object: &Tree) -> i64 {
+    object.int("spec.replicas").unwrap_or_default()
+}

@@ -1,0 +1,79 @@
+//! The claims of a StatefulSet's pods: they are made before the pod, and outlive it unless the set's policy
+//! says otherwise. Who shall take a claim along is written into its owner references.
+
+use api::{Tree, tree};
+
+use super::pod;
+use crate::support::owner;
+
+/// The claims that the pod of an ordinal needs.
+pub fn of_pod(set: &Tree, ordinal: i64) -> Vec<Tree> {
+    set.list("spec.volumeClaimTemplates").iter().map(|template| make(set, template, ordinal)).collect()
+}
+
+fn make(set: &Tree, template: &Tree, ordinal: i64) -> Tree {
+    let name = template.str("metadata.name");
+    let mut metadata = template.at("metadata").clone();
+    metadata.set("name", pod::claim_name(set, name, ordinal));
+    metadata.set("namespace", set.str("metadata.namespace"));
+    let labels = metadata.child("labels");
+    for (key, value) in set.map("spec.selector.matchLabels").iter() {
+        labels.set(key, value.clone());
+    }
+    if deletes(set, "whenDeleted") && pod::is_in_range(set, ordinal) {
+        metadata.set("ownerReferences", vec![owner::controller_reference(set)]);
+    }
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "PersistentVolumeClaim",
+        "metadata" => metadata,
+        "spec" => template.at("spec").clone(),
+    }
+}
+
+fn deletes(set: &Tree, when: &str) -> bool {
+    set.map("spec.persistentVolumeClaimRetentionPolicy").str(when) == "Delete"
+}
+
+/// The claim with the owner references that the policy asks for, where it has others. A claim that somebody
+/// else controls is theirs.
+pub fn corrected(set: &Tree, pod: &Tree, claim: &Tree) -> Option<Tree> {
+    let ordinal = pod::ordinal(pod)?;
+    let uids = [set.str("metadata.uid"), pod.str("metadata.uid")];
+    let references = claim.list("metadata.ownerReferences");
+    let is_ours = |reference: &Tree| uids.contains(&reference.str("uid"));
+    if references.iter().any(|reference| reference.bool("controller") && !is_ours(reference)) {
+        return None;
+    }
+    let mut wanted: Vec<Tree> = references.iter().filter(|reference| !is_ours(reference)).cloned().collect();
+    let is_condemned = !pod::is_in_range(set, ordinal);
+    if is_condemned && deletes(set, "whenScaled") {
+        wanted.push(owner::controller_reference(pod));
+    } else if deletes(set, "whenDeleted") {
+        wanted.push(owner::controller_reference(set));
+    }
+    let uids_of = |references: &[Tree]| {
+        let mut uids: Vec<String> = references.iter().map(|reference| reference.str("uid").to_string()).collect();
+        uids.sort();
+        uids
+    };
+    (uids_of(&wanted) != uids_of(references)).then(|| {
+        let mut claim = claim.clone();
+        claim.set("apiVersion", "v1");
+        claim.set("kind", "PersistentVolumeClaim");
+        claim.child("metadata").set("ownerReferences", wanted);
+        claim
+    })
+}
+
+/// A claim that an earlier pod of this name takes along: the new pod waits until it is gone.
+pub fn is_stale(claim: &Tree, pod_name: &str) -> bool {
+    let is_of_pod = |reference: &Tree| reference.str("kind") == "Pod" && reference.str("name") == pod_name;
+    claim.list("metadata.ownerReferences").iter().any(is_of_pod)
+}
+
+/// The names of the sets that a claim may be of: its name is made of a template's, a set's and an ordinal.
+pub fn sets_of(claim: &str) -> Vec<&str> {
+    let Some((rest, _)) = pod::parent_and_ordinal(claim) else { return Vec::new() };
+    rest.match_indices('-').map(|(at, _)| &rest[at + 1..]).collect()
+}

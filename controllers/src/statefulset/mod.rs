@@ -1,0 +1,273 @@
+//! Keeps the pods of a StatefulSet: each with its name, its claims and its place in the order.
+
+mod claim;
+mod plan;
+mod pod;
+
+use std::sync::Arc;
+
+use api::Tree;
+use api::time::Timestamp;
+use client::{Client, Clock, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
+
+use crate::support::family::{self, Parent};
+use crate::support::{PODS, batch, hash, history, owner, pods, said, status};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::{Action, Newest, Observed, Revision};
+
+const SETS: Resource = Resource::new("apps", "v1", "statefulsets");
+const REVISIONS: Resource = Resource::new("apps", "v1", "controllerrevisions");
+const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
+const HASH: &str = "controller.kubernetes.io/hash";
+const PARENT: Parent = Parent { kind: "StatefulSet", selector: family::label_selector };
+
+struct Controller {
+    sets: Arc<Store>,
+    pods: Arc<Store>,
+    claims: Arc<Store>,
+    revisions: Arc<Store>,
+    client: Client,
+    recorder: Recorder,
+    clock: Arc<dyn Clock>,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let informer = |resource| setup.informer(Selection::all(resource));
+    let (sets, claims, revisions) = (informer(SETS), informer(CLAIMS), informer(REVISIONS));
+    let pods = setup.informer(PODS);
+    let queue = context.queue.clone();
+    sets.on_change(move |change| queue.add(change.key.clone()));
+    PARENT.follow(&pods, sets.store(), &context.queue);
+    revisions.index_by(index::CONTROLLER).index_by(family::ORPHANS);
+    // A pod may wait until an old claim is gone.
+    let (queue, known) = (context.queue.clone(), sets.store().clone());
+    claims.on_change(move |change| {
+        let (namespace, name) = client::split(&change.key);
+        let keys = claim::sets_of(name).into_iter().map(|set| client::key(namespace, set));
+        keys.filter(|key| change.new.is_none() && known.object(key).is_some()).for_each(|key| queue.add(key));
+    });
+    Some(Box::new(Controller {
+        sets: sets.store().clone(),
+        pods: pods.store().clone(),
+        claims: claims.store().clone(),
+        revisions: revisions.store().clone(),
+        client: context.client.clone(),
+        recorder: context.recorder.clone(),
+        clock: context.clock.clone(),
+    }))
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let Some(set) = self.sets.get(key) else { return Ok(Outcome::Done) };
+        let mut revisions = self.claim_revisions(&set).await?;
+        let mut pods = self.claim_pods(&set).await?;
+        let (update, collisions) = self.newest_revision(&set, &revisions).await?;
+        let named = |name: &str| revisions.iter().find(|revision| revision.str("metadata.name") == name);
+        let current = named(set.str("status.currentRevision")).unwrap_or(&update).clone();
+        let now = self.clock.now();
+        let phases = self.decide(&set, &pods, [&current, &update], now);
+        let result = self.carry_out(&set, phases, &mut pods).await;
+        let names = [current.str("metadata.name"), update.str("metadata.name")];
+        status::write(&self.client, SETS, &set, plan::status(&set, &pods, names, collisions, now)).await?;
+        result?;
+        revisions.retain(|revision| !names.contains(&revision.str("metadata.name")));
+        self.truncate(&set, &revisions, &pods).await?;
+        Ok(plan::next_available(&set, &pods, now).map_or(Outcome::Done, Outcome::Again))
+    }
+
+    fn decide(&self, set: &Tree, pods: &[Arc<Tree>], revisions: [&Tree; 2], now: Timestamp) -> plan::Phases {
+        let namespace = set.str("metadata.namespace");
+        plan::plan(&Observed {
+            set,
+            pods,
+            claim: &|name| self.claims.get(&client::key(namespace, name)),
+            current: Revision::of(revisions[0]),
+            update: Revision::of(revisions[1]),
+            now,
+        })
+    }
+
+    async fn claim_pods(&self, set: &Tree) -> Result<Vec<Arc<Tree>>> {
+        let mut candidates = family::candidates(&self.pods, set);
+        candidates.retain(|candidate| pod::is_member(set, candidate));
+        let claim = owner::claim(set, &family::label_selector(set), candidates);
+        owner::carry_out(&self.client, SETS, set, PODS.resource, claim).await
+    }
+
+    async fn claim_revisions(&self, set: &Tree) -> Result<Vec<Arc<Tree>>> {
+        let mut claim = owner::claim(set, &family::label_selector(set), family::candidates(&self.revisions, set));
+        claim.release.clear();
+        let mut revisions = owner::carry_out(&self.client, SETS, set, REVISIONS, claim).await?;
+        history::sort(&mut revisions);
+        Ok(revisions)
+    }
+
+    /// The revision of the set's template, made where there is none, and how many names were taken.
+    async fn newest_revision(&self, set: &Tree, revisions: &[Arc<Tree>]) -> Result<(Arc<Tree>, i64)> {
+        let mut collisions = set.int("status.collisionCount").unwrap_or_default();
+        let namespace = set.str("metadata.namespace");
+        let number = match plan::newest(set, revisions) {
+            Newest::Keep(revision) => return Ok((revision, collisions)),
+            Newest::Renumber(revision) => {
+                let name = revision.str("metadata.name");
+                let revision = self.client.update(REVISIONS, namespace, name, &revision).await?;
+                return Ok((Arc::new(revision), collisions));
+            }
+            Newest::Create(number) => number,
+        };
+        let data = history::data(set.at("spec.template"));
+        loop {
+            let revision = history::make(set, number, HASH, &hash::of_revision(&data, collisions));
+            match self.client.create(REVISIONS, namespace, &revision).await {
+                Err(error) if error.is_already_exists() => {
+                    let there = self.client.get(REVISIONS, namespace, revision.str("metadata.name")).await?;
+                    if history::is_of(&there, set.at("spec.template")) {
+                        return Ok((Arc::new(there), collisions));
+                    }
+                    collisions += 1;
+                }
+                result => return Ok((Arc::new(result?), collisions)),
+            }
+        }
+    }
+
+    async fn truncate(&self, set: &Tree, revisions: &[Arc<Tree>], pods: &[Arc<Tree>]) -> Result<()> {
+        let is_live = |revision: &Tree| pods.iter().any(|pod| pod::revision(pod) == revision.str("metadata.name"));
+        for revision in history::surplus(revisions, history::limit(set), is_live) {
+            let (namespace, name) = (set.str("metadata.namespace"), revision.str("metadata.name"));
+            match self.client.delete(REVISIONS, namespace, name, DeleteOptions::of(&revision)).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// One phase after the other; `pods` become what is there afterwards.
+    async fn carry_out(&self, set: &Tree, phases: plan::Phases, pods: &mut Vec<Arc<Tree>>) -> Result<()> {
+        for phase in phases {
+            let done = std::sync::Mutex::new(Vec::new());
+            let act = |at: usize| {
+                let (action, done) = (&phase[at], &done);
+                async move {
+                    let change = self.act(set, action).await?;
+                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(change);
+                    Ok(())
+                }
+            };
+            let (_, error) = batch::slow_start(phase.len(), act).await;
+            let changes = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            changes.into_iter().for_each(|change| change.apply(pods));
+            error.map_or(Ok(()), Err)?;
+        }
+        Ok(())
+    }
+
+    async fn act(&self, set: &Tree, action: &Action) -> Result<Change> {
+        let namespace = set.str("metadata.namespace");
+        match action {
+            Action::Create { pod, claims } => {
+                self.create_claims(set, pod, claims).await?;
+                let made = self.client.create(PODS.resource, namespace, pod).await;
+                if !made.as_ref().is_err_and(Error::is_already_exists) {
+                    self.tell(set, "Create", pod.str("metadata.name"), made.as_ref().err());
+                }
+                made.map(Change::Came)
+            }
+            Action::CreateClaims { pod, claims } => {
+                self.create_claims(set, pod, claims).await.map(|()| Change::Nothing)
+            }
+            Action::Delete(pod) => self.delete(set, pod).await,
+            Action::Update(pod) => {
+                let name = pod.str("metadata.name");
+                let updated = self.client.update(PODS.resource, namespace, name, pod).await;
+                self.tell(set, "Update", name, updated.as_ref().err());
+                updated.map(Change::Came)
+            }
+            Action::UpdateClaim(claim) => {
+                let name = claim.str("metadata.name");
+                self.client.update(CLAIMS, namespace, name, claim).await.map(|_| Change::Nothing)
+            }
+            Action::Refuse { pod, message } => {
+                self.tell(set, "Create", pod, Some(&Error::Failed(message.clone())));
+                Ok(Change::Nothing)
+            }
+        }
+    }
+
+    async fn delete(&self, set: &Tree, pod: &Tree) -> Result<Change> {
+        let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
+        let gone = || Change::Went(pod.str("metadata.uid").to_string());
+        match self.client.delete(PODS.resource, namespace, name, DeleteOptions::of(pod)).await {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(gone()),
+            result => {
+                self.tell(set, "Delete", name, result.as_ref().err());
+                result.map(|left| if pods::is_ending(&left) { Change::Came(left) } else { gone() })
+            }
+        }
+    }
+
+    async fn create_claims(&self, set: &Tree, pod: &Tree, claims: &[Tree]) -> Result<()> {
+        let (set_name, pod_name) = (set.str("metadata.name"), pod.str("metadata.name"));
+        for claim in claims {
+            let name = claim.str("metadata.name");
+            match self.client.create(CLAIMS, set.str("metadata.namespace"), claim).await {
+                Ok(_) => {
+                    let message = format!("Create Claim {name} Pod {pod_name} in StatefulSet {set_name} success");
+                    self.recorder.normal(set, "SuccessfulCreate", message);
+                }
+                Err(error) if error.is_already_exists() => {}
+                Err(error) => {
+                    let text = said(&error);
+                    let what = format!("Create Claim {name} for Pod {pod_name} in StatefulSet {set_name}");
+                    self.recorder.warning(set, "FailedCreate", format!("{what} failed error: {text}"));
+                    let error = Error::Failed(format!("failed to create PVC {name}: {text}"));
+                    self.tell(set, "Create", pod_name, Some(&error));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, set: &Tree, verb: &str, pod: &str, error: Option<&Error>) {
+        let what = format!("{verb} Pod {pod} in StatefulSet {}", set.str("metadata.name"));
+        match error {
+            None => self.recorder.normal(set, &format!("Successful{verb}"), format!("{what} successful")),
+            Some(error) => {
+                let message = format!("{what} failed error: {}", said(error));
+                self.recorder.warning(set, &format!("Failed{verb}"), message);
+            }
+        }
+    }
+}
+
+/// What an action did to the pods that there are.
+enum Change {
+    Nothing,
+    /// A pod is there, or is there in another state.
+    Came(Tree),
+    /// The pod of this uid is not.
+    Went(String),
+}
+
+impl Change {
+    fn apply(self, pods: &mut Vec<Arc<Tree>>) {
+        let drop_old = |pods: &mut Vec<Arc<Tree>>, uid: &str| pods.retain(|pod| pod.str("metadata.uid") != uid);
+        match self {
+            Change::Nothing => {}
+            Change::Came(pod) => {
+                drop_old(pods, pod.str("metadata.uid"));
+                pods.push(Arc::new(pod));
+            }
+            Change::Went(uid) => drop_old(pods, &uid),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

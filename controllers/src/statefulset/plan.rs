@@ -1,0 +1,335 @@
+//! What a StatefulSet needs next. Ordinals come one after the other and go in the reverse order, each waiting
+//! until the one before it is available; a set whose pods are managed in parallel does not wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::time::Timestamp;
+use api::{Tree, tree};
+
+use super::{claim, pod};
+use crate::support::pods::is_terminating;
+use crate::support::share::{self, Round};
+use crate::support::{history, pods};
+
+/// A template that the set has, or had.
+pub struct Revision {
+    pub name: String,
+    pub template: Tree,
+}
+
+impl Revision {
+    pub fn of(revision: &Tree) -> Revision {
+        Revision { name: revision.str("metadata.name").to_string(), template: history::template(revision) }
+    }
+}
+
+pub struct Observed<'a> {
+    pub set: &'a Tree,
+    /// The set's own.
+    pub pods: &'a [Arc<Tree>],
+    /// Finds a claim by its name.
+    pub claim: &'a dyn Fn(&str) -> Option<Arc<Tree>>,
+    /// The revision that all pods had, and the one that they are to have.
+    pub current: Revision,
+    pub update: Revision,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// Makes the claims, then the pod.
+    Create {
+        pod: Tree,
+        claims: Vec<Tree>,
+    },
+    CreateClaims {
+        pod: Arc<Tree>,
+        claims: Vec<Tree>,
+    },
+    Delete(Arc<Tree>),
+    Update(Tree),
+    UpdateClaim(Tree),
+    /// Says why a pod cannot be made yet.
+    Refuse {
+        pod: String,
+        message: String,
+    },
+}
+
+/// What to do, in phases: the actions of one do not depend on each other.
+pub type Phases = Vec<Vec<Action>>;
+
+/// What one pod needs, and whether those after it have to wait.
+#[derive(Default)]
+struct Step {
+    actions: Vec<Action>,
+    blocks: bool,
+}
+
+impl Step {
+    fn wait(actions: Vec<Action>) -> Step {
+        Step { actions, blocks: true }
+    }
+}
+
+pub fn plan(observed: &Observed<'_>) -> Phases {
+    let set = observed.set;
+    if set.at("metadata").has("deletionTimestamp") {
+        return Vec::new();
+    }
+    let in_order = set.str("spec.podManagementPolicy") != "Parallel";
+    let (replicas, condemned) = observed.split();
+    let first_unavailable = observed.first_unavailable(&replicas, &condemned);
+    let mut phases = Vec::new();
+    let steps: [Vec<Box<dyn Fn() -> Step + '_>>; 3] = [
+        replicas.iter().map(|(ordinal, pod)| thunk(|| observed.keep(*ordinal, pod.as_ref(), in_order))).collect(),
+        condemned.iter().map(|pod| thunk(|| observed.release_claims(pod))).collect(),
+        condemned.iter().map(|pod| thunk(|| observed.condemn(pod, first_unavailable.as_ref(), in_order))).collect(),
+    ];
+    for phase in steps {
+        let mut actions = Vec::new();
+        let mut blocked = false;
+        for step in phase {
+            let step = step();
+            actions.extend(step.actions);
+            blocked = step.blocks && in_order;
+            if blocked {
+                break;
+            }
+        }
+        phases.push(actions);
+        if blocked {
+            return phases;
+        }
+    }
+    phases.push(observed.roll(&replicas));
+    phases
+}
+
+fn thunk<'a>(step: impl Fn() -> Step + 'a) -> Box<dyn Fn() -> Step + 'a> {
+    Box::new(step)
+}
+
+type Replica = (i64, Option<Arc<Tree>>);
+
+impl Observed<'_> {
+    /// The pods that are wanted, in their order, and those that are too many, the last first.
+    fn split(&self) -> (Vec<Replica>, Vec<Arc<Tree>>) {
+        let start = pod::start(self.set);
+        let count = self.set.int("spec.replicas").unwrap_or_default();
+        let mut replicas: Vec<Replica> = (start..start + count).map(|ordinal| (ordinal, None)).collect();
+        let mut condemned = Vec::new();
+        for there in self.pods {
+            let Some(ordinal) = pod::ordinal(there) else { continue };
+            match usize::try_from(ordinal - start).ok().and_then(|at| replicas.get_mut(at)) {
+                Some(slot) => slot.1 = Some(there.clone()),
+                None => condemned.push(there.clone()),
+            }
+        }
+        condemned.sort_by_key(|there| std::cmp::Reverse(pod::ordinal(there)));
+        (replicas, condemned)
+    }
+
+    fn first_unavailable(&self, replicas: &[Replica], condemned: &[Arc<Tree>]) -> Option<Arc<Tree>> {
+        if let Some((_, pod)) = replicas.iter().find(|(_, pod)| pod.as_ref().is_none_or(|pod| self.is_unavailable(pod)))
+        {
+            return pod.clone();
+        }
+        condemned.iter().rev().find(|pod| self.is_unavailable(pod)).cloned()
+    }
+
+    fn is_available(&self, there: &Tree) -> bool {
+        let min_ready = self.set.int("spec.minReadySeconds").unwrap_or_default();
+        pod::is_running_and_ready(there) && pods::is_available(there, min_ready, self.now.seconds)
+    }
+
+    fn is_unavailable(&self, there: &Tree) -> bool {
+        !self.is_available(there) || is_terminating(there)
+    }
+
+    /// Makes a pod that is missing, and keeps one that is there as it should be.
+    fn keep(&self, ordinal: i64, there: Option<&Arc<Tree>>, in_order: bool) -> Step {
+        let Some(there) = there else { return Step::wait(self.make(ordinal)) };
+        if pods::is_terminal(there) {
+            let delete = (!is_terminating(there)).then(|| Action::Delete(there.clone()));
+            return Step::wait(delete.into_iter().collect());
+        }
+        let mut actions = Vec::new();
+        if there.str("status.phase") == "Pending" {
+            let claims = self.missing_claims(ordinal);
+            if !claims.is_empty() {
+                actions.push(Action::CreateClaims { pod: there.clone(), claims });
+            }
+        }
+        if in_order && self.is_unavailable(there) {
+            return Step::wait(actions);
+        }
+        actions.extend(pod::corrected(self.set, there).map(Action::Update));
+        actions.extend(self.corrected_claims(there));
+        Step { actions, blocks: false }
+    }
+
+    fn make(&self, ordinal: i64) -> Vec<Action> {
+        let name = format!("{}-{ordinal}", self.set.str("metadata.name"));
+        let claims = claim::of_pod(self.set, ordinal);
+        let there: Vec<Arc<Tree>> =
+            claims.iter().filter_map(|claim| (self.claim)(claim.str("metadata.name"))).collect();
+        if there.iter().any(|claim| claim::is_stale(claim, &name)) {
+            return Vec::new();
+        }
+        if let Some(claim) = there.iter().find(|claim| is_terminating(claim)) {
+            let message = format!("pvc {} is being deleted", claim.str("metadata.name"));
+            return vec![Action::Refuse { pod: name, message }];
+        }
+        let revision = if self.wants_current(ordinal) { &self.current } else { &self.update };
+        let pod = pod::make(self.set, &revision.template, &revision.name, ordinal);
+        vec![Action::Create { pod, claims: self.missing_claims(ordinal) }]
+    }
+
+    /// Ordinals below the partition stay what they were.
+    fn wants_current(&self, ordinal: i64) -> bool {
+        self.set.str("spec.updateStrategy.type") == "RollingUpdate" && ordinal < pod::start(self.set) + self.partition()
+    }
+
+    fn partition(&self) -> i64 {
+        self.set.int("spec.updateStrategy.rollingUpdate.partition").unwrap_or_default()
+    }
+
+    fn missing_claims(&self, ordinal: i64) -> Vec<Tree> {
+        let mut claims = claim::of_pod(self.set, ordinal);
+        claims.retain(|claim| (self.claim)(claim.str("metadata.name")).is_none());
+        claims
+    }
+
+    fn corrected_claims(&self, there: &Tree) -> Vec<Action> {
+        let Some(ordinal) = pod::ordinal(there) else { return Vec::new() };
+        let claims =
+            claim::of_pod(self.set, ordinal).into_iter().filter_map(|claim| (self.claim)(claim.str("metadata.name")));
+        claims.filter_map(|claim| claim::corrected(self.set, there, &claim)).map(Action::UpdateClaim).collect()
+    }
+
+    fn release_claims(&self, condemned: &Tree) -> Step {
+        Step { actions: self.corrected_claims(condemned), blocks: false }
+    }
+
+    /// The last goes first, and only one that is well, or the one that is to blame that nothing is.
+    fn condemn(&self, condemned: &Arc<Tree>, first_unavailable: Option<&Arc<Tree>>, in_order: bool) -> Step {
+        if is_terminating(condemned) {
+            return Step::wait(Vec::new());
+        }
+        let is_to_blame = first_unavailable.is_some_and(|first| Arc::ptr_eq(first, condemned));
+        if in_order && !self.is_available(condemned) && !is_to_blame {
+            return Step::wait(Vec::new());
+        }
+        Step::wait(vec![Action::Delete(condemned.clone())])
+    }
+
+    /// Deletes pods with another revision, the last first, so that no more than allowed are unavailable. One
+    /// that is unavailable already is no loss, but those that are on their way are waited for: a bad template
+    /// stops at the first pod that it spoils.
+    fn roll(&self, replicas: &[Replica]) -> Vec<Action> {
+        if self.set.str("spec.updateStrategy.type") != "RollingUpdate" {
+            return Vec::new();
+        }
+        let is_old = |there: &Tree| pod::revision(there) != self.update.name && !is_terminating(there);
+        let unavailable = |there: &Option<Arc<Tree>>| there.as_ref().is_none_or(|there| self.is_unavailable(there));
+        let lost: Vec<&Option<Arc<Tree>>> =
+            replicas.iter().map(|(_, there)| there).filter(|there| unavailable(there)).collect();
+        let mut moving = lost.iter().filter(|there| !there.as_ref().is_some_and(|there| is_old(there))).count();
+        let (mut lost, most) = (lost.len(), self.max_unavailable());
+        let mut actions = Vec::new();
+        for there in replicas
+            .iter()
+            .skip(usize::try_from(self.partition()).unwrap_or_default())
+            .rev()
+            .filter_map(|(_, there)| there.as_ref())
+        {
+            if moving >= most {
+                break;
+            }
+            if !is_old(there) || (!self.is_unavailable(there) && lost >= most) {
+                continue;
+            }
+            lost += usize::from(!self.is_unavailable(there));
+            moving += 1;
+            actions.push(Action::Delete(there.clone()));
+        }
+        actions
+    }
+
+    fn max_unavailable(&self) -> usize {
+        let replicas = self.set.int("spec.replicas").unwrap_or_default();
+        let value = self.set.at("spec.updateStrategy.rollingUpdate.maxUnavailable");
+        let most = share::of(value, replicas, Round::Down).unwrap_or(1);
+        usize::try_from(most).unwrap_or_default().max(1)
+    }
+}
+
+/// The status of a set with these pods.
+pub fn status(set: &Tree, pods: &[Arc<Tree>], revisions: [&str; 2], collisions: i64, now: Timestamp) -> Tree {
+    let [current, update] = revisions;
+    let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
+    let count = |holds: &dyn Fn(&Tree) -> bool| pods.iter().filter(|pod| holds(pod)).count() as i64;
+    let of = |revision: &str| {
+        count(&|there| pod::is_created(there) && !is_terminating(there) && pod::revision(there) == revision)
+    };
+    let replicas = count(&pod::is_created);
+    let ready = count(&pod::is_running_and_ready);
+    let updated = of(update);
+    let is_complete = set.str("spec.updateStrategy.type") == "RollingUpdate"
+        && [updated, ready, replicas].iter().all(|count| Some(*count) == set.int("spec.replicas"));
+    let (current, current_replicas) = if is_complete { (update, updated) } else { (current, of(current)) };
+    let available =
+        count(&|there| pod::is_running_and_ready(there) && pods::is_available(there, min_ready, now.seconds));
+    let mut status = tree! {
+        "replicas" => replicas,
+        "currentRevision" => current,
+        "updateRevision" => update,
+        "collisionCount" => collisions,
+        "availableReplicas" => available,
+    };
+    for (field, value) in [
+        ("observedGeneration", set.int("metadata.generation").unwrap_or_default()),
+        ("readyReplicas", ready),
+        ("currentReplicas", current_replicas),
+        ("updatedReplicas", updated),
+    ] {
+        if value != 0 {
+            status.set(field, value);
+        }
+    }
+    if let Some(conditions) = set.at("status").get("conditions") {
+        status.set("conditions", conditions.clone());
+    }
+    status
+}
+
+/// When the next pod that is ready will have been so for long enough.
+pub fn next_available(set: &Tree, pods: &[Arc<Tree>], now: Timestamp) -> Option<Duration> {
+    let min_ready = set.int("spec.minReadySeconds").unwrap_or_default();
+    pods::next_available(pods, min_ready, now.seconds)
+}
+
+/// What has to happen to the revisions, so that the newest is the set's template.
+#[derive(Debug, PartialEq)]
+pub enum Newest {
+    Keep(Arc<Tree>),
+    Renumber(Tree),
+    /// With this number.
+    Create(i64),
+}
+
+/// The revisions come sorted.
+pub fn newest(set: &Tree, revisions: &[Arc<Tree>]) -> Newest {
+    let template = set.at("spec.template");
+    let next = revisions.last().map(|last| history::number(last)).unwrap_or_default() + 1;
+    match revisions.iter().rev().find(|revision| history::is_of(revision, template)) {
+        None => Newest::Create(next),
+        Some(same) if history::number(same) == next - 1 => Newest::Keep(same.clone()),
+        Some(same) => Newest::Renumber(history::renumbered(same, next)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

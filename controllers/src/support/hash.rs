@@ -1,0 +1,88 @@
+//! Short names for templates, spelled as upstream spells them.
+
+use api::{Tree, json};
+
+/// No vowels, so that no word is spelled by chance.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+const OFFSET: u32 = 0x811c_9dc5;
+const PRIME: u32 = 0x0100_0193;
+
+/// The hash that names the ReplicaSet or the revision of a pod template. It is stable, and another for each
+/// number of collisions that were seen. Upstream hashes a dump of Go's memory, which nobody else can make:
+/// whoever looks for a template compares templates, never hashes.
+pub fn of_template(template: &Tree, collisions: Option<i64>) -> String {
+    let mut hash = json::encode(template, None).iter().fold(OFFSET, fnv_1a);
+    if let Some(collisions) = collisions {
+        hash = collisions.to_le_bytes().iter().fold(hash, fnv_1a);
+    }
+    spelled(hash)
+}
+
+/// The hash that names a revision of a StatefulSet: upstream's own value.
+pub fn of_revision(data: &Tree, collisions: i64) -> String {
+    let text = as_go_writes(&json::encode(data, None));
+    spelled(text.iter().chain(collisions.to_string().as_bytes()).fold(OFFSET, fnv_1))
+}
+
+fn fnv_1(hash: u32, byte: &u8) -> u32 {
+    hash.wrapping_mul(PRIME) ^ u32::from(*byte)
+}
+
+fn fnv_1a(hash: u32, byte: &u8) -> u32 {
+    (hash ^ u32::from(*byte)).wrapping_mul(PRIME)
+}
+
+fn spelled(hash: u32) -> String {
+    hash.to_string().bytes().map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).collect()
+}
+
+/// Go escapes what could end a script in a page.
+fn as_go_writes(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len());
+    for byte in json {
+        match byte {
+            b'<' | b'>' | b'&' => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+            byte => out.push(*byte),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{list, tree};
+
+    use super::*;
+
+    fn data(image: &str) -> Tree {
+        let container = tree! {
+            "image" => image, "imagePullPolicy" => "IfNotPresent", "name" => "c", "resources" => tree! {},
+            "terminationMessagePath" => "/dev/termination-log", "terminationMessagePolicy" => "File",
+        };
+        let spec = tree! {
+            "containers" => list![container], "dnsPolicy" => "ClusterFirst", "restartPolicy" => "Always",
+            "schedulerName" => "default-scheduler", "securityContext" => tree! {},
+            "terminationGracePeriodSeconds" => 30,
+        };
+        let metadata = tree! { "labels" => tree! { "app" => "db" } };
+        let template = tree! { "$patch" => "replace", "metadata" => metadata, "spec" => spec };
+        tree! { "spec" => tree! { "template" => template } }
+    }
+
+    #[test]
+    fn revisions_have_upstreams_names() {
+        assert_eq!(of_revision(&data("app:1"), 0), "fbfc8b6b8");
+        assert_eq!(of_revision(&data("app:2"), 0), "84f69d8549");
+        assert_ne!(of_revision(&data("app:1"), 1), "fbfc8b6b8");
+    }
+
+    #[test]
+    fn a_template_has_one_hash_until_it_collides() {
+        let of = |image: &str, collisions| of_template(data(image).at("spec.template"), collisions);
+        assert_eq!(of("app:1", None), of("app:1", None));
+        assert_ne!(of("app:1", None), of("app:2", None));
+        assert_ne!(of("app:1", None), of("app:1", Some(1)));
+        assert_ne!(of("app:1", Some(1)), of("app:1", Some(2)));
+        assert!(of("app:1", None).bytes().all(|byte| LETTERS.contains(&byte)));
+    }
+}

@@ -1,0 +1,42 @@
+//! Numbers that may be given as a share of a whole: `3` or `25%`.
+
+use api::Tree;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Round {
+    Up,
+    Down,
+}
+
+/// None where it is neither a number nor a percentage.
+pub fn of(value: &Tree, whole: i64, round: Round) -> Option<i64> {
+    if let Some(number) = value.as_int() {
+        return Some(number);
+    }
+    let percent: i64 = value.as_str()?.strip_suffix('%')?.parse().ok()?;
+    let hundredths = percent.saturating_mul(whole);
+    Some(match round {
+        Round::Up => hundredths.div_euclid(100) + i64::from(hundredths.rem_euclid(100) > 0),
+        Round::Down => hundredths.div_euclid(100),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_rounded_as_asked() {
+        let check = |value: Tree, whole, up, down| {
+            assert_eq!(of(&value, whole, Round::Up), up, "{value:?} of {whole}");
+            assert_eq!(of(&value, whole, Round::Down), down, "{value:?} of {whole}");
+        };
+        check(Tree::from(3), 10, Some(3), Some(3));
+        check(Tree::from("25%"), 10, Some(3), Some(2));
+        check(Tree::from("25%"), 4, Some(1), Some(1));
+        check(Tree::from("0%"), 4, Some(0), Some(0));
+        check(Tree::from("150%"), 3, Some(5), Some(4));
+        check(Tree::from("many"), 4, None, None);
+        check(Tree::Null, 4, None, None);
+    }
+}

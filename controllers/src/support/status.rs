@@ -1,0 +1,18 @@
+//! Telling how an object stands.
+
+use api::Tree;
+use client::{Client, Resource, Result};
+
+/// Writes a status, unless it is told already or nobody is left to tell of.
+pub async fn write(client: &Client, resource: Resource, object: &Tree, status: Tree) -> Result<()> {
+    if *object.at("status") == status {
+        return Ok(());
+    }
+    let mut object = object.clone();
+    object.set("status", status);
+    let (namespace, name) = (object.str("metadata.namespace"), object.str("metadata.name"));
+    match client.update_status(resource, namespace, name, &object).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        result => result.map(drop),
+    }
+}
