@@ -1,5 +1,6 @@
 //! The one crate that knows that all parts run together: configuration, certificates, start and end.
 
+mod addons;
 pub mod apiserver;
 pub mod boot;
 pub mod certs;

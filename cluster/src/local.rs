@@ -38,9 +38,18 @@ const AGENT: &str = "kube-controller-manager";
 
 /// A client of this process that acts as a user.
 pub fn client(server: &Arc<Server>, name: String, groups: &[&str]) -> Client {
+    client_as(server, name, groups, AGENT)
+}
+
+/// For what a cluster makes of itself when it starts.
+pub fn administrator(server: &Arc<Server>) -> Client {
+    client_as(server, "tiphys".to_string(), &["system:masters", "system:authenticated"], "tiphys")
+}
+
+fn client_as(server: &Arc<Server>, name: String, groups: &[&str], agent: &'static str) -> Client {
     let groups = groups.iter().map(ToString::to_string).collect();
     let user = kinds::User { name, uid: String::new(), groups, extra: Map::new() };
-    Client::new(Arc::new(InProcess { server: server.clone(), user: Arc::new(user) }), AGENT)
+    Client::new(Arc::new(InProcess { server: server.clone(), user: Arc::new(user) }), agent)
 }
 
 /// The controllers: they read as their manager and write as their own accounts.

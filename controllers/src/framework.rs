@@ -77,4 +77,10 @@ impl Context {
     pub fn now_seconds(&self) -> i64 {
         self.clock.now().seconds
     }
+
+    /// The same to the nanosecond.
+    pub(crate) fn now(&self) -> Duration {
+        let now = self.clock.now();
+        Duration::new(u64::try_from(now.seconds).unwrap_or_default(), now.nanos)
+    }
 }

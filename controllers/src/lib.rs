@@ -2,33 +2,52 @@
 //! service account. A loop decides by pure functions on what informers hold; nothing polls.
 
 mod barrier;
+mod certificates;
 mod choice;
 mod cluster_role_aggregation;
 mod cron_job;
 mod daemonset;
 mod deployment;
 mod disruption;
+mod endpoints;
+mod endpointslice;
+mod endpointslice_mirroring;
+mod ephemeral_volume;
 mod framework;
 mod garbage_collector;
 mod horizontal_pod_autoscaler;
 mod job;
 mod list;
+mod local_path;
 mod namespace;
+mod node_ipam;
+mod node_lifecycle;
 mod options;
+mod persistentvolume_attach_detach;
+mod persistentvolume_binder;
+mod persistentvolume_expander;
+mod persistentvolume_protection;
+mod persistentvolumeclaim_protection;
 mod pod_garbage_collector;
 mod replicaset;
 mod resource_quota;
 mod root_ca;
 mod run;
+mod service;
 mod service_account;
+mod service_cidr;
 mod statefulset;
 mod support;
+mod taint_eviction;
+mod ttl;
 mod ttl_after_finished;
+mod volumeattributesclass_protection;
 
 use client::Key;
 
-pub use choice::names;
+pub use choice::{names, runs};
 pub use framework::{Context, Outcome, Reconcile, Reconciling, Setup};
+pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};
 pub use run::{Environment, Running, start};
 

@@ -3,9 +3,12 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector,
-    horizontal_pod_autoscaler, job, namespace, pod_garbage_collector, replicaset, resource_quota, root_ca,
-    service_account, statefulset, ttl_after_finished,
+    certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints, endpointslice,
+    endpointslice_mirroring, ephemeral_volume, garbage_collector, horizontal_pod_autoscaler, job, local_path,
+    namespace, node_ipam, node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder,
+    persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection, pod_garbage_collector,
+    replicaset, resource_quota, root_ca, service, service_account, service_cidr, statefulset, taint_eviction, ttl,
+    ttl_after_finished, volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -43,6 +46,84 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
+    plain(
+        "certificatesigningrequest-signing-controller",
+        "csrsigning",
+        "certificate-controller",
+        certificates::start_signing,
+    )
+    .workers(|_| 5),
+    plain(
+        "certificatesigningrequest-approving-controller",
+        "csrapproving",
+        "certificate-controller",
+        certificates::start_approving,
+    )
+    .workers(|_| 5),
+    plain(
+        "certificatesigningrequest-cleaner-controller",
+        "csrcleaner",
+        "certificate-controller",
+        certificates::start_cleaner,
+    ),
+    plain("ttl-controller", "ttl", "ttl-controller", ttl::start),
+    plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),
+    plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start).workers(|_| 8),
+    plain("taint-eviction-controller", "", "node-controller", taint_eviction::start).workers(|_| 8),
+    plain("endpointslice-controller", "endpointslice", "endpointslice-controller", endpointslice::start)
+        .workers(|options| options.concurrent_service_endpoint_syncs),
+    plain("endpoints-controller", "endpoint", "endpoint-controller", endpoints::start)
+        .workers(|options| options.concurrent_endpoint_syncs),
+    plain(
+        "endpointslice-mirroring-controller",
+        "endpointslicemirroring",
+        "endpointslicemirroring-controller",
+        endpointslice_mirroring::start,
+    )
+    .workers(|options| options.mirroring_concurrent_service_endpoint_syncs),
+    plain("service-lb-controller", "service", "service-controller", service::start)
+        .workers(|options| options.concurrent_service_syncs),
+    plain("service-cidr-controller", "", "service-cidrs-controller", service_cidr::start),
+    plain(
+        "persistentvolume-binder-controller",
+        "persistentvolume-binder",
+        "persistent-volume-binder",
+        persistentvolume_binder::start,
+    ),
+    // It makes volumes as an external provisioner would, with the rights of the binder.
+    plain("local-path-provisioner", "", "persistent-volume-binder", local_path::start),
+    plain(
+        "persistentvolume-attach-detach-controller",
+        "attachdetach",
+        "attachdetach-controller",
+        persistentvolume_attach_detach::start,
+    ),
+    plain(
+        "persistentvolume-expander-controller",
+        "persistentvolume-expander",
+        "expand-controller",
+        persistentvolume_expander::start,
+    ),
+    plain(
+        "persistentvolumeclaim-protection-controller",
+        "pvc-protection",
+        "pvc-protection-controller",
+        persistentvolumeclaim_protection::start,
+    ),
+    plain(
+        "persistentvolume-protection-controller",
+        "pv-protection",
+        "pv-protection-controller",
+        persistentvolume_protection::start,
+    ),
+    plain(
+        "volumeattributesclass-protection-controller",
+        "",
+        "volumeattributesclass-protection-controller",
+        volumeattributesclass_protection::start,
+    ),
+    plain("ephemeral-volume-controller", "ephemeral-volume", "ephemeral-volume-controller", ephemeral_volume::start)
+        .workers(|options| options.concurrent_ephemeralvolume_syncs),
     plain("deployment-controller", "deployment", "deployment-controller", deployment::start)
         .workers(|options| options.concurrent_deployment_syncs),
     plain("replicaset-controller", "replicaset", "replicaset-controller", replicaset::start_replica_sets)

@@ -7,6 +7,7 @@ mod gate;
 mod identity;
 mod lifecycle;
 mod machinery;
+mod network;
 mod plugins;
 mod webhooks;
 mod workloads;

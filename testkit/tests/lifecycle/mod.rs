@@ -2,6 +2,7 @@
 
 mod garbage;
 mod namespaces;
+mod nodes;
 
 use api::{Tree, tree};
 use testkit::Client;
@@ -35,4 +36,11 @@ async fn is_gone(client: &Client, path: &str) -> bool {
 
 async fn until_gone(client: &Client, path: &str) {
     until(path, async || is_gone(client, path).await).await;
+}
+
+/// The events that say something of an object, as `REASON: MESSAGE`.
+async fn events(client: &Client, namespace: &str, name: &str) -> Vec<String> {
+    let events = client.get(&format!("/api/v1/namespaces/{namespace}/events")).await.tree();
+    let about = events.list("items").iter().filter(|event| event.str("involvedObject.name") == name);
+    about.map(|event| format!("{}: {}", event.str("reason"), event.str("message"))).collect()
 }
