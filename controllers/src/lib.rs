@@ -15,6 +15,7 @@ mod endpointslice_mirroring;
 mod ephemeral_volume;
 mod framework;
 mod garbage_collector;
+mod horizontal_pod_autoscaler;
 mod job;
 mod list;
 mod local_path;
