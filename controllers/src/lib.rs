@@ -2,6 +2,7 @@
 //! service account. A loop decides by pure functions on what informers hold; nothing polls.
 
 mod barrier;
+mod bootstrap_tokens;
 mod certificates;
 mod choice;
 mod cluster_role_aggregation;
@@ -17,14 +18,17 @@ mod namespace;
 mod node_ipam;
 mod node_lifecycle;
 mod options;
+mod pod_certificate_requests;
 mod pod_garbage_collector;
 mod replicaset;
 mod root_ca;
 mod run;
 mod service_account;
+mod service_account_token;
 mod statefulset;
 mod support;
 mod taint_eviction;
+mod trust_bundle;
 mod ttl;
 mod ttl_after_finished;
 

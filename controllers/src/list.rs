@@ -3,9 +3,10 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, garbage_collector, job,
-    namespace, node_ipam, node_lifecycle, pod_garbage_collector, replicaset, root_ca, service_account, statefulset,
-    taint_eviction, ttl, ttl_after_finished,
+    bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption,
+    garbage_collector, job, namespace, node_ipam, node_lifecycle, pod_certificate_requests, pod_garbage_collector,
+    replicaset, root_ca, service_account, service_account_token, statefulset, taint_eviction, trust_bundle, ttl,
+    ttl_after_finished,
 };
 
 const fn one(_: &Options) -> usize {
@@ -22,7 +23,6 @@ impl Descriptor {
         Descriptor { workers, ..self }
     }
 
-    #[allow(dead_code)]
     const fn off_by_default(self) -> Descriptor {
         Descriptor { on_by_default: false, ..self }
     }
@@ -42,6 +42,25 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         "root-ca-cert-publisher",
         root_ca::start,
+    ),
+    // As the manager itself: upstream's has no account of its own either.
+    plain("serviceaccount-token-controller", "serviceaccount-token", "", service_account_token::start)
+        .workers(|options| options.concurrent_serviceaccount_token_syncs),
+    plain(
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        "",
+        "kube-apiserver-serving-clustertrustbundle-publisher",
+        trust_bundle::start,
+    ),
+    plain("bootstrap-signer-controller", "bootstrapsigner", "bootstrap-signer", bootstrap_tokens::start_signer)
+        .off_by_default(),
+    plain("token-cleaner-controller", "tokencleaner", "token-cleaner", bootstrap_tokens::start_cleaner)
+        .off_by_default(),
+    plain(
+        "podcertificaterequest-cleaner-controller",
+        "",
+        "podcertificaterequestcleaner",
+        pod_certificate_requests::start,
     ),
     plain(
         "certificatesigningrequest-signing-controller",
