@@ -1,5 +1,6 @@
 //! The one crate that knows that all parts run together: configuration, certificates, start and end.
 
+mod addons;
 pub mod apiserver;
 pub mod boot;
 pub mod certs;
@@ -9,7 +10,7 @@ pub mod credentials;
 pub mod error;
 mod files;
 pub mod kubeconfig;
-mod local;
+pub mod local;
 mod logs;
 pub mod pki;
 pub mod up;

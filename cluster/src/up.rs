@@ -9,6 +9,7 @@ use server::auth::request_header::Names;
 use server::auth::token::Tokens;
 use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
 
+use crate::addons;
 use crate::boot::{self, Controllers, Engine, Plan, Running};
 use crate::components::{self, ADMIN, PROXY_CLIENT, SERVING};
 use crate::credentials::{self, Credentials, Keeper};
@@ -44,7 +45,8 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;
     let serving = credentials::serving(&current)?;
-    let told = own.controller_options(&config)?;
+    let mut told = own.controller_options(&config)?;
+    Arc::make_mut(&mut told).local_path_folder = volumes(&options.data_dir)?;
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
@@ -52,9 +54,10 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         tls: Default::default(),
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
-        controllers: Some(Controllers { chosen: options.controllers, options: told }),
+        controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
     };
     let running = boot::start(plan, progress).await?;
+    addons::make(&running.server, &options.controllers).await?;
     progress("kubeconfig");
     if let Some((authority, admin)) = &current.admin {
         write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;
@@ -68,6 +71,12 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     };
     tokio::spawn(keeper.run(running.server.clone()));
     Ok(running)
+}
+
+/// Where the folders of local volumes are. A volume names its folder for good, so that the path is whole.
+fn volumes(data_dir: &Path) -> Result<String> {
+    let path = std::path::absolute(data_dir.join("volumes")).map_err(Error::file(data_dir))?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
 /// Who is known in a cluster that has nothing but its own certificates and tokens.

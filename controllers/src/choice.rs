@@ -29,6 +29,11 @@ pub fn check(chosen: &[String]) -> Result<(), String> {
     }
 }
 
+/// Whether the controller of a name runs where these are chosen.
+pub fn runs(name: &str, chosen: &[String]) -> bool {
+    CONTROLLERS.iter().any(|controller| controller.name == name && is_on(controller, chosen))
+}
+
 pub fn names() -> impl Iterator<Item = &'static str> {
     CONTROLLERS.iter().map(|controller| controller.name)
 }

@@ -3,10 +3,12 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption,
-    garbage_collector, job, namespace, node_ipam, node_lifecycle, pod_certificate_requests, pod_garbage_collector,
-    replicaset, root_ca, service_account, service_account_token, statefulset, taint_eviction, trust_bundle, ttl,
-    ttl_after_finished,
+    bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints,
+    endpointslice, endpointslice_mirroring, ephemeral_volume, garbage_collector, job, local_path, namespace, node_ipam,
+    node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder, persistentvolume_expander,
+    persistentvolume_protection, persistentvolumeclaim_protection, pod_certificate_requests, pod_garbage_collector,
+    replicaset, resource_quota, root_ca, service, service_account, service_account_token, service_cidr, statefulset,
+    taint_eviction, trust_bundle, ttl, ttl_after_finished, volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -86,6 +88,60 @@ pub static CONTROLLERS: &[Descriptor] = &[
     plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),
     plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start).workers(|_| 8),
     plain("taint-eviction-controller", "", "node-controller", taint_eviction::start).workers(|_| 8),
+    plain("endpointslice-controller", "endpointslice", "endpointslice-controller", endpointslice::start)
+        .workers(|options| options.concurrent_service_endpoint_syncs),
+    plain("endpoints-controller", "endpoint", "endpoint-controller", endpoints::start)
+        .workers(|options| options.concurrent_endpoint_syncs),
+    plain(
+        "endpointslice-mirroring-controller",
+        "endpointslicemirroring",
+        "endpointslicemirroring-controller",
+        endpointslice_mirroring::start,
+    )
+    .workers(|options| options.mirroring_concurrent_service_endpoint_syncs),
+    plain("service-lb-controller", "service", "service-controller", service::start)
+        .workers(|options| options.concurrent_service_syncs),
+    plain("service-cidr-controller", "", "service-cidrs-controller", service_cidr::start),
+    plain(
+        "persistentvolume-binder-controller",
+        "persistentvolume-binder",
+        "persistent-volume-binder",
+        persistentvolume_binder::start,
+    ),
+    // It makes volumes as an external provisioner would, with the rights of the binder.
+    plain("local-path-provisioner", "", "persistent-volume-binder", local_path::start),
+    plain(
+        "persistentvolume-attach-detach-controller",
+        "attachdetach",
+        "attachdetach-controller",
+        persistentvolume_attach_detach::start,
+    ),
+    plain(
+        "persistentvolume-expander-controller",
+        "persistentvolume-expander",
+        "expand-controller",
+        persistentvolume_expander::start,
+    ),
+    plain(
+        "persistentvolumeclaim-protection-controller",
+        "pvc-protection",
+        "pvc-protection-controller",
+        persistentvolumeclaim_protection::start,
+    ),
+    plain(
+        "persistentvolume-protection-controller",
+        "pv-protection",
+        "pv-protection-controller",
+        persistentvolume_protection::start,
+    ),
+    plain(
+        "volumeattributesclass-protection-controller",
+        "",
+        "volumeattributesclass-protection-controller",
+        volumeattributesclass_protection::start,
+    ),
+    plain("ephemeral-volume-controller", "ephemeral-volume", "ephemeral-volume-controller", ephemeral_volume::start)
+        .workers(|options| options.concurrent_ephemeralvolume_syncs),
     plain("deployment-controller", "deployment", "deployment-controller", deployment::start)
         .workers(|options| options.concurrent_deployment_syncs),
     plain("replicaset-controller", "replicaset", "replicaset-controller", replicaset::start_replica_sets)
@@ -112,6 +168,8 @@ pub static CONTROLLERS: &[Descriptor] = &[
     )
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
     plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start)
+        .workers(|options| options.concurrent_resource_quota_syncs),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
     plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
         .workers(|options| options.concurrent_namespace_syncs),

@@ -65,6 +65,8 @@ options! {
     resource_quota_sync_period: Duration = seconds(300);
     pvclaimbinder_sync_period: Duration = seconds(15);
     enable_dynamic_provisioning: bool = true;
+    /// Where the folders of local volumes are on every node; "" where there are none. A flag of `up` alone.
+    local_path_folder: String = String::new();
     attach_detach_reconcile_sync_period: Duration = seconds(60);
     disable_attach_detach_reconcile_sync: bool = false;
     terminated_pod_gc_threshold: i64 = 12_500;

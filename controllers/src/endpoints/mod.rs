@@ -1,0 +1,115 @@
+//! Keeps the Endpoints of services that choose pods.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::Tree;
+use client::{Client, DeleteOptions, Recorder, Resource, Result, Selection, Store, split};
+
+use crate::support::PODS;
+use crate::support::own::Own;
+use crate::support::serving::{self, SERVICES, Triggers};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::Plan;
+
+const RESOURCE: Resource = Resource::core("endpoints");
+pub const ENDPOINTS: Selection = Selection::all(RESOURCE);
+
+struct Controller {
+    services: Arc<Store>,
+    pods: Arc<Store>,
+    endpoints: Arc<Store>,
+    client: Client,
+    recorder: Recorder,
+    own: Arc<Own>,
+    triggers: Mutex<BTreeMap<String, Triggers>>,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let batch = context.options.endpoint_updates_batch_period;
+    serving::follow(setup, context, batch);
+    let own = Arc::new(Own::default());
+    let (queue, known) = (context.queue.clone(), own.clone());
+    // What is ours is put right and, without a service, cleaned up; what a user has made is left alone.
+    setup.informer(ENDPOINTS).on_change(move |change| {
+        let mut seen = [change.old.as_deref(), change.new.as_deref()].into_iter().flatten();
+        if !known.is_own(change) && seen.any(plan::is_ours) {
+            serving::add(&queue, change.key.clone(), batch);
+        }
+    });
+    Some(Box::new(Controller {
+        services: setup.informer(SERVICES).store().clone(),
+        pods: setup.informer(PODS).store().clone(),
+        endpoints: setup.informer(ENDPOINTS).store().clone(),
+        client: context.client.clone(),
+        recorder: context.recorder.named("endpoint-controller"),
+        own,
+        triggers: Mutex::default(),
+    }))
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let there = self.endpoints.get(key);
+        let Some(service) = self.services.get(key) else {
+            self.triggers().remove(key);
+            return self.clean_up(there.as_deref()).await;
+        };
+        if !serving::selects(&service) {
+            return Ok(Outcome::Done);
+        }
+        let pods = serving::pods_of(&self.pods, &service);
+        let trigger = self.triggers().entry(key.to_string()).or_default().follow(&service, &pods);
+        let (namespace, name) = split(key);
+        let result = match plan::plan(&service, &pods, there.as_deref(), trigger.as_deref()) {
+            Plan::Keep => return Ok(Outcome::Done),
+            Plan::Create(object) => (self.client.create(RESOURCE, namespace, &object).await, object, true),
+            Plan::Update(object) => (self.client.update(RESOURCE, namespace, name, &object).await, object, false),
+        };
+        match result {
+            (Ok(written), ..) => self.own.note(&written),
+            // A namespace that goes takes nothing new.
+            (Err(error), _, true) if error.is_terminating() => {}
+            (Err(error), object, is_new) => {
+                self.tell_failure(&object, key, is_new, &error);
+                return Err(error);
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn clean_up(&self, there: Option<&Tree>) -> Result<Outcome> {
+        let Some(there) = there else { return Ok(Outcome::Done) };
+        let (namespace, name) = (there.str("metadata.namespace"), there.str("metadata.name"));
+        match self.client.delete(RESOURCE, namespace, name, DeleteOptions::of(there)).await {
+            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
+            _ => {
+                self.own.note_deleted(there);
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    fn tell_failure(&self, object: &Tree, key: &str, is_new: bool, error: &client::Error) {
+        if error.is_conflict() {
+            return;
+        }
+        let (reason, text) = match is_new {
+            true => ("FailedToCreateEndpoint", format!("Failed to create endpoint for service {key}: {error}")),
+            false => ("FailedToUpdateEndpoint", format!("Failed to update endpoint {key}: {error}")),
+        };
+        self.recorder.warning(object, reason, text);
+    }
+
+    fn triggers(&self) -> MutexGuard<'_, BTreeMap<String, Triggers>> {
+        self.triggers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

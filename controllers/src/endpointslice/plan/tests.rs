@@ -1,0 +1,241 @@
+use api::Map;
+use proptest::prelude::*;
+
+use super::*;
+use crate::support::slices::identity;
+
+fn service(spec: Tree) -> Tree {
+    let mut whole = tree! {
+        "ipFamilies" => list!["IPv4"],
+        "clusterIP" => "10.96.0.9",
+        "selector" => tree! { "app" => "be" },
+        "ports" => list![tree! { "name" => "web", "protocol" => "TCP", "port" => 80, "targetPort" => "http" }],
+    };
+    for (key, value) in spec.as_map().into_iter().flat_map(Map::iter) {
+        whole.set(key, value.clone());
+    }
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "Service",
+        "metadata" => tree! { "namespace" => "n", "name" => "be", "uid" => "s", "labels" => tree! { "l" => "1" } },
+        "spec" => whole,
+    }
+}
+
+/// A pod that serves the port `http` at this number.
+fn pod(name: &str, ip: &str, ready: bool, port: i64) -> Tree {
+    let status = if ready { "True" } else { "False" };
+    let ports = list![tree! { "name" => "http", "protocol" => "TCP", "containerPort" => port }];
+    tree! {
+        "metadata" => tree! { "namespace" => "n", "name" => name, "uid" => format!("uid-{name}") },
+        "spec" => tree! { "nodeName" => "node-a", "containers" => list![tree! { "ports" => ports }] },
+        "status" => tree! {
+            "phase" => "Running",
+            "podIP" => ip,
+            "podIPs" => list![tree! { "ip" => ip }, tree! { "ip" => "fd00::1" }],
+            "conditions" => list![tree! { "type" => "Ready", "status" => status }],
+        },
+    }
+}
+
+/// A server that holds slices.
+#[derive(Default)]
+struct World {
+    slices: Vec<Arc<Tree>>,
+    made: usize,
+}
+
+impl World {
+    fn apply(&mut self, changes: Changes) {
+        for mut slice in changes.create {
+            self.made += 1;
+            slice.child("metadata").set("name", format!("be-{:04}", self.made));
+            self.slices.push(Arc::new(slice));
+        }
+        for slice in changes.update {
+            let name = slice.str("metadata.name");
+            let old = self.slices.iter_mut().find(|old| old.str("metadata.name") == name).expect("it is there");
+            *old = Arc::new(slice);
+        }
+        for slice in changes.delete {
+            let before = self.slices.len();
+            self.slices.retain(|other| other.str("metadata.name") != slice.str("metadata.name"));
+            assert_eq!(self.slices.len() + 1, before, "what is deleted was there");
+        }
+    }
+
+    fn sync(&mut self, service: &Tree, pods: &[Tree], limit: usize) -> (usize, usize, usize) {
+        let pods: Vec<Arc<Tree>> = pods.iter().cloned().map(Arc::new).collect();
+        let node = tree! { "metadata" => tree! { "labels" => tree! { ZONE => "z1" } } };
+        let nodes = BTreeMap::from([("node-a".to_string(), Arc::new(node))]);
+        let observed =
+            Observed { service, pods: &pods, nodes: &nodes, slices: &self.slices, max_endpoints: limit, trigger: None };
+        let changes = plan(&observed);
+        let counts = (changes.create.len(), changes.update.len(), changes.delete.len());
+        self.apply(changes);
+        counts
+    }
+
+    fn endpoints(&self) -> Vec<String> {
+        self.slices.iter().flat_map(|slice| slice.list("endpoints")).map(identity).collect()
+    }
+}
+
+#[test]
+fn an_endpoint_says_all_of_its_pod() {
+    let mut world = World::default();
+    let mut one = pod("a", "10.0.0.1", true, 8080);
+    one.child("spec").set("hostname", "h");
+    one.child("spec").set("subdomain", "be");
+    assert_eq!(world.sync(&service(tree! {}), &[one], 100), (1, 0, 0));
+    let slice = &world.slices[0];
+    let want = tree! {
+        "addresses" => list!["10.0.0.1"],
+        "conditions" => tree! { "ready" => true, "serving" => true, "terminating" => false },
+        "targetRef" => tree! { "kind" => "Pod", "namespace" => "n", "name" => "a", "uid" => "uid-a" },
+        "nodeName" => "node-a",
+        "zone" => "z1",
+        "hostname" => "h",
+    };
+    assert_eq!(slice.list("endpoints"), [want]);
+    assert_eq!(slice.list("ports"), [tree! { "name" => "web", "protocol" => "TCP", "port" => 8080 }]);
+    let labels = tree! { "l" => "1", MANAGED_BY => MANAGER, SERVICE_NAME => "be" };
+    assert_eq!(*slice.at("metadata.labels"), labels);
+    assert_eq!(slice.str("metadata.generateName"), "be-");
+    assert!(is_owned_by(slice, &service(tree! {})));
+}
+
+#[test]
+fn conditions_follow_readiness_deletion_and_publishing() {
+    let check = |ready: bool, deleted: bool, publishes: bool, want: [bool; 3]| {
+        let mut pod = pod("a", "10.0.0.1", ready, 1);
+        if deleted {
+            pod.child("metadata").set("deletionTimestamp", "2024-01-01T00:00:00Z");
+        }
+        let mut world = World::default();
+        world.sync(&service(tree! { "publishNotReadyAddresses" => publishes }), &[pod], 100);
+        let conditions = world.slices[0].list("endpoints")[0].at("conditions").clone();
+        let got = ["ready", "serving", "terminating"].map(|name| conditions.bool(name));
+        assert_eq!(got, want, "{ready} {deleted} {publishes}");
+    };
+    check(true, false, false, [true, true, false]);
+    check(false, false, false, [false, false, false]);
+    check(true, true, false, [false, true, true]);
+    check(true, true, true, [true, true, true]);
+    check(false, false, true, [true, false, false]);
+}
+
+#[test]
+fn families_and_ports_part_slices() {
+    let dual = service(tree! { "ipFamilies" => list!["IPv6", "IPv4"] });
+    let pods = [pod("a", "10.0.0.1", true, 1), pod("b", "10.0.0.2", true, 2)];
+    let mut world = World::default();
+    assert_eq!(world.sync(&dual, &pods, 100), (4, 0, 0));
+    assert_eq!(world.sync(&service(tree! {}), &pods, 100), (0, 0, 2), "the other family is no longer wanted");
+    assert_eq!(world.sync(&service(tree! {}), &pods[..1], 100), (0, 0, 1), "a set of ports is no longer wanted");
+}
+
+#[test]
+fn a_pod_of_a_lost_node_is_left_out_unless_all_are_published() {
+    let mut lost = pod("a", "10.0.0.1", true, 1);
+    lost.child("spec").set("nodeName", "node-b");
+    let mut world = World::default();
+    world.sync(&service(tree! {}), std::slice::from_ref(&lost), 100);
+    assert_eq!(world.endpoints().len(), 0);
+    world.sync(&service(tree! { "publishNotReadyAddresses" => true }), &[lost], 100);
+    assert_eq!(world.endpoints().len(), 1);
+}
+
+#[test]
+fn hints_name_who_is_near() {
+    let check = |distribution: &str, ready: bool, want: Tree| {
+        let mut world = World::default();
+        world.sync(&service(tree! { "trafficDistribution" => distribution }), &[pod("a", "10.0.0.1", ready, 1)], 100);
+        assert_eq!(*world.slices[0].list("endpoints")[0].at("hints"), want, "{distribution}");
+    };
+    let zones = list![tree! { "name" => "z1" }];
+    check("", true, Tree::Null);
+    check("PreferClose", true, tree! { "forZones" => zones.clone() });
+    check("PreferSameZone", true, tree! { "forZones" => zones.clone() });
+    check("PreferSameNode", true, tree! { "forZones" => zones, "forNodes" => list![tree! { "name" => "node-a" }] });
+    check("PreferSameNode", false, Tree::Null);
+}
+
+#[test]
+fn a_service_without_endpoints_has_one_empty_slice() {
+    let headless = service(tree! { "clusterIP" => "None", "ports" => list![] });
+    let mut world = World::default();
+    assert_eq!(world.sync(&headless, &[], 100), (1, 0, 0));
+    assert_eq!(world.slices[0].map("metadata.labels").get(HEADLESS), Some(&"".into()));
+    assert!(!world.slices[0].has("endpoints") && !world.slices[0].has("ports"));
+    assert_eq!(world.sync(&headless, &[], 100), (0, 0, 0));
+    assert_eq!(world.sync(&headless, &[pod("a", "10.0.0.1", true, 1)], 100), (0, 1, 0));
+    assert_eq!(world.sync(&headless, &[], 100), (0, 1, 0), "it is emptied, not deleted and made again");
+    assert_eq!(world.made, 1);
+}
+
+#[test]
+fn labels_follow_the_service_and_a_service_that_goes_makes_nothing() {
+    let mut changed = service(tree! {});
+    let mut world = World::default();
+    world.sync(&changed, &[pod("a", "10.0.0.1", true, 1)], 100);
+    changed.child("metadata").set("labels", tree! { "l" => "2", MANAGED_BY => "me" });
+    assert_eq!(world.sync(&changed, &[pod("a", "10.0.0.1", true, 1)], 100), (0, 1, 0));
+    assert_eq!(world.slices[0].map("metadata.labels").str("l"), "2");
+    assert_eq!(world.slices[0].map("metadata.labels").str(MANAGED_BY), MANAGER);
+    changed.child("metadata").set("deletionTimestamp", "2024-01-01T00:00:00Z");
+    assert_eq!(World::default().sync(&changed, &[pod("a", "10.0.0.1", true, 1)], 100), (0, 0, 0));
+}
+
+#[test]
+fn slices_of_an_older_service_of_the_same_name_go() {
+    let mut world = World::default();
+    world.sync(&service(tree! {}), &[pod("a", "10.0.0.1", true, 1)], 100);
+    let mut again = service(tree! {});
+    again.child("metadata").set("uid", "other");
+    assert_eq!(world.sync(&again, &[pod("a", "10.0.0.1", true, 1)], 100), (1, 0, 1));
+}
+
+#[test]
+fn one_change_of_many_pods_is_one_write() {
+    let mut pods: Vec<Tree> =
+        (0..1000).map(|at| pod(&format!("p{at:04}"), &format!("10.0.{}.{}", at / 250, at % 250), true, 1)).collect();
+    let mut world = World::default();
+    let service = service(tree! {});
+    assert_eq!(world.sync(&service, &pods, 100), (10, 0, 0));
+    pods[500] = pod("p0500", "10.0.2.0", false, 1);
+    assert_eq!(world.sync(&service, &pods, 100), (0, 1, 0));
+    pods.remove(7);
+    pods.push(pod("new", "10.9.9.9", true, 1));
+    assert_eq!(world.sync(&service, &pods, 100), (0, 1, 0), "the gap is filled where it is");
+}
+
+proptest! {
+    /// Whatever happens to the pods: the endpoints are those wanted, each once, no slice is over the limit,
+    /// and a second look has nothing to do.
+    #[test]
+    fn slices_hold_what_is_wanted(
+        rounds in prop::collection::vec(prop::collection::vec((0..40u8, any::<bool>(), 1..3i64), 0..40), 1..6),
+        limit in 1..7usize,
+    ) {
+        let mut world = World::default();
+        let service = service(tree! {});
+        for round in rounds {
+            let chosen: BTreeMap<u8, (bool, i64)> =
+                round.into_iter().map(|(at, ready, port)| (at, (ready, port))).collect();
+            let pods: Vec<Tree> = chosen
+                .iter()
+                .map(|(at, (ready, port))| pod(&format!("p{at}"), &format!("10.0.0.{at}"), *ready, *port))
+                .collect();
+            world.sync(&service, &pods, limit);
+            let mut want: Vec<String> = chosen.keys().map(|at| format!("10.0.0.{at},n/p{at}")).collect();
+            let mut got = world.endpoints();
+            want.sort();
+            got.sort();
+            prop_assert_eq!(got, want);
+            prop_assert!(!world.slices.is_empty());
+            prop_assert!(world.slices.iter().all(|slice| slice.list("endpoints").len() <= limit));
+            prop_assert_eq!(world.sync(&service, &pods, limit), (0, 0, 0));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Makes the claims of pods' own volumes.
+
+pub mod plan;
+
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Client, Recorder, Result, Store, key, split};
+
+use crate::support::PODS;
+use crate::support::note::Told;
+use crate::support::volumes::{BY_CLAIM, CLAIMS};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+
+struct Controller {
+    pods: Arc<Store>,
+    claims: Arc<Store>,
+    client: Client,
+    recorder: Recorder,
+    told: Told,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let pods = setup.informer(PODS);
+    pods.index_by(BY_CLAIM);
+    let queue = context.queue.clone();
+    // A pod's volumes never change.
+    pods.on_change(move |change| match (&change.old, change.new.as_deref()) {
+        (None, Some(pod)) if has_own(pod) => queue.add(change.key.clone()),
+        (Some(pod), None) if has_own(pod) => queue.add(change.key.clone()),
+        _ => {}
+    });
+    let (store, queue) = (pods.store().clone(), context.queue.clone());
+    let claims = setup.informer(CLAIMS);
+    // A claim that goes while its pod lives is made again.
+    claims.on_change(move |change| {
+        if change.new.is_none() {
+            store.find_keys(BY_CLAIM, &change.key).into_iter().for_each(|key| queue.add(key));
+        }
+    });
+    Some(Box::new(Controller {
+        pods: pods.store().clone(),
+        claims: claims.store().clone(),
+        client: context.client.clone(),
+        recorder: context.recorder.named("ephemeral_volume"),
+        told: Told::default(),
+    }))
+}
+
+fn has_own(pod: &Tree) -> bool {
+    pod.list("spec.volumes").iter().any(|volume| volume.has("ephemeral"))
+}
+
+impl Controller {
+    async fn bring(&self, pod_key: &str) -> Result<Outcome> {
+        let Some(pod) = self.pods.get(pod_key) else {
+            self.told.forget(pod_key);
+            return Ok(Outcome::Done);
+        };
+        let namespace = split(pod_key).0;
+        let plan = plan::plan(&pod, |name| self.claims.get(&key(namespace, name)));
+        for note in plan.notes {
+            self.told.tell(&self.recorder, &pod, note);
+        }
+        for claim in &plan.create {
+            match self.client.create(CLAIMS.resource, namespace, claim).await {
+                Err(error) if error.is_terminating() || error.is_already_exists() => {}
+                result => drop(result?),
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,131 @@
+//! Makes volumes that are folders of nodes, for classes that name this provisioner. Keys with a slash are
+//! claims, those without are volumes.
+
+mod plan;
+
+pub use plan::default_class;
+
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Change, Client, DeleteOptions, Index, Key, Recorder, Resource, Result, Selection, Store, key_of, split};
+
+use crate::support::note::{Note, Told};
+use crate::support::volumes::{CLAIMS, CLASSES, SELECTED_NODE, VOLUMES, annotation, class_of};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::Plan;
+
+const NODES: Selection = Selection::all(Resource::core("nodes"));
+/// Claims that wait for a volume of ours, by the node that was selected for them.
+const ASKED: Index = Index {
+    name: "local-path",
+    values: |claim| Vec::from_iter(plan::is_asked(claim).then(|| annotation(claim, SELECTED_NODE).to_string())),
+};
+
+struct Controller {
+    claims: Arc<Store>,
+    volumes: Arc<Store>,
+    classes: Arc<Store>,
+    nodes: Arc<Store>,
+    client: Client,
+    recorder: Recorder,
+    told: Told,
+    folder: String,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let folder = context.options.local_path_folder.clone();
+    if folder.is_empty() {
+        return None;
+    }
+    let [claims, volumes, nodes] = [CLAIMS, VOLUMES, NODES].map(|selection| setup.informer(selection));
+    claims.index_by(ASKED);
+    let queue = context.queue.clone();
+    claims.on_change(move |change| {
+        if is_news(change) {
+            queue.add(change.key.clone());
+        }
+    });
+    let queue = context.queue.clone();
+    volumes.on_change(move |change| {
+        if change.new.as_deref().is_some_and(plan::is_to_go) {
+            queue.add(change.key.clone());
+        }
+    });
+    let (store, queue) = (claims.store().clone(), context.queue.clone());
+    nodes.on_change(move |change| {
+        if change.old.is_none() {
+            store.find_keys(ASKED, &change.key).into_iter().for_each(|key| queue.add(key));
+        }
+    });
+    Some(Box::new(Controller {
+        claims: claims.store().clone(),
+        volumes: volumes.store().clone(),
+        classes: setup.informer(CLASSES).store().clone(),
+        nodes: nodes.store().clone(),
+        client: context.client.clone(),
+        recorder: context.recorder.named(plan::NAME),
+        told: Told::default(),
+        folder,
+    }))
+}
+
+fn is_news(change: &Change) -> bool {
+    change.new.as_deref().map_or(change.old.is_some(), plan::is_asked)
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        match (split(key).0, self.claims.get(key), self.volumes.get(key)) {
+            ("", _, Some(volume)) => self.take_back(&volume).await?,
+            ("", _, None) => {}
+            (_, Some(claim), _) => self.fulfil(&claim).await?,
+            (_, None, _) => self.told.forget(key),
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn fulfil(&self, claim: &Tree) -> Result<()> {
+        let class = self.classes.get(class_of(claim));
+        let node = self.nodes.get(annotation(claim, SELECTED_NODE));
+        let is_made = self.volumes.get(&plan::volume_name(claim)).is_some();
+        match plan::plan(claim, class.as_deref(), node.as_deref(), is_made, &self.folder) {
+            Plan::Keep => Ok(()),
+            Plan::Refuse(note) => {
+                self.told.tell(&self.recorder, claim, note);
+                Ok(())
+            }
+            Plan::Create(volume) => self.create(claim, &volume).await,
+        }
+    }
+
+    async fn create(&self, claim: &Tree, volume: &Tree) -> Result<()> {
+        let key: Key = key_of(claim);
+        let begin = format!("External provisioner is provisioning volume for claim {key:?}");
+        Note::normal("Provisioning", begin).tell(&self.recorder, claim);
+        match self.client.create(VOLUMES.resource, "", volume).await {
+            Err(error) if !error.is_already_exists() => return Err(error),
+            _ => {}
+        }
+        let done = format!("Successfully provisioned volume {}", volume.str("metadata.name"));
+        Note::normal("ProvisioningSucceeded", done).tell(&self.recorder, claim);
+        Ok(())
+    }
+
+    async fn take_back(&self, volume: &Tree) -> Result<()> {
+        if !plan::is_to_go(volume) {
+            return Ok(());
+        }
+        let name = volume.str("metadata.name");
+        match self.client.delete(VOLUMES.resource, "", name, DeleteOptions::of(volume)).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

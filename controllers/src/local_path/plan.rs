@@ -1,0 +1,230 @@
+//! Volumes that are folders of a node: made for a claim once it is known on which node they have to be, and
+//! taken back once the claim is gone. The data in them is the node's to erase.
+
+use api::{Tree, list, tree};
+
+use crate::support::note::Note;
+use crate::support::volumes::{PROVISIONED_BY, PROVISIONER, SELECTED_NODE, annotation, is_deleting};
+
+pub const NAME: &str = "tiphys.io/local-path";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// The class by which claims that name none get a folder.
+pub fn default_class() -> Tree {
+    let annotations = tree! { "storageclass.kubernetes.io/is-default-class" => "true" };
+    tree! {
+        "apiVersion" => "storage.k8s.io/v1",
+        "kind" => "StorageClass",
+        "metadata" => tree! { "name" => "local-path", "annotations" => annotations },
+        "provisioner" => NAME,
+        "reclaimPolicy" => "Delete",
+        "volumeBindingMode" => "WaitForFirstConsumer",
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Plan {
+    Keep,
+    Create(Tree),
+    Refuse(Note),
+}
+
+/// Whether a claim is this provisioner's to fulfil, and is not fulfilled yet.
+pub fn is_asked(claim: &Tree) -> bool {
+    annotation(claim, PROVISIONER) == NAME && claim.str("spec.volumeName").is_empty() && !is_deleting(claim)
+}
+
+pub fn volume_name(claim: &Tree) -> String {
+    format!("pvc-{}", claim.str("metadata.uid"))
+}
+
+/// `node` is the one that was selected.
+pub fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bool, folder: &str) -> Plan {
+    let selected = annotation(claim, SELECTED_NODE);
+    let Some(class) = class.filter(|class| is_asked(claim) && class.str("provisioner") == NAME) else {
+        return Plan::Keep;
+    };
+    let waits = class.str("volumeBindingMode") == "WaitForFirstConsumer";
+    if is_made || (waits && selected.is_empty()) {
+        return Plan::Keep;
+    }
+    let failure = unsupported(claim, class).or_else(|| match (selected, node) {
+        ("", _) => Some("a folder needs a node: the class has to have volumeBindingMode WaitForFirstConsumer".into()),
+        (name, None) => Some(format!("nodes {name:?} not found")),
+        _ => None,
+    });
+    match (failure, node) {
+        (None, Some(node)) => Plan::Create(volume(claim, class, node, folder)),
+        (why, _) => {
+            let name = class.str("metadata.name");
+            let message = format!("failed to provision volume with StorageClass {name:?}: {}", why.unwrap_or_default());
+            Plan::Refuse(Note::warning("ProvisioningFailed", message))
+        }
+    }
+}
+
+/// What a folder cannot give is refused rather than forgotten.
+fn unsupported(claim: &Tree, class: &Tree) -> Option<String> {
+    let is_shared = |mode: &&Tree| !matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod"));
+    let parameter = class.map("parameters").keys().next();
+    if let Some(mode) = claim.list("spec.accessModes").iter().find(is_shared) {
+        return Some(format!("access mode {} is not supported", mode.as_str().unwrap_or("")));
+    }
+    if let Some(parameter) = parameter {
+        return Some(format!("unknown parameter {parameter:?} of the storage class"));
+    }
+    let checks = [
+        (claim.str("spec.volumeMode") == "Block", "volumeMode Block is not supported"),
+        (claim.at("spec").has("selector"), "claim Selector is not supported"),
+        (claim.at("spec").has("dataSource") || claim.at("spec").has("dataSourceRef"), "data sources are not supported"),
+        (!claim.str("spec.volumeAttributesClassName").is_empty(), "volume attributes classes are not supported"),
+        (!class.list("mountOptions").is_empty(), "mount options are not supported"),
+    ];
+    checks.into_iter().find(|(fails, _)| *fails).map(|(_, why)| why.to_string())
+}
+
+fn volume(claim: &Tree, class: &Tree, node: &Tree, folder: &str) -> Tree {
+    let meta = claim.at("metadata");
+    let name = volume_name(claim);
+    let path = format!("{}/{name}_{}_{}", folder.trim_end_matches('/'), meta.str("namespace"), meta.str("name"));
+    let hostname = match node.map("metadata.labels").str(HOSTNAME) {
+        "" => node.str("metadata.name"),
+        hostname => hostname,
+    };
+    let on_node = tree! { "key" => HOSTNAME, "operator" => "In", "values" => list![hostname] };
+    let terms = list![tree! { "matchExpressions" => list![on_node] }];
+    let reference = tree! {
+        "kind" => "PersistentVolumeClaim",
+        "apiVersion" => "v1",
+        "namespace" => meta.str("namespace"),
+        "name" => meta.str("name"),
+        "uid" => meta.str("uid"),
+        "resourceVersion" => meta.str("resourceVersion"),
+    };
+    let spec = tree! {
+        "capacity" => tree! { "storage" => claim.at("spec.resources.requests.storage").clone() },
+        "accessModes" => claim.at("spec.accessModes").clone(),
+        "claimRef" => reference,
+        "persistentVolumeReclaimPolicy" => class.at("reclaimPolicy").clone(),
+        "storageClassName" => class.str("metadata.name"),
+        "volumeMode" => "Filesystem",
+        "hostPath" => tree! { "path" => path, "type" => "DirectoryOrCreate" },
+        "nodeAffinity" => tree! { "required" => tree! { "nodeSelectorTerms" => terms } },
+    };
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "PersistentVolume",
+        "metadata" => tree! { "name" => name, "annotations" => tree! { PROVISIONED_BY => NAME } },
+        "spec" => spec,
+    }
+}
+
+/// A volume of ours that nobody claims any more, and that is not to be retained.
+pub fn is_to_go(volume: &Tree) -> bool {
+    annotation(volume, PROVISIONED_BY) == NAME
+        && volume.str("status.phase") == "Released"
+        && volume.str("spec.persistentVolumeReclaimPolicy") == "Delete"
+        && !is_deleting(volume)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim() -> Tree {
+        let annotations = tree! { PROVISIONER => NAME, SELECTED_NODE => "node" };
+        tree! {
+            "metadata" => tree! { "namespace" => "n", "name" => "c", "uid" => "u", "annotations" => annotations },
+            "spec" => tree! {
+                "accessModes" => list!["ReadWriteOnce"],
+                "resources" => tree! { "requests" => tree! { "storage" => "1Gi" } },
+            },
+        }
+    }
+
+    fn class() -> Tree {
+        default_class()
+    }
+
+    fn node() -> Tree {
+        tree! { "metadata" => tree! { "name" => "node", "labels" => tree! { HOSTNAME => "host" } } }
+    }
+
+    fn refused(claim: &Tree, class: &Tree, node: Option<&Tree>) -> String {
+        match plan(claim, Some(class), node, false, "/d") {
+            Plan::Refuse(note) => note.message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_folder_is_pinned_to_its_node() {
+        let Plan::Create(volume) = plan(&claim(), Some(&class()), Some(&node()), false, "/d/") else {
+            panic!("it is made")
+        };
+        assert_eq!(volume.str("metadata.name"), "pvc-u");
+        let path = tree! { "path" => "/d/pvc-u_n_c", "type" => "DirectoryOrCreate" };
+        assert_eq!(*volume.at("spec.hostPath"), path);
+        let term = &volume.list("spec.nodeAffinity.required.nodeSelectorTerms")[0].list("matchExpressions")[0];
+        assert_eq!(term.list("values"), ["host".into()]);
+        assert_eq!(volume.str("spec.claimRef.uid"), "u");
+        assert_eq!(volume.str("spec.persistentVolumeReclaimPolicy"), "Delete");
+    }
+
+    #[test]
+    fn nothing_is_made_before_its_time_or_twice_or_for_others() {
+        let keep = |claim: &Tree, class: Option<&Tree>, is_made: bool| {
+            assert_eq!(plan(claim, class, Some(&node()), is_made, "/d"), Plan::Keep);
+        };
+        keep(&claim(), Some(&class()), true);
+        keep(&claim(), None, false);
+        let changed = |path: &str, key: &str, value: &str| {
+            let mut claim = claim();
+            claim.child(path).set(key, value);
+            claim
+        };
+        keep(&changed("metadata.annotations", PROVISIONER, "other"), Some(&class()), false);
+        keep(&changed("metadata.annotations", SELECTED_NODE, ""), Some(&class()), false);
+        keep(&changed("spec", "volumeName", "v"), Some(&class()), false);
+    }
+
+    #[test]
+    fn what_a_folder_cannot_be_is_refused() {
+        let with = |key: &str, value: Tree| {
+            let mut claim = claim();
+            claim.child("spec").set(key, value);
+            claim
+        };
+        let check = |claim: Tree, want: &str| {
+            let got = refused(&claim, &class(), Some(&node()));
+            assert!(got.ends_with(want), "{got}");
+        };
+        check(with("accessModes", list!["ReadWriteMany"]), "access mode ReadWriteMany is not supported");
+        check(with("volumeMode", "Block".into()), "volumeMode Block is not supported");
+        check(with("selector", tree! {}), "claim Selector is not supported");
+        assert!(refused(&claim(), &class(), None).ends_with("nodes \"node\" not found"));
+        let mut odd = class();
+        odd.set("parameters", tree! { "x" => "1" });
+        assert!(refused(&claim(), &odd, Some(&node())).ends_with("unknown parameter \"x\" of the storage class"));
+        let mut hasty = class();
+        hasty.set("volumeBindingMode", "Immediate");
+        let mut unplaced = claim();
+        unplaced.child("metadata.annotations").remove(SELECTED_NODE);
+        assert!(refused(&unplaced, &hasty, None).contains("WaitForFirstConsumer"));
+    }
+
+    #[test]
+    fn a_released_volume_goes() {
+        let volume = |maker: &str, phase: &str, policy: &str| {
+            tree! {
+                "metadata" => tree! { "annotations" => tree! { PROVISIONED_BY => maker } },
+                "spec" => tree! { "persistentVolumeReclaimPolicy" => policy },
+                "status" => tree! { "phase" => phase },
+            }
+        };
+        assert!(is_to_go(&volume(NAME, "Released", "Delete")));
+        assert!(!is_to_go(&volume(NAME, "Bound", "Delete")));
+        assert!(!is_to_go(&volume(NAME, "Released", "Retain")));
+        assert!(!is_to_go(&volume("other", "Released", "Delete")));
+    }
+}

@@ -1,0 +1,162 @@
+//! What is to be done about a volume.
+
+use api::Tree;
+
+use super::matching::mode;
+use crate::support::note::Note;
+use crate::support::volumes::{MIGRATED_TO, PROVISIONED_BY, annotation, has_annotation};
+
+#[derive(Debug, PartialEq)]
+pub enum Plan {
+    /// It is, or becomes, `Available` or `Bound`.
+    Phase(&'static str),
+    /// The claim's own turn completes the binding.
+    LeaveToClaim,
+    /// Neither can ever be bound to the other: why, for the volume and for the claim.
+    Mismatch { volume: Note, claim: Note },
+    /// The claim took another volume.
+    Unbind,
+    /// The claim is gone. `missing` says that no claim of the name was seen, which a claim that is newer
+    /// than what is known would look like.
+    Release { missing: bool, reclaim: Reclaim },
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Reclaim {
+    /// Retained, or whoever made it deletes it.
+    Leave,
+    /// It cannot be reclaimed as asked, and says why.
+    Fail(Note),
+}
+
+/// `claim` is the one that the volume names.
+pub fn plan(volume: &Tree, claim: Option<&Tree>) -> Plan {
+    let uid = volume.str("spec.claimRef.uid");
+    if uid.is_empty() {
+        return Plan::Phase("Available");
+    }
+    let Some(claim) = claim else { return release(volume, true) };
+    let name = volume.str("metadata.name");
+    match claim.str("spec.volumeName") {
+        // Another claim of the same name: the one that was meant is gone.
+        _ if claim.str("metadata.uid") != uid => release(volume, false),
+        "" if mode(claim) != mode(volume) => mismatch(volume, claim),
+        "" => Plan::LeaveToClaim,
+        other if other == name => Plan::Phase("Bound"),
+        // It was made for the claim, which then took another: nobody wants it.
+        _ if has_annotation(volume, PROVISIONED_BY) && policy(volume) == "Delete" => release(volume, false),
+        _ => Plan::Unbind,
+    }
+}
+
+fn mismatch(volume: &Tree, claim: &Tree) -> Plan {
+    let note = |text: String| Note::warning("VolumeMismatch", text);
+    Plan::Mismatch {
+        volume: note(format!(
+            "Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} due to incompatible volumeMode.",
+            claim.str("metadata.name")
+        )),
+        claim: note(format!(
+            "Cannot bind PersistentVolume {:?} to requested PersistentVolumeClaim due to incompatible volumeMode.",
+            volume.str("metadata.name")
+        )),
+    }
+}
+
+fn release(volume: &Tree, missing: bool) -> Plan {
+    let reclaim = if has_annotation(volume, MIGRATED_TO) { Reclaim::Leave } else { reclaim(volume) };
+    Plan::Release { missing, reclaim }
+}
+
+fn policy(volume: &Tree) -> &str {
+    volume.str("spec.persistentVolumeReclaimPolicy")
+}
+
+fn reclaim(volume: &Tree) -> Reclaim {
+    match policy(volume) {
+        "Retain" => Reclaim::Leave,
+        "Delete" => delete(volume),
+        "Recycle" => Reclaim::Fail(Note::warning("VolumeFailedRecycle", "No recycler plugin found for the volume!")),
+        _ => Reclaim::Fail(Note::warning(
+            "VolumeUnknownReclaimPolicy",
+            "Volume has unrecognized PersistentVolumeReclaimPolicy",
+        )),
+    }
+}
+
+/// A volume goes by the hand that made it; one that was made by a user has nobody.
+fn delete(volume: &Tree) -> Reclaim {
+    let maker = annotation(volume, PROVISIONED_BY);
+    let failed = |why: String| Reclaim::Fail(Note::warning("VolumeFailedDelete", why));
+    let path = volume.str("spec.hostPath.path");
+    if !maker.is_empty() && !maker.starts_with("kubernetes.io/") {
+        return Reclaim::Leave;
+    }
+    if !path.is_empty() && !path.starts_with("/tmp/") {
+        return failed(format!("host_path deleter only supports /tmp/.+ but received provided {path}"));
+    }
+    let name = volume.str("metadata.name");
+    failed(format!("error getting deleter volume plugin for volume {name:?}: no deletable volume plugin matched"))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    fn volume(uid: &str, policy: &str) -> Tree {
+        tree! {
+            "metadata" => tree! { "name" => "v", "annotations" => tree! {} },
+            "spec" => tree! {
+                "claimRef" => tree! { "namespace" => "n", "name" => "c", "uid" => uid },
+                "persistentVolumeReclaimPolicy" => policy,
+            },
+        }
+    }
+
+    fn claim(uid: &str, volume: &str) -> Tree {
+        tree! { "metadata" => tree! { "name" => "c", "uid" => uid }, "spec" => tree! { "volumeName" => volume } }
+    }
+
+    #[test]
+    fn the_phase_follows_the_claim() {
+        let check = |volume: &Tree, claim: Option<&Tree>, want: Plan| assert_eq!(plan(volume, claim), want);
+        let mut free = volume("", "Retain");
+        free.child("spec").remove("claimRef");
+        check(&free, None, Plan::Phase("Available"));
+        check(&volume("", "Retain"), None, Plan::Phase("Available"));
+        check(&volume("u", "Retain"), Some(&claim("u", "v")), Plan::Phase("Bound"));
+        check(&volume("u", "Retain"), Some(&claim("u", "")), Plan::LeaveToClaim);
+        check(&volume("u", "Retain"), Some(&claim("u", "other")), Plan::Unbind);
+        check(&volume("u", "Retain"), None, Plan::Release { missing: true, reclaim: Reclaim::Leave });
+        let another = Plan::Release { missing: false, reclaim: Reclaim::Leave };
+        check(&volume("u", "Retain"), Some(&claim("x", "v")), another);
+        let mut block = claim("u", "");
+        block.child("spec").set("volumeMode", "Block");
+        assert!(matches!(plan(&volume("u", "Retain"), Some(&block)), Plan::Mismatch { .. }));
+    }
+
+    #[test]
+    fn a_released_volume_is_reclaimed_by_its_policy() {
+        let check = |volume: &Tree, want: Option<&str>| {
+            let Plan::Release { reclaim, .. } = plan(volume, None) else { panic!("its claim is gone") };
+            let got = match &reclaim {
+                Reclaim::Leave => None,
+                Reclaim::Fail(note) => Some(note.message.as_str()),
+            };
+            assert_eq!(got, want);
+        };
+        check(&volume("u", "Recycle"), Some("No recycler plugin found for the volume!"));
+        check(&volume("u", "x"), Some("Volume has unrecognized PersistentVolumeReclaimPolicy"));
+        let none = "error getting deleter volume plugin for volume \"v\": no deletable volume plugin matched";
+        check(&volume("u", "Delete"), Some(none));
+        let mut path = volume("u", "Delete");
+        path.child("spec").set("hostPath", tree! { "path" => "/x" });
+        check(&path, Some("host_path deleter only supports /tmp/.+ but received provided /x"));
+        let mut made = volume("u", "Delete");
+        made.child("metadata.annotations").set(PROVISIONED_BY, "example.com/p");
+        check(&made, None);
+        assert!(matches!(plan(&made, Some(&claim("u", "other"))), Plan::Release { missing: false, .. }));
+    }
+}

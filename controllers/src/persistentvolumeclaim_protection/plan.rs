@@ -1,0 +1,119 @@
+//! Whether a claim is used: by a pod that keeps it from going, or by any pod that would run.
+
+use api::{Tree, tree};
+
+use crate::ephemeral_volume::plan::is_of;
+use crate::support::volumes::{ephemeral_claim, is_deleting};
+
+pub const FINALIZER: &str = "kubernetes.io/pvc-protection";
+
+/// A pod on a node keeps a claim that it names, even after it has ended. One that waits for a node does
+/// not: no node will start a pod whose claim is going.
+pub fn keeps(pod: &Tree, claim: &Tree) -> bool {
+    !pod.str("spec.nodeName").is_empty() && names(pod, claim, !is_shut_down(pod))
+}
+
+/// Any pod that has not ended uses the claims that it names, also one that has no node yet.
+fn uses(pod: &Tree, claim: &Tree) -> bool {
+    !matches!(pod.str("status.phase"), "Succeeded" | "Failed") && names(pod, claim, true)
+}
+
+fn names(pod: &Tree, claim: &Tree, with_own: bool) -> bool {
+    let name = claim.str("metadata.name");
+    let is_it = |volume: &Tree| match volume.has("ephemeral") {
+        true => with_own && ephemeral_claim(pod, volume) == name && is_of(claim, pod),
+        false => volume.str("persistentVolumeClaim.claimName") == name,
+    };
+    pod.str("metadata.namespace") == claim.str("metadata.namespace") && pod.list("spec.volumes").iter().any(is_it)
+}
+
+/// Its node is done with it, or it was deleted by force; its own finalizers may wait for the claim to go.
+fn is_shut_down(pod: &Tree) -> bool {
+    is_deleting(pod) && pod.int("metadata.deletionGracePeriodSeconds") == Some(0)
+}
+
+/// The claim with its condition `Unused` as it should be; None where it is so, or where it goes.
+pub fn told_use<'a>(claim: &Tree, pods: impl IntoIterator<Item = &'a Tree>, now: &str) -> Option<Tree> {
+    let is_used = pods.into_iter().any(|pod| uses(pod, claim));
+    let (status, reason, message) = match is_used {
+        true => ("False", "PodUsingPVC", "A pod is currently referencing this PVC"),
+        false => ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC"),
+    };
+    let conditions = claim.list("status.conditions");
+    let there = conditions.iter().position(|condition| condition.str("type") == "Unused");
+    if is_deleting(claim) || there.is_some_and(|at| conditions[at].str("status") == status) {
+        return None;
+    }
+    let condition = tree! {
+        "type" => "Unused",
+        "status" => status,
+        "lastProbeTime" => Tree::Null,
+        "lastTransitionTime" => now,
+        "reason" => reason,
+        "message" => message,
+    };
+    let mut changed = claim.clone();
+    let conditions = changed.child("status").list_entry("conditions");
+    match there {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+    Some(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::list;
+
+    use super::*;
+
+    fn claim() -> Tree {
+        tree! { "metadata" => tree! { "namespace" => "n", "name" => "c" } }
+    }
+
+    fn pod(node: &str, phase: &str, claim: &str) -> Tree {
+        let volume = tree! { "name" => "v", "persistentVolumeClaim" => tree! { "claimName" => claim } };
+        tree! {
+            "metadata" => tree! { "namespace" => "n", "name" => "p", "uid" => "u" },
+            "spec" => tree! { "nodeName" => node, "volumes" => list![volume] },
+            "status" => tree! { "phase" => phase },
+        }
+    }
+
+    #[test]
+    fn pods_on_nodes_keep_claims() {
+        assert!(keeps(&pod("node", "Running", "c"), &claim()));
+        assert!(keeps(&pod("node", "Succeeded", "c"), &claim()));
+        assert!(!keeps(&pod("", "Pending", "c"), &claim()));
+        assert!(!keeps(&pod("node", "Running", "other"), &claim()));
+    }
+
+    #[test]
+    fn a_pods_own_claim_is_kept_until_it_is_shut_down() {
+        let owner = tree! { "uid" => "u", "controller" => true };
+        let metadata = tree! { "namespace" => "n", "name" => "p-v", "ownerReferences" => list![owner] };
+        let own = tree! { "metadata" => metadata };
+        let mut pod = pod("node", "Running", "");
+        pod.child("spec").set("volumes", list![tree! { "name" => "v", "ephemeral" => tree! {} }]);
+        assert!(keeps(&pod, &own));
+        pod.child("metadata").set("deletionTimestamp", "2024-01-01T00:00:00Z");
+        pod.child("metadata").set("deletionGracePeriodSeconds", 0);
+        assert!(!keeps(&pod, &own));
+    }
+
+    #[test]
+    fn use_is_told_when_it_changes() {
+        let time = "2024-01-01T00:00:00Z";
+        let unused = told_use(&claim(), [], time).expect("it is told");
+        let condition = &unused.list("status.conditions")[0];
+        assert_eq!((condition.str("status"), condition.str("reason")), ("True", "NoPodsUsingPVC"));
+        assert_eq!(told_use(&unused, [], "later"), None);
+        assert_eq!(told_use(&unused, [&pod("node", "Failed", "c")], "later"), None);
+        let used = told_use(&unused, [&pod("", "Pending", "c")], "later").expect("it is told");
+        let condition = &used.list("status.conditions")[0];
+        assert_eq!((condition.str("status"), condition.str("lastTransitionTime")), ("False", "later"));
+        let mut going = claim();
+        going.child("metadata").set("deletionTimestamp", time);
+        assert_eq!(told_use(&going, [], time), None);
+    }
+}

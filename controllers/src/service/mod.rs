@@ -1,0 +1,83 @@
+//! Gives services of type LoadBalancer the addresses of the nodes.
+
+mod plan;
+
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Change, Client, Index, Recorder, Resource, Result, Selection, Store, split};
+
+use crate::support::finalizers;
+use crate::support::serving::SERVICES;
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+
+const NODES: Selection = Selection::all(Resource::core("nodes"));
+/// The few services that have a balancer, or should.
+const BALANCED: Index =
+    Index { name: "balanced", values: |service| Vec::from_iter(concerns(service).then(String::new)) };
+
+fn concerns(service: &Tree) -> bool {
+    plan::wants(service) || finalizers::has(service, plan::FINALIZER)
+}
+
+struct Controller {
+    services: Arc<Store>,
+    nodes: Arc<Store>,
+    client: Client,
+    recorder: Recorder,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let services = setup.informer(SERVICES);
+    services.index_by(BALANCED);
+    let queue = context.queue.clone();
+    services.on_change(move |change| {
+        if change.new.as_deref().is_some_and(concerns) {
+            queue.add(change.key.clone());
+        }
+    });
+    let (store, queue) = (services.store().clone(), context.queue.clone());
+    setup.informer(NODES).on_change(move |change| {
+        if is_seen(change) {
+            store.find_keys(BALANCED, "").into_iter().for_each(|key| queue.add(key));
+        }
+    });
+    Some(Box::new(Controller {
+        services: services.store().clone(),
+        nodes: setup.informer(NODES).store().clone(),
+        client: context.client.clone(),
+        recorder: context.recorder.named("service-controller"),
+    }))
+}
+
+fn is_seen(change: &Change) -> bool {
+    let told = |node: &Tree| (plan::takes_traffic(node), node.at("status.addresses").clone());
+    change.old.as_deref().map(told) != change.new.as_deref().map(told)
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
+        let plan = plan::plan(&service, &self.nodes.all());
+        if let Some(note) = plan.before {
+            note.tell(&self.recorder, &service);
+        }
+        if let Some(write) = plan.write {
+            let (namespace, name) = split(key);
+            match self.client.update_status(SERVICES.resource, namespace, name, &write).await {
+                Err(error) if error.is_not_found() => return Ok(Outcome::Done),
+                result => drop(result?),
+            }
+        }
+        if let Some(note) = plan.after {
+            note.tell(&self.recorder, &service);
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,176 @@
+//! A range of service addresses is kept until no address depends on it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::validation::{parse_cidr, parse_ip};
+use api::{Tree, list, time, tree};
+use client::{Key, key_of};
+
+use crate::support::finalizers;
+use crate::support::volumes::is_deleting;
+
+pub const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
+/// Until then an allocator that has not heard of the end may still give out an address.
+const GRACE_SECONDS: i64 = 10;
+
+#[derive(Debug, PartialEq)]
+pub enum Plan {
+    Keep,
+    AddFinalizer,
+    RemoveFinalizer,
+    Wait {
+        seconds: i64,
+    },
+    /// The condition `Ready` to apply.
+    Tell(Tree),
+}
+
+/// `ranges` are all there are, `addresses` all that services hold.
+pub fn plan(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>], now: i64) -> Plan {
+    let has_finalizer = finalizers::has(range, FINALIZER);
+    if !is_deleting(range) {
+        return match has_finalizer {
+            false => Plan::AddFinalizer,
+            true => tell(range, ("True", "", "Kubernetes Service CIDR is ready"), now),
+        };
+    }
+    if !has_finalizer {
+        return Plan::Keep;
+    }
+    if is_needed(range, ranges, addresses) {
+        let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new \
+                       ServiceCIDR";
+        return tell(range, ("False", "Terminating", message), now);
+    }
+    let since = time::parse(range.str("metadata.deletionTimestamp")).map_or(now, |time| time.seconds);
+    match since + GRACE_SECONDS - now {
+        seconds if seconds > 0 => Plan::Wait { seconds },
+        _ => Plan::RemoveFinalizer,
+    }
+}
+
+/// Ranges that go, each of which may have waited for an address.
+pub fn waiting(ranges: &[Arc<Tree>]) -> impl Iterator<Item = Key> {
+    ranges.iter().filter(|range| is_deleting(range)).map(|range| key_of(range))
+}
+
+fn tell(range: &Tree, (status, reason, message): (&str, &str, &str), now: i64) -> Plan {
+    let conditions = range.list("status.conditions").iter();
+    let there = conditions.filter(|condition| condition.str("type") == "Ready").any(|ready| {
+        // The server's own range is made ready by the server, in its own words.
+        ready.str("status") == status && (status == "True" || ready.str("message") == message)
+    });
+    if there {
+        return Plan::Keep;
+    }
+    let mut condition = tree! {
+        "type" => "Ready",
+        "status" => status,
+        "message" => message,
+        "lastTransitionTime" => time::format_seconds(now),
+    };
+    if !reason.is_empty() {
+        condition.set("reason", reason);
+    }
+    Plan::Tell(tree! {
+        "apiVersion" => "networking.k8s.io/v1",
+        "kind" => "ServiceCIDR",
+        "metadata" => tree! { "name" => range.str("metadata.name") },
+        "status" => tree! { "conditions" => list![condition] },
+    })
+}
+
+/// Whether an address would be in no range without this one.
+fn is_needed(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>]) -> bool {
+    let others: Vec<Network> = ranges
+        .iter()
+        .filter(|other| other.str("metadata.name") != range.str("metadata.name"))
+        .flat_map(|other| networks(other))
+        .collect();
+    let own = networks(range);
+    let is_managed = |address: &&Arc<Tree>| {
+        address.map("metadata.labels").str("ipaddress.kubernetes.io/managed-by") == "ipallocator.k8s.io"
+    };
+    let mut ips = addresses.iter().filter(is_managed).filter_map(|address| parse_ip(address.str("metadata.name")));
+    ips.any(|ip| own.iter().any(|network| network.holds(ip)) && !others.iter().any(|network| network.holds(ip)))
+}
+
+struct Network {
+    first: IpAddr,
+    bits: u8,
+}
+
+fn networks(range: &Tree) -> Vec<Network> {
+    let parse = |cidr: &Tree| cidr.as_str().and_then(parse_cidr).map(|(first, bits)| Network { first, bits });
+    range.list("spec.cidrs").iter().filter_map(parse).collect()
+}
+
+impl Network {
+    fn holds(&self, ip: IpAddr) -> bool {
+        let (own, other, width) = match (self.first, ip) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => (u32::from(own).into(), u32::from(other).into(), 32),
+            (IpAddr::V6(own), IpAddr::V6(other)) => (u128::from(own), u128::from(other), 128u32),
+            _ => return false,
+        };
+        let host = width.saturating_sub(u32::from(self.bits));
+        own.checked_shr(host) == other.checked_shr(host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(name: &str, cidr: &str) -> Tree {
+        tree! {
+            "metadata" => tree! { "name" => name, "finalizers" => list![FINALIZER] },
+            "spec" => tree! { "cidrs" => list![cidr] },
+        }
+    }
+
+    fn going(name: &str, cidr: &str) -> Tree {
+        let mut range = range(name, cidr);
+        range.child("metadata").set("deletionTimestamp", "1970-01-01T00:01:40Z");
+        range
+    }
+
+    fn address(name: &str) -> Arc<Tree> {
+        let labels = tree! { "ipaddress.kubernetes.io/managed-by" => "ipallocator.k8s.io" };
+        Arc::new(tree! { "metadata" => tree! { "name" => name, "labels" => labels } })
+    }
+
+    fn check(range: &Tree, others: &[Tree], addresses: &[&str], now: i64, want: &str) {
+        let mut ranges: Vec<Arc<Tree>> = others.iter().cloned().map(Arc::new).collect();
+        ranges.push(Arc::new(range.clone()));
+        let addresses: Vec<Arc<Tree>> = addresses.iter().map(|name| address(name)).collect();
+        let got = match plan(range, &ranges, &addresses, now) {
+            Plan::Tell(told) => told.list("status.conditions")[0].str("status").to_string(),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn a_range_is_ready_and_protected() {
+        let mut bare = range("a", "10.0.0.0/24");
+        bare.child("metadata").remove("finalizers");
+        check(&bare, &[], &[], 0, "AddFinalizer");
+        check(&range("a", "10.0.0.0/24"), &[], &[], 0, "True");
+        let mut ready = range("a", "10.0.0.0/24");
+        let condition = tree! { "type" => "Ready", "status" => "True", "message" => "anything" };
+        ready.set("status", tree! { "conditions" => list![condition] });
+        check(&ready, &[], &[], 0, "Keep");
+    }
+
+    #[test]
+    fn a_range_goes_once_nothing_depends_on_it() {
+        let range = going("a", "10.0.0.0/24");
+        check(&range, &[], &["10.0.0.7"], 200, "False");
+        check(&range, &[], &["10.0.1.7", "fd00::1"], 200, "RemoveFinalizer");
+        check(&range, &[], &[], 103, "Wait { seconds: 7 }");
+        let wider = super::tests::range("b", "10.0.0.0/16");
+        check(&range, std::slice::from_ref(&wider), &["10.0.0.7"], 200, "RemoveFinalizer");
+        check(&going("c", "fd00::/64"), &[wider], &["fd00::1"], 200, "False");
+    }
+}

@@ -1,0 +1,46 @@
+//! What a controller has written itself: to hear of that again is no news, and would cost a look at
+//! everything behind it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::Tree;
+use client::{Change, Key, key_of, revision_of};
+
+#[derive(Default)]
+pub struct Own(Mutex<HashMap<Key, Last>>);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Last {
+    Written(u64),
+    Deleted,
+}
+
+impl Own {
+    /// The object as the server has answered it.
+    pub fn note(&self, object: &Tree) {
+        if let Some(revision) = revision_of(object) {
+            self.known().insert(key_of(object), Last::Written(revision));
+        }
+    }
+
+    pub fn note_deleted(&self, object: &Tree) {
+        self.known().insert(key_of(object), Last::Deleted);
+    }
+
+    /// Whether a change is one of ours. One that comes before its answer does not look so, and is looked at.
+    pub fn is_own(&self, change: &Change) -> bool {
+        let mut known = self.known();
+        match &change.new {
+            None => known.remove(&change.key) == Some(Last::Deleted),
+            Some(new) => {
+                let last = known.get(&change.key).copied();
+                last.is_some() && last == revision_of(new).map(Last::Written)
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Key, Last>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

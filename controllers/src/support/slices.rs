@@ -1,0 +1,275 @@
+//! How endpoints are packed into EndpointSlices: few of them, full ones, and as few changed as can be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::{Tree, list, tree};
+use client::{Client, DeleteOptions, Index, Resource, Result, Selection, Store};
+
+use super::own::Own;
+use super::owner;
+
+const RESOURCE: Resource = Resource::new("discovery.k8s.io", "v1", "endpointslices");
+pub const SLICES: Selection = Selection::all(RESOURCE);
+/// Slices by `NAMESPACE/NAME` of their service.
+pub const BY_SERVICE: Index = Index { name: "service", values: |slice| service_key(slice).into_iter().collect() };
+
+pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub const HEADLESS: &str = "service.kubernetes.io/headless";
+pub const LAST_TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// Endpoints by what they are: the addresses and the object behind them. The rest of an endpoint may
+/// change in place.
+pub type Endpoints = BTreeMap<String, Tree>;
+
+/// Writes, in the order in which they are carried out.
+#[derive(Debug, Default, PartialEq)]
+pub struct Changes {
+    pub create: Vec<Tree>,
+    pub update: Vec<Tree>,
+    pub delete: Vec<Arc<Tree>>,
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.create.is_empty() && self.update.is_empty() && self.delete.is_empty()
+    }
+
+    pub fn append(&mut self, mut other: Changes) {
+        self.create.append(&mut other.create);
+        self.update.append(&mut other.update);
+        self.delete.append(&mut other.delete);
+    }
+
+    /// A slice that would be deleted becomes one that would be made, where `may` lets it: one write less.
+    pub fn recycle(&mut self, may: impl Fn(&Tree) -> bool) {
+        let mut kept = Vec::new();
+        for old in std::mem::take(&mut self.delete) {
+            let fits = |new: &Tree| new.str("addressType") == old.str("addressType") && may(&old);
+            match self.create.pop_if(|new| fits(new)) {
+                None => kept.push(old),
+                Some(mut new) => {
+                    for field in ["name", "uid", "resourceVersion", "generateName"] {
+                        new.child("metadata").set(field, old.str(&format!("metadata.{field}")));
+                    }
+                    self.update.push(new);
+                }
+            }
+        }
+        self.delete = kept;
+    }
+}
+
+pub fn identity(endpoint: &Tree) -> String {
+    let mut text = String::with_capacity(48);
+    for address in endpoint.list("addresses") {
+        text.push_str(address.as_str().unwrap_or(""));
+        text.push(',');
+    }
+    text.push_str(endpoint.str("targetRef.namespace"));
+    text.push('/');
+    text.push_str(endpoint.str("targetRef.name"));
+    text
+}
+
+/// Slices whose ports are the same hold endpoints of the same group.
+pub fn ports_key(ports: &[Tree]) -> String {
+    let text = |port: &Tree| {
+        let number = port.int("port").unwrap_or(0);
+        format!("{}\0{}\0{number}\0{}", port.str("name"), port.str("protocol"), port.str("appProtocol"))
+    };
+    let mut texts: Vec<String> = ports.iter().map(text).collect();
+    texts.sort();
+    texts.join("\n")
+}
+
+/// What a group of slices with the same ports is made from.
+pub struct Template {
+    /// A slice with everything but endpoints.
+    pub empty: Tree,
+    /// Whether annotations are the template's alone, or also those of others.
+    pub owns_annotations: bool,
+    pub max_endpoints: usize,
+}
+
+/// An existing slice and what it shall hold.
+struct Held {
+    slice: Arc<Tree>,
+    endpoints: Vec<Tree>,
+    is_changed: bool,
+}
+
+/// Brings the slices of one group to the wanted endpoints: first what they hold is corrected in place,
+/// then those that change anyway are filled, then one that did not change, and only then a new one is made.
+pub fn pack(template: &Template, existing: &[Arc<Tree>], mut wanted: Endpoints) -> Changes {
+    let mut held: Vec<Held> = existing.iter().map(|slice| keep(slice, &mut wanted, template)).collect();
+    let mut changes = Changes::default();
+    let is_emptied = |held: &Held| held.is_changed && held.endpoints.is_empty();
+    changes.delete = held.iter().filter(|held| is_emptied(held)).map(|held| held.slice.clone()).collect();
+    held.retain(|held| !is_emptied(held));
+    let mut rest = wanted.into_values().collect::<Vec<Tree>>();
+    rest.reverse();
+    fill_changed(&mut held, &mut rest, template.max_endpoints);
+    while !rest.is_empty() {
+        match tightest_fit(&mut held, rest.len(), template.max_endpoints) {
+            Some(slice) => {
+                slice.is_changed = true;
+                fill(&mut slice.endpoints, &mut rest, template.max_endpoints);
+            }
+            None => {
+                let mut endpoints = Vec::new();
+                fill(&mut endpoints, &mut rest, template.max_endpoints);
+                changes.create.push(with_endpoints(template.empty.clone(), endpoints));
+            }
+        }
+    }
+    changes.update = held.into_iter().filter(|held| held.is_changed).map(|held| updated(held, template)).collect();
+    changes
+}
+
+/// Takes out of `wanted` what this slice has already, as it should be now.
+fn keep(slice: &Arc<Tree>, wanted: &mut Endpoints, template: &Template) -> Held {
+    let mut endpoints = Vec::new();
+    let mut is_changed = !is_marked(slice, template);
+    let there = slice.list("endpoints");
+    for endpoint in there {
+        let Some(now) = wanted.remove(&identity(endpoint)) else { continue };
+        is_changed |= now != *endpoint;
+        endpoints.push(now);
+    }
+    // Those past a limit that was lowered, or a hand that wrote too many, move to another slice.
+    for endpoint in endpoints.drain(endpoints.len().min(template.max_endpoints)..) {
+        wanted.insert(identity(&endpoint), endpoint);
+    }
+    is_changed |= endpoints.len() != there.len();
+    Held { slice: slice.clone(), endpoints, is_changed }
+}
+
+fn is_marked(slice: &Tree, template: &Template) -> bool {
+    let same = |field: &str| slice.map(field) == template.empty.map(field);
+    same("metadata.labels") && (!template.owns_annotations || same("metadata.annotations"))
+}
+
+/// The fullest first, so that few stay half empty.
+fn fill_changed(held: &mut [Held], rest: &mut Vec<Tree>, limit: usize) {
+    let mut order: Vec<usize> = (0..held.len()).filter(|at| held[*at].is_changed).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(held[*at].endpoints.len()));
+    for at in order {
+        fill(&mut held[at].endpoints, rest, limit);
+    }
+}
+
+/// The unchanged slice that would be closest to full with all that is left; none where they do not fit.
+fn tightest_fit(held: &mut [Held], left: usize, limit: usize) -> Option<&mut Held> {
+    let fits = |held: &&mut Held| !held.is_changed && held.endpoints.len() + left <= limit;
+    held.iter_mut().filter(fits).max_by_key(|held| held.endpoints.len())
+}
+
+fn fill(endpoints: &mut Vec<Tree>, rest: &mut Vec<Tree>, limit: usize) {
+    while endpoints.len() < limit
+        && let Some(endpoint) = rest.pop()
+    {
+        endpoints.push(endpoint);
+    }
+}
+
+fn updated(held: Held, template: &Template) -> Tree {
+    let mut slice = with_endpoints((*held.slice).clone(), held.endpoints);
+    slice.set("apiVersion", "discovery.k8s.io/v1");
+    slice.set("kind", "EndpointSlice");
+    slice.child("metadata").set("labels", template.empty.at("metadata.labels").clone());
+    if template.owns_annotations {
+        slice.child("metadata").set("annotations", template.empty.at("metadata.annotations").clone());
+    }
+    slice
+}
+
+/// An empty list is left out, as it is on upstream's wire.
+fn with_endpoints(mut slice: Tree, endpoints: Vec<Tree>) -> Tree {
+    match endpoints.is_empty() {
+        true => drop(slice.remove("endpoints")),
+        false => slice.set("endpoints", endpoints),
+    }
+    slice
+}
+
+/// A slice without endpoints that belongs to `owner`.
+pub fn empty_slice(owner: &Tree, address_type: &str, ports: &[Tree], labels: Tree) -> Tree {
+    let name = owner.str("metadata.name");
+    // A name that leaves no room for the dash does without.
+    let prefix = if name.len() < 253 { format!("{name}-") } else { name.to_string() };
+    let metadata = tree! { "generateName" => prefix, "labels" => labels, "ownerReferences" => list![owner::controller_reference(owner)] };
+    let mut slice = tree! {
+        "apiVersion" => "discovery.k8s.io/v1",
+        "kind" => "EndpointSlice",
+        "metadata" => metadata,
+        "addressType" => address_type,
+    };
+    if !ports.is_empty() {
+        slice.set("ports", ports.to_vec());
+    }
+    slice
+}
+
+pub fn is_owned_by(slice: &Tree, owner: &Tree) -> bool {
+    let same = |reference: &Tree| {
+        reference.str("uid") == owner.str("metadata.uid") && reference.str("kind") == owner.str("kind")
+    };
+    slice.list("metadata.ownerReferences").iter().any(same)
+}
+
+/// Slices by the key of their ports, in the order of their names.
+pub fn by_ports<'a>(slices: impl Iterator<Item = &'a Arc<Tree>>) -> BTreeMap<String, Vec<Arc<Tree>>> {
+    let mut groups: BTreeMap<String, Vec<Arc<Tree>>> = BTreeMap::new();
+    for slice in slices {
+        groups.entry(ports_key(slice.list("ports"))).or_default().push(slice.clone());
+    }
+    groups
+}
+
+/// The groups that are there and no longer wanted.
+pub fn unwanted<'a>(
+    there: &'a BTreeMap<String, Vec<Arc<Tree>>>,
+    wanted: &BTreeSet<String>,
+) -> impl Iterator<Item = Arc<Tree>> + 'a {
+    let wanted = wanted.clone();
+    there.iter().filter(move |(key, _)| !wanted.contains(*key)).flat_map(|(_, slices)| slices.iter().cloned())
+}
+
+pub fn service_key(slice: &Tree) -> Option<String> {
+    let name = slice.map("metadata.labels").str(SERVICE_NAME);
+    (!name.is_empty()).then(|| format!("{}/{name}", slice.str("metadata.namespace")))
+}
+
+pub fn is_managed_by(slice: &Tree, manager: &str) -> bool {
+    slice.map("metadata.labels").str(MANAGED_BY) == manager
+}
+
+/// The slices of a service that are a manager's.
+pub fn of_service(slices: &Store, service: &str, manager: &str) -> Vec<Arc<Tree>> {
+    slices.find(BY_SERVICE, service).into_iter().filter(|slice| is_managed_by(slice, manager)).collect()
+}
+
+/// Carries changes out. A namespace that goes takes nothing new, and that is no failure.
+pub async fn carry_out(client: &Client, own: &Own, namespace: &str, changes: Changes) -> Result<()> {
+    for slice in &changes.create {
+        match client.create(RESOURCE, namespace, slice).await {
+            Err(error) if error.is_terminating() => return Ok(()),
+            result => own.note(&result?),
+        }
+    }
+    for slice in &changes.update {
+        own.note(&client.update(RESOURCE, namespace, slice.str("metadata.name"), slice).await?);
+    }
+    for slice in &changes.delete {
+        match client.delete(RESOURCE, namespace, slice.str("metadata.name"), DeleteOptions::of(slice)).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => own.note_deleted(slice),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Keeps attributes classes of volumes from going while a claim or a volume names them.
+
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Client, Index, Key, Resource, Result, Selection, Store};
+
+use crate::support::finalizers;
+use crate::support::volumes::{CLAIMS, VOLUMES};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+
+const CLASSES: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "volumeattributesclasses"));
+const FINALIZER: &str = "kubernetes.io/vac-protection";
+/// Claims and volumes by the classes that they name.
+const BY_CLASS: Index = Index { name: "attributes-class", values: named };
+
+fn named(object: &Tree) -> Vec<String> {
+    let paths = [
+        "spec.volumeAttributesClassName",
+        "status.currentVolumeAttributesClassName",
+        "status.modifyVolumeStatus.targetVolumeAttributesClassName",
+    ];
+    let mut names: Vec<String> = paths.iter().map(|path| object.str(path).to_string()).collect();
+    names.retain(|name| !name.is_empty());
+    names.dedup();
+    names
+}
+
+struct Controller {
+    classes: Arc<Store>,
+    users: [Arc<Store>; 2],
+    client: Client,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let queue = context.queue.clone();
+    let classes = setup.informer(CLASSES);
+    classes.on_change(move |change| queue.add(change.key.clone()));
+    let users = [VOLUMES, CLAIMS].map(|selection| {
+        let informer = setup.informer(selection);
+        informer.index_by(BY_CLASS);
+        let queue = context.queue.clone();
+        // Whoever lets a class go may have been the last.
+        informer.on_change(move |change| {
+            let before = change.old.as_deref().map(named).unwrap_or_default();
+            before.into_iter().for_each(|name| queue.add(Key::from(name)));
+        });
+        informer.store().clone()
+    });
+    Some(Box::new(Controller { classes: classes.store().clone(), users, client: context.client.clone() }))
+}
+
+impl Controller {
+    async fn bring(&self, name: &str) -> Result<Outcome> {
+        let Some(class) = self.classes.get(name) else { return Ok(Outcome::Done) };
+        let is_used = || self.users.iter().any(|users| !users.find_keys(BY_CLASS, name).is_empty());
+        let Some(changed) = finalizers::protect(&class, FINALIZER, is_used) else { return Ok(Outcome::Done) };
+        finalizers::write(&self.client, CLASSES.resource, &changed).await
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn all_names_of_classes_count() {
+        let status = tree! {
+            "currentVolumeAttributesClassName" => "b",
+            "modifyVolumeStatus" => tree! { "targetVolumeAttributesClassName" => "c" },
+        };
+        let claim = tree! { "spec" => tree! { "volumeAttributesClassName" => "a" }, "status" => status };
+        assert_eq!(named(&claim), ["a", "b", "c"]);
+        assert_eq!(named(&tree! {}), [""; 0]);
+    }
+}

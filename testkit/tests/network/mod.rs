@@ -1,0 +1,219 @@
+//! Services and storage with their controllers at work, seen from the outside.
+
+mod storage;
+
+use api::{Tree, json, list, tree};
+use testkit::{Client, Cluster};
+
+pub const CORE: &str = "/api/v1/namespaces/default";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+
+pub async fn make(client: &Client, path: &str, object: &Tree) -> Tree {
+    let reply = client.post(path, object).await;
+    assert_eq!(reply.code, 201, "{path}: {}", reply.tree().str("message"));
+    reply.tree()
+}
+
+/// Merges something into an object or its status.
+pub async fn merge(client: &Client, path: &str, change: &Tree) {
+    let text = String::from_utf8(json::encode(change, None)).expect("JSON is text");
+    let reply = client.patch(path, "merge", &text).await;
+    assert_eq!(reply.code, 200, "{path}: {}", reply.tree().str("message"));
+}
+
+/// Reads an object again and again until it is as wanted.
+pub async fn see(client: &Client, path: &str, what: &str, is_so: impl Fn(&Tree) -> bool) -> Tree {
+    super::until(what, async || is_so(&client.get(path).await.tree())).await;
+    client.get(path).await.tree()
+}
+
+pub async fn gone(client: &Client, path: &str) {
+    super::until(&format!("{path} is gone"), async || client.get(path).await.code == 404).await;
+}
+
+/// The account that pods run as has to be there first.
+pub async fn start() -> Cluster {
+    let cluster = Cluster::start_whole().await;
+    see(&cluster.client, &format!("{CORE}/serviceaccounts/default"), "an account", |account| account.has("metadata"))
+        .await;
+    cluster
+}
+
+pub async fn make_node(client: &Client, name: &str, ip: &str) {
+    let labels = tree! { "topology.kubernetes.io/zone" => "z1", "kubernetes.io/hostname" => name };
+    let metadata = tree! { "name" => name, "labels" => labels };
+    make(client, "/api/v1/nodes", &tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => metadata }).await;
+    let status = tree! {
+        "addresses" => list![tree! { "type" => "InternalIP", "address" => ip }],
+        "conditions" => list![tree! { "type" => "Ready", "status" => "True" }],
+    };
+    merge(client, &format!("/api/v1/nodes/{name}/status"), &tree! { "status" => status }).await;
+}
+
+async fn make_pod(client: &Client, name: &str, node: &str, port: i64) {
+    let ports = list![tree! { "name" => "http", "containerPort" => port }];
+    let container = tree! { "name" => "c", "image" => "app:1", "ports" => ports };
+    let metadata = tree! { "name" => name, "labels" => tree! { "app" => "be" } };
+    let spec = tree! { "nodeName" => node, "containers" => list![container] };
+    let pod = tree! { "apiVersion" => "v1", "kind" => "Pod", "metadata" => metadata, "spec" => spec };
+    make(client, &format!("{CORE}/pods"), &pod).await;
+}
+
+async fn set_ready(client: &Client, name: &str, ip: &str, ready: &str) {
+    let status = tree! {
+        "phase" => "Running",
+        "podIP" => ip,
+        "podIPs" => list![tree! { "ip" => ip }],
+        "conditions" => list![tree! { "type" => "Ready", "status" => ready }],
+    };
+    merge(client, &format!("{CORE}/pods/{name}/status"), &tree! { "status" => status }).await;
+}
+
+fn service(name: &str, spec: Tree) -> Tree {
+    tree! { "apiVersion" => "v1", "kind" => "Service", "metadata" => tree! { "name" => name }, "spec" => spec }
+}
+
+/// Endpoints of all slices of a list as `address port ready serving terminating`, sorted.
+fn endpoints(slices: &Tree) -> Vec<String> {
+    let mut found = Vec::new();
+    for slice in slices.list("items") {
+        let port = slice.list("ports").first().and_then(|port| port.int("port")).unwrap_or(0);
+        for endpoint in slice.list("endpoints") {
+            let condition = |name: &'static str| if endpoint.at("conditions").bool(name) { name } else { "-" };
+            let address = endpoint.list("addresses")[0].as_str().unwrap_or("");
+            let conditions = ["ready", "serving", "terminating"].map(condition).join(" ");
+            found.push(format!("{address} {port} {conditions}"));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_follow_pods() {
+    let mut cluster = start().await;
+    let client = &cluster.client;
+    make_node(client, "node-a", "192.0.2.1").await;
+    make_pod(client, "be1", "node-a", 8080).await;
+    set_ready(client, "be1", "10.244.7.1", "True").await;
+    make_pod(client, "be2", "node-a", 8081).await;
+    set_ready(client, "be2", "10.244.7.2", "False").await;
+    let port = tree! { "name" => "web", "port" => 80, "targetPort" => "http" };
+    let spec = tree! { "selector" => tree! { "app" => "be" }, "ports" => list![port] };
+    make(client, &format!("{CORE}/services"), &service("be", spec)).await;
+
+    let slices = format!("{SLICES}?labelSelector=kubernetes.io/service-name%3Dbe");
+    let both = ["10.244.7.1 8080 ready serving -", "10.244.7.2 8081 - - -"];
+    let seen = see(client, &slices, "both endpoints", |slices| endpoints(slices) == both).await;
+    assert_eq!(seen.list("items").len(), 2, "ports part them");
+    let slice = &seen.list("items")[0];
+    assert_eq!(slice.str("metadata.generateName"), "be-");
+    assert_eq!(slice.list("endpoints")[0].str("zone"), "z1");
+    assert!(slice.map("metadata.annotations").contains("endpoints.kubernetes.io/last-change-trigger-time"));
+    let old = format!("{CORE}/endpoints/be");
+    let is_apart = |endpoints: &Tree| endpoints.list("subsets").len() == 2;
+    let seen = see(client, &old, "two subsets", is_apart).await;
+    assert_eq!(seen.list("subsets")[1].list("notReadyAddresses")[0].str("ip"), "10.244.7.2");
+
+    set_ready(client, "be2", "10.244.7.2", "True").await;
+    let both = ["10.244.7.1 8080 ready serving -", "10.244.7.2 8081 ready serving -"];
+    see(client, &slices, "both ready", |slices| endpoints(slices) == both).await;
+    client.delete(&format!("{CORE}/pods/be1")).await;
+    let ending = ["10.244.7.1 8080 - serving terminating", "10.244.7.2 8081 ready serving -"];
+    see(client, &slices, "one ends", |slices| endpoints(slices) == ending).await;
+    client.delete(&format!("{CORE}/pods/be1?gracePeriodSeconds=0")).await;
+    let seen = see(client, &slices, "one is left", |slices| endpoints(slices) == both[1..]).await;
+    assert_eq!(seen.list("items").len(), 1, "an empty slice goes");
+
+    // What somebody spoils is put right.
+    let name = seen.list("items")[0].str("metadata.name").to_string();
+    assert_eq!(client.delete(&format!("{SLICES}/{name}")).await.code, 200);
+    see(client, &slices, "made again", |slices| endpoints(slices) == both[1..]).await;
+    client.delete(&format!("{CORE}/services/be")).await;
+    gone(client, &old).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_without_pods_or_selectors_have_slices_too() {
+    let mut cluster = start().await;
+    let client = &cluster.client;
+    let headless = tree! { "clusterIP" => "None", "selector" => tree! { "app" => "none" } };
+    make(client, &format!("{CORE}/services"), &service("hl", headless)).await;
+    let slices = format!("{SLICES}?labelSelector=kubernetes.io/service-name%3Dhl");
+    let seen = see(client, &slices, "an empty slice", |slices| slices.list("items").len() == 1).await;
+    let slice = &seen.list("items")[0];
+    assert!(slice.get("endpoints").is_some_and(Tree::is_null) && slice.get("ports").is_some_and(Tree::is_null));
+    assert!(slice.map("metadata.labels").contains("service.kubernetes.io/headless"));
+
+    let plain = tree! { "ports" => list![tree! { "port" => 80 }] };
+    make(client, &format!("{CORE}/services"), &service("nosel", plain)).await;
+    let subset = tree! {
+        "addresses" => list![tree! { "ip" => "192.0.2.77" }],
+        "ports" => list![tree! { "port" => 80 }],
+    };
+    let metadata = tree! { "name" => "nosel" };
+    let by_hand =
+        tree! { "apiVersion" => "v1", "kind" => "Endpoints", "metadata" => metadata, "subsets" => list![subset] };
+    make(client, &format!("{CORE}/endpoints"), &by_hand).await;
+    let slices = format!("{SLICES}?labelSelector=kubernetes.io/service-name%3Dnosel");
+    let want = ["192.0.2.77 80 ready - -"];
+    see(client, &slices, "a mirror", |slices| endpoints(slices) == want).await;
+    let skip = tree! { "endpointslice.kubernetes.io/skip-mirror" => "true" };
+    let change = tree! { "metadata" => tree! { "labels" => skip } };
+    merge(client, &format!("{CORE}/endpoints/nosel"), &change).await;
+    see(client, &slices, "no mirror", |slices| slices.list("items").is_empty()).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn load_balancers_have_the_addresses_of_nodes() {
+    let mut cluster = start().await;
+    let client = &cluster.client;
+    make_node(client, "node-a", "192.0.2.1").await;
+    let spec = tree! { "type" => "LoadBalancer", "ports" => list![tree! { "port" => 80 }] };
+    make(client, &format!("{CORE}/services"), &service("lb", spec)).await;
+    let path = format!("{CORE}/services/lb");
+    let ips = |service: &Tree| -> Vec<String> {
+        service.list("status.loadBalancer.ingress").iter().map(|entry| entry.str("ip").to_string()).collect()
+    };
+    let seen = see(client, &path, "an address", |service| ips(service) == ["192.0.2.1"]).await;
+    assert_eq!(seen.list("metadata.finalizers"), ["service.kubernetes.io/load-balancer-cleanup".into()]);
+    make_node(client, "node-b", "192.0.2.2").await;
+    see(client, &path, "two addresses", |service| ips(service) == ["192.0.2.1", "192.0.2.2"]).await;
+    let events = format!("{CORE}/events?fieldSelector=involvedObject.name%3Dlb");
+    let reasons = |events: &Tree| -> Vec<String> {
+        let mut reasons: Vec<String> =
+            events.list("items").iter().map(|event| event.str("reason").to_string()).collect();
+        reasons.sort();
+        reasons
+    };
+    let want = ["EnsuredLoadBalancer", "EnsuringLoadBalancer", "UpdatedLoadBalancer"];
+    see(client, &events, "events", |events| reasons(events) == want).await;
+    client.delete(&path).await;
+    gone(client, &path).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_stays_while_an_address_needs_it() {
+    let mut cluster = start().await;
+    let client = &cluster.client;
+    let ranges = "/apis/networking.k8s.io/v1/servicecidrs";
+    let spec = tree! { "cidrs" => list!["10.97.0.0/24"] };
+    let metadata = tree! { "name" => "more" };
+    let range = tree! {
+        "apiVersion" => "networking.k8s.io/v1", "kind" => "ServiceCIDR", "metadata" => metadata, "spec" => spec,
+    };
+    make(client, ranges, &range).await;
+    let path = format!("{ranges}/more");
+    let ready = |range: &Tree| range.list("status.conditions").first().map_or("", |one| one.str("status")).to_string();
+    let seen = see(client, &path, "ready", |range| ready(range) == "True").await;
+    assert_eq!(seen.list("metadata.finalizers"), ["networking.k8s.io/service-cidr-finalizer".into()]);
+    let spec = tree! { "clusterIP" => "10.97.0.7", "ports" => list![tree! { "port" => 80 }] };
+    make(client, &format!("{CORE}/services"), &service("far", spec)).await;
+    client.delete(&path).await;
+    let seen = see(client, &path, "not ready", |range| ready(range) == "False").await;
+    assert_eq!(seen.list("status.conditions")[0].str("reason"), "Terminating");
+    cluster.stop().await;
+}
