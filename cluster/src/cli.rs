@@ -59,7 +59,7 @@ struct UpArgs {
     #[arg(long = "tls-san", value_delimiter = ',')]
     tls_sans: Vec<String>,
     /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
-    #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = "*")]
+    #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
     controllers: Vec<String>,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]

@@ -15,7 +15,7 @@ pub struct Descriptor {
     pub name: &'static str,
     /// The name that it had before 1.28, which turns it on and off too; "" where it had none.
     pub alias: &'static str,
-    /// The service account of kube-system that it acts as.
+    /// The service account of kube-system that it acts as; "" for the manager itself.
     pub account: &'static str,
     /// Whether `*` means it.
     pub on_by_default: bool,
