@@ -51,7 +51,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     choice::check(chosen)?;
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
-    let setup = Setup { informers: informers.clone() };
+    let setup = Setup::new(informers.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
