@@ -1,5 +1,6 @@
 //! The client: HTTP/1.1 by hand, because it has to cost less than what it measures; HTTP/2 by hyper.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -151,11 +152,9 @@ impl Connection {
         let mut have = 0;
         loop {
             have += nonzero(self.stream.read(&mut self.buffer[have..]).await?)?;
-            let Some(end) = memchr::memmem::find(&self.buffer[..have], b"\r\n\r\n") else { continue };
-            let head = std::str::from_utf8(&self.buffer[..end])?;
-            let code = head.get(9..12).and_then(|code| code.parse().ok()).ok_or("no status line")?;
-            let body = content_length(head).ok_or("no content-length")?;
-            return Ok((code, body, end + 4..have));
+            if let Some((code, body, start)) = head(&self.buffer[..have])? {
+                return Ok((code, body, start..have));
+            }
         }
     }
 
@@ -184,6 +183,45 @@ fn content_length(head: &str) -> Option<usize> {
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
     };
     head.lines().skip(1).find_map(value)
+}
+
+/// A connection for one who waits for each answer: without a runtime, whose threads would have to be woken
+/// between the socket and the caller.
+pub struct Lone {
+    stream: rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>,
+    buffer: Box<[u8]>,
+}
+
+impl Lone {
+    pub fn open(address: SocketAddr, tls: &Tls) -> Result<Lone> {
+        let stream = std::net::TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        let connection = rustls::ClientConnection::new(tls.http1.config().clone(), ServerName::try_from("localhost")?)?;
+        let stream = rustls::StreamOwned::new(connection, stream);
+        Ok(Lone { stream, buffer: vec![0; BUFFER_BYTES].into() })
+    }
+
+    /// Sends a whole request, and gives the answer's status once all of it is there.
+    pub fn exchange(&mut self, request: &[u8]) -> Result<u16> {
+        self.stream.write_all(request)?;
+        let mut have = 0;
+        loop {
+            have += nonzero(self.stream.read(&mut self.buffer[have..])?)?;
+            if let Some((code, body, start)) = head(&self.buffer[..have])?
+                && start + body <= have
+            {
+                return Ok(code);
+            }
+        }
+    }
+}
+
+/// The status of an answer, the length of its body and where it begins; None where the head goes on.
+fn head(bytes: &[u8]) -> Result<Option<(u16, usize, usize)>> {
+    let Some(end) = memchr::memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
+    let head = std::str::from_utf8(&bytes[..end])?;
+    let code = head.get(9..12).and_then(|code| code.parse().ok()).ok_or("no status line")?;
+    Ok(Some((code, content_length(head).ok_or("no content-length")?, end + 4)))
 }
 
 /// An HTTP/2 connection.

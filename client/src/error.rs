@@ -47,6 +47,11 @@ impl Error {
         self.is("Forbidden")
     }
 
+    /// A patch of a kind that the resource does not know.
+    pub fn is_unsupported_media_type(&self) -> bool {
+        self.code() == Some(415)
+    }
+
     pub fn code(&self) -> Option<u16> {
         if let Error::Status { code, .. } = self { Some(*code) } else { None }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use api::selector::{FieldSelector, Selector};
 use api::{Str, json};
-use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -18,6 +17,7 @@ use crate::{Change, Client, Error, Event, Random, Resource, Result, Store, Watch
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// A safety net that is never needed: everybody looks at everything again, without a request.
 const RESYNC: Duration = Duration::from_secs(12 * 3600);
 
@@ -81,6 +81,25 @@ pub struct Informer {
     handlers: RwLock<Vec<Handler>>,
     synced: watch::Sender<bool>,
     random: Arc<Random>,
+}
+
+/// How long an informer waits after each failure since it last heard of a change.
+#[derive(Default)]
+struct Pauses {
+    failures: u32,
+    expired: bool,
+}
+
+impl Pauses {
+    /// A version that is gone is no failure, the first time: the list that follows gives a new one.
+    fn next(&mut self, error: &Error) -> Option<Duration> {
+        if error.is_expired() && !std::mem::replace(&mut self.expired, true) {
+            return None;
+        }
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
+        self.failures += 1;
+        Some(pause)
+    }
 }
 
 /// Where an informer stands.
@@ -160,27 +179,27 @@ impl Informer {
 
     async fn follow_for_good(&self) {
         let mut state = State::Listing;
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::default();
         loop {
-            let (next, result) = self.step(state).await;
+            let (next, heard, result) = self.step(state).await;
             state = next;
-            match result {
-                Ok(()) => pause = FIRST_PAUSE,
-                Err(error) => {
-                    tracing::debug!(resource = self.selection.resource.plural, %error, "the informer starts again");
-                    tokio::time::sleep(self.random.jitter(pause, 1.0)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
+            if heard {
+                pauses = Pauses::default();
+            }
+            let Err(error) = result else { continue };
+            tracing::debug!(resource = self.selection.resource.plural, %error, "the informer starts again");
+            if let Some(pause) = pauses.next(&error) {
+                tokio::time::sleep(self.random.jitter(pause, 1.0)).await;
             }
         }
     }
 
-    /// One list, or one watch to its end; an error asks for a pause.
-    async fn step(&self, state: State) -> (State, Result<()>) {
+    /// One list, or one watch to its end, and whether an event came.
+    async fn step(&self, state: State) -> (State, bool, Result<()>) {
         match state {
             State::Listing => match self.list().await {
-                Ok(version) => (State::Watching { version }, Ok(())),
-                Err(error) => (State::Listing, Err(error)),
+                Ok(version) => (State::Watching { version }, false, Ok(())),
+                Err(error) => (State::Listing, false, Err(error)),
             },
             State::Watching { version } => self.follow(version).await,
         }
@@ -191,13 +210,8 @@ impl Informer {
         let mut more = String::new();
         loop {
             let query = format!("limit={PAGE}&continue={more}&{}", self.selection.query);
-            let page = self.client.list_raw(self.selection.resource, &query).await?;
-            let bad = |error: json::Error| Error::Answer(error.to_string());
-            let (head, items) = json::decode_around(&page, "items").map_err(bad)?;
-            let items = items.map(|range| &page[range]).filter(|items| *items != b"null").unwrap_or(b"[]");
-            // Each gets bytes of its own: a slice would keep its whole page.
-            let each = json::items(items).map_err(bad)?.into_iter().map(|range| Bytes::copy_from_slice(&items[range]));
-            objects.extend(each);
+            let (head, page) = self.client.list_objects(self.selection.resource, &query).await?;
+            objects.extend(page);
             more = head.str("metadata.continue").to_string();
             if more.is_empty() {
                 let types = TypeMeta {
@@ -212,29 +226,29 @@ impl Informer {
         }
     }
 
-    async fn follow(&self, mut version: String) -> (State, Result<()>) {
+    async fn follow(&self, mut version: String) -> (State, bool, Result<()>) {
         let query = format!("allowWatchBookmarks=true&resourceVersion={version}&{}", self.selection.query);
+        let mut seen = false;
         let ended = match self.client.watch(self.selection.resource, &query).await {
-            Ok(watch) => self.read(watch, &mut version).await,
+            Ok(watch) => self.read(watch, &mut version, &mut seen).await,
             Err(error) => Err(error),
         };
         match ended {
-            Err(error) if error.is_expired() => (State::Listing, Ok(())),
-            ended => (State::Watching { version }, ended),
+            Err(error) if error.is_expired() => (State::Listing, seen, Err(error)),
+            ended => (State::Watching { version }, seen, ended),
         }
     }
 
-    /// Takes events until the watch ends; one that ends before any came asks for a pause.
-    async fn read(&self, mut watch: Watch, version: &mut String) -> Result<()> {
-        let mut seen = false;
-        while let Some(event) = watch.next().await {
+    /// Takes events until the watch ends; one that ends before any came has failed.
+    async fn read(&self, mut watch: Watch, version: &mut String, seen: &mut bool) -> Result<()> {
+        while let Some(event) = heard(watch.next()).await? {
             let revision = self.take(event?)?;
             *version = revision.to_string();
             // Only now: whoever waits for a revision finds it both in the store and told.
             self.store.set_revision(revision);
-            seen = true;
+            *seen = true;
         }
-        if seen { Ok(()) } else { Err(Error::Transport("the watch ended at once".to_string())) }
+        if *seen { Ok(()) } else { Err(Error::Transport("the watch ended at once".to_string())) }
     }
 
     /// The revision of an event, once it is in the store.
@@ -261,6 +275,12 @@ impl Informer {
             handlers.iter().for_each(|handler| handler(&change));
         }
     }
+}
+
+/// A watch that says nothing for long is not trusted any more: bookmarks come each minute.
+async fn heard<T>(next: impl Future<Output = T>) -> Result<T> {
+    let heard = tokio::time::timeout(LONGEST_SILENCE, next).await;
+    heard.map_err(|_| Error::Transport("the watch is silent".to_string()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 //! know whether the server is in this process or behind HTTPS, and nothing of how the server is made.
 
 mod clock;
+pub mod election;
 mod error;
+mod fence;
+mod follower;
 pub mod https;
 pub mod index;
 mod informer;
@@ -21,6 +24,8 @@ pub mod written;
 
 pub use clock::{Clock, RuntimeClock, SystemClock};
 pub use error::{Error, Result};
+pub use fence::Fence;
+pub use follower::{Follower, Listener};
 pub use index::Index;
 pub use informer::{Informer, Selection};
 pub use informers::Informers;
@@ -32,5 +37,5 @@ pub use recorder::{Events, Recorder};
 pub use requests::{Client, DeleteOptions, Patch, Propagation};
 pub use resource::Resource;
 pub use store::{Change, Key, Store};
-pub use transport::{Body, Sending, Transport};
+pub use transport::{Body, Pieces, Sending, Transport};
 pub use watch::{Event, Watch};

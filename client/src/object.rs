@@ -80,6 +80,11 @@ impl Object {
         Some((object, tree))
     }
 
+    /// The object's JSON; in one process with the server the very bytes that it keeps.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
     pub(crate) fn with_places(&self, places: Box<[(&'static str, Str)]>) -> Object {
         Object {
             key: self.key.clone(),

@@ -1,20 +1,27 @@
 //! Requests as functions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{Tree, json, tree};
 use bytes::Bytes;
 use http::{Method, Request, header};
 
-use crate::{Body, Error, Resource, Result, Transport, Watch, written};
+use crate::{Body, Error, Fence, Pieces, Resource, Result, Transport, Watch, fence, written};
 
 const JSON: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// A server gives up after a minute; one that does not answer at all is not waited for longer.
+const DEADLINE: Duration = Duration::from_secs(65);
 
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<dyn Transport>,
     /// Who is said to own the fields that are written.
     agent: &'static str,
+    /// What writes go by, where their writer was elected.
+    fence: Option<Fence>,
 }
 
 /// The four patches.
@@ -101,7 +108,12 @@ impl<'a> DeleteOptions<'a> {
 /// Reading.
 impl Client {
     pub fn new(transport: Arc<dyn Transport>, agent: &'static str) -> Client {
-        Client { transport, agent }
+        Client { transport, agent, fence: None }
+    }
+
+    /// The same, whose writes are made only while a lease is held.
+    pub fn fenced(&self, fence: Fence) -> Client {
+        Client { fence: Some(fence), ..self.clone() }
     }
 
     pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Tree> {
@@ -116,8 +128,9 @@ impl Client {
     /// Any path that answers JSON, such as discovery; `accept` may ask for one of its forms, or is "".
     pub async fn get_path(&self, path: &str, accept: &str) -> Result<Tree> {
         let accept = if accept.is_empty() { JSON } else { accept };
-        let (code, body) = self.send(Method::GET, path, ("", accept), None).await?;
-        answer(code, &body.whole().await?)
+        let request = self.request(Method::GET, path, ("", accept), None)?;
+        let (code, bytes) = in_time(self.exchange(request)).await?;
+        answer(code, &bytes)
     }
 
     /// A page of a list; `query` is what stands behind the question mark.
@@ -125,20 +138,50 @@ impl Client {
         self.call(Method::GET, &with_query(&resource.path(namespace), query), "", None).await
     }
 
-    /// The same as it came.
-    pub(crate) async fn list_raw(&self, resource: Resource, query: &str) -> Result<Bytes> {
-        let (code, body) = self.send(Method::GET, &with_query(&resource.path(""), query), ("", JSON), None).await?;
-        let bytes = body.whole().await?;
-        if code == 200 { Ok(bytes) } else { Err(answer(code, &bytes).err().unwrap_or_else(|| odd(code))) }
+    /// A page of a list of all namespaces: its head, and the objects as they came.
+    pub(crate) async fn list_objects(&self, resource: Resource, query: &str) -> Result<(Tree, Vec<Bytes>)> {
+        let path = with_query(&resource.path(""), query);
+        let mut request = self.request(Method::GET, &path, ("", JSON), None)?;
+        request.extensions_mut().insert(Pieces);
+        in_time(async {
+            let (code, body) = self.send(request).await?;
+            if code != 200 {
+                return Err(answer(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)));
+            }
+            if body.pieces { whole_pieces(body).await } else { split(&body.whole().await?) }
+        })
+        .await
+    }
+
+    /// What everything has: name, uid, owners and the like.
+    pub async fn get_metadata(&self, resource: Resource, namespace: &str, name: &str) -> Result<Tree> {
+        self.get_path(&resource.object_path(namespace, name), METADATA).await
+    }
+
+    pub async fn list_metadata(&self, resource: Resource, namespace: &str, query: &str) -> Result<Tree> {
+        self.get_path(&with_query(&resource.path(namespace), query), METADATA_LIST).await
     }
 
     pub async fn watch(&self, resource: Resource, query: &str) -> Result<Watch> {
+        self.watch_as(resource, query, JSON).await
+    }
+
+    pub async fn watch_metadata(&self, resource: Resource, query: &str) -> Result<Watch> {
+        self.watch_as(resource, query, METADATA).await
+    }
+
+    async fn watch_as(&self, resource: Resource, query: &str, accept: &str) -> Result<Watch> {
         let path = with_query(&with_query(&resource.path(""), "watch=true"), query);
-        let (code, body) = self.send(Method::GET, &path, ("", JSON), None).await?;
-        if code == 200 {
-            return Ok(Watch::new(body));
-        }
-        Err(answer(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)))
+        let mut request = self.request(Method::GET, &path, ("", accept), None)?;
+        request.extensions_mut().insert(Pieces);
+        in_time(async {
+            let (code, body) = self.send(request).await?;
+            if code == 200 {
+                return Ok(Watch::new(body));
+            }
+            Err(answer(code, &body.whole().await?).err().unwrap_or_else(|| odd(code)))
+        })
+        .await
     }
 }
 
@@ -232,18 +275,19 @@ impl Client {
     }
 
     async fn call(&self, method: Method, path: &str, media: &str, object: Option<&Tree>) -> Result<Tree> {
-        let (code, body) = self.send(method, path, (media, JSON), object).await?;
-        answer(code, &body.whole().await?)
+        let (code, bytes) = in_time(self.exchange(self.request(method, path, (media, JSON), object)?)).await?;
+        answer(code, &bytes)
     }
 
     /// `media` is what is sent and what is wanted.
-    async fn send(
+    fn request(
         &self,
         method: Method,
         path: &str,
         media: (&str, &str),
         object: Option<&Tree>,
-    ) -> Result<(u16, Body)> {
+    ) -> Result<Request<Bytes>> {
+        let writes = method != Method::GET;
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -252,11 +296,45 @@ impl Client {
         if !media.0.is_empty() {
             request = request.header(header::CONTENT_TYPE, media.0);
         }
+        if let Some(term) = self.fence.as_ref().filter(|_| writes).and_then(Fence::term) {
+            request = request.header(fence::HEADER, term);
+        }
         let body = object.map_or_else(Bytes::new, |object| Bytes::from(json::encode(object, None)));
-        let request = request.body(body).map_err(|error| Error::Transport(error.to_string()))?;
+        request.body(body).map_err(|error| Error::Transport(error.to_string()))
+    }
+
+    async fn exchange(&self, request: Request<Bytes>) -> Result<(u16, Bytes)> {
+        let (code, body) = self.send(request).await?;
+        Ok((code, body.whole().await?))
+    }
+
+    async fn send(&self, request: Request<Bytes>) -> Result<(u16, Body)> {
         let (parts, body) = self.transport.send(request).await?.into_parts();
         Ok((parts.status.as_u16(), body))
     }
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let done = tokio::time::timeout(DEADLINE, work).await;
+    done.unwrap_or_else(|_| Err(Error::Transport("no answer in time".to_string())))
+}
+
+async fn whole_pieces(mut body: Body) -> Result<(Tree, Vec<Bytes>)> {
+    let head = body.next().await.unwrap_or_else(|| Err(Error::Answer("a list without a head".to_string())))?;
+    let mut objects = Vec::new();
+    while let Some(object) = body.next().await {
+        objects.push(object?);
+    }
+    Ok((answer(200, &head)?, objects))
+}
+
+/// Each object gets bytes of its own: a slice would keep its whole page.
+fn split(page: &[u8]) -> Result<(Tree, Vec<Bytes>)> {
+    let bad = |error: json::Error| Error::Answer(error.to_string());
+    let (head, items) = json::decode_around(page, "items").map_err(bad)?;
+    let items = items.map(|range| &page[range]).filter(|items| *items != b"null").unwrap_or(b"[]");
+    let objects = json::items(items).map_err(bad)?;
+    Ok((head, objects.into_iter().map(|range| Bytes::copy_from_slice(&items[range])).collect()))
 }
 
 fn below(resource: Resource, namespace: &str, name: &str, sub: &str) -> String {

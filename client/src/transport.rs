@@ -9,7 +9,19 @@ use http_body_util::BodyExt;
 use crate::Result;
 
 /// An answer's body, as it comes.
-pub struct Body(Pin<Box<dyn http_body::Body<Data = Bytes, Error = crate::Error> + Send>>);
+pub struct Body {
+    frames: Pin<Box<dyn http_body::Body<Data = Bytes, Error = crate::Error> + Send>>,
+    /// Whether each object is a frame of its own.
+    pub(crate) pieces: bool,
+}
+
+/// Stands among the extensions of a request whose answer may come in pieces: of a list its head and each
+/// object, of a watch the type of each event and its object. Such an object is shared, not copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Pieces;
+
+/// The type of an event that is a whole line.
+pub(crate) const LINE: &[u8] = b"LINE";
 
 pub type Sending<'a> = Pin<Box<dyn Future<Output = Result<Response<Body>>> + Send + 'a>>;
 
@@ -23,13 +35,18 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::fmt::Display,
     {
-        Body(Box::pin(body.map_err(|error| crate::Error::Transport(error.to_string()))))
+        Body { frames: Box::pin(body.map_err(|error| crate::Error::Transport(error.to_string()))), pieces: false }
+    }
+
+    /// A body of pieces, from a server of this process.
+    pub fn in_pieces(self) -> Body {
+        Body { pieces: true, ..self }
     }
 
     /// The next bytes; None at the end.
     pub async fn next(&mut self) -> Option<Result<Bytes>> {
         loop {
-            match self.0.frame().await? {
+            match self.frames.frame().await? {
                 Ok(frame) => {
                     if let Ok(data) = frame.into_data() {
                         return Some(Ok(data));

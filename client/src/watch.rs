@@ -3,6 +3,7 @@
 use api::{Tree, json};
 use bytes::{Bytes, BytesMut};
 
+use crate::transport::LINE;
 use crate::{Body, Error, Result};
 
 /// An event may be as large as the largest object that can be stored.
@@ -31,6 +32,9 @@ impl Watch {
 
     /// The next event; None where the server has ended the watch.
     pub async fn next(&mut self) -> Option<Result<Event>> {
+        if self.body.pieces {
+            return self.next_piece().await;
+        }
         loop {
             if let Some(at) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(self.searched + at + 1);
@@ -46,6 +50,22 @@ impl Watch {
                 Err(error) => return Some(Err(error)),
             }
         }
+    }
+}
+
+impl Watch {
+    async fn next_piece(&mut self) -> Option<Result<Event>> {
+        let kind = match self.body.next().await? {
+            Ok(kind) => kind,
+            Err(error) => return Some(Err(error)),
+        };
+        let piece = self.body.next().await?;
+        Some(piece.and_then(|piece| match &*kind {
+            b"ADDED" | b"MODIFIED" => Ok(Event::Put(piece)),
+            b"DELETED" => Ok(Event::Deleted(piece)),
+            LINE => read_event(&piece),
+            other => Err(Error::Answer(format!("a piece of type {:?}", String::from_utf8_lossy(other)))),
+        }))
     }
 }
 
@@ -93,5 +113,33 @@ mod tests {
         assert_eq!(watch.next().await, Some(Ok(Event::Bookmark("7".to_string()))));
         assert!(matches!(watch.next().await, Some(Err(error)) if error.is_expired()));
         assert_eq!(watch.next().await, None, "half a line is no event");
+    }
+
+    struct Frames(std::vec::IntoIter<&'static str>);
+
+    impl http_body::Body for Frames {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<std::result::Result<http_body::Frame<Bytes>, Self::Error>>> {
+            std::task::Poll::Ready(
+                self.0.next().map(|text| Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes())))),
+            )
+        }
+    }
+
+    #[tokio::test]
+    async fn events_can_come_in_pieces() {
+        let line = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#;
+        let frames = Frames(vec!["ADDED", "{}", "LINE", line, "DELETED", "{}", "else", "{}"].into_iter());
+        let mut watch = Watch::new(Body::new(frames).in_pieces());
+        assert_eq!(watch.next().await, Some(Ok(Event::Put(Bytes::from("{}")))));
+        assert_eq!(watch.next().await, Some(Ok(Event::Bookmark("7".to_string()))));
+        assert_eq!(watch.next().await, Some(Ok(Event::Deleted(Bytes::from("{}")))));
+        assert!(matches!(watch.next().await, Some(Err(_))));
+        assert_eq!(watch.next().await, None);
     }
 }

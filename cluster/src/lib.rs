@@ -10,7 +10,7 @@ pub mod credentials;
 pub mod error;
 mod files;
 pub mod kubeconfig;
-mod local;
+pub mod local;
 mod logs;
 pub mod pki;
 pub mod up;

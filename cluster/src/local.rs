@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use api::Map;
 use bytes::Bytes;
-use client::{Body, Client, Sending, Transport};
-use http::Request;
+use client::{Body, Client, Pieces, Sending, Transport};
+use http::{Request, Response};
 use server::{Server, local};
 
 /// Carries requests as one user.
@@ -14,16 +14,30 @@ struct InProcess {
     user: Arc<kinds::User>,
 }
 
+impl InProcess {
+    /// Objects that the client can take as they are kept are handed over so.
+    async fn exchange(&self, mut request: Request<Bytes>) -> client::Result<Response<Body>> {
+        if request.extensions_mut().remove::<Pieces>().is_some() {
+            request.extensions_mut().insert(local::Pieces);
+        }
+        let answer = local::handle(&self.server, request, self.user.clone()).await;
+        let pieces = answer.extensions().get::<local::Pieces>().is_some();
+        let answer = answer.map(Body::new);
+        Ok(if pieces { answer.map(Body::in_pieces) } else { answer })
+    }
+}
+
 impl Transport for InProcess {
     fn send(&self, request: Request<Bytes>) -> Sending<'_> {
-        Box::pin(async move { Ok(local::handle(&self.server, request, self.user.clone()).await.map(Body::new)) })
+        Box::pin(self.exchange(request))
     }
 }
 
 /// What their fields are owned as, and how they name themselves.
 const AGENT: &str = "kube-controller-manager";
 
-fn client(server: &Arc<Server>, name: String, groups: &[&str]) -> Client {
+/// A client of this process that acts as a user.
+pub fn client(server: &Arc<Server>, name: String, groups: &[&str]) -> Client {
     client_as(server, name, groups, AGENT)
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use client::{Client, Clock, Informer, Informers, Queue, Random, Recorder, Result, Selection};
 
 use crate::options::Options;
+use crate::support::everything::Everything;
 
 /// A controller on the list.
 pub struct Descriptor {
@@ -46,12 +47,14 @@ pub trait Reconcile: Send + Sync {
 /// What controllers are made with: informers that they share, and what some of them derive from these.
 pub struct Setup {
     pub informers: Arc<Informers>,
+    /// All objects that there are, by their metadata.
+    pub(crate) everything: Arc<Everything>,
     derived: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Setup {
-    pub fn new(informers: Arc<Informers>) -> Setup {
-        Setup { informers, derived: Mutex::default() }
+    pub(crate) fn new(informers: Arc<Informers>, everything: Arc<Everything>) -> Setup {
+        Setup { informers, everything, derived: Mutex::default() }
     }
 
     /// The one value of a type that is made from informers, however many ask for it.
@@ -90,5 +93,11 @@ impl Context {
     /// Seconds since the Unix epoch.
     pub fn now_seconds(&self) -> i64 {
         self.clock.now().seconds
+    }
+
+    /// The same to the nanosecond.
+    pub(crate) fn now(&self) -> Duration {
+        let now = self.clock.now();
+        Duration::new(u64::try_from(now.seconds).unwrap_or_default(), now.nanos)
     }
 }

@@ -2,6 +2,7 @@
 //! service account. A loop decides by pure functions on what informers hold; nothing polls.
 
 mod barrier;
+mod certificates;
 mod choice;
 mod cluster_role_aggregation;
 mod cron_job;
@@ -13,9 +14,13 @@ mod endpointslice;
 mod endpointslice_mirroring;
 mod ephemeral_volume;
 mod framework;
+mod garbage_collector;
 mod job;
 mod list;
 mod local_path;
+mod namespace;
+mod node_ipam;
+mod node_lifecycle;
 mod options;
 mod persistentvolume_attach_detach;
 mod persistentvolume_binder;
@@ -24,6 +29,7 @@ mod persistentvolume_protection;
 mod persistentvolumeclaim_protection;
 mod pod_garbage_collector;
 mod replicaset;
+mod resource_quota;
 mod root_ca;
 mod run;
 mod service;
@@ -31,6 +37,8 @@ mod service_account;
 mod service_cidr;
 mod statefulset;
 mod support;
+mod taint_eviction;
+mod ttl;
 mod ttl_after_finished;
 mod volumeattributesclass_protection;
 

@@ -3,11 +3,12 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints, endpointslice,
-    endpointslice_mirroring, ephemeral_volume, job, local_path, persistentvolume_attach_detach,
-    persistentvolume_binder, persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection,
-    pod_garbage_collector, replicaset, root_ca, service, service_account, service_cidr, statefulset,
-    ttl_after_finished, volumeattributesclass_protection,
+    certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints, endpointslice,
+    endpointslice_mirroring, ephemeral_volume, garbage_collector, job, local_path, namespace, node_ipam,
+    node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder, persistentvolume_expander,
+    persistentvolume_protection, persistentvolumeclaim_protection, pod_garbage_collector, replicaset, resource_quota,
+    root_ca, service, service_account, service_cidr, statefulset, taint_eviction, ttl, ttl_after_finished,
+    volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -45,6 +46,30 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         root_ca::start,
     ),
+    plain(
+        "certificatesigningrequest-signing-controller",
+        "csrsigning",
+        "certificate-controller",
+        certificates::start_signing,
+    )
+    .workers(|_| 5),
+    plain(
+        "certificatesigningrequest-approving-controller",
+        "csrapproving",
+        "certificate-controller",
+        certificates::start_approving,
+    )
+    .workers(|_| 5),
+    plain(
+        "certificatesigningrequest-cleaner-controller",
+        "csrcleaner",
+        "certificate-controller",
+        certificates::start_cleaner,
+    ),
+    plain("ttl-controller", "ttl", "ttl-controller", ttl::start),
+    plain("node-ipam-controller", "nodeipam", "node-controller", node_ipam::start),
+    plain("node-lifecycle-controller", "nodelifecycle", "node-controller", node_lifecycle::start).workers(|_| 8),
+    plain("taint-eviction-controller", "", "node-controller", taint_eviction::start).workers(|_| 8),
     plain("endpointslice-controller", "endpointslice", "endpointslice-controller", endpointslice::start)
         .workers(|options| options.concurrent_service_endpoint_syncs),
     plain("endpoints-controller", "endpoint", "endpoint-controller", endpoints::start)
@@ -125,5 +150,12 @@ pub static CONTROLLERS: &[Descriptor] = &[
     )
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
     plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start)
+        .workers(|options| options.concurrent_resource_quota_syncs),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),
+    plain("namespace-controller", "namespace", "namespace-controller", namespace::start)
+        .workers(|options| options.concurrent_namespace_syncs),
+    // Last to start and first to end: it acts on what all others have done.
+    plain("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", garbage_collector::start)
+        .workers(|options| options.concurrent_gc_syncs),
 ];

@@ -13,6 +13,7 @@ use crate::choice;
 use crate::framework::{Context, Descriptor, Outcome, Reconcile, Reconciling, Setup};
 use crate::list::CONTROLLERS;
 use crate::options::Options;
+use crate::support::everything::Everything;
 
 /// What the controllers are given.
 pub struct Environment {
@@ -31,6 +32,7 @@ pub struct Environment {
 pub struct Running {
     loops: Vec<(Arc<Queue>, Vec<JoinHandle<()>>)>,
     informers: Arc<Informers>,
+    everything: Arc<Everything>,
 }
 
 impl Running {
@@ -42,6 +44,7 @@ impl Running {
                 let _ = worker.await;
             }
         }
+        self.everything.stop();
         self.informers.stop();
     }
 }
@@ -51,7 +54,8 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     choice::check(chosen)?;
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
-    let setup = Setup::new(informers.clone());
+    let everything = Everything::new(environment.reader.clone(), random.clone());
+    let setup = Setup::new(informers.clone(), everything.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
@@ -72,7 +76,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     }
     informers.start();
     let loops = made.into_iter().map(|(worker, count)| worker.spawn(count)).collect();
-    Ok(Running { loops, informers })
+    Ok(Running { loops, informers, everything })
 }
 
 /// What the workers of a controller share.

@@ -30,6 +30,7 @@ pub mod node;
 pub mod podspec;
 pub mod policy;
 pub mod prepare;
+pub mod quota;
 pub mod rbac;
 pub mod resource;
 pub mod resources;

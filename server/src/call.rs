@@ -65,6 +65,8 @@ pub struct Call {
     pub flow: Option<Flow>,
     /// Seats; a watch takes them along until it has begun.
     pub held: Option<Held>,
+    /// A watch hands its objects over as they are kept; a request of this process may ask for it.
+    pub pieces: bool,
     /// Refused for want of a seat, in upstream's own form.
     pub too_many: bool,
     /// Texts for Warning headers, in order.
@@ -117,6 +119,7 @@ impl Call {
             timeout: None,
             flow: None,
             held: None,
+            pieces: false,
             too_many: false,
             warnings: Vec::new(),
             decided: None,

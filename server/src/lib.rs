@@ -16,6 +16,7 @@ pub mod discovery;
 pub mod encryption;
 mod endpoints;
 pub mod fairness;
+pub mod fence;
 pub mod files;
 pub mod health;
 mod hooks;

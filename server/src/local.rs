@@ -13,6 +13,14 @@ use crate::call::{Answer, Peer};
 use crate::http::io::Watched;
 use crate::{Server, chain, http::serve};
 
+/// Stands among the extensions of a request whose sender can take objects as they are kept, and of an
+/// answer that hands them over so. Each is then a frame of the body: of a list behind its head, of a watch
+/// behind the type of its event. An event that is no object is a line, behind the frame [`LINE`].
+#[derive(Debug, Clone, Copy)]
+pub struct Pieces;
+
+pub const LINE: &str = "LINE";
+
 pub async fn handle(server: &Arc<Server>, request: Request<Bytes>, user: Arc<User>) -> Answer {
     let peer = Peer {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -20,7 +28,13 @@ pub async fn handle(server: &Arc<Server>, request: Request<Bytes>, user: Arc<Use
         watched: Watched::default(),
         leave: Arc::default(),
     };
+    let pieces = request.extensions().get::<Pieces>().is_some();
     let mut call = serve::read(request, peer, server.now());
     call.user = Some(user);
-    chain::handle(server.clone(), call).await
+    call.pieces = pieces;
+    let mut answer = chain::handle(server.clone(), call).await;
+    if pieces && answer.body_mut().take_apart() {
+        answer.extensions_mut().insert(Pieces);
+    }
+    answer
 }

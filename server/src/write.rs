@@ -16,6 +16,7 @@ use crate::admission::{self, Attributes, Operation, resource_quota};
 use crate::authz;
 use crate::cache::Item;
 use crate::call::Call;
+use crate::fence;
 use crate::hooks;
 use crate::initializers;
 use crate::options::WriteOptions;
@@ -216,7 +217,7 @@ impl<'a> Scope<'a> {
     async fn commit(&self, claims: &[StoreWrite], write: StoreWrite) -> Result<Arc<Item>, store::Error> {
         let mut writes = claims.to_vec();
         writes.push(write);
-        let committed = self.server.store.commit(writes).await?;
+        let committed = fence::commit(self.server, self.call, writes).await?;
         let entry =
             committed.into_iter().next_back().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
         let key = entry.key.strip_prefix(self.resource.store_prefix()).unwrap_or(&entry.key);
@@ -380,7 +381,7 @@ impl<'a> Scope<'a> {
     pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<u64, store::Error> {
         let mut writes = hooks::release(self, object);
         writes.push(self.bare(name, Expect::Revision(revision)));
-        let committed = self.server.store.commit(writes).await?;
+        let committed = fence::commit(self.server, self.call, writes).await?;
         Ok(committed.last().map_or(revision, |committed| committed.revision))
     }
 }
@@ -409,6 +410,7 @@ pub fn store_status(error: store::Error) -> Status {
         store::Error::TooLarge { size, limit } => Status::too_large(format!(
             "Request entity too large: the object is {size} bytes, at most {limit} can be stored"
         )),
+        store::Error::Refused(why) => Status::new(409, "Conflict", format!("the write is fenced off: {why}")),
         store::Error::Full(_) => {
             Status::new(507, "InsufficientStorage", "the store's disk is full; nothing was written")
         }

@@ -9,6 +9,9 @@ pub enum Error {
     /// An expectation does not hold; `write` is its place in the transaction.
     #[error("the entry has changed")]
     Conflict { write: usize, current: Option<Arc<Entry>> },
+    /// What the writer asked to hold besides the writes does not; nothing was written.
+    #[error("{0}")]
+    Refused(String),
     /// The revision asked for is older than the history that is kept.
     #[error("revision {asked} has been compacted; the oldest is {oldest}")]
     Compacted { asked: Revision, oldest: Revision },

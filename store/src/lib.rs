@@ -53,6 +53,8 @@ pub struct Template {
 pub enum Op {
     Put(Template),
     Delete,
+    /// Nothing is written: the expectation alone counts, in the same moment as the other writes.
+    Check,
 }
 
 /// What must hold of the key for a write to be made; judged against the head, batches in flight included.

@@ -34,6 +34,7 @@ on_every_engine!(
     a_transaction_is_all_or_nothing,
     a_key_is_written_once_in_a_transaction,
     deleting_nothing_is_no_write,
+    a_check_writes_nothing_and_refuses_all,
     ranges_have_limits_and_revisions,
     a_watch_sees_everything_after_its_revision,
     a_watch_reports_progress,
@@ -125,6 +126,20 @@ async fn deleting_nothing_is_no_write(fixture: Fixture) {
     let committed = fixture.store.commit(vec![delete("/b", Expect::Anything)]).await.unwrap().remove(0);
     assert_eq!((committed.revision, committed.previous), (revision, None));
     assert_eq!(fixture.put("/a", "2").await, revision + 1);
+}
+
+async fn a_check_writes_nothing_and_refuses_all(fixture: Fixture) {
+    let store = &fixture.store;
+    let seen = fixture.put("/lease", "1").await;
+    let check = |expect| Write { op: store::Op::Check, ..put("/lease", "", expect) };
+    let committed = store.commit(vec![check(Expect::Revision(seen)), put("/a", "1", Expect::Absent)]).await.unwrap();
+    assert_eq!((committed.len(), committed[0].entry.is_none()), (2, true));
+    assert_eq!(committed[1].revision, seen + 1, "nothing but the write has a revision");
+    assert_eq!(store.get("/lease").await.unwrap().expect("the entry").revision, seen);
+    fixture.put("/lease", "2").await;
+    let result = store.commit(vec![check(Expect::Revision(seen)), put("/b", "1", Expect::Absent)]).await;
+    assert!(matches!(result, Err(Error::Conflict { write: 0, current: Some(_) })), "{result:?}");
+    assert_eq!(fixture.keys(everything()).await, ["/a", "/lease"]);
 }
 
 async fn ranges_have_limits_and_revisions(fixture: Fixture) {

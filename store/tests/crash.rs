@@ -116,6 +116,7 @@ async fn commit(store: &Embedded, model: &Mutex<Model>, writes: Vec<Write>) -> b
             let value = match &write.op {
                 Op::Put(template) => Some(String::from_utf8(template.bytes.clone()).unwrap()),
                 Op::Delete => None,
+                Op::Check => unreachable!("it is not made here"),
             };
             let durable = write.durability == Durability::Durable;
             (write.key.clone(), Step { value, revision: None, durable })

@@ -152,7 +152,8 @@ impl Connection {
     }
 }
 
-fn tls(authority: &Pair, user: Option<&Pair>) -> ClientConfig {
+/// Trusts an authority, and shows a certificate where there is one.
+pub fn tls(authority: &Pair, user: Option<&Pair>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.certificate.as_bytes()) {
         roots.add(certificate.expect("a certificate")).expect("an authority");

@@ -63,9 +63,15 @@ impl Cluster {
 
     /// The same with the controllers at work.
     pub async fn start_whole() -> Cluster {
+        Cluster::start_whole_with(|_| {}).await
+    }
+
+    /// Their options as the test has changed them.
+    pub async fn start_whole_with(change: impl FnOnce(&mut controllers::Options)) -> Cluster {
         Cluster::start_changed(|plan, pki| {
             let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
-            let options = own.controller_options(&plan.config).expect("options");
+            let mut options = own.controller_options(&plan.config).expect("options");
+            change(Arc::make_mut(&mut options));
             plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], options });
         })
         .await

@@ -2,11 +2,15 @@
 //! on a real etcd.
 
 mod authorization;
+mod batch;
 mod gate;
 mod identity;
+mod lifecycle;
+mod machinery;
 mod network;
 mod plugins;
 mod webhooks;
+mod workloads;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Kept};

@@ -9,8 +9,8 @@ use store::{Durability, Event, Expect, Op, Revision, Sink, Store, Template as Va
 use super::Plan;
 use crate::Result;
 use crate::child::Server;
+use crate::client::Lone;
 use crate::figure::{Figure, Must, Report};
-use crate::load::Side;
 use crate::objects::{CONFIG_MAPS, Template, config_map};
 
 struct Nothing;
@@ -26,11 +26,11 @@ const WRITES: u64 = 200;
 pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let server = Server::api(&plan.data("alone")).await?;
     let store = embedded::open_dir(plan.data("commit"), Arc::new(Nothing))?;
-    let mut side = Side::open(&server, 1, Template::post(CONFIG_MAPS, &config_map("alone", 1024))).await?;
+    let mut client = Lone::open(server.address, &server.tls)?;
     let mut best = (f64::MAX, f64::MAX);
     for round in 0..plan.rounds as u64 {
         let started = Instant::now();
-        side.fill(WRITES).await?;
+        client = tokio::task::spawn_blocking(move || create(client, round)).await??;
         best.0 = best.0.min(started.elapsed().as_secs_f64());
         let started = Instant::now();
         commit(&store, round).await?;
@@ -40,6 +40,19 @@ pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let (value, limit) = (each(best.0), each(best.1));
     report.add(&Figure { name: "create alone", value, unit: "us", limit, must: Must::AtMost(2.5) });
     Ok(())
+}
+
+fn create(mut client: Lone, round: u64) -> Result<Lone> {
+    let template = Template::post(CONFIG_MAPS, &config_map("alone", 1024));
+    let mut request = Vec::new();
+    for number in 0..WRITES {
+        template.write(round * WRITES + number, &mut request);
+        let code = client.exchange(&request)?;
+        if code != 201 {
+            return Err(format!("a create was answered with {code}").into());
+        }
+    }
+    Ok(client)
 }
 
 async fn commit(store: &Embedded, round: u64) -> Result<()> {

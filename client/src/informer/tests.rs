@@ -21,13 +21,18 @@ impl Transport for Arc<Script> {
         let answer = self.answers.lock().expect("answers").pop_front();
         Box::pin(async move {
             // At the end of the script nothing happens any more.
-            let Some((code, body)) = answer else { return std::future::pending().await };
+            let Some((code, body)) = answer.filter(|(code, _)| *code != HANGS) else {
+                return std::future::pending().await;
+            };
             let mut response = Response::new(Body::new(Full::new(Bytes::from(body))));
             *response.status_mut() = http::StatusCode::from_u16(code).expect("a code");
             Ok(response)
         })
     }
 }
+
+/// The code of an answer that never comes.
+const HANGS: u16 = 0;
 
 fn object(name: &str, version: u32) -> String {
     format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#)
@@ -71,7 +76,7 @@ async fn run(answers: Vec<(u16, String)>) -> (String, Vec<String>) {
     });
     let until_asked = async {
         while script.asked.lock().expect("asked").len() <= count {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
     tokio::select! {
@@ -161,4 +166,62 @@ async fn whoever_comes_late_hears_of_all() {
     let (told, heard) = std::sync::mpsc::channel();
     informer.on_change(move |change| told.send((change.key.clone(), change.old.is_none())).expect("a listener"));
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [("a".into(), true)]);
+}
+
+fn error(code: u16) -> (u16, String) {
+    (code, format!(r#"{{"kind":"Status","code":{code},"message":"no"}}"#))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_is_asked_again() {
+    let hangs = || (HANGS, String::new());
+    let (told, asked) = run(vec![hangs(), list(5, "", &[("a", 1)]), hangs(), events(&[("ADDED", "b", 6)])]).await;
+    assert_eq!(told, "+a +b ");
+    assert!(asked[2].contains("watch=true") && asked[3].contains("watch=true"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_off_goes_on_where_it_was() {
+    let (told, asked) = run(vec![
+        list(5, "", &[("a", 1)]),
+        // The last line is not whole: the connection was cut.
+        (200, format!("{}{}", events(&[("MODIFIED", "a", 6)]).1, "{\"type\":\"DELETED\",\"obj")),
+        events(&[("DELETED", "a", 7)]),
+    ])
+    .await;
+    assert_eq!(told, "+a ~a -a ");
+    assert!(asked[2].contains("resourceVersion=6"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_set_back_is_listed_anew() {
+    // After a restore the server is at a lower version than the informer.
+    let (told, asked) = run(vec![
+        list(50, "", &[("a", 40), ("b", 41)]),
+        error(410),
+        list(9, "", &[("a", 3)]),
+        events(&[("MODIFIED", "a", 10)]),
+    ])
+    .await;
+    assert_eq!(told, "+a +b ~a -b ~a ");
+    assert!(asked[3].contains("resourceVersion=9"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_asked_in_a_hot_loop() {
+    let check = async |what: &str, answers: Vec<(u16, String)>| {
+        let started = Instant::now();
+        let (_, asked) = run(answers).await;
+        let seconds = started.elapsed().as_secs();
+        // The pauses double up to half a minute.
+        assert!(seconds > 20 * (asked.len() as u64 - 10), "{what}: {} requests in {seconds} s", asked.len());
+    };
+    check("refused for want of seats", (0..30).map(|_| error(429)).collect()).await;
+    check("broken", (0..30).map(|_| error(500)).collect()).await;
+    let mut ends = vec![list(5, "", &[])];
+    ends.extend((0..30).map(|_| (200, String::new())));
+    check("watches that end at once", ends).await;
+    let gone = (0..30).flat_map(|at| [list(5 + at, "", &[]), error(410)]);
+    check("versions that are gone at once", gone.collect()).await;
+    check("no JSON", (0..30).map(|_| (200, "<html>".to_string())).collect()).await;
 }

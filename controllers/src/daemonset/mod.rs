@@ -19,7 +19,7 @@ use plan::{Ended, Observed, Plan};
 
 const SETS: Resource = Resource::new("apps", "v1", "daemonsets");
 const REVISIONS: Resource = Resource::new("apps", "v1", "controllerrevisions");
-const NODES: Selection = Selection { resource: Resource::core("nodes"), query: "" };
+const NODES: Selection = Selection::all(Resource::core("nodes"));
 const PARENT: Parent = Parent { kind: "DaemonSet", selector: family::label_selector };
 
 struct Controller {
@@ -33,7 +33,7 @@ struct Controller {
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
-    let informer = |resource| setup.informer(Selection { resource, query: "" });
+    let informer = |resource| setup.informer(Selection::all(resource));
     let (sets, revisions, nodes) = (informer(SETS), informer(REVISIONS), setup.informer(NODES));
     let pods = setup.informer(PODS);
     let queue = context.queue.clone();
@@ -72,12 +72,13 @@ impl Controller {
         let mut pods = self.claim_pods(&set).await?;
         let (hash, old) = self.revise(&set, &mut pods).await?;
         let nodes = self.nodes.all();
+        let fits = pod::fits(&set, &nodes);
         let now = self.clock.now();
-        let observed = Observed { set: &set, nodes: &nodes, pods: &pods, hash: &hash, now };
+        let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
         let plan = plan::plan(&observed, |node| self.wait(&set, node));
         let again = plan.again;
         let result = self.carry_out(&set, plan, &hash, &mut pods).await;
-        let observed = Observed { set: &set, nodes: &nodes, pods: &pods, hash: &hash, now };
+        let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: &hash, now };
         status::write(&self.control.client, SETS, &set, plan::status(&observed)).await?;
         result?;
         self.truncate(&set, &old, &pods).await?;

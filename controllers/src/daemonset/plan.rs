@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::time::Timestamp;
 use api::{Tree, tree};
 
-use super::pod;
+use super::pod::{self, Fit};
 use crate::support::pods::{self, is_terminating};
 use crate::support::share::{self, Round};
 
@@ -17,6 +17,8 @@ const BURST: usize = 250;
 pub struct Observed<'a> {
     pub set: &'a Tree,
     pub nodes: &'a [Arc<Tree>],
+    /// What the set means to each of the nodes.
+    pub fits: &'a [Fit],
     /// The set's own.
     pub pods: &'a [Arc<Tree>],
     /// The hash of the revision that all pods are to have.
@@ -43,6 +45,9 @@ pub struct Plan {
 
 /// The pods of each node, the oldest first. Nodes without any are not in it.
 pub type ByNode<'a> = BTreeMap<&'a str, Vec<&'a Arc<Tree>>>;
+
+/// The new pod of a node, and its old one.
+type NewAndOld<'a> = (Option<&'a Arc<Tree>>, Option<&'a Arc<Tree>>);
 
 /// `wait` says how long the replacement of a pod that failed on a node has to wait.
 pub fn plan(observed: &Observed<'_>, wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
@@ -80,9 +85,8 @@ impl<'a> Observed<'a> {
     fn manage(&self, mut wait: impl FnMut(&str) -> Option<Duration>) -> Plan {
         let mut plan = Plan::default();
         let mut by_node = self.by_node();
-        for node in self.nodes {
+        for (node, fit) in self.nodes.iter().zip(self.fits) {
             let name = node.str("metadata.name");
-            let fit = pod::fit(self.set, node);
             match by_node.remove(name) {
                 None if fit.should_run => plan.create.push(name.to_string()),
                 None => {}
@@ -171,11 +175,11 @@ impl<'a> Observed<'a> {
     }
 
     fn wanted(&self) -> impl Iterator<Item = &'a Arc<Tree>> {
-        self.nodes.iter().filter(|node| pod::fit(self.set, node).should_run)
+        self.nodes.iter().zip(self.fits).filter(|(_, fit)| fit.should_run).map(|(node, _)| node)
     }
 
     /// What a node has: None where `manage` has to tidy up first.
-    fn on_node<'b>(&self, there: &[&'b Arc<Tree>]) -> Option<(Option<&'b Arc<Tree>>, Option<&'b Arc<Tree>>)> {
+    fn on_node<'b>(&self, there: &[&'b Arc<Tree>]) -> Option<NewAndOld<'b>> {
         let living = there.iter().copied().filter(|there| !is_terminating(there));
         let (new, old): (Vec<&Arc<Tree>>, Vec<&Arc<Tree>>) =
             living.partition(|there| pod::is_updated(self.set, there, self.hash));
@@ -224,9 +228,9 @@ impl<'a> Observed<'a> {
 pub fn status(observed: &Observed<'_>) -> Tree {
     let by_node = observed.by_node();
     let [mut desired, mut current, mut misscheduled, mut ready, mut available, mut updated] = [0i64; 6];
-    for node in observed.nodes {
+    for (node, fit) in observed.nodes.iter().zip(observed.fits) {
         let oldest = by_node.get(node.str("metadata.name")).and_then(|there| there.first());
-        if !pod::fit(observed.set, node).should_run {
+        if !fit.should_run {
             misscheduled += i64::from(oldest.is_some());
             continue;
         }
@@ -260,3 +264,6 @@ pub fn status(observed: &Observed<'_>) -> Tree {
     }
     status
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! The pods of a DaemonSet: each is tied to its node, and stays there through what drives others away.
 
+use std::sync::Arc;
+
 use api::{Tree, list, tree};
 
 use crate::support::{nodes, pods};
@@ -63,13 +65,17 @@ pub struct Fit {
     pub may_stay: bool,
 }
 
-pub fn fit(set: &Tree, node: &Tree) -> Fit {
+pub fn fits(set: &Tree, nodes: &[Arc<Tree>]) -> Vec<Fit> {
     let tolerations = tolerations(set);
-    if !nodes::is_wanted(set.at("spec.template.spec"), node) {
+    nodes.iter().map(|node| fit(set.at("spec.template.spec"), &tolerations, node)).collect()
+}
+
+fn fit(spec: &Tree, tolerations: &[Tree], node: &Tree) -> Fit {
+    if !nodes::is_wanted(spec, node) {
         return Fit { should_run: false, may_stay: false };
     }
-    let should_run = !nodes::is_repelled(&tolerations, node, &["NoSchedule", "NoExecute"]);
-    Fit { should_run, may_stay: should_run || !nodes::is_repelled(&tolerations, node, &["NoExecute"]) }
+    let should_run = !nodes::is_repelled(tolerations, node, &["NoSchedule", "NoExecute"]);
+    Fit { should_run, may_stay: should_run || !nodes::is_repelled(tolerations, node, &["NoExecute"]) }
 }
 
 /// The node that a pod is on, or is meant for.

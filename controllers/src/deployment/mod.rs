@@ -32,8 +32,8 @@ struct Controller {
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
-    let deployments = setup.informer(Selection { resource: DEPLOYMENTS, query: "" });
-    let sets = setup.informer(Selection { resource: SETS, query: "" });
+    let deployments = setup.informer(Selection::all(DEPLOYMENTS));
+    let sets = setup.informer(Selection::all(SETS));
     let pods = setup.informer(PODS);
     let queue = context.queue.clone();
     deployments.on_change(move |change| queue.add(change.key.clone()));

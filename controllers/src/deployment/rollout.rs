@@ -98,7 +98,10 @@ pub fn recreate(work: &mut Work, old_pods_run: bool) -> bool {
 /// Whether the Deployment has another size than when its sets were given theirs.
 pub fn is_scaling(work: &Work) -> bool {
     let differs = |set: &Set| set.annotation(DESIRED).parse::<i64>().is_ok_and(|desired| desired != work.replicas());
-    work.sets.iter().any(|set| set.replicas() > 0 && differs(set))
+    let active: Vec<&Set> = work.sets.iter().filter(|set| set.replicas() > 0).collect();
+    // Where all are to be recreated, the old ones go first, whatever the size.
+    let has_shares = work.is_rolling() || active.len() <= 1;
+    has_shares && active.into_iter().any(differs)
 }
 
 /// A new size, in the middle of a roll-out too: each set grows or shrinks by its share.
@@ -110,8 +113,9 @@ pub fn scale(work: &mut Work) {
         _ => None,
     };
     if let Some(only) = only {
+        // It may have the size already, but not the annotations: without them it would be scaled forever.
         let size = work.replicas();
-        work.resize_if_other(only, size);
+        work.resize(only, size);
     } else if is_saturated(work) {
         for at in work.old() {
             work.resize_if_other(at, 0);

@@ -6,6 +6,7 @@ use api::time::{self, Timestamp};
 use api::{Tree, tree};
 
 use super::work::{Set, Work};
+use crate::support::conditions;
 
 const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";
@@ -75,13 +76,15 @@ pub fn of_rollout(work: &Work) -> Tree {
     let was_complete = of(&status, "replicas") == of(&status, "updatedReplicas")
         && current.is_some_and(|condition| condition.str("reason") == COMPLETE);
     if deadline(deployment).is_none() {
-        remove(&mut status, PROGRESSING);
+        conditions::remove(&mut status, PROGRESSING);
     } else if !was_complete {
         progress(work, &mut status, current);
     }
     match replica_failure(work) {
-        Some(failure) => set_condition(&mut status, failure),
-        None => remove(&mut status, REPLICA_FAILURE),
+        Some(failure) => conditions::set(&mut status, failure),
+        None => {
+            conditions::remove(&mut status, REPLICA_FAILURE);
+        }
     }
     status
 }
@@ -104,8 +107,8 @@ fn progress(work: &Work, status: &mut Tree, current: Option<&Tree>) {
         if let Some(since) = current.filter(|current| current.str("status") == "True") {
             condition.set("lastTransitionTime", since.str("lastTransitionTime"));
         }
-        remove(status, PROGRESSING);
-        set_condition(status, condition);
+        conditions::remove(status, PROGRESSING);
+        conditions::set(status, condition);
     } else if is_timed_out(&work.deployment, status, work.now) {
         let message = format!("{who} has timed out progressing.");
         set(status, Condition::new(PROGRESSING, "False", TIMED_OUT, &message), work.now);
@@ -226,29 +229,7 @@ impl<'a> Condition<'a> {
 }
 
 fn set(status: &mut Tree, condition: Condition<'_>, now: Timestamp) {
-    set_condition(status, condition.tree(now));
-}
-
-/// One that says the same is left alone; a new one comes last.
-fn set_condition(status: &mut Tree, mut condition: Tree) {
-    if let Some(current) = find(status, condition.str("type")) {
-        let same = |field: &str| current.str(field) == condition.str(field);
-        let same_status = same("status");
-        if same_status && same("reason") {
-            return;
-        }
-        let since = current.str("lastTransitionTime").to_string();
-        if same_status {
-            condition.set("lastTransitionTime", since);
-        }
-    }
-    let of = condition.str("type").to_string();
-    remove(status, &of);
-    status.list_entry("conditions").push(condition);
-}
-
-fn remove(status: &mut Tree, of: &str) {
-    status.list_entry("conditions").retain(|condition| condition.str("type") != of);
+    conditions::set(status, condition.tree(now));
 }
 
 fn find<'a>(status: &'a Tree, of: &str) -> Option<&'a Tree> {

@@ -59,7 +59,7 @@ pub fn start_replication_controllers(setup: &Setup, context: &Context) -> Option
 }
 
 fn start(setup: &Setup, context: &Context, kind: &'static Kind) -> Box<dyn Reconcile> {
-    let sets = setup.informer(Selection { resource: kind.resource, query: "" });
+    let sets = setup.informer(Selection::all(kind.resource));
     let pods = setup.informer(PODS);
     let queue = context.queue.clone();
     sets.index_by(index::CONTROLLER).on_change(move |change| queue.add(change.key.clone()));

@@ -330,3 +330,6 @@ pub fn newest(set: &Tree, revisions: &[Arc<Tree>]) -> Newest {
         Some(same) => Newest::Renumber(history::renumbered(same, next)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,15 @@
 pub mod batch;
 pub mod clock;
 pub mod conditions;
+pub mod discovery;
+pub mod everything;
 pub mod family;
 pub mod finalizers;
 pub mod hash;
 pub mod history;
+pub mod keys;
 pub mod kinds;
+pub mod node_events;
 pub mod nodes;
 pub mod note;
 pub mod own;
@@ -21,11 +25,12 @@ pub mod serving;
 pub mod share;
 pub mod slices;
 pub mod status;
+pub mod taints;
 pub mod volumes;
 
 use client::{Error, Resource, Selection};
 
-pub const PODS: Selection = Selection { resource: Resource::core("pods"), query: "" };
+pub const PODS: Selection = Selection::all(Resource::core("pods"));
 
 /// What the server said, as users are told it.
 pub fn said(error: &Error) -> String {

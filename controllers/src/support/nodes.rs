@@ -2,6 +2,8 @@
 
 use api::Tree;
 
+use super::taints::tolerates;
+
 /// By node name, node selector and required node affinity.
 pub fn is_wanted(spec: &Tree, node: &Tree) -> bool {
     let name = spec.str("nodeName");
@@ -45,16 +47,6 @@ pub fn is_repelled(tolerations: &[Tree], node: &Tree, effects: &[&str]) -> bool 
     let counts = |taint: &&Tree| effects.contains(&taint.str("effect"));
     let mut taints = node.list("spec.taints").iter().filter(counts);
     taints.any(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
-}
-
-fn tolerates(toleration: &Tree, taint: &Tree) -> bool {
-    let same_or_any = |field: &str| toleration.str(field).is_empty() || toleration.str(field) == taint.str(field);
-    let by_operator = match toleration.str("operator") {
-        "Exists" => true,
-        "" | "Equal" => toleration.str("value") == taint.str("value"),
-        _ => false,
-    };
-    same_or_any("effect") && same_or_any("key") && by_operator
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod selector;
 pub mod spec;
 mod template;
 pub mod toleration;
+pub mod total;
 pub mod volume;
 mod warnings;
 

@@ -33,7 +33,7 @@ fn with_cause(mut status: Status, cause: &str) -> Status {
 }
 
 fn check(pod: &Tree, node: &Tree) -> Result<(), (&'static str, String)> {
-    let requests = super::limit_ranger::pod_total(pod, "requests");
+    let requests = kinds::podspec::total::pod_total(pod, "requests");
     let mut lacking = Vec::new();
     for (name, scale) in [("cpu", -3), ("memory", 0)] {
         let asked = requests.get(name).map_or(0, |value| read(value).scaled(scale));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::crowd::Crowd;
 use super::demand::{Claim, smooth};
 use super::queues::{Load, Place, Queues, Reason, Shape, Verdict};
 
@@ -20,6 +21,7 @@ pub struct Bounds {
 pub struct Level {
     started: Instant,
     state: Mutex<State>,
+    crowd: Crowd,
 }
 
 struct State {
@@ -67,7 +69,13 @@ fn wake(woken: Vec<oneshot::Sender<()>>) {
 impl Level {
     pub fn new(shape: Shape, bounds: Bounds) -> Level {
         let queues = Queues::new(shape, bounds.nominal.max(1), Duration::ZERO);
-        Level { started: Instant::now(), state: Mutex::new(State { queues, bounds, smoothed: 0.0 }) }
+        let state = Mutex::new(State { queues, bounds, smoothed: 0.0 });
+        Level { started: Instant::now(), state, crowd: Crowd::default() }
+    }
+
+    /// Whether a request of this flow lets others pass before it is looked at.
+    pub fn steps_aside(&self, flow: u64) -> bool {
+        self.crowd.count(flow)
     }
 
     fn hold(&self) -> MutexGuard<'_, State> {

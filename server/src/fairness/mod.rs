@@ -3,6 +3,7 @@
 //! it does not use. A request that finds a free seat costs a lock and no future.
 
 mod changes;
+mod crowd;
 mod demand;
 mod hand;
 mod level;
@@ -135,28 +136,53 @@ pub fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
         return Step::Done(Ok(()));
     }
     let plan = server.fairness.plan.load();
-    let found = plan.find(&Digest::new(&call.info, call.user.as_deref()));
-    let Some((schema, priority)) = found else { return Step::Done(Ok(())) };
+    let Some(at) = plan.find(&Digest::new(&call.info, call.user.as_deref())) else { return Step::Done(Ok(())) };
+    let (schema, priority) = plan.at(at);
     call.flow = Some(Flow { schema: schema.uid.clone(), level: priority.uid.clone() });
     let Some(level) = &priority.level else {
         schema.metrics.dispatched.inc();
         return Step::Done(Ok(()));
     };
+    let flow = server.fairness.flow_hash(schema, call);
+    if level.steps_aside(flow) {
+        let plan = arc_swap::Guard::into_inner(plan);
+        return Step::Later(Box::pin(async move {
+            tokio::task::yield_now().await;
+            match take(server, call, &plan, at, flow) {
+                Taken::Done(result) => result,
+                Taken::Later(seat, told) => wait(server, call, seat, told, (plan, at)).await,
+            }
+        }));
+    }
+    match take(server, call, &plan, at, flow) {
+        Taken::Done(result) => Step::Done(result),
+        Taken::Later(seat, told) => {
+            let plan = arc_swap::Guard::into_inner(plan);
+            Step::Later(Box::pin(wait(server, call, seat, told, (plan, at))))
+        }
+    }
+}
+
+enum Taken {
+    Done(Result<(), Status>),
+    Later(Seat, oneshot::Receiver<()>),
+}
+
+/// A seat, a place in the queue of a flow, or a refusal.
+fn take(server: &Server, call: &mut Call, plan: &Plan, at: usize, flow: u64) -> Taken {
+    let (schema, priority) = plan.at(at);
+    let Some(level) = &priority.level else { return Taken::Done(Ok(())) };
     let now = Instant::now();
-    server.fairness.adjust(&plan, now);
+    server.fairness.adjust(plan, now);
     let seats = width::seats(server, call, level.bounds().nominal);
-    match level.enter(now, server.fairness.flow_hash(schema, call), seats) {
+    match level.enter(now, flow, seats) {
         Entry::Run(seat) => {
             schema.metrics.dispatched.inc();
             call.held = Some(Held::Seat(seat));
-            Step::Done(Ok(()))
+            Taken::Done(Ok(()))
         }
-        Entry::Reject(reason) => Step::Done(Err(reject(server, call, schema, priority, reason.text()))),
-        Entry::Wait(seat, told) => {
-            let at = plan.position(schema);
-            let plan = arc_swap::Guard::into_inner(plan);
-            Step::Later(Box::pin(async move { wait(server, call, seat, told, (plan, at)).await }))
-        }
+        Entry::Reject(reason) => Taken::Done(Err(reject(server, call, schema, priority, reason.text()))),
+        Entry::Wait(seat, told) => Taken::Later(seat, told),
     }
 }
 

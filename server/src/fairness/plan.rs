@@ -64,10 +64,6 @@ impl Plan {
         Plan { schemas, levels, total }
     }
 
-    pub fn position(&self, schema: &Schema) -> usize {
-        self.schemas.iter().position(|other| std::ptr::eq(other, schema)).unwrap_or(0)
-    }
-
     pub fn at(&self, at: usize) -> (&Schema, &Priority) {
         let schema = &self.schemas[at];
         (schema, &self.levels[schema.level])
@@ -75,9 +71,8 @@ impl Plan {
 
     /// Where the request belongs. The mandatory catch-all takes whatever no other schema does; None is a
     /// plan without it.
-    pub fn find(&self, digest: &Digest<'_>) -> Option<(&Schema, &Priority)> {
-        let schema = self.schemas.iter().find(|schema| schema.rules.iter().any(|rule| rule.matches(digest)))?;
-        Some((schema, &self.levels[schema.level]))
+    pub fn find(&self, digest: &Digest<'_>) -> Option<usize> {
+        self.schemas.iter().position(|schema| schema.rules.iter().any(|rule| rule.matches(digest)))
     }
 }
 
@@ -206,7 +201,10 @@ mod tests {
         let info = RequestInfo { verb: "get", path: "/x".to_string(), ..RequestInfo::default() };
         let groups = ["system:authenticated".to_string()];
         let digest = Digest { info: &info, user, groups: &groups };
-        plan.find(&digest).map(|(schema, level)| format!("{} {}", schema.name, level.name)).unwrap_or_default()
+        plan.find(&digest)
+            .map(|at| plan.at(at))
+            .map(|(schema, level)| format!("{} {}", schema.name, level.name))
+            .unwrap_or_default()
     }
 
     #[test]

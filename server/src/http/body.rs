@@ -21,6 +21,8 @@ pub enum Body {
     Full(Option<Bytes>),
     List(ListBody),
     Stream(StreamBody),
+    /// A list for this process: its head, then each object as it is kept.
+    Pieces(std::vec::IntoIter<Bytes>),
     /// Another body, and what is held until its end: seats, or an audit event to be told.
     Held(Box<Held>),
 }
@@ -34,6 +36,19 @@ pub struct Held {
 impl Body {
     pub fn held(body: Body, until_end: Box<dyn Any + Send>) -> Body {
         Body::Held(Box::new(Held { body, until_end: Some(until_end) }))
+    }
+
+    /// Hands the objects of a list over as they are kept; false where this is no such list.
+    pub fn take_apart(&mut self) -> bool {
+        match self {
+            Body::List(_) => {}
+            Body::Held(held) => return held.body.take_apart(),
+            _ => return false,
+        }
+        if let Body::List(list) = std::mem::replace(self, Body::empty()) {
+            *self = Body::Pieces(list.pieces().into_iter());
+        }
+        true
     }
 
     pub fn empty() -> Body {
@@ -70,6 +85,7 @@ impl http_body::Body for Body {
             Body::Full(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
             Body::List(list) => Poll::Ready(list.next_chunk()),
             Body::Stream(stream) => stream.poll_next(cx),
+            Body::Pieces(pieces) => Poll::Ready(pieces.next()),
             Body::Held(held) => return held.poll_frame(cx),
         };
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
@@ -80,6 +96,7 @@ impl http_body::Body for Body {
             Body::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Body::List(list) => list.is_done(),
             Body::Stream(_) => false,
+            Body::Pieces(pieces) => pieces.len() == 0,
             Body::Held(held) => held.body.is_end_stream(),
         }
     }
@@ -88,7 +105,7 @@ impl http_body::Body for Body {
         match self {
             Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::List(list) => SizeHint::with_exact(list.left),
-            Body::Stream(_) => SizeHint::default(),
+            Body::Stream(_) | Body::Pieces(_) => SizeHint::default(),
             Body::Held(held) => held.body.size_hint(),
         }
     }
@@ -126,6 +143,14 @@ impl ListBody {
 
     fn is_done(&self) -> bool {
         self.left == 0
+    }
+
+    /// A list without items, and the items, none of which is copied.
+    fn pieces(self) -> Vec<Bytes> {
+        let mut head = self.head.unwrap_or_default().to_vec();
+        head.extend_from_slice(b"]}");
+        let items = self.items.iter().map(|item| item.bytes.clone());
+        std::iter::once(Bytes::from(head)).chain(items).collect()
     }
 
     fn next_chunk(&mut self) -> Option<Bytes> {
@@ -222,5 +247,18 @@ mod tests {
         assert_eq!(all, b"{\"items\":[{\"metadata\":{\"n\":1}},{\"metadata\":{\"n\":2}}]}\n");
         assert_eq!(left, all.len() as u64);
         assert_eq!(ListBody::new(b"[".to_vec(), vec![]).collect(), b"[]}\n");
+    }
+
+    #[test]
+    fn a_list_is_taken_apart_without_a_copy() {
+        let item = Arc::new(Item::new("a", 1, Bytes::from(r#"{"kind":"A","metadata":{}}"#)));
+        let list = ListBody::new(b"{\"items\":[".to_vec(), vec![item.clone()]);
+        let mut body = Body::held(Body::List(list), Box::new(()));
+        assert!(body.take_apart() && !Body::empty().take_apart());
+        let Body::Held(held) = body else { panic!("it is held still") };
+        let Body::Pieces(pieces) = held.body else { panic!("pieces") };
+        let pieces: Vec<Bytes> = pieces.collect();
+        assert_eq!(pieces, ["{\"items\":[]}", r#"{"kind":"A","metadata":{}}"#]);
+        assert_eq!(pieces[1].as_ptr(), item.bytes.as_ptr());
     }
 }

@@ -1,5 +1,6 @@
 //! Watches: a cursor into the resource's ring, written as the client takes it.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::cache::{Cache, Change, Format, Item, Place, Read, Selection, Snapshot
 use crate::call::{Answer, Call, answer};
 use crate::fairness::Held;
 use crate::http::body::{Body, CHUNK_BYTES, Source, StreamBody};
+use crate::local::{LINE, Pieces};
 use crate::negotiate::{Accepted, Media, Shape};
 use crate::resource::{Resource, fill_hole};
 use crate::shape::{self, Shaping};
@@ -37,7 +39,12 @@ pub async fn watch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         _ => "application/json",
     };
-    Ok(answer(200, content_type, Body::Stream(StreamBody::new(watcher))))
+    let pieces = watcher.pieces.is_some();
+    let mut answer = answer(200, content_type, Body::Stream(StreamBody::new(watcher)));
+    if pieces {
+        answer.extensions_mut().insert(Pieces);
+    }
+    Ok(answer)
 }
 
 fn accepted(call: &Call) -> Result<Accepted, Status> {
@@ -82,7 +89,11 @@ async fn start(
         first_table: true,
         held: None,
         cache,
+        pieces: None,
     };
+    if call.pieces && accepted == Accepted::JSON && resource.serves_stored_bytes() {
+        watcher.pieces = Some(VecDeque::new());
+    }
     watcher.begin(server, options).await?;
     Ok(watcher)
 }
@@ -130,6 +141,8 @@ pub struct Watcher {
     first_table: bool,
     /// Seats, until what was there at the start is sent.
     held: Option<Held>,
+    /// What is handed over next, where objects are handed over as they are kept.
+    pieces: Option<VecDeque<Bytes>>,
 }
 
 impl Watcher {
@@ -189,10 +202,15 @@ impl Watcher {
                 rest = Some(key.clone());
                 break;
             }
-            if self.selects(item) {
-                let frame = self.object_frame("ADDED", item);
-                chunk.extend_from_slice(&frame);
+            if !self.selects(item) {
+                continue;
             }
+            if let Some(pieces) = &mut self.pieces {
+                pieces.extend([Bytes::from_static(b"ADDED"), item.bytes.clone()]);
+                continue;
+            }
+            let frame = self.object_frame("ADDED", item);
+            chunk.extend_from_slice(&frame);
         }
         if rest.is_some() {
             self.stage = Stage::Initial { snapshot, next: rest, cursor, end_bookmark };
@@ -225,7 +243,8 @@ impl Watcher {
 
     /// Whether others may get the same bytes: what is selected, and a table's columns, are each watcher's own.
     fn shares(&self) -> bool {
-        self.selection.everything() && self.name.is_empty() && !matches!(self.accepted.shape, Shape::Table(_))
+        let own = self.pieces.is_some() || matches!(self.accepted.shape, Shape::Table(_));
+        self.selection.everything() && self.name.is_empty() && !own
     }
 
     fn read_chunk(&mut self, cursor: u64) -> Option<(Bytes, u64)> {
@@ -258,6 +277,10 @@ impl Watcher {
         };
         if matches!(self.accepted.shape, Shape::Table(_)) {
             return Some(self.table_frame(event, item, change.revision));
+        }
+        if let Some(pieces) = &mut self.pieces {
+            pieces.extend([Bytes::from_static(event.as_bytes()), with_revision(item, change.revision)]);
+            return None;
         }
         let format = Format { event, encoding: self.encoding() };
         Some(change.frame(format, || self.plain_frame(event, item, change.revision)))
@@ -355,6 +378,26 @@ impl Watcher {
 
 impl Source for Watcher {
     async fn next(&mut self) -> Option<Bytes> {
+        if self.pieces.is_none() {
+            return self.next_chunk().await;
+        }
+        loop {
+            if let Some(piece) = self.pieces.as_mut().and_then(VecDeque::pop_front) {
+                return Some(piece);
+            }
+            // What comes as bytes is a line; objects are among the pieces already.
+            let line = self.next_chunk().await?;
+            if !line.is_empty() {
+                self.pieces.get_or_insert_default().push_back(line);
+                return Some(Bytes::from_static(LINE.as_bytes()));
+            }
+        }
+    }
+}
+
+impl Watcher {
+    /// The next bytes; none where there are pieces instead.
+    async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             let chunk = match &self.stage {
                 Stage::Ended => return None,
@@ -370,7 +413,7 @@ impl Source for Watcher {
                     self.following_chunk(cursor)
                 }
             };
-            if !chunk.is_empty() {
+            if !chunk.is_empty() || self.pieces.as_ref().is_some_and(|pieces| !pieces.is_empty()) {
                 return Some(chunk);
             }
             let Stage::Following { cursor } = self.stage else { continue };

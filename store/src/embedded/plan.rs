@@ -28,7 +28,7 @@ pub(crate) fn check(head: &Head, writes: &[Write], max_value_bytes: usize) -> Re
         }
         let size = match &write.op {
             Op::Put(template) => template.bytes.len(),
-            Op::Delete => 0,
+            Op::Delete | Op::Check => 0,
         };
         if size > max_value_bytes {
             return Err(Error::TooLarge { size, limit: max_value_bytes });
@@ -58,7 +58,7 @@ pub(crate) fn holds(expect: Expect, current: Option<Revision>) -> bool {
     }
 }
 
-/// Makes one write that `check` has accepted. No event if there is nothing to delete.
+/// Makes one write that `check` has accepted. No event if there is nothing to delete or to write.
 pub(crate) fn apply(head: &mut Head, key: String, op: Op, ttl: Option<Duration>, now: Duration) -> Option<Event> {
     let revision = head.revision + 1;
     let event = match op {
@@ -73,6 +73,7 @@ pub(crate) fn apply(head: &mut Head, key: String, op: Op, ttl: Option<Duration>,
             let previous = Some(head.entries.remove(&key)?);
             Event { revision, key: key.into(), entry: None, previous }
         }
+        Op::Check => return None,
     };
     head.revision = revision;
     Some(event)

@@ -42,6 +42,7 @@ fn operation(keys: &Keys, write: &Write, lease: i64) -> RequestOp {
             Request::Put(proto::PutRequest { key, value: template.bytes.clone(), lease, prev_kv: true })
         }
         Op::Delete => Request::DeleteRange(proto::DeleteRangeRequest { key, prev_kv: true }),
+        Op::Check => return read(keys, &write.key),
     };
     RequestOp { request: Some(request) }
 }
@@ -73,7 +74,7 @@ pub(crate) fn committed(
                 let (key, value) = (write.key.into(), template.bytes.into());
                 Some(Arc::new(Entry { key, value, revision, expires }))
             }
-            Op::Delete => None,
+            Op::Delete | Op::Check => None,
         };
         Committed { revision, entry, previous: previous.and_then(|kv| keys.entry(kv, leases)) }
     };

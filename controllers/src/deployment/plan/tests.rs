@@ -390,3 +390,52 @@ fn a_set_that_another_server_made_is_not_rolled() {
     world.settle();
     assert_eq!(world.sizes(), "a:2");
 }
+
+/// Whatever users do in whatever order, and however slowly pods come: there are never more pods than the
+/// largest size with its surge allows, and in the end all is as it was asked for last.
+#[test]
+fn any_sequence_ends_as_asked() {
+    for seed in 0..300 {
+        let random = client::Random::seeded(seed);
+        let mut world = World::new(deployment(1 + random.below(9) as i64, "a"));
+        let (mut image, mut largest) = ("a".to_string(), 0);
+        for _ in 0..40 {
+            largest = largest.max(Work::new(&world.deployment, &[], NOW).replicas());
+            match random.below(9) {
+                8 => {
+                    let rolling = tree! { "maxSurge" => "25%", "maxUnavailable" => "25%" };
+                    let strategy = tree! { "type" => "RollingUpdate", "rollingUpdate" => rolling };
+                    let recreate = tree! { "type" => "Recreate" };
+                    let strategy = if random.below(2) == 0 { strategy } else { recreate };
+                    world.deployment.child("spec").set("strategy", strategy);
+                }
+                0 => {
+                    image = ["a", "b", "c", "d"][random.below(4) as usize].to_string();
+                    world.roll(&image);
+                }
+                1 => world.deployment.child("spec").set("replicas", random.below(12) as i64),
+                2 => {
+                    let paused = random.below(2) == 0;
+                    world.deployment.child("spec").set("paused", paused);
+                }
+                3 => world.now.seconds += random.below(700) as i64,
+                _ => {
+                    world.pods(random.below(14) as i64);
+                    world.step();
+                }
+            }
+            largest = largest.max(Work::new(&world.deployment, &[], NOW).replicas());
+            let total: i64 = world.sets.iter().map(super::super::work::replicas).sum();
+            assert!(total <= largest + (largest + 3) / 4, "seed {seed}: {} with {largest}", world.sizes());
+        }
+        world.deployment.child("spec").set("paused", false);
+        world.settle();
+        let replicas = world.deployment.int("spec.replicas").unwrap_or_default();
+        for set in &world.sets {
+            let is_new = set.list("spec.template.spec.containers")[0].str("image") == image;
+            let size = super::super::work::replicas(set);
+            assert_eq!(size, if is_new { replicas } else { 0 }, "seed {seed}: {}", world.sizes());
+        }
+        assert!(status::is_complete(&world.deployment, world.deployment.at("status")), "seed {seed}");
+    }
+}

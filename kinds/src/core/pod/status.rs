@@ -10,8 +10,7 @@ use crate::podspec::resources::aggregate::is_restartable;
 pub fn prepare(pod: &mut Tree, old: &Tree, _: &Context<'_>) {
     keep_old(pod, old, "spec");
     let metadata = pod.child("metadata");
-    metadata.remove("deletionTimestamp");
-    for key in ["ownerReferences", "generation"] {
+    for key in ["deletionTimestamp", "ownerReferences", "generation"] {
         keep_old(metadata, old.at("metadata"), key);
     }
     if pod.str("status.qosClass").is_empty() {

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::quantity::Quantity;
 use api::{Map, Tree};
 use kinds::Kind;
+use kinds::quota::{self as usage, Usage, match_object};
 use kinds::resources::read;
-
-use super::scopes::match_object;
-use super::usage::{self, Usage};
 
 /// The quotas that change, by their place in the list, with the usage that they then have.
 pub fn charges(quotas: &[Tree], kind: &Kind, object: &Tree, old: Option<&Tree>) -> Result<Vec<(usize, Tree)>, String> {

@@ -3,8 +3,6 @@
 //! is left. What deletions give back is counted by the quota controller.
 
 mod decide;
-mod scopes;
-mod usage;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! Which objects a quota with scopes speaks of.
 
+use crate::Kind;
 use api::Tree;
-use kinds::Kind;
 
 /// A quota without scopes speaks of everything; one with scopes of pods alone.
 pub fn match_object(quota: &Tree, kind: &Kind, object: &Tree) -> bool {
@@ -33,8 +33,8 @@ fn matches(pod: &Tree, expression: &Tree) -> bool {
 fn has_scope(pod: &Tree, scope: &str) -> bool {
     let spec = pod.at("spec");
     match scope {
-        "BestEffort" => kinds::podspec::qos::class(spec) == "BestEffort",
-        "NotBestEffort" => kinds::podspec::qos::class(spec) != "BestEffort",
+        "BestEffort" => crate::podspec::qos::class(spec) == "BestEffort",
+        "NotBestEffort" => crate::podspec::qos::class(spec) != "BestEffort",
         "Terminating" => spec.int("activeDeadlineSeconds").is_some_and(|seconds| seconds >= 0),
         "NotTerminating" => spec.int("activeDeadlineSeconds").is_none(),
         "PriorityClass" => !spec.str("priorityClassName").is_empty(),
@@ -56,15 +56,18 @@ fn crosses_namespaces(affinity: &Tree) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::json;
     use super::*;
+
+    fn json(text: &str) -> Tree {
+        api::json::decode(text.as_bytes()).expect("json")
+    }
 
     #[test]
     fn scopes_choose_pods() {
         let check = |quota: &str, spec: &str, want: bool| {
             let quota = json(&format!(r#"{{"spec":{quota}}}"#));
             let pod = json(&format!(r#"{{"spec":{spec}}}"#));
-            assert_eq!(match_object(&quota, &kinds::core::pod::KIND, &pod), want, "{quota:?} {spec}");
+            assert_eq!(match_object(&quota, &crate::core::pod::KIND, &pod), want, "{quota:?} {spec}");
         };
         let burstable = r#"{"containers":[{"resources":{"requests":{"cpu":"1m"}}}]}"#;
         check("{}", "{}", true);
@@ -80,6 +83,6 @@ mod tests {
     #[test]
     fn other_kinds_have_no_scopes() {
         let quota = json(r#"{"spec":{"scopes":["BestEffort"]}}"#);
-        assert!(!match_object(&quota, &kinds::core::config_map::KIND, &json("{}")));
+        assert!(!match_object(&quota, &crate::core::config_map::KIND, &json("{}")));
     }
 }

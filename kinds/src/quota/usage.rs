@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::Kind;
+use crate::podspec::total::pod_total;
+use crate::resources::{is_extended, read};
 use api::quantity::{Format, Quantity};
 use api::{Map, Tree};
-use kinds::Kind;
-use kinds::resources::read;
-
-use super::super::limit_ranger::pod_total;
 
 pub type Usage = BTreeMap<String, Quantity>;
 
@@ -69,7 +68,7 @@ pub fn compute(requests: &Map, limits: &Map, usage: &mut Usage) {
         if plain {
             usage.insert(name.to_string(), value.clone());
         }
-        if plain || kinds::resources::is_extended(name) {
+        if plain || is_extended(name) {
             usage.insert(format!("requests.{name}"), value);
         }
     }
@@ -113,33 +112,37 @@ fn claim(claim: &Tree, usage: &mut Usage) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::json;
+    use api::json::decode;
+
     use super::*;
 
     fn check(kind: &Kind, object: &str, want: &str) {
-        let text: Vec<String> = of(kind, &json(object)).iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let text: Vec<String> = of(kind, &decode(object.as_bytes()).expect("json"))
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         assert_eq!(text.join(" "), want);
     }
 
     #[test]
     fn objects_count_for_what_they_use() {
         check(
-            &kinds::core::pod::KIND,
+            &crate::core::pod::KIND,
             r#"{"spec":{"overhead":{"cpu":"10m"},"containers":[{"resources":{"requests":{"cpu":"100m","example.com/gpu":"1"},"limits":{"memory":"1Gi"}}}]}}"#,
             "count/pods=1 cpu=110m limits.memory=1Gi pods=1 requests.cpu=110m requests.example.com/gpu=1",
         );
-        check(&kinds::core::pod::KIND, r#"{"spec":{},"status":{"phase":"Failed"}}"#, "count/pods=1");
+        check(&crate::core::pod::KIND, r#"{"spec":{},"status":{"phase":"Failed"}}"#, "count/pods=1");
         check(
-            &kinds::core::service::KIND,
+            &crate::core::service::KIND,
             r#"{"spec":{"type":"LoadBalancer","ports":[{},{}]}}"#,
             "count/services=1 services=1 services.loadbalancers=1 services.nodeports=2",
         );
         check(
-            &kinds::core::persistent_volume_claim::KIND,
+            &crate::core::persistent_volume_claim::KIND,
             r#"{"spec":{"storageClassName":"fast","resources":{"requests":{"storage":"1Gi"}}}}"#,
             "count/persistentvolumeclaims=1 fast.storageclass.storage.k8s.io/persistentvolumeclaims=1 fast.storageclass.storage.k8s.io/requests.storage=1Gi persistentvolumeclaims=1 requests.storage=1Gi",
         );
-        check(&kinds::core::config_map::KIND, "{}", "configmaps=1 count/configmaps=1");
-        check(&kinds::apps::deployment::KIND, "{}", "count/deployments.apps=1");
+        check(&crate::core::config_map::KIND, "{}", "configmaps=1 count/configmaps=1");
+        check(&crate::apps::deployment::KIND, "{}", "count/deployments.apps=1");
     }
 }

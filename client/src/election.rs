@@ -1,0 +1,265 @@
+//! Leader election on a Lease: of several processes one leads, and another only once the first has not
+//! renewed its lease for long. Whether a lease has run out is judged by changes seen, on this machine's
+//! own clock: no two machines agree on the time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::time::{Timestamp, format_micros};
+use api::{Tree, tree};
+use tokio::time::Instant;
+
+use crate::{Client, Clock, Fence, Metrics, Random, Recorder, Resource, Result};
+
+const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
+/// Those who wait ask at different times.
+const JITTER: f64 = 1.2;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// How long others wait after the last renewal that they saw.
+    pub lease_duration: Duration,
+    /// How long the leader tries to renew before it gives up.
+    pub renew_deadline: Duration,
+    pub retry_period: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What is elected for, and who stands.
+#[derive(Debug, Clone)]
+pub struct Lock {
+    pub namespace: String,
+    pub name: String,
+    pub identity: String,
+}
+
+pub struct Election {
+    pub client: Client,
+    pub lock: Lock,
+    pub timing: Timing,
+    pub clock: Arc<dyn Clock>,
+    pub random: Arc<Random>,
+    pub recorder: Recorder,
+    pub metrics: Metrics,
+    pub fence: Fence,
+    pub observed: Observed,
+}
+
+/// The lease as it was seen last, and since when it has been so.
+#[derive(Debug, Default)]
+pub struct Observed {
+    lease: Option<(Tree, Instant)>,
+}
+
+impl Observed {
+    fn see(&mut self, lease: Option<&Tree>, now: Instant) {
+        let same = |(seen, _): &(Tree, Instant)| lease.is_some_and(|lease| seen.at("spec") == lease.at("spec"));
+        match (&mut self.lease, lease) {
+            (Some(seen), Some(lease)) if same(seen) => seen.0 = lease.clone(),
+            (_, lease) => self.lease = lease.map(|lease| (lease.clone(), now)),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Decision {
+    Create(Tree),
+    /// Taken or renewed.
+    Update(Tree),
+    /// Somebody else has it.
+    Wait,
+}
+
+impl Election {
+    /// Waits until this process leads.
+    pub async fn acquire(&mut self) {
+        loop {
+            match self.attempt().await {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(lease = self.lock.name, %error, "the lease cannot be had"),
+            }
+            tokio::time::sleep(self.random.jitter(self.timing.retry_period, JITTER)).await;
+        }
+        let lease = self.observed.lease.as_ref().map(|(lease, _)| lease.clone()).unwrap_or_default();
+        let transitions = lease.int("spec.leaseTransitions").unwrap_or(0);
+        self.fence.set(&self.lock.namespace, &self.lock.name, &self.lock.identity, transitions);
+        self.metrics.leads(&self.lock.name, true);
+        tracing::info!(lease = self.lock.name, identity = self.lock.identity, transitions, "leading");
+        self.say(&lease, "became leader");
+    }
+
+    /// Renews until that fails for too long, or somebody else has the lease.
+    pub async fn keep(&mut self) {
+        loop {
+            tokio::time::sleep(self.timing.retry_period).await;
+            if !self.renew().await {
+                self.metrics.leads(&self.lock.name, false);
+                let lease = self.observed.lease.as_ref().map(|(lease, _)| lease.clone()).unwrap_or_default();
+                self.say(&lease, "stopped leading");
+                return;
+            }
+        }
+    }
+
+    /// Gives the lease back, so that the next one need not wait.
+    pub async fn release(&mut self) {
+        let Some((mut lease, _)) = self.observed.lease.take() else { return };
+        if lease.str("spec.holderIdentity") != self.lock.identity {
+            return;
+        }
+        lease.child("spec").set("holderIdentity", "");
+        lease.child("spec").set("leaseDurationSeconds", 1);
+        if let Err(error) = self.client.update(LEASES, &self.lock.namespace, &self.lock.name, &lease).await {
+            tracing::warn!(lease = self.lock.name, %error, "the lease cannot be given back");
+        }
+        self.metrics.leads(&self.lock.name, false);
+    }
+
+    async fn renew(&mut self) -> bool {
+        let deadline = Instant::now() + self.timing.renew_deadline;
+        while Instant::now() < deadline {
+            match tokio::time::timeout_at(deadline, self.attempt()).await {
+                Ok(Ok(leads)) => return leads,
+                Ok(Err(error)) => tracing::warn!(lease = self.lock.name, %error, "the lease is not renewed"),
+                Err(_) => break,
+            }
+            tokio::time::sleep(self.timing.retry_period.min(deadline - Instant::now())).await;
+        }
+        false
+    }
+
+    /// Takes or renews the lease if that can be done; whether this process has it.
+    async fn attempt(&mut self) -> Result<bool> {
+        let found = match self.client.get(LEASES, &self.lock.namespace, &self.lock.name).await {
+            Ok(lease) => Some(lease),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        let now = Instant::now();
+        self.observed.see(found.as_ref(), now);
+        let unchanged = self.observed.lease.as_ref().map_or(Duration::ZERO, |(_, since)| now - *since);
+        let (namespace, name) = (&self.lock.namespace, &self.lock.name);
+        let written = match decide(found.as_ref(), unchanged, &self.lock, self.timing, self.clock.now()) {
+            Decision::Wait => return Ok(false),
+            Decision::Create(lease) => self.client.create(LEASES, namespace, &lease).await,
+            Decision::Update(lease) => self.client.update(LEASES, namespace, name, &lease).await,
+        };
+        match written {
+            // Somebody else was first.
+            Err(error) if error.is_already_exists() || error.is_conflict() => Ok(false),
+            written => {
+                self.observed.see(Some(&written?), Instant::now());
+                Ok(true)
+            }
+        }
+    }
+
+    fn say(&self, lease: &Tree, what: &str) {
+        self.recorder.normal(lease, "LeaderElection", format!("{} {what}", self.lock.identity));
+    }
+}
+
+/// What to do about a lease that has been `unchanged` for so long.
+fn decide(lease: Option<&Tree>, unchanged: Duration, lock: &Lock, timing: Timing, now: Timestamp) -> Decision {
+    let stamp = format_micros(now);
+    let seconds = i64::try_from(timing.lease_duration.as_secs()).unwrap_or(i64::MAX);
+    let mut spec = tree! {
+        "holderIdentity" => lock.identity.as_str(),
+        "leaseDurationSeconds" => seconds,
+        "acquireTime" => stamp.clone(),
+        "renewTime" => stamp,
+        "leaseTransitions" => 0,
+    };
+    let Some(lease) = lease else {
+        return Decision::Create(tree! {
+            "apiVersion" => "coordination.k8s.io/v1",
+            "kind" => "Lease",
+            "metadata" => tree! { "namespace" => lock.namespace.as_str(), "name" => lock.name.as_str() },
+            "spec" => spec,
+        });
+    };
+    let old = lease.at("spec");
+    let transitions = old.int("leaseTransitions").unwrap_or(0);
+    let lasts = Duration::from_secs(old.int("leaseDurationSeconds").and_then(|s| u64::try_from(s).ok()).unwrap_or(0));
+    match old.str("holderIdentity") {
+        holder if holder == lock.identity => {
+            spec.set("acquireTime", old.at("acquireTime").clone());
+            spec.set("leaseTransitions", transitions);
+        }
+        holder if !holder.is_empty() && unchanged < lasts => return Decision::Wait,
+        _ => spec.set("leaseTransitions", transitions + 1),
+    }
+    let mut lease = lease.clone();
+    lease.set("spec", spec);
+    Decision::Update(lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: &str, transitions: i64) -> Tree {
+        tree! {
+            "metadata" => tree! { "resourceVersion" => "7" },
+            "spec" => tree! {
+                "holderIdentity" => holder, "leaseDurationSeconds" => 15, "leaseTransitions" => transitions,
+                "acquireTime" => "before",
+            },
+        }
+    }
+
+    #[test]
+    fn a_lease_is_taken_only_once_it_has_run_out() {
+        let lock = Lock { namespace: "kube-system".into(), name: "test".into(), identity: "me".into() };
+        let decide = |lease: Option<&Tree>, seconds: u64| {
+            let now = Timestamp { seconds: 0, nanos: 5000 };
+            decide(lease, Duration::from_secs(seconds), &lock, Timing::default(), now)
+        };
+        let check = |lease: Tree, seconds: u64, want: Option<(i64, &str)>| match (decide(Some(&lease), seconds), want) {
+            (Decision::Wait, None) => {}
+            (Decision::Update(taken), Some((transitions, acquired))) => {
+                assert_eq!(taken.str("spec.holderIdentity"), "me");
+                assert_eq!(taken.str("metadata.resourceVersion"), "7", "the version guards the write");
+                assert_eq!(taken.int("spec.leaseTransitions"), Some(transitions));
+                assert_eq!(taken.str("spec.acquireTime"), acquired);
+                assert_eq!(taken.str("spec.renewTime"), "1970-01-01T00:00:00.000005Z");
+            }
+            (other, want) => panic!("{other:?}, not {want:?}"),
+        };
+        let now = "1970-01-01T00:00:00.000005Z";
+        check(lease("other", 3), 14, None);
+        check(lease("other", 3), 15, Some((4, now)));
+        check(lease("", 3), 0, Some((4, now)));
+        check(lease("me", 3), 0, Some((3, "before")));
+        check(lease("me", 3), 99, Some((3, "before")));
+        let Decision::Create(made) = decide(None, 0) else { panic!("it is made") };
+        assert_eq!((made.str("metadata.name"), made.int("spec.leaseTransitions")), ("test", Some(0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_change_of_the_lease_itself_counts() {
+        let mut observed = Observed::default();
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        observed.see(Some(&lease("a", 1)), start);
+        let mut labelled = lease("a", 1);
+        labelled.child("metadata").set("resourceVersion", "8");
+        observed.see(Some(&labelled), start + second);
+        let (seen, since) = observed.lease.as_ref().expect("a lease");
+        assert_eq!((seen.str("metadata.resourceVersion"), *since), ("8", start));
+        observed.see(Some(&lease("a", 2)), start + second * 2);
+        assert_eq!(observed.lease.as_ref().expect("a lease").1, start + second * 2);
+        observed.see(None, start + second * 3);
+        assert!(observed.lease.is_none());
+    }
+}

@@ -1,0 +1,120 @@
+//! Follows the metadata of a resource and keeps nothing of it: whoever listens is told of every object
+//! that there is and of every change, and after each list which objects there are in all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::tree::Str;
+use api::{Tree, json};
+use tokio::sync::watch;
+
+use crate::{Client, Error, Event, Random, Resource, Result, Watch};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(800);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const PAGE: usize = 500;
+
+pub trait Listener: Send + Sync {
+    /// An object as it is now.
+    fn put(&self, object: &Tree);
+    fn deleted(&self, object: &Tree);
+    /// These are all that there are: what is not among them went unseen.
+    fn listed(&self, uids: &BTreeSet<Str>);
+}
+
+pub struct Follower {
+    pub client: Client,
+    pub resource: Resource,
+    pub random: Arc<Random>,
+    pub listener: Box<dyn Listener>,
+    /// Turns true once all has been told once.
+    pub synced: watch::Sender<bool>,
+}
+
+/// Where it stands.
+enum State {
+    Listing,
+    /// All up to this version has been told.
+    Watching(String),
+}
+
+impl Follower {
+    /// Runs until it is dropped.
+    pub async fn run(self) {
+        let mut state = State::Listing;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let result = self.step(&mut state).await;
+            match result {
+                Ok(()) => pause = FIRST_PAUSE,
+                Err(error) if error.is_expired() => state = State::Listing,
+                Err(error) => {
+                    tracing::debug!(resource = self.resource.plural, %error, "it is followed again");
+                    tokio::time::sleep(self.random.jitter(pause, 1.0)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// One list, or one watch to its end.
+    async fn step(&self, state: &mut State) -> Result<()> {
+        match state {
+            State::Listing => *state = State::Watching(self.list().await?),
+            State::Watching(version) => {
+                let query = format!("allowWatchBookmarks=true&resourceVersion={version}");
+                let watch = self.client.watch_metadata(self.resource, &query).await?;
+                self.read(watch, version).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<String> {
+        let mut uids = BTreeSet::new();
+        let mut more = String::new();
+        loop {
+            let query = format!("limit={PAGE}&continue={more}");
+            let page = self.client.list_metadata(self.resource, "", &query).await?;
+            for object in page.list("items") {
+                uids.insert(Str::new(object.str("metadata.uid")));
+                self.listener.put(object);
+            }
+            more = page.str("metadata.continue").to_string();
+            if more.is_empty() {
+                self.listener.listed(&uids);
+                self.synced.send_replace(true);
+                return Ok(page.str("metadata.resourceVersion").to_string());
+            }
+        }
+    }
+
+    /// Takes events until the watch ends; one that ends before any came asks for a pause.
+    async fn read(&self, mut watch: Watch, version: &mut String) -> Result<()> {
+        let mut seen = false;
+        while let Some(event) = watch.next().await {
+            *version = self.take(event?)?;
+            seen = true;
+        }
+        if seen { Ok(()) } else { Err(Error::Transport("the watch ended at once".to_string())) }
+    }
+
+    fn take(&self, event: Event) -> Result<String> {
+        let read = |bytes: &[u8]| json::decode(bytes).map_err(|error| Error::Answer(error.to_string()));
+        let version = |object: &Tree| object.str("metadata.resourceVersion").to_string();
+        match event {
+            Event::Bookmark(version) => Ok(version),
+            Event::Put(bytes) => {
+                let object = read(&bytes)?;
+                self.listener.put(&object);
+                Ok(version(&object))
+            }
+            Event::Deleted(bytes) => {
+                let object = read(&bytes)?;
+                self.listener.deleted(&object);
+                Ok(version(&object))
+            }
+        }
+    }
+}

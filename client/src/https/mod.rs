@@ -1,0 +1,83 @@
+//! The server behind HTTPS: connections that stay open and carry many requests.
+
+mod pool;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Uri, header};
+use rustls::ClientConfig;
+
+use crate::{Body, Error, Result, Sending, Transport};
+use pool::Pool;
+
+/// Sends requests to one server as one user. Those of several users can share connections.
+#[derive(Clone)]
+pub struct Https {
+    pool: Arc<Pool>,
+    credentials: Option<Arc<dyn Credentials>>,
+}
+
+pub type Credential<'a> = Pin<Box<dyn Future<Output = Result<HeaderValue>> + Send + 'a>>;
+
+/// What stands in the header Authorization; a token may have to be fetched, and again before it expires.
+pub trait Credentials: Send + Sync {
+    fn credential(&self) -> Credential<'_>;
+    /// The server does not know what it was shown.
+    fn refused(&self) {}
+}
+
+impl Https {
+    /// `tls` says whom to trust and who we are; `name` is what the server's certificate says, where that
+    /// is not its host.
+    pub fn new(host: &str, port: u16, name: Option<&str>, tls: Arc<ClientConfig>) -> Result<Https> {
+        Ok(Https { pool: Arc::new(Pool::new(host, port, name.unwrap_or(host), tls)?), credentials: None })
+    }
+
+    /// The same connections, as another user.
+    pub fn with_credentials(&self, credentials: Arc<dyn Credentials>) -> Https {
+        Https { pool: self.pool.clone(), credentials: Some(credentials) }
+    }
+
+    pub fn with_token(&self, token: &str) -> Result<Https> {
+        Ok(self.with_credentials(Arc::new(Fixed(bearer(token)?))))
+    }
+
+    async fn exchange(&self, mut request: Request<Bytes>) -> Result<http::Response<Body>> {
+        // Connections know their server by themselves; HTTP/2 wants it in the address.
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        let uri = Uri::builder().scheme("https").authority(self.pool.authority()).path_and_query(path).build();
+        *request.uri_mut() = uri.map_err(|error| Error::Transport(error.to_string()))?;
+        if let Some(credentials) = &self.credentials {
+            request.headers_mut().insert(header::AUTHORIZATION, credentials.credential().await?);
+        }
+        let response = self.pool.send(request).await?;
+        if let Some(credentials) = self.credentials.as_ref().filter(|_| response.status().as_u16() == 401) {
+            credentials.refused();
+        }
+        Ok(response)
+    }
+}
+
+impl Transport for Https {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        Box::pin(self.exchange(request))
+    }
+}
+
+/// A token as a header, which no log shows.
+pub fn bearer(token: &str) -> Result<HeaderValue> {
+    let value = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut value = value.map_err(|_| Error::Transport("the token cannot stand in a header".to_string()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+struct Fixed(HeaderValue);
+
+impl Credentials for Fixed {
+    fn credential(&self) -> Credential<'_> {
+        Box::pin(async { Ok(self.0.clone()) })
+    }
+}

@@ -1,0 +1,242 @@
+//! Connections to one server: those of HTTP/2 carry many requests at a time, those of HTTP/1.1 one after
+//! the other. A broken one is left behind; a request that was not sent is sent on another.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Authority;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::{Body, Error, Result};
+
+const CONNECT: Duration = Duration::from_secs(30);
+/// A connection that is silent is asked whether it lives, and given up after that.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(15);
+/// Servers allow a hundred; watches keep theirs for long.
+const STREAMS: usize = 90;
+const IDLE: usize = 8;
+
+pub struct Pool {
+    host: String,
+    port: u16,
+    authority: Authority,
+    name: ServerName<'static>,
+    tls: TlsConnector,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    many: Vec<Many>,
+    idle: Vec<http1::SendRequest<Full<Bytes>>>,
+}
+
+/// A connection of HTTP/2. Each of its answers holds the token until its body ends.
+#[derive(Clone)]
+struct Many {
+    sender: http2::SendRequest<Full<Bytes>>,
+    streams: Arc<()>,
+}
+
+enum Connection {
+    Many(Many),
+    One(http1::SendRequest<Full<Bytes>>),
+}
+
+impl Pool {
+    pub fn new(host: &str, port: u16, name: &str, tls: Arc<ClientConfig>) -> Result<Pool> {
+        let failed = |error: &dyn std::fmt::Display| Error::Transport(error.to_string());
+        let bracketed = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let mut tls = ClientConfig::clone(&tls);
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Pool {
+            host: host.to_string(),
+            port,
+            authority: bracketed.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?,
+            name: ServerName::try_from(name.to_string()).map_err(|error| failed(&error))?,
+            tls: TlsConnector::from(Arc::new(tls)),
+            open: Mutex::default(),
+        })
+    }
+
+    pub fn authority(&self) -> Authority {
+        self.authority.clone()
+    }
+
+    pub async fn send(self: &Arc<Pool>, request: Request<Bytes>) -> Result<Response<Body>> {
+        // An open connection may have ended without our knowing. What was not sent on it may be sent again.
+        let kept = self.take();
+        if let Some(connection) = kept {
+            match self.send_on(connection, request.clone()).await {
+                Err(Failed::NotSent(error)) => tracing::debug!(%error, "another connection is opened"),
+                Err(Failed::Sent(error)) => return Err(error),
+                Ok(response) => return Ok(response),
+            }
+        }
+        let connection = self.connect().await?;
+        self.send_on(connection, request).await.map_err(|failed| match failed {
+            Failed::NotSent(error) | Failed::Sent(error) => error,
+        })
+    }
+
+    fn take(&self) -> Option<Connection> {
+        let mut open = self.open();
+        open.many.retain(|many| !many.sender.is_closed());
+        let free = open.many.iter().find(|many| Arc::strong_count(&many.streams) <= STREAMS);
+        if let Some(many) = free {
+            return Some(Connection::Many(many.clone()));
+        }
+        open.idle.retain(|sender| !sender.is_closed());
+        open.idle.pop().map(Connection::One)
+    }
+
+    async fn send_on(self: &Arc<Pool>, connection: Connection, request: Request<Bytes>) -> Sent {
+        match connection {
+            Connection::Many(many) => many.send(request).await,
+            Connection::One(sender) => self.send_one(sender, request).await,
+        }
+    }
+
+    async fn send_one(
+        self: &Arc<Pool>,
+        mut sender: http1::SendRequest<Full<Bytes>>,
+        mut request: Request<Bytes>,
+    ) -> Sent {
+        // Here the server stands in a header, and the address is the path alone.
+        let host = HeaderValue::try_from(self.authority.as_str());
+        request.headers_mut().insert(header::HOST, host.map_err(|error| Failed::Sent(failed(&error)))?);
+        let path = request.uri().path_and_query().cloned();
+        *request.uri_mut() = path.map(http::Uri::from).unwrap_or_default();
+        sender.ready().await.map_err(|error| Failed::NotSent(failed(&error)))?;
+        let response = sender.send_request(request.map(Full::new)).await.map_err(judge)?;
+        let back = GiveBack { pool: self.clone(), sender: Some(sender) };
+        Ok(response.map(|body| Body::new(Holding { body, held: Some(back) })))
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let connection = tokio::time::timeout(CONNECT, self.dial()).await;
+        connection.unwrap_or_else(|_| Err(Error::Transport("no connection in time".to_string())))
+    }
+
+    async fn dial(&self) -> Result<Connection> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| failed(&error))?;
+        // A request is one write; it must not wait for more.
+        let _ = stream.set_nodelay(true);
+        let stream = self.tls.connect(self.name.clone(), stream).await.map_err(|error| failed(&error))?;
+        if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+            tokio::spawn(connection);
+            return Ok(Connection::One(sender));
+        }
+        let many = many(stream).await?;
+        self.open().many.push(many.clone());
+        Ok(Connection::Many(many))
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn many(stream: TlsStream<TcpStream>) -> Result<Many> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG).keep_alive_while_idle(true);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to the server ended");
+        }
+    });
+    Ok(Many { sender, streams: Arc::new(()) })
+}
+
+impl Many {
+    async fn send(self, request: Request<Bytes>) -> Sent {
+        let Many { mut sender, streams } = self;
+        sender.ready().await.map_err(|error| Failed::NotSent(failed(&error)))?;
+        let response = sender.send_request(request.map(Full::new)).await.map_err(judge)?;
+        Ok(response.map(|body| Body::new(Holding { body, held: Some(streams) })))
+    }
+}
+
+type Sent = std::result::Result<Response<Body>, Failed>;
+
+enum Failed {
+    NotSent(Error),
+    Sent(Error),
+}
+
+/// Whether the server can have seen a request that failed.
+fn judge(error: hyper::Error) -> Failed {
+    if error.is_canceled() || (error.is_closed() && !error.is_incomplete_message()) {
+        Failed::NotSent(failed(&error))
+    } else {
+        Failed::Sent(failed(&error))
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> Error {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    Error::Transport(text)
+}
+
+/// A body that holds something until its last byte.
+struct Holding<T> {
+    body: Incoming,
+    held: Option<T>,
+}
+
+impl<T: AtEnd + Unpin> http_body::Body for Holding<T> {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<std::result::Result<http_body::Frame<Bytes>, hyper::Error>>> {
+        let frame = std::pin::Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(frame, std::task::Poll::Ready(None)) || self.body.is_end_stream() {
+            self.held.take().into_iter().for_each(AtEnd::at_end);
+        }
+        frame
+    }
+}
+
+trait AtEnd {
+    fn at_end(self);
+}
+
+impl AtEnd for Arc<()> {
+    fn at_end(self) {}
+}
+
+/// A connection that is free again once its answer has been read; one whose answer was not is not.
+struct GiveBack {
+    pool: Arc<Pool>,
+    sender: Option<http1::SendRequest<Full<Bytes>>>,
+}
+
+impl AtEnd for GiveBack {
+    fn at_end(mut self) {
+        let mut open = self.pool.open();
+        if open.idle.len() < IDLE {
+            open.idle.extend(self.sender.take());
+        }
+    }
+}

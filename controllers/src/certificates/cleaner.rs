@@ -1,0 +1,41 @@
+//! Throws requests away that are old: an hour after they were decided, a day after nobody did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::base64;
+use client::{DeleteOptions, Result, Store};
+
+use super::{REQUESTS, follow, plan, x509};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+
+struct Controller {
+    requests: Arc<Store>,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    Some(Box::new(Controller { requests: follow(setup, context), context: context.clone() }))
+}
+
+impl Controller {
+    async fn bring(&self, name: &str) -> Result<Outcome> {
+        let Some(request) = self.requests.get(name) else { return Ok(Outcome::Done) };
+        let certificate = base64::decode(request.str("status.certificate")).unwrap_or_default();
+        let Some(due) = plan::due(&request, x509::end_of(&certificate)) else { return Ok(Outcome::Done) };
+        let left = due - self.context.now_seconds();
+        if left >= 0 {
+            return Ok(Outcome::Again(Duration::from_secs(left.unsigned_abs() + 1)));
+        }
+        match self.context.client.delete(REQUESTS, "", name, DeleteOptions::of(&request)).await {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
+            result => result.map(|_| Outcome::Done),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

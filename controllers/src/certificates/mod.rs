@@ -1,0 +1,29 @@
+//! Requests for certificates: approves what nodes ask for themselves, signs what is approved, and throws
+//! old requests away. Three controllers, one for each.
+
+mod approving;
+mod cleaner;
+mod der;
+mod plan;
+mod signing;
+mod x509;
+
+use std::sync::Arc;
+
+use client::{Resource, Selection, Store};
+
+use crate::{Context, Setup};
+
+pub use approving::start as start_approving;
+pub use cleaner::start as start_cleaner;
+pub use signing::start as start_signing;
+
+const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "certificatesigningrequests");
+
+/// The requests; each that changes is looked at.
+fn follow(setup: &Setup, context: &Context) -> Arc<Store> {
+    let informer = setup.informer(Selection::all(REQUESTS));
+    let queue = context.queue.clone();
+    informer.on_change(move |change| queue.add(change.key.clone()));
+    informer.store().clone()
+}

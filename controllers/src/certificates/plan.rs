@@ -1,0 +1,350 @@
+//! Which certificates are asked for, which are given, for how long, and when a request is old.
+
+use std::time::Duration;
+
+use api::time::{format_seconds, parse};
+use api::{Tree, tree};
+
+pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
+
+/// No certificate is given for less.
+const SHORTEST: Duration = Duration::from_secs(600);
+
+/// What a request says of whom it is for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Subject {
+    pub common_name: String,
+    pub organizations: Vec<String>,
+    pub dns_names: usize,
+    pub addresses: usize,
+    pub emails: usize,
+    pub uris: usize,
+}
+
+fn has_condition(request: &Tree, kind: &str) -> bool {
+    let is = |condition: &Tree| condition.str("type") == kind && matches!(condition.str("status"), "" | "True");
+    request.list("status.conditions").iter().any(is)
+}
+
+/// It waits for a signature, and nobody has decided against it.
+pub fn is_to_sign(request: &Tree) -> bool {
+    request.str("status.certificate").is_empty()
+        && has_condition(request, "Approved")
+        && !has_condition(request, "Denied")
+        && !has_condition(request, "Failed")
+}
+
+/// It waits for a decision.
+pub fn is_undecided(request: &Tree) -> bool {
+    request.str("status.certificate").is_empty()
+        && !has_condition(request, "Approved")
+        && !has_condition(request, "Denied")
+}
+
+pub fn usages(request: &Tree) -> Vec<&str> {
+    request.list("spec.usages").iter().filter_map(Tree::as_str).collect()
+}
+
+/// Whether a signer gives what is asked for; the reason where it does not.
+pub fn check(signer: &str, subject: &Subject, usages: &[&str]) -> Result<(), String> {
+    match signer {
+        KUBELET_CLIENT => check_kubelet_client(subject, usages),
+        KUBELET_SERVING => check_kubelet_serving(subject, usages),
+        CLIENT => check_client(usages),
+        _ => Ok(()),
+    }
+}
+
+fn check_kubelet_client(subject: &Subject, usages: &[&str]) -> Result<(), String> {
+    check_nodes_group(subject)?;
+    let names =
+        [(subject.dns_names, "DNS"), (subject.emails, "Email"), (subject.addresses, "IP"), (subject.uris, "URI")];
+    refuse_names(&names)?;
+    check_node_name(subject)?;
+    check_usages(usages, "client auth")
+}
+
+fn check_kubelet_serving(subject: &Subject, usages: &[&str]) -> Result<(), String> {
+    check_nodes_group(subject)?;
+    if subject.dns_names + subject.addresses == 0 {
+        return Err("DNS or IP subjectAltName is required".to_string());
+    }
+    refuse_names(&[(subject.emails, "Email"), (subject.uris, "URI")])?;
+    check_usages(usages, "server auth")?;
+    check_node_name(subject)
+}
+
+fn check_nodes_group(subject: &Subject) -> Result<(), String> {
+    if subject.organizations == ["system:nodes"] {
+        return Ok(());
+    }
+    Err("subject organization is not system:nodes".to_string())
+}
+
+fn check_node_name(subject: &Subject) -> Result<(), String> {
+    if subject.common_name.starts_with("system:node:") {
+        return Ok(());
+    }
+    Err("subject common name does not begin with system:node:".to_string())
+}
+
+fn refuse_names(names: &[(usize, &str)]) -> Result<(), String> {
+    match names.iter().find(|(count, _)| *count > 0) {
+        Some((_, kind)) => Err(format!("{kind} subjectAltNames are not allowed")),
+        None => Ok(()),
+    }
+}
+
+/// The usages of a TLS certificate: exactly these, and the one of RSA keys may be missing.
+fn check_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
+    let mut wanted = vec!["digital signature", "key encipherment", purpose];
+    wanted.sort_unstable();
+    let fits = |optional: &str| {
+        wanted.iter().all(|usage| usages.contains(usage) || *usage == optional)
+            && usages.iter().all(|usage| wanted.contains(usage))
+    };
+    if fits("key encipherment") { Ok(()) } else { Err(format!("usages did not match [{}]", wanted.join(" "))) }
+}
+
+fn check_client(usages: &[&str]) -> Result<(), String> {
+    let strange = |usage: &&&str| !matches!(**usage, "digital signature" | "key encipherment" | "client auth");
+    if let Some(usage) = usages.iter().find(strange) {
+        return Err(format!("invalid usage for client certificate: {usage}"));
+    }
+    if usages.contains(&"client auth") {
+        return Ok(());
+    }
+    Err("missing required usage for client certificate: client auth".to_string())
+}
+
+/// For how long a certificate is given.
+pub fn duration(request: &Tree, longest: Duration) -> Duration {
+    let wanted = request.int("spec.expirationSeconds").and_then(|seconds| u64::try_from(seconds).ok());
+    wanted.map_or(longest, |seconds| Duration::from_secs(seconds).max(SHORTEST).min(longest))
+}
+
+/// The request with its certificate.
+pub fn signed(request: &Tree, pem: &str) -> Tree {
+    let mut signed = request.clone();
+    signed.child("status").set("certificate", api::base64::encode(pem.as_bytes()));
+    signed
+}
+
+/// The request with the reason why it gets none.
+pub fn failed(request: &Tree, why: &str, now: i64) -> Tree {
+    with_condition(request, "Failed", "SignerValidationFailure", why, now)
+}
+
+fn with_condition(request: &Tree, kind: &str, reason: &str, message: &str, now: i64) -> Tree {
+    let mut changed = request.clone();
+    let condition = tree! {
+        "type" => kind,
+        "status" => "True",
+        "reason" => reason,
+        "message" => message,
+        "lastUpdateTime" => format_seconds(now),
+    };
+    changed.child("status").list_entry("conditions").push(condition);
+    changed
+}
+
+/// One kind of request that may be approved by itself.
+#[derive(Debug, PartialEq)]
+pub struct Recognized {
+    /// The subresource that the asking one must be allowed to create.
+    pub permission: &'static str,
+    message: &'static str,
+}
+
+static SELF_NODE: Recognized = Recognized {
+    permission: "selfnodeclient",
+    message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
+};
+static NODE: Recognized = Recognized {
+    permission: "nodeclient",
+    message: "Auto approving kubelet client certificate after SubjectAccessReview.",
+};
+
+/// In which ways a request may be approved, the narrower one first.
+pub fn recognized(request: &Tree, subject: &Subject) -> Vec<&'static Recognized> {
+    if request.str("spec.signerName") != KUBELET_CLIENT || check_kubelet_client(subject, &usages(request)).is_err() {
+        return Vec::new();
+    }
+    let is_own = request.str("spec.username") == subject.common_name;
+    is_own.then_some(&SELF_NODE).into_iter().chain([&NODE]).collect()
+}
+
+/// The question whether the asking one may have it.
+pub fn question(request: &Tree, recognized: &Recognized) -> Tree {
+    let mut spec = tree! {
+        "user" => request.str("spec.username"),
+        "resourceAttributes" => tree! {
+            "group" => "certificates.k8s.io",
+            "resource" => "certificatesigningrequests",
+            "verb" => "create",
+            "subresource" => recognized.permission,
+        },
+    };
+    for field in ["uid", "groups", "extra"] {
+        let value = request.at("spec").at(field);
+        if !value.is_null() {
+            spec.set(field, value.clone());
+        }
+    }
+    tree! { "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "spec" => spec }
+}
+
+pub fn approved(request: &Tree, recognized: &Recognized, now: i64) -> Tree {
+    with_condition(request, "Approved", "AutoApproved", recognized.message, now)
+}
+
+const HOUR: i64 = 3600;
+
+/// When a request is thrown away, by the seconds of the clock; `ends` is when its certificate does.
+pub fn due(request: &Tree, ends: Option<i64>) -> Option<i64> {
+    let seconds = |tree: &Tree| tree.as_str().and_then(|text| parse(text).ok()).map(|time| time.seconds);
+    let conditions = request.list("status.conditions");
+    if conditions.is_empty() {
+        return seconds(request.at("metadata.creationTimestamp")).map(|made| made + 24 * HOUR);
+    }
+    let is_issued = !request.str("status.certificate").is_empty();
+    let of = |condition: &Tree| {
+        let old = seconds(condition.at("lastUpdateTime")).map(|at| at + HOUR);
+        match condition.str("type") {
+            "Denied" | "Failed" => old,
+            "Approved" if is_issued => old.into_iter().chain(ends).min(),
+            _ => None,
+        }
+    };
+    conditions.iter().filter_map(of).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::list;
+
+    use super::*;
+
+    fn kubelet() -> Subject {
+        Subject {
+            common_name: "system:node:a".to_string(),
+            organizations: vec!["system:nodes".to_string()],
+            ..Subject::default()
+        }
+    }
+
+    #[test]
+    fn signers_give_what_is_theirs() {
+        let check = |signer: &str, subject: Subject, usages: &[&str], want: &str| {
+            assert_eq!(super::check(signer, &subject, usages).err().unwrap_or_default(), want);
+        };
+        let client = ["digital signature", "client auth"];
+        let serving = ["digital signature", "key encipherment", "server auth"];
+        check(KUBELET_CLIENT, kubelet(), &client, "");
+        check(KUBELET_CLIENT, kubelet(), &["key encipherment", "digital signature", "client auth"], "");
+        check(
+            KUBELET_CLIENT,
+            kubelet(),
+            &serving,
+            "usages did not match [client auth digital signature key encipherment]",
+        );
+        check(KUBELET_CLIENT, Subject { dns_names: 1, ..kubelet() }, &client, "DNS subjectAltNames are not allowed");
+        check(KUBELET_CLIENT, Subject::default(), &client, "subject organization is not system:nodes");
+        let named = Subject { common_name: "x".to_string(), ..kubelet() };
+        check(KUBELET_CLIENT, named, &client, "subject common name does not begin with system:node:");
+        check(KUBELET_SERVING, kubelet(), &serving, "DNS or IP subjectAltName is required");
+        check(KUBELET_SERVING, Subject { addresses: 1, ..kubelet() }, &serving, "");
+        check(
+            KUBELET_SERVING,
+            Subject { addresses: 1, uris: 1, ..kubelet() },
+            &serving,
+            "URI subjectAltNames are not allowed",
+        );
+        check(CLIENT, Subject::default(), &["client auth"], "");
+        check(CLIENT, Subject::default(), &["server auth"], "invalid usage for client certificate: server auth");
+        check(CLIENT, Subject::default(), &[], "missing required usage for client certificate: client auth");
+        check(LEGACY_UNKNOWN, Subject::default(), &["any"], "");
+    }
+
+    fn request(signer: &str, user: &str, conditions: &[(&str, i64)]) -> Tree {
+        let condition = |(kind, at): &(&str, i64)| {
+            tree! { "type" => *kind, "status" => "True", "lastUpdateTime" => format_seconds(*at) }
+        };
+        tree! {
+            "metadata" => tree! { "creationTimestamp" => format_seconds(0) },
+            "spec" => tree! {
+                "signerName" => signer,
+                "username" => user,
+                "groups" => list!["system:nodes"],
+                "usages" => list!["digital signature", "client auth"],
+            },
+            "status" => tree! { "conditions" => conditions.iter().map(condition).collect::<Vec<_>>() },
+        }
+    }
+
+    #[test]
+    fn a_request_has_its_state() {
+        let check = |conditions: &[(&str, i64)], sign: bool, undecided: bool| {
+            let request = request(CLIENT, "a", conditions);
+            assert_eq!((is_to_sign(&request), is_undecided(&request)), (sign, undecided), "{conditions:?}");
+            let signed = signed(&request, "pem");
+            assert!(!is_to_sign(&signed) && !is_undecided(&signed));
+        };
+        check(&[], false, true);
+        check(&[("Approved", 0)], true, false);
+        check(&[("Approved", 0), ("Failed", 0)], false, false);
+        check(&[("Denied", 0)], false, false);
+        assert!(!is_to_sign(&failed(&request(CLIENT, "a", &[("Approved", 0)]), "no", 1)));
+    }
+
+    #[test]
+    fn a_node_may_ask_for_itself() {
+        let ways = |user: &str, signer: &str| {
+            let found = recognized(&request(signer, user, &[]), &kubelet());
+            found.iter().map(|way| way.permission).collect::<Vec<_>>()
+        };
+        assert_eq!(ways("system:node:a", KUBELET_CLIENT), ["selfnodeclient", "nodeclient"]);
+        assert_eq!(ways("system:bootstrap:x", KUBELET_CLIENT), ["nodeclient"]);
+        assert_eq!(ways("system:node:a", CLIENT), [""; 0]);
+        let request = request(KUBELET_CLIENT, "system:node:a", &[]);
+        let asked = question(&request, &SELF_NODE);
+        assert_eq!(asked.str("spec.resourceAttributes.subresource"), "selfnodeclient");
+        assert_eq!((asked.str("spec.user"), asked.list("spec.groups").len()), ("system:node:a", 1));
+        assert!(!is_undecided(&approved(&request, &NODE, 5)));
+    }
+
+    #[test]
+    fn certificates_are_given_for_a_time() {
+        let check = |asked: Option<i64>, want: u64| {
+            let mut request = request(CLIENT, "a", &[]);
+            if let Some(seconds) = asked {
+                request.child("spec").set("expirationSeconds", seconds);
+            }
+            assert_eq!(duration(&request, Duration::from_secs(100_000)), Duration::from_secs(want));
+        };
+        check(None, 100_000);
+        check(Some(5), 600);
+        check(Some(7200), 7200);
+        check(Some(200_000), 100_000);
+    }
+
+    #[test]
+    fn old_requests_go() {
+        let check = |conditions: &[(&str, i64)], issued: bool, ends: Option<i64>, want: Option<i64>| {
+            let mut request = request(CLIENT, "a", conditions);
+            if issued {
+                request = signed(&request, "pem");
+            }
+            assert_eq!(due(&request, ends), want, "{conditions:?}");
+        };
+        check(&[], false, None, Some(24 * HOUR));
+        check(&[("Approved", 10)], false, None, None);
+        check(&[("Approved", 10)], true, Some(9 * HOUR), Some(10 + HOUR));
+        check(&[("Approved", 10)], true, Some(50), Some(50));
+        check(&[("Denied", 10)], false, None, Some(10 + HOUR));
+        check(&[("Approved", 10), ("Failed", 20)], false, None, Some(20 + HOUR));
+    }
+}

@@ -1,0 +1,262 @@
+//! Reads requests for certificates, and signs what was decided. What a request says of its subject, its
+//! key and its other names goes into the certificate as it is, byte for byte; nothing else of it does.
+
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::cri_attributes::ParsedCriAttribute;
+use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::der;
+use super::plan::Subject;
+use crate::support::keys::{Form, Key};
+
+const NAMES: [u64; 4] = [2, 5, 29, 17];
+const SHA256_ECDSA: [u64; 7] = [1, 2, 840, 10045, 4, 3, 2];
+const SHA384_ECDSA: [u64; 7] = [1, 2, 840, 10045, 4, 3, 3];
+const SHA256_RSA: [u64; 7] = [1, 2, 840, 113549, 1, 1, 11];
+/// Certificates begin a little earlier, for clocks that are behind.
+const BACKDATE_SECONDS: i64 = 300;
+/// Those that are given for less lose nothing of their time by that.
+const SHORT_SECONDS: i64 = 8 * 3600;
+
+/// The bits of usages, and the purposes by their numbers.
+static USAGES: [(&str, u8); 10] = [
+    ("signing", 0),
+    ("digital signature", 0),
+    ("content commitment", 1),
+    ("key encipherment", 2),
+    ("data encipherment", 3),
+    ("key agreement", 4),
+    ("cert sign", 5),
+    ("crl sign", 6),
+    ("encipher only", 7),
+    ("decipher only", 8),
+];
+static PURPOSES: [(&str, &[u64]); 13] = [
+    ("any", &[2, 5, 29, 37, 0]),
+    ("server auth", &[1, 3, 6, 1, 5, 5, 7, 3, 1]),
+    ("client auth", &[1, 3, 6, 1, 5, 5, 7, 3, 2]),
+    ("code signing", &[1, 3, 6, 1, 5, 5, 7, 3, 3]),
+    ("email protection", &[1, 3, 6, 1, 5, 5, 7, 3, 4]),
+    ("s/mime", &[1, 3, 6, 1, 5, 5, 7, 3, 4]),
+    ("ipsec end system", &[1, 3, 6, 1, 5, 5, 7, 3, 5]),
+    ("ipsec tunnel", &[1, 3, 6, 1, 5, 5, 7, 3, 6]),
+    ("ipsec user", &[1, 3, 6, 1, 5, 5, 7, 3, 7]),
+    ("timestamping", &[1, 3, 6, 1, 5, 5, 7, 3, 8]),
+    ("ocsp signing", &[1, 3, 6, 1, 5, 5, 7, 3, 9]),
+    ("microsoft sgc", &[1, 3, 6, 1, 4, 1, 311, 10, 3, 3]),
+    ("netscape sgc", &[2, 16, 840, 1, 113730, 4, 1]),
+];
+
+/// What of a request goes into a certificate.
+#[derive(Debug, PartialEq)]
+pub struct Request {
+    pub subject: Subject,
+    name: Vec<u8>,
+    key: Vec<u8>,
+    names: Option<Vec<u8>>,
+}
+
+impl Request {
+    /// Reads PEM; whoever asks has shown that they have the key.
+    pub fn read(pem: &[u8]) -> Result<Request, String> {
+        let (_, pem) = parse_x509_pem(pem).map_err(|_| "PEM block type must be CERTIFICATE REQUEST".to_string())?;
+        let (_, csr) = X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
+        csr.verify_signature().map_err(|error| error.to_string())?;
+        let info = &csr.certification_request_info;
+        let texts = |names: Vec<Option<&str>>| names.into_iter().flatten().map(str::to_string).collect::<Vec<_>>();
+        let subject = Subject {
+            common_name: texts(info.subject.iter_common_name().map(|name| name.as_str().ok()).collect())
+                .pop()
+                .unwrap_or_default(),
+            organizations: texts(info.subject.iter_organization().map(|name| name.as_str().ok()).collect()),
+            ..Subject::default()
+        };
+        let mut request =
+            Request { subject, name: info.subject.as_raw().to_vec(), key: info.subject_pki.raw.to_vec(), names: None };
+        for attribute in info.attributes() {
+            if let ParsedCriAttribute::ExtensionRequest(wanted) = attribute.parsed_attribute() {
+                wanted.extensions.iter().for_each(|extension| request.take(extension));
+            }
+        }
+        Ok(request)
+    }
+
+    fn take(&mut self, extension: &X509Extension<'_>) {
+        let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() else { return };
+        self.names = Some(extension.value.to_vec());
+        for name in &names.general_names {
+            match name {
+                GeneralName::DNSName(_) => self.subject.dns_names += 1,
+                GeneralName::IPAddress(_) => self.subject.addresses += 1,
+                GeneralName::RFC822Name(_) => self.subject.emails += 1,
+                GeneralName::URI(_) => self.subject.uris += 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What signs.
+pub struct Authority {
+    key: Key,
+    name: Vec<u8>,
+    /// By which certificates name the key that has signed them.
+    key_id: Option<Vec<u8>>,
+    ends: i64,
+}
+
+impl Authority {
+    pub fn read(certificate: &str, key: &str) -> Result<Authority, String> {
+        let (_, pem) = parse_x509_pem(certificate.as_bytes()).map_err(|error| error.to_string())?;
+        let certificate = pem.parse_x509().map_err(|error| error.to_string())?;
+        let key_id = certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+            _ => None,
+        });
+        Ok(Authority {
+            key: Key::read(key, Form::Der)?,
+            name: certificate.subject().as_raw().to_vec(),
+            key_id,
+            ends: certificate.validity().not_after.timestamp(),
+        })
+    }
+
+    /// A certificate in PEM, from about now and for so many seconds.
+    pub fn sign(&self, request: &Request, usages: &[&str], now: i64, seconds: i64) -> Result<String, String> {
+        let ends = if seconds < SHORT_SECONDS { now + seconds } else { now + seconds - BACKDATE_SECONDS };
+        let validity = der::sequence(&[&der::time(now - BACKDATE_SECONDS), &der::time(ends.min(self.ends))]);
+        let mut serial = [0; 16];
+        aws_lc_rs::rand::fill(&mut serial).map_err(|error| error.to_string())?;
+        serial[0] &= 0x7f;
+        let algorithm = self.algorithm();
+        let content = der::sequence(&[
+            &der::value(0xa0, &der::unsigned(&[2])),
+            &der::unsigned(&serial),
+            &algorithm,
+            &self.name,
+            &validity,
+            &request.name,
+            &request.key,
+            &der::value(0xa3, &self.extensions(request, usages)?),
+        ]);
+        let signature = der::bit_string(&self.key.sign(&content)?);
+        Ok(pem(&der::sequence(&[&content, &algorithm, &signature])))
+    }
+
+    fn algorithm(&self) -> Vec<u8> {
+        match self.key {
+            Key::P256(_) => der::sequence(&[&der::oid(&SHA256_ECDSA)]),
+            Key::P384(_) => der::sequence(&[&der::oid(&SHA384_ECDSA)]),
+            Key::Rsa(_) => der::sequence(&[&der::oid(&SHA256_RSA), &der::NULL]),
+        }
+    }
+
+    fn extensions(&self, request: &Request, usages: &[&str]) -> Result<Vec<u8>, String> {
+        let (bits, purposes) = split(usages)?;
+        let mut all = Vec::new();
+        if !bits.is_empty() {
+            all.push(extension(&[2, 5, 29, 15], true, &der::bits(&bits)));
+        }
+        if !purposes.is_empty() {
+            all.push(extension(&[2, 5, 29, 37], false, &der::value(der::SEQUENCE, &purposes.concat())));
+        }
+        all.push(extension(&[2, 5, 29, 19], true, &der::sequence(&[])));
+        if let Some(id) = &self.key_id {
+            all.push(extension(&[2, 5, 29, 35], false, &der::sequence(&[&der::value(0x80, id)])));
+        }
+        if let Some(names) = &request.names {
+            let is_nameless = request.name == der::sequence(&[]);
+            all.push(extension(&NAMES, is_nameless, names));
+        }
+        Ok(der::value(der::SEQUENCE, &all.concat()))
+    }
+}
+
+fn extension(id: &[u64], critical: bool, content: &[u8]) -> Vec<u8> {
+    let flag: &[u8] = if critical { &der::TRUE } else { &[] };
+    der::sequence(&[&der::oid(id), flag, &der::value(der::OCTETS, content)])
+}
+
+/// Bits and purposes, each once and in the order of their numbers.
+fn split(usages: &[&str]) -> Result<(Vec<u8>, Vec<Vec<u8>>), String> {
+    let is_known = |usage: &&&str| {
+        USAGES.iter().any(|(name, _)| name == *usage) || PURPOSES.iter().any(|(name, _)| name == *usage)
+    };
+    let unknown: Vec<String> =
+        usages.iter().filter(|usage| !is_known(usage)).map(|usage| format!("{usage:?}")).collect();
+    if !unknown.is_empty() {
+        return Err(format!("unrecognized usage values: [{}]", unknown.join(" ")));
+    }
+    let bits = USAGES.iter().filter(|(name, _)| usages.contains(name)).map(|(_, bit)| *bit).collect();
+    let mut purposes: Vec<Vec<u8>> =
+        PURPOSES.iter().filter(|(name, _)| usages.contains(name)).map(|(_, id)| der::oid(id)).collect();
+    purposes.dedup();
+    Ok((bits, purposes))
+}
+
+fn pem(bytes: &[u8]) -> String {
+    let text = api::base64::encode(bytes);
+    let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// When a certificate in PEM ends.
+pub fn end_of(certificate: &[u8]) -> Option<i64> {
+    let (_, pem) = parse_x509_pem(certificate).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&pem.contents).ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CA: &str = include_str!("testdata/ca.crt");
+    const CA_KEY: &str = include_str!("testdata/ca.key");
+    /// Two groups, a DNS name and an address.
+    const REQUEST: &str = include_str!("testdata/node.csr");
+
+    #[test]
+    fn a_certificate_says_what_was_asked_for() {
+        let request = Request::read(REQUEST.as_bytes()).expect("a request");
+        assert_eq!(request.subject.common_name, "system:node:a");
+        assert_eq!(request.subject.organizations, ["system:nodes", "others"]);
+        assert_eq!((request.subject.dns_names, request.subject.addresses), (1, 1));
+        let authority = Authority::read(CA, CA_KEY).expect("an authority");
+        let now = 1_790_000_000;
+        let pem = authority.sign(&request, &["digital signature", "server auth"], now, 86_400).expect("a certificate");
+        assert_eq!(end_of(pem.as_bytes()), Some(now + 86_400 - 300));
+        let (_, block) = parse_x509_pem(pem.as_bytes()).expect("PEM");
+        let certificate = block.parse_x509().expect("a certificate");
+        let (_, ca) = parse_x509_pem(CA.as_bytes()).expect("PEM");
+        let ca = ca.parse_x509().expect("a certificate");
+        certificate.verify_signature(Some(ca.public_key())).expect("it is signed");
+        assert_eq!(certificate.issuer(), ca.subject());
+        assert_eq!(certificate.subject().to_string(), "O=system:nodes, O=others, CN=system:node:a");
+        assert_eq!(certificate.validity().not_before.timestamp(), now - 300);
+        let usage = certificate.key_usage().expect("usages").expect("usages").value;
+        assert!(usage.digital_signature() && !usage.key_encipherment());
+        let purposes = certificate.extended_key_usage().expect("purposes").expect("purposes").value;
+        assert!(purposes.server_auth && !purposes.client_auth);
+        assert!(!certificate.is_ca());
+        let names = certificate.subject_alternative_name().expect("names").expect("names").value;
+        assert_eq!(names.general_names.len(), 2);
+        let short = authority.sign(&request, &["client auth"], now, 600).expect("a certificate");
+        assert_eq!(end_of(short.as_bytes()), Some(now + 600), "a short one keeps its time");
+        let long = authority.sign(&request, &["client auth"], now, 400 * 365 * 86_400).expect("a certificate");
+        assert_eq!(end_of(long.as_bytes()), Some(ca.validity().not_after.timestamp()), "none outlives its authority");
+        assert_eq!(authority.sign(&request, &["x"], now, 600), Err("unrecognized usage values: [\"x\"]".to_string()));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        assert!(Request::read(b"").is_err());
+        assert!(Request::read(CA.as_bytes()).is_err());
+        let mut forged = REQUEST.replace("-----BEGIN", "\n-----BEGIN").into_bytes();
+        let middle = forged.len() / 2;
+        forged[middle] = if forged[middle] == b'A' { b'B' } else { b'A' };
+        assert!(Request::read(&forged).is_err(), "its signature is wrong");
+    }
+}

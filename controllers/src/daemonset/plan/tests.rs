@@ -1,0 +1,155 @@
+//! Nodes are letters. Pods are written as `NODE STATE REVISION`, what is planned as `+a -b`.
+
+use api::{list, time};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp { seconds: 1000, nanos: 0 };
+
+fn set(surge: i64, unavailable: i64) -> Tree {
+    let rolling = tree! { "maxSurge" => surge, "maxUnavailable" => unavailable };
+    let template = tree! { "metadata" => tree! { "labels" => tree! { "app" => "a" } }, "spec" => tree! {} };
+    tree! {
+        "apiVersion" => "apps/v1",
+        "kind" => "DaemonSet",
+        "metadata" => tree! { "name" => "agent", "namespace" => "x", "uid" => "set", "generation" => 1 },
+        "spec" => tree! {
+            "template" => template,
+            "updateStrategy" => tree! { "type" => "RollingUpdate", "rollingUpdate" => rolling },
+        },
+    }
+}
+
+/// `a` or `a!EFFECT` with a taint.
+fn node(text: &str) -> Arc<Tree> {
+    let (name, effect) = text.split_once('!').unwrap_or((text, ""));
+    let taint = (!effect.is_empty()).then(|| tree! { "key" => "k", "effect" => effect });
+    let taints: Vec<Tree> = taint.into_iter().collect();
+    Arc::new(tree! { "metadata" => tree! { "name" => name }, "spec" => tree! { "taints" => taints } })
+}
+
+/// States are ready, unready, waiting (not bound), failed, done, ending.
+fn pod_of(text: &str, set: &Tree) -> Arc<Tree> {
+    let parts: Vec<&str> = text.split(' ').collect();
+    let mut made = pod::make(set, parts[0], parts[2]);
+    made.child("metadata").set("name", text);
+    made.child("metadata").set("namespace", "x");
+    made.child("metadata").set("creationTimestamp", time::format_seconds(if parts[2] == "old" { 1 } else { 2 }));
+    if parts[1] != "waiting" {
+        made.child("spec").set("nodeName", parts[0]);
+    }
+    let is_ready = if matches!(parts[1], "ready" | "ending") { "True" } else { "False" };
+    let ready = tree! { "type" => "Ready", "status" => is_ready, "lastTransitionTime" => time::format_seconds(0) };
+    let phase = match parts[1] {
+        "failed" => "Failed",
+        "done" => "Succeeded",
+        "waiting" => "Pending",
+        _ => "Running",
+    };
+    made.set("status", tree! { "phase" => phase, "conditions" => list![ready] });
+    if parts[1] == "ending" {
+        made.child("metadata").set("deletionTimestamp", "now");
+    }
+    Arc::new(made)
+}
+
+fn decide(set: &Tree, nodes: &str, pods: &[&str], wait: Option<Duration>) -> (Plan, Tree) {
+    let nodes: Vec<Arc<Tree>> = nodes.split(' ').filter(|text| !text.is_empty()).map(node).collect();
+    let pods: Vec<Arc<Tree>> = pods.iter().map(|text| pod_of(text, set)).collect();
+    let fits = pod::fits(set, &nodes);
+    let observed = Observed { set, nodes: &nodes, fits: &fits, pods: &pods, hash: "new", now: NOW };
+    (plan(&observed, |_| wait), status(&observed))
+}
+
+fn check(set: &Tree, nodes: &str, pods: &[&str], want: &str) {
+    let (plan, _) = decide(set, nodes, pods, None);
+    let created = plan.create.iter().map(|node| format!("+{node}"));
+    let deleted = plan.delete.iter().map(|pod| format!("-{}", pod.str("metadata.name")));
+    assert_eq!(created.chain(deleted).collect::<Vec<_>>().join(", "), want, "{nodes} {pods:?}");
+}
+
+#[test]
+fn each_node_has_one() {
+    let set = set(0, 1);
+    check(&set, "a b", &[], "+a, +b");
+    check(&set, "a b", &["a ready new"], "+b");
+    check(&set, "a b!NoSchedule", &[], "+a");
+    check(&set, "a!NoSchedule", &["a ready new"], "");
+    check(&set, "a!NoExecute", &["a ready new"], "-a ready new");
+    check(&set, "a!PreferNoSchedule", &[], "+a");
+    check(&set, "a", &["a ready old", "a unready new"], "-a unready new");
+    check(&set, "a", &["a ending new"], "");
+    check(&set, "a", &["a failed new"], "-a failed new");
+    check(&set, "a", &["a done new"], "-a done new");
+    check(&set, "", &["a ready new"], "");
+    check(&set, "", &["a waiting new"], "-a waiting new");
+    let mut chosen = set.clone();
+    chosen.child("spec.template.spec").set("nodeSelector", tree! { "no" => "such" });
+    check(&chosen, "a", &["a ready new"], "-a ready new");
+}
+
+#[test]
+fn what_has_ended_is_told_and_waits() {
+    let (plan, _) = decide(&set(0, 1), "a", &["a failed new"], None);
+    assert_eq!((plan.ended[0].failed, plan.ended[0].node.as_str()), (true, "a"));
+    let pause = Duration::from_secs(4);
+    let (plan, _) = decide(&set(0, 1), "a", &["a failed new"], Some(pause));
+    assert_eq!((plan.delete.len(), plan.ended.len(), plan.again), (0, 0, Some(pause)));
+    let (plan, _) = decide(&set(0, 1), "a", &["a done new"], Some(pause));
+    assert_eq!((plan.delete.len(), plan.ended[0].failed), (1, false), "success does not wait");
+}
+
+#[test]
+fn old_pods_go_as_far_as_they_may() {
+    let set_of = set;
+    let set = set(0, 1);
+    check(&set, "a b c", &["a ready old", "b ready old", "c ready old"], "-a ready old");
+    check(&set, "a b c", &["a unready new", "b ready old", "c ready old"], "");
+    check(&set, "a b c", &["a unready new", "b unready old", "c ready old"], "-b unready old");
+    check(&set, "a b", &["a ending old", "b ready old"], "");
+    check(&set, "a b", &["a ready new", "b ready old"], "-b ready old");
+    check(&set_of(0, 2), "a b c", &["a ready old", "b ready old", "c ready old"], "-a ready old, -b ready old");
+    let mut by_hand = set.clone();
+    by_hand.child("spec.updateStrategy").set("type", "OnDelete");
+    check(&by_hand, "a", &["a ready old"], "");
+}
+
+#[test]
+fn a_surge_brings_the_new_one_first() {
+    let set = set(1, 0);
+    check(&set, "a b", &["a ready old", "b ready old"], "+a");
+    check(&set, "a b", &["a ready old", "a unready new", "b ready old"], "");
+    check(&set, "a b", &["a ready old", "a ready new", "b ready old"], "-a ready old");
+    check(&set, "a b", &["a unready old", "b ready old"], "+a, +b");
+    check(&set, "a", &["a unready old", "a unready new"], "-a unready old");
+    check(&set, "a", &["a ending old"], "+a");
+}
+
+#[test]
+fn nodes_are_counted() {
+    let pods = ["a ready new", "b unready old", "d ready new"];
+    let (_, status) = decide(&set(0, 1), "a b c d!NoSchedule", &pods, None);
+    let want = tree! {
+        "currentNumberScheduled" => 2, "numberMisscheduled" => 1, "desiredNumberScheduled" => 3, "numberReady" => 1,
+        "observedGeneration" => 1, "updatedNumberScheduled" => 1, "numberAvailable" => 1, "numberUnavailable" => 2,
+    };
+    assert_eq!(status, want);
+}
+
+#[test]
+fn a_daemon_is_tied_to_its_node_and_stays() {
+    let mut set = set(0, 1);
+    set.child("metadata.annotations").set(pod::TEMPLATE_GENERATION, "3");
+    let made = pod::make(&set, "a", "h");
+    assert_eq!(pod::target(&made), "a");
+    assert_eq!(made.map("metadata.labels").str("pod-template-generation"), "3");
+    assert_eq!(made.list("spec.tolerations").len(), 6);
+    assert!(pod::is_updated(&set, &made, "other"), "by its generation");
+    set.child("spec.template.spec").set("hostNetwork", true);
+    let own = tree! { "key" => "node.kubernetes.io/not-ready", "operator" => "Exists", "effect" => "NoExecute", "tolerationSeconds" => 5 };
+    set.child("spec.template.spec").set("tolerations", list![tree! { "key" => "x" }, own]);
+    let tolerations = pod::make(&set, "a", "h").list("spec.tolerations").to_vec();
+    assert_eq!(tolerations.len(), 8);
+    assert_eq!(tolerations[0].str("key"), "x");
+    assert!(!tolerations[1].has("tolerationSeconds"));
+}

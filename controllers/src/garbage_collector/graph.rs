@@ -1,0 +1,243 @@
+//! Who owns whom, kept from what is seen of each object. Pure: every change says whom to look at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::object::{Interner, Object, Owner, Type, Uid};
+
+#[derive(Debug, Default)]
+pub struct Graph {
+    objects: BTreeMap<Uid, Object>,
+    /// By the owner that they name, whether it has been seen or not. No entry is empty.
+    dependents: BTreeMap<Uid, Dependents>,
+    pub intern: Interner,
+}
+
+#[derive(Debug, Default)]
+struct Dependents {
+    uids: BTreeSet<Uid>,
+    /// The owner was seen to go; its uid never comes back.
+    gone: bool,
+    /// Descriptions of the owner under which the server knows no such object.
+    absent: BTreeSet<Description>,
+}
+
+/// An owner as a dependent describes it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Description {
+    pub uid: Uid,
+    pub of: Arc<Type>,
+    pub name: Box<str>,
+    /// The dependent's: an owner is there, or has none.
+    pub namespace: Arc<str>,
+}
+
+impl Description {
+    pub fn new(object: &Object, owner: &Owner) -> Description {
+        Description {
+            uid: owner.uid.clone(),
+            of: owner.of.clone(),
+            name: owner.name.clone(),
+            namespace: object.namespace.clone(),
+        }
+    }
+}
+
+/// What a change asks for.
+#[derive(Debug, Default, PartialEq)]
+pub struct Todo {
+    pub now: Vec<Uid>,
+    /// Their owner has not been seen: it may come in a moment by another watch.
+    pub soon: Vec<Uid>,
+    /// Dependents with owners that are in another namespace.
+    pub foreign: Vec<(Uid, Description)>,
+}
+
+/// How an owner stands to the one that names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// It is there and holds its dependent.
+    Solid,
+    /// It is there and wants its dependents gone before it goes.
+    Waiting,
+    Dangling,
+    /// Only the server can say.
+    Unknown,
+}
+
+impl Graph {
+    pub fn get(&self, uid: &Uid) -> Option<&Object> {
+        self.objects.get(uid)
+    }
+
+    #[cfg(test)]
+    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values()
+    }
+
+    pub fn dependents_of(&self, owner: &Uid) -> impl Iterator<Item = &Object> {
+        let uids = self.dependents.get(owner).into_iter().flat_map(|dependents| &dependents.uids);
+        uids.filter_map(|uid| self.objects.get(uid))
+    }
+
+    /// Takes an object as it is now. What is older than what is known comes late and says nothing.
+    pub fn put(&mut self, object: Object) -> Todo {
+        let mut todo = Todo::default();
+        let uid = object.uid.clone();
+        if self.objects.get(&uid).is_some_and(|known| known.version > object.version) {
+            return todo;
+        }
+        let old = self.objects.insert(uid.clone(), object);
+        let Some(new) = self.objects.get(&uid) else { return todo };
+        let owners_moved = old.as_ref().is_none_or(|old| old.owners != new.owners);
+        if owners_moved {
+            follow_owners(&mut self.dependents, old.as_ref(), new);
+            self.look_at_owners(old.as_ref(), new, &mut todo);
+        }
+        if old.is_none() {
+            if let Some(dependents) = self.dependents.get_mut(&uid) {
+                dependents.gone = false;
+            }
+            self.look_at_dependents(new, &mut todo);
+        }
+        self.look_at_deletion(old.as_ref(), new, &mut todo);
+        todo
+    }
+
+    /// An object is gone.
+    pub fn delete(&mut self, uid: &Uid) -> Todo {
+        let mut todo = Todo::default();
+        let Some(object) = self.objects.remove(uid) else { return todo };
+        for owner in &object.owners {
+            remove_dependent(&mut self.dependents, &owner.uid, uid);
+            if self.objects.get(&owner.uid).is_some_and(Object::deletes_dependents) {
+                todo.now.push(owner.uid.clone());
+            }
+        }
+        if let Some(dependents) = self.dependents.get_mut(uid) {
+            dependents.gone = true;
+            todo.now.extend(dependents.uids.iter().cloned());
+        }
+        todo
+    }
+
+    /// Those of a type that are not in `kept`: a list is the whole truth.
+    pub fn missing(&self, of: &Type, kept: &BTreeSet<Uid>) -> Vec<Uid> {
+        let gone = |object: &&Object| *object.of == *of && !kept.contains(&object.uid);
+        self.objects.values().filter(gone).map(|object| object.uid.clone()).collect()
+    }
+
+    /// Whether an object that waits for its dependents waits, over others that do the same, for itself.
+    pub fn is_in_circle(&self, object: &Object) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![&object.uid];
+        while let Some(owner) = open.pop() {
+            for waiting in self.dependents_of(owner).filter(|one| one.deletes_dependents() && one.blocks(owner)) {
+                if waiting.uid == object.uid {
+                    return true;
+                }
+                if seen.insert(&waiting.uid) {
+                    open.push(&waiting.uid);
+                }
+            }
+        }
+        false
+    }
+
+    /// The server knows no such object.
+    pub fn note_absent(&mut self, owner: Description) {
+        if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
+            dependents.absent.insert(owner);
+        }
+    }
+
+    /// The object was asked to go, or the asking failed.
+    pub fn note_asked(&mut self, uid: &Uid, asked: bool) {
+        if let Some(object) = self.objects.get_mut(uid) {
+            object.asked = asked;
+        }
+    }
+
+    pub fn judge(&self, object: &Object, owner: &Owner) -> Holds {
+        let seen = self.objects.get(&owner.uid).filter(|seen| seen.is_meant(owner, &object.namespace));
+        if let Some(seen) = seen {
+            return if seen.deletes_dependents() { Holds::Waiting } else { Holds::Solid };
+        }
+        let is_absent =
+            |dependents: &Dependents| dependents.gone || dependents.absent.contains(&Description::new(object, owner));
+        if self.dependents.get(&owner.uid).is_some_and(is_absent) { Holds::Dangling } else { Holds::Unknown }
+    }
+
+    fn look_at_owners(&self, old: Option<&Object>, new: &Object, todo: &mut Todo) {
+        let unblocked = old.into_iter().flat_map(|old| &old.owners).filter(|owner| {
+            let still = new.owners.iter().any(|other| other.uid == owner.uid && other.blocks);
+            owner.blocks && !still && self.objects.get(&owner.uid).is_some_and(Object::deletes_dependents)
+        });
+        todo.now.extend(unblocked.map(|owner| owner.uid.clone()));
+        let mut soon = false;
+        let mut now = false;
+        for owner in &new.owners {
+            let seen = self.objects.get(&owner.uid);
+            match self.judge(new, owner) {
+                Holds::Solid => {}
+                Holds::Unknown if seen.is_none() => soon = true,
+                Holds::Waiting | Holds::Dangling | Holds::Unknown => now = true,
+            }
+            todo.foreign.extend(seen.filter(|seen| is_foreign(seen, new)).map(|_| foreign(new, owner)));
+        }
+        if now {
+            todo.now.push(new.uid.clone());
+        } else if soon {
+            todo.soon.push(new.uid.clone());
+        }
+    }
+
+    /// An owner is seen for the first time: some may have described it wrongly.
+    fn look_at_dependents(&self, new: &Object, todo: &mut Todo) {
+        for dependent in self.dependents_of(&new.uid) {
+            for owner in dependent.owners.iter().filter(|owner| owner.uid == new.uid) {
+                if !new.is_meant(owner, &dependent.namespace) {
+                    todo.now.push(dependent.uid.clone());
+                    todo.foreign.extend(is_foreign(new, dependent).then(|| foreign(dependent, owner)));
+                }
+            }
+        }
+    }
+
+    fn look_at_deletion(&self, old: Option<&Object>, new: &Object, todo: &mut Todo) {
+        let starts = |state: fn(&Object) -> bool| state(new) && !old.is_some_and(state);
+        if starts(Object::deletes_dependents) {
+            todo.now.extend(self.dependents_of(&new.uid).map(|dependent| dependent.uid.clone()));
+        }
+        if starts(Object::deletes_dependents) || starts(Object::orphans_dependents) {
+            todo.now.push(new.uid.clone());
+        }
+    }
+}
+
+fn is_foreign(owner: &Object, dependent: &Object) -> bool {
+    !owner.namespace.is_empty() && owner.namespace != dependent.namespace
+}
+
+fn foreign(dependent: &Object, owner: &Owner) -> (Uid, Description) {
+    (dependent.uid.clone(), Description::new(dependent, owner))
+}
+
+fn follow_owners(dependents: &mut BTreeMap<Uid, Dependents>, old: Option<&Object>, new: &Object) {
+    for owner in &new.owners {
+        dependents.entry(owner.uid.clone()).or_default().uids.insert(new.uid.clone());
+    }
+    for owner in old.into_iter().flat_map(|old| &old.owners) {
+        if new.owners.iter().all(|other| other.uid != owner.uid) {
+            remove_dependent(dependents, &owner.uid, &new.uid);
+        }
+    }
+}
+
+fn remove_dependent(dependents: &mut BTreeMap<Uid, Dependents>, owner: &Uid, uid: &Uid) {
+    let Some(entry) = dependents.get_mut(owner) else { return };
+    entry.uids.remove(uid);
+    if entry.uids.is_empty() {
+        dependents.remove(owner);
+    }
+}

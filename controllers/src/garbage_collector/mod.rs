@@ -1,0 +1,159 @@
+//! Deletes what nobody owns any more, and keeps the promises of foreground and orphaning deletions. It
+//! follows the metadata of everything, and acts on what its graph shows; only an owner that was never
+//! seen is asked for.
+
+mod act;
+mod graph;
+mod object;
+mod plan;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::tree::Str;
+use api::{Tree, tree};
+use client::{Key, Result};
+use tokio::sync::OnceCell;
+
+use crate::framework::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::support::discovery::Served;
+use crate::support::everything::{Everything, Listener};
+use graph::{Description, Graph, Todo};
+use object::{Object, Type, Uid};
+use plan::{Step, Verdict};
+
+/// An owner comes by another watch than its dependent, a moment earlier or later.
+const SOON: Duration = Duration::from_millis(200);
+/// Owners that cannot be watched are asked for again after this.
+const UNWATCHED: Duration = Duration::from_secs(300);
+
+struct Collector {
+    graph: Arc<Mutex<Graph>>,
+    everything: Arc<Everything>,
+    context: Context,
+    synced: OnceCell<()>,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    if !context.options.enable_garbage_collector {
+        return None;
+    }
+    let graph = Arc::new(Mutex::new(Graph::default()));
+    let watcher = Watcher { graph: graph.clone(), context: context.clone() };
+    setup.everything.listen(&setup.informers, Arc::new(watcher));
+    let everything = setup.everything.clone();
+    Some(Box::new(Collector { graph, everything, context: context.clone(), synced: OnceCell::new() }))
+}
+
+fn lock(graph: &Mutex<Graph>) -> MutexGuard<'_, Graph> {
+    graph.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Brings what is seen into the graph.
+struct Watcher {
+    graph: Arc<Mutex<Graph>>,
+    context: Context,
+}
+
+impl Watcher {
+    fn note(&self, graph: &Graph, todo: Todo) {
+        queue(&self.context, &todo);
+        for (uid, owner) in &todo.foreign {
+            self.report(graph.get(uid), owner);
+        }
+    }
+
+    fn report(&self, dependent: Option<&Object>, owner: &Description) {
+        let Some(dependent) = dependent else { return };
+        let metadata = tree! {
+            "namespace" => &*dependent.namespace,
+            "name" => &*dependent.name,
+            "uid" => dependent.uid.to_string(),
+        };
+        let about = tree! {
+            "apiVersion" => dependent.of.api_version.clone(),
+            "kind" => dependent.of.kind.clone(),
+            "metadata" => metadata,
+        };
+        let Description { uid, of, name, namespace } = owner;
+        let (api_version, kind) = (&of.api_version, &of.kind);
+        let identity = format!("[{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}]");
+        let message = format!("ownerRef {identity} does not exist in namespace {:?}", &**namespace);
+        self.context.recorder.warning(&about, "OwnerRefInvalidNamespace", message);
+    }
+}
+
+fn queue(context: &Context, todo: &Todo) {
+    for uid in &todo.now {
+        context.queue.add(Key::from(uid.to_string()));
+    }
+    for uid in &todo.soon {
+        context.queue.add_after(Key::from(uid.to_string()), SOON);
+    }
+}
+
+fn type_of(served: &Served) -> Type {
+    Type { api_version: Str::from(served.resource().api_version()), kind: served.kind.clone() }
+}
+
+impl Listener for Watcher {
+    fn put(&self, of: &Served, object: &Tree) {
+        let mut graph = lock(&self.graph);
+        let of = graph.intern.of(type_of(of));
+        let object = Object::read(of, object, &mut graph.intern);
+        let todo = graph.put(object);
+        self.note(&graph, todo);
+    }
+
+    fn deleted(&self, _: &Served, object: &Tree) {
+        let mut graph = lock(&self.graph);
+        let todo = graph.delete(&Uid::from(object.str("metadata.uid")));
+        self.note(&graph, todo);
+    }
+
+    fn listed(&self, of: &Served, uids: &BTreeSet<Str>) {
+        let kept: BTreeSet<Uid> = uids.iter().map(|uid| Uid::from(uid.as_str())).collect();
+        let mut graph = lock(&self.graph);
+        for uid in graph.missing(&type_of(of), &kept) {
+            let todo = graph.delete(&uid);
+            self.note(&graph, todo);
+        }
+    }
+}
+
+impl Collector {
+    async fn collect(&self, uid: &Uid) -> Result<Outcome> {
+        // What has not been seen yet could be taken for gone.
+        self.synced.get_or_init(|| self.everything.synced()).await;
+        let mut verdicts = Vec::new();
+        loop {
+            let step = plan::plan(&lock(&self.graph), uid, &verdicts);
+            match step {
+                Step::Ask(owner) => {
+                    let verdict = self.ask(&owner).await?;
+                    verdicts.push((owner, verdict));
+                }
+                step => {
+                    self.act(uid, step).await?;
+                    return Ok(self.outcome(&verdicts));
+                }
+            }
+        }
+    }
+
+    /// The end of an owner that nobody can watch is found out by asking.
+    fn outcome(&self, verdicts: &[(Description, Verdict)]) -> Outcome {
+        let unwatched = |(owner, verdict): &(Description, Verdict)| {
+            let served = self.everything.known().of_kind(owner.of.group(), &owner.of.kind).cloned();
+            matches!(verdict, Verdict::Present { .. }) && !served.is_some_and(|it| self.everything.is_followed(&it))
+        };
+        if verdicts.iter().any(unwatched) { Outcome::Again(UNWATCHED) } else { Outcome::Done }
+    }
+}
+
+impl Reconcile for Collector {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(async move { self.collect(&Uid::from(key)).await })
+    }
+}

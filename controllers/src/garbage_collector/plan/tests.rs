@@ -1,0 +1,337 @@
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::*;
+use crate::garbage_collector::graph::Todo;
+use crate::garbage_collector::object::{Owner, Type};
+
+fn of(kind: &str) -> Arc<Type> {
+    Arc::new(Type { api_version: "v1".into(), kind: kind.into() })
+}
+
+fn owner(uid: &str, blocks: bool) -> Owner {
+    Owner { uid: Uid::from(uid), of: of("Thing"), name: uid.into(), blocks }
+}
+
+/// An object whose name is its uid; `~` before an owner says that it does not block.
+fn object(uid: &str, owners: &str, finalizers: &str, deleting: bool) -> Object {
+    let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+    let read = |word: &String| owner(word.trim_start_matches('~'), !word.starts_with('~'));
+    Object {
+        uid: Uid::from(uid),
+        of: of("Thing"),
+        namespace: "ns".into(),
+        name: uid.into(),
+        version: 1,
+        owners: words(owners).iter().map(read).collect(),
+        finalizers: words(finalizers).iter().map(|word| word.as_str().into()).collect(),
+        deleting,
+        asked: false,
+    }
+}
+
+fn graph(objects: &[Object]) -> Graph {
+    let mut graph = Graph::default();
+    for object in objects {
+        graph.put(object.clone());
+    }
+    graph
+}
+
+fn uids(text: &str) -> Vec<Uid> {
+    text.split_whitespace().map(Uid::from).collect()
+}
+
+#[test]
+fn an_object_lives_as_long_as_an_owner_holds_it() {
+    let check = |objects: &[Object], gone: &str, want: Step| {
+        let mut graph = graph(objects);
+        for uid in uids(gone) {
+            graph.delete(&uid);
+        }
+        assert_eq!(plan(&graph, &Uid::from("x"), &[]), want, "{objects:?} without {gone:?}");
+    };
+    let x = object("x", "a b", "", false);
+    let (a, b) = (object("a", "", "", false), object("b", "", "", false));
+    let background = Step::Delete { policy: Policy::Background, unblock: false };
+    check(&[a.clone(), b.clone()], "", Step::Nothing);
+    check(&[a.clone(), b.clone(), x.clone()], "", Step::Nothing);
+    check(&[a.clone(), b.clone(), x.clone()], "a", Step::Release(uids("a")));
+    check(&[a.clone(), b.clone(), x.clone()], "a b", background);
+    let kept = |finalizer: &str| object("x", "a", finalizer, false);
+    check(&[a.clone(), kept(ORPHAN)], "a", Step::Delete { policy: Policy::Orphan, unblock: false });
+    check(&[a.clone(), kept(FOREGROUND)], "a", Step::Delete { policy: Policy::Foreground, unblock: false });
+    check(&[a.clone(), object("x", "a", "other", true)], "a", Step::Nothing);
+    check(&[object("x", "", "", false)], "", Step::Nothing);
+
+    let waiting = object("a", "", FOREGROUND, true);
+    check(&[waiting.clone(), b.clone(), x], "", Step::Release(uids("a")));
+    let x = object("x", "a", "", false);
+    check(&[waiting.clone(), x.clone()], "", Step::Delete { policy: Policy::Background, unblock: false });
+    let dependent = object("d", "x", "", false);
+    check(&[waiting.clone(), x.clone(), dependent], "", Step::Delete { policy: Policy::Foreground, unblock: false });
+    let circle = object("a", "x", FOREGROUND, true);
+    check(&[circle, x], "", Step::Delete { policy: Policy::Foreground, unblock: true });
+}
+
+#[test]
+fn an_owner_waits_for_those_that_block_it() {
+    let check = |objects: &[Object], want: Step| assert_eq!(plan(&graph(objects), &Uid::from("x"), &[]), want);
+    let x = object("x", "", FOREGROUND, true);
+    check(std::slice::from_ref(&x), Step::Finish(FOREGROUND));
+    check(&[x.clone(), object("d", "x", "", true)], Step::Nothing);
+    check(&[x.clone(), object("d", "~x", "", true)], Step::Finish(FOREGROUND));
+    check(&[object("x", "", ORPHAN, true), object("d", "x", "", false)], Step::Orphan(uids("d")));
+    check(&[object("x", "y", FOREGROUND, true), object("y", "x", FOREGROUND, true)], Step::Unblock);
+    check(&[x, object("y", "x z", FOREGROUND, true), object("z", "y", FOREGROUND, true)], Step::Nothing);
+}
+
+#[test]
+fn an_owner_that_was_never_seen_is_asked_for() {
+    let x = object("x", "a", "", false);
+    let mut graph = graph(std::slice::from_ref(&x));
+    let asked = Description::new(&x, &x.owners[0]);
+    let ask = |graph: &Graph, verdict| plan(graph, &x.uid, &[(asked.clone(), verdict)]);
+    assert_eq!(plan(&graph, &x.uid, &[]), Step::Ask(asked.clone()));
+    assert_eq!(ask(&graph, Verdict::Present { waiting: false }), Step::Nothing);
+    assert_eq!(ask(&graph, Verdict::Impossible), Step::Nothing);
+    let background = Step::Delete { policy: Policy::Background, unblock: false };
+    assert_eq!(ask(&graph, Verdict::Present { waiting: true }), background);
+    assert_eq!(ask(&graph, Verdict::Absent), background);
+    graph.note_absent(asked.clone());
+    assert_eq!(plan(&graph, &x.uid, &[]), background, "nobody asks twice");
+    graph.note_asked(&x.uid, true);
+    assert_eq!(plan(&graph, &x.uid, &[]), Step::Nothing, "nor deletes twice");
+}
+
+#[test]
+fn a_description_that_is_wrong_is_seen_from_both_sides() {
+    let foreign = Object { namespace: "other".into(), ..object("a", "", "", false) };
+    let x = object("x", "a", "", false);
+    let report = (x.uid.clone(), Description::new(&x, &x.owners[0]));
+    let want = Todo { now: uids("x"), soon: vec![], foreign: vec![report] };
+    let mut owner_first = Graph::default();
+    owner_first.put(foreign.clone());
+    assert_eq!(owner_first.put(x.clone()), want);
+    let mut dependent_first = Graph::default();
+    assert_eq!(dependent_first.put(x.clone()), Todo { soon: uids("x"), ..Todo::default() });
+    assert_eq!(dependent_first.put(foreign), want);
+    assert!(matches!(plan(&dependent_first, &x.uid, &[]), Step::Ask(_)));
+    // An owner without a namespace is meant from anywhere.
+    let cluster = Object { namespace: "".into(), ..object("a", "", "", false) };
+    assert_eq!(graph(&[cluster, x.clone()]).judge(&x, &x.owners[0]), Holds::Solid);
+}
+
+/// A server that forgets nothing, and watches that tell of each kind in its own time.
+struct World {
+    random: u64,
+    objects: BTreeMap<Uid, Object>,
+    version: u64,
+    watches: [VecDeque<(Uid, Option<Object>)>; 3],
+    graph: Graph,
+    queue: BTreeSet<Uid>,
+    born: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        World {
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            objects: BTreeMap::new(),
+            version: 1,
+            watches: Default::default(),
+            graph: Graph::default(),
+            queue: BTreeSet::new(),
+            born: 0,
+        }
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 33) as usize % limit
+    }
+
+    fn pick(&mut self) -> Option<Uid> {
+        let at = self.below(self.objects.len().max(1));
+        self.objects.keys().nth(at).cloned()
+    }
+
+    fn tell(&mut self, uid: &Uid) {
+        self.version += 1;
+        if let Some(object) = self.objects.get_mut(uid) {
+            object.version = self.version;
+        }
+        let Uid::Other(name) = uid else { panic!("uids are short here") };
+        let watch = name.len() % self.watches.len();
+        self.watches[watch].push_back((uid.clone(), self.objects.get(uid).cloned()));
+    }
+
+    fn create(&mut self) {
+        let uid = "x".repeat(1 + self.below(3)) + &self.born.to_string();
+        self.born += 1;
+        let mut object = object(&uid, "", "", false);
+        object.owners = (0..self.below(3)).filter_map(|_| self.pick()).map(|uid| named(&uid)).collect();
+        self.objects.insert(object.uid.clone(), object);
+        self.tell(&Uid::from(uid.as_str()));
+    }
+
+    /// This is how circles come about.
+    fn adopt(&mut self) {
+        let (Some(uid), Some(by)) = (self.pick(), self.pick()) else { return };
+        let Some(object) = self.objects.get_mut(&uid).filter(|object| !object.deleting) else { return };
+        if uid != by && object.owners.iter().all(|owner| owner.uid != by) {
+            object.owners = object.owners.iter().cloned().chain([named(&by)]).collect();
+            self.tell(&uid);
+        }
+    }
+
+    fn delete(&mut self, uid: &Uid, policy: Policy) {
+        let Some(object) = self.objects.get_mut(uid) else { return };
+        let wanted = match policy {
+            Policy::Background => None,
+            Policy::Foreground => Some(FOREGROUND),
+            Policy::Orphan => Some(ORPHAN),
+        };
+        let others = object.finalizers.iter().filter(|name| *name != FOREGROUND && *name != ORPHAN).cloned();
+        object.finalizers = others.chain(wanted.map(Into::into)).collect();
+        object.deleting = true;
+        self.end(uid);
+    }
+
+    fn end(&mut self, uid: &Uid) {
+        if self.objects.get(uid).is_some_and(|object| object.deleting && object.finalizers.is_empty()) {
+            self.objects.remove(uid);
+        }
+        self.tell(uid);
+    }
+
+    /// One event of one watch.
+    fn hear(&mut self) {
+        let at = self.below(self.watches.len());
+        let Some((uid, seen)) = self.watches[at].pop_front() else { return };
+        let todo = match seen {
+            Some(object) => self.graph.put(object),
+            None => self.graph.delete(&uid),
+        };
+        self.queue.extend(todo.now.into_iter().chain(todo.soon));
+    }
+
+    fn work(&mut self) {
+        let at = self.below(self.queue.len().max(1));
+        let Some(uid) = self.queue.iter().nth(at).cloned() else { return };
+        self.queue.remove(&uid);
+        let mut verdicts = Vec::new();
+        loop {
+            match plan(&self.graph, &uid, &verdicts) {
+                Step::Ask(owner) => verdicts.push((owner.clone(), self.answer(&owner))),
+                step => return self.act(&uid, step),
+            }
+        }
+    }
+
+    fn answer(&mut self, owner: &Description) -> Verdict {
+        match self.objects.get(&owner.uid) {
+            Some(object) => Verdict::Present { waiting: object.deletes_dependents() },
+            None => {
+                self.graph.note_absent(owner.clone());
+                Verdict::Absent
+            }
+        }
+    }
+
+    fn act(&mut self, uid: &Uid, step: Step) {
+        match step {
+            Step::Nothing | Step::Ask(_) => {}
+            Step::Delete { policy, unblock } => {
+                let known = self.graph.get(uid).map(|object| object.version);
+                if self.objects.get(uid).is_none_or(|object| Some(object.version) != known) {
+                    self.queue.extend(self.objects.contains_key(uid).then(|| uid.clone()));
+                    return;
+                }
+                self.assert_unheld(uid);
+                if unblock {
+                    self.unblock(uid);
+                }
+                self.graph.note_asked(uid, true);
+                self.delete(uid, policy);
+            }
+            Step::Release(owners) => self.release(uid, &owners),
+            Step::Unblock => self.unblock(uid),
+            Step::Finish(finalizer) => self.finish(uid, finalizer),
+            Step::Orphan(dependents) => {
+                dependents.iter().for_each(|dependent| self.release(dependent, std::slice::from_ref(uid)));
+                self.finish(uid, ORPHAN);
+            }
+        }
+    }
+
+    fn assert_unheld(&self, uid: &Uid) {
+        for owner in &self.objects[uid].owners {
+            let holds = self.objects.get(&owner.uid).is_some_and(|owner| !owner.deletes_dependents());
+            assert!(!holds, "{uid} is held by {}", owner.uid);
+        }
+    }
+
+    fn release(&mut self, uid: &Uid, owners: &[Uid]) {
+        let Some(object) = self.objects.get_mut(uid) else { return };
+        object.owners = object.owners.iter().filter(|owner| !owners.contains(&owner.uid)).cloned().collect();
+        self.tell(uid);
+    }
+
+    fn unblock(&mut self, uid: &Uid) {
+        let Some(object) = self.objects.get_mut(uid) else { return };
+        object.owners.iter_mut().for_each(|owner| owner.blocks = false);
+        self.tell(uid);
+    }
+
+    fn finish(&mut self, uid: &Uid, finalizer: &str) {
+        let Some(object) = self.objects.get_mut(uid) else { return };
+        object.finalizers = object.finalizers.iter().filter(|name| *name != finalizer).cloned().collect();
+        self.end(uid);
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            if self.queue.is_empty() && self.watches.iter().all(VecDeque::is_empty) {
+                return;
+            }
+            if self.below(3) == 0 { self.work() } else { self.hear() }
+        }
+        panic!("it does not come to rest: {:?}", self.queue);
+    }
+}
+
+fn named(uid: &Uid) -> Owner {
+    owner(&uid.to_string(), true)
+}
+
+#[test]
+fn every_history_ends_without_garbage_and_without_a_wrong_deletion() {
+    for seed in 1..400 {
+        let mut world = World::new(seed);
+        for _ in 0..120 {
+            match world.below(10) {
+                0..4 => world.create(),
+                4 => world.adopt(),
+                5 => {
+                    let policy = [Policy::Background, Policy::Foreground, Policy::Orphan][world.below(3)];
+                    // Nobody changes their mind: a watch that is behind could not know of it.
+                    if let Some(uid) = world.pick().filter(|uid| !world.objects[uid].deleting) {
+                        world.delete(&uid, policy);
+                    }
+                }
+                6..8 => world.hear(),
+                _ => world.work(),
+            }
+        }
+        world.settle();
+        for object in world.objects.values() {
+            assert!(!object.deleting, "seed {seed}: {} never goes: {:?}", object.uid, object);
+            let is_held = object.owners.iter().any(|owner| world.objects.contains_key(&owner.uid));
+            assert!(object.owners.is_empty() || is_held, "seed {seed}: {} is garbage", object.uid);
+        }
+        assert_eq!(world.graph.objects().count(), world.objects.len(), "seed {seed}: the graph follows");
+    }
+}

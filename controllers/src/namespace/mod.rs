@@ -1,0 +1,211 @@
+//! Empties namespaces that are deleted, pods first, and lets them go once nothing is left.
+
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::tree::Str;
+use api::{Tree, time};
+use client::{DeleteOptions, Error, Key, Propagation, Queue, Resource, Result, Selection, Store};
+
+use crate::framework::{Context, Outcome, Reconcile, Reconciling, Setup};
+use crate::support::batch;
+use crate::support::discovery::Served;
+use crate::support::everything::{Everything, Listener};
+use plan::{FINALIZER, Left};
+
+const NAMESPACES: Resource = Resource::core("namespaces");
+
+struct Controller {
+    namespaces: Arc<Store>,
+    everything: Arc<Everything>,
+    waiting: Arc<Waiting>,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let informer = setup.informer(Selection::all(NAMESPACES));
+    let queue = context.queue.clone();
+    informer.on_change(move |change| {
+        if change.new.as_deref().is_some_and(is_deleted) {
+            queue.add(change.key.clone());
+        }
+    });
+    let waiting = Arc::new(Waiting { queue: context.queue.clone(), left: Mutex::default() });
+    setup.everything.listen(&setup.informers, waiting.clone());
+    let (namespaces, everything) = (informer.store().clone(), setup.everything.clone());
+    Some(Box::new(Controller { namespaces, everything, waiting, context: context.clone() }))
+}
+
+fn is_deleted(namespace: &Tree) -> bool {
+    namespace.at("metadata").has("deletionTimestamp")
+}
+
+/// Namespaces that wait for their last objects, with how many they have seen left: when those are gone,
+/// they are looked at at once.
+struct Waiting {
+    queue: Arc<Queue>,
+    left: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Waiting {
+    fn left(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, namespace: &str, left: usize) {
+        match left {
+            0 => drop(self.left().remove(namespace)),
+            left => drop(self.left().insert(namespace.to_string(), left)),
+        }
+    }
+}
+
+impl Listener for Waiting {
+    fn put(&self, _: &Served, _: &Tree) {}
+
+    fn deleted(&self, _: &Served, object: &Tree) {
+        let namespace = object.str("metadata.namespace");
+        let mut waiting = self.left();
+        let Some(left) = waiting.get_mut(namespace) else { return };
+        *left -= 1;
+        if *left == 0 {
+            waiting.remove(namespace);
+            self.queue.add(Key::from(namespace));
+        }
+    }
+
+    /// What went unseen is found by the next look, which comes in time.
+    fn listed(&self, _: &Served, _: &BTreeSet<Str>) {}
+}
+
+impl Controller {
+    async fn bring(&self, name: &str) -> Result<Outcome> {
+        let Some(namespace) = self.namespaces.get(name).filter(|namespace| is_deleted(namespace)) else {
+            self.waiting.set(name, 0);
+            return Ok(Outcome::Done);
+        };
+        let is_ours = |finalizer: &Tree| finalizer.as_str() == Some(FINALIZER);
+        if !namespace.list("spec.finalizers").iter().any(is_ours) {
+            return Ok(Outcome::Done);
+        }
+        let outcome = self.empty(&namespace).await;
+        let namespace = self.say(&namespace, &outcome).await?;
+        self.waiting.set(name, outcome.left.values().map(|left| left.count).sum());
+        if outcome.is_empty() {
+            let finalized = plan::finalized(&namespace);
+            let answer = self.context.client.update_subresource(NAMESPACES, "", name, "finalize", &finalized).await;
+            return unless_gone(answer).map(|_| Outcome::Done);
+        }
+        match outcome.pause_seconds() {
+            Some(seconds) if outcome.failures.is_empty() && outcome.stale.is_empty() => {
+                Ok(Outcome::Again(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())))
+            }
+            _ => Err(Error::Failed(format!(
+                "it is not empty: {}",
+                [outcome.failures, outcome.stale].concat().join(", ")
+            ))),
+        }
+    }
+
+    /// Deletes what is in a namespace, a stage at a time: the next begins when nothing of one is left.
+    async fn empty(&self, namespace: &Tree) -> plan::Outcome {
+        let discovery = self.everything.discovery().await;
+        let mut outcome = plan::Outcome { stale: discovery.stale.clone(), ..plan::Outcome::default() };
+        for stage in plan::stages(&discovery) {
+            let each: Vec<_> = stage.iter().map(|served| self.empty_of(served, namespace)).collect();
+            for (served, result) in stage.iter().zip(batch::bounded(each).await) {
+                match result {
+                    Ok(left) => outcome.add(served, namespace.str("metadata.name"), left),
+                    Err(error) => outcome.failures.push(error.to_string()),
+                }
+            }
+            if !outcome.left.is_empty() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn empty_of(&self, served: &Served, namespace: &Tree) -> Result<Left> {
+        let name = namespace.str("metadata.name");
+        if !served.can(&["list"]) || self.list(served, name, "limit=1").await?.is_empty() {
+            return Ok(Left::default());
+        }
+        self.delete_all(served, name).await?;
+        let deleted_at = time::parse(namespace.str("metadata.deletionTimestamp")).map_or(0, |time| time.seconds);
+        Ok(plan::left(&self.list(served, name, "").await?, deleted_at, self.context.now_seconds()))
+    }
+
+    /// Of most things the metadata says all; of pods also how long they take.
+    async fn list(&self, served: &Served, namespace: &str, query: &str) -> Result<Vec<Tree>> {
+        let is_pods = served.group.is_empty() && served.plural == "pods";
+        let client = &self.context.client;
+        let mut list = match is_pods {
+            true => client.list(served.resource(), namespace, query).await,
+            false => client.list_metadata(served.resource(), namespace, query).await,
+        };
+        if let Err(error) = &list
+            && is_unserved(error)
+        {
+            list = Ok(Tree::Null);
+        }
+        match list?.remove("items") {
+            Some(Tree::List(items)) => Ok(items),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn delete_all(&self, served: &Served, namespace: &str) -> Result<()> {
+        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        let (client, resource) = (&self.context.client, served.resource());
+        if served.can(&["deletecollection"]) {
+            let deleted = client.delete_collection(resource, namespace, "", options).await;
+            return deleted.map(|_| ()).or_else(|error| if is_unserved(&error) { Ok(()) } else { Err(error) });
+        }
+        let items = self.list(served, namespace, "").await?;
+        let delete = |item: &Tree| {
+            let name = item.str("metadata.name").to_string();
+            async move { client.delete(resource, namespace, &name, options).await }
+        };
+        let each: Vec<_> = items.iter().map(delete).collect();
+        for deleted in batch::bounded(each).await {
+            unless_gone(deleted)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was found out; the namespace as it is then. One that is empty at the first look says
+    /// nothing: it is gone in a moment.
+    async fn say(&self, namespace: &Arc<Tree>, outcome: &plan::Outcome) -> Result<Arc<Tree>> {
+        if outcome.is_empty() && namespace.list("status.conditions").is_empty() {
+            return Ok(namespace.clone());
+        }
+        let Some(changed) = plan::with_conditions(namespace, outcome, self.context.now_seconds()) else {
+            return Ok(namespace.clone());
+        };
+        let written =
+            self.context.client.update_status(NAMESPACES, "", namespace.str("metadata.name"), &changed).await?;
+        Ok(Arc::new(written))
+    }
+}
+
+fn unless_gone(result: Result<Tree>) -> Result<()> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        result => result.map(|_| ()),
+    }
+}
+
+/// Discovery is older than this: the resource is gone or cannot do that any more.
+fn is_unserved(error: &Error) -> bool {
+    error.is_not_found() || error.code() == Some(405)
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,95 @@
+//! Gives each node its ranges of pod addresses.
+
+mod plan;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::{Tree, tree};
+use client::{Error, Patch, Resource, Result, Selection, Store};
+
+use crate::options::Options;
+use crate::support::node_events;
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::{Cidr, Pool};
+
+const NODES: Resource = Resource::core("nodes");
+
+struct Controller {
+    nodes: Arc<Store>,
+    pool: Arc<Mutex<Pool>>,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    if !context.options.allocate_node_cidrs {
+        return None;
+    }
+    let pool = pool(&context.options)
+        .inspect_err(|error| tracing::error!(%error, "no node gets a range of pod addresses"))
+        .ok()?;
+    let pool = Arc::new(Mutex::new(pool));
+    let informer = setup.informer(Selection::all(NODES));
+    let (queue, known) = (context.queue.clone(), pool.clone());
+    // What nodes hold is known before the first range is given out.
+    informer.on_change(move |change| {
+        match change.new.as_deref() {
+            None => lock(&known).release(&change.key),
+            Some(node) => occupy(&known, node),
+        }
+        queue.add(change.key.clone());
+    });
+    Some(Box::new(Controller { nodes: informer.store().clone(), pool, context: context.clone() }))
+}
+
+fn pool(options: &Options) -> std::result::Result<Pool, String> {
+    let read =
+        |texts: &[String]| texts.iter().map(|text| Cidr::parse(text)).collect::<std::result::Result<Vec<_>, _>>();
+    let mask =
+        |cidr: Cidr| if cidr.is_ipv6() { options.node_cidr_mask_size_ipv6 } else { options.node_cidr_mask_size_ipv4 };
+    let clusters: Vec<(Cidr, u8)> = read(&options.cluster_cidr)?.into_iter().map(|cidr| (cidr, mask(cidr))).collect();
+    if clusters.is_empty() {
+        return Err("--cluster-cidr names no range".to_string());
+    }
+    Pool::new(&clusters, &read(&options.service_cluster_ip_range)?)
+}
+
+fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn occupy(pool: &Mutex<Pool>, node: &Tree) {
+    let cidrs: Vec<Cidr> =
+        node.list("spec.podCIDRs").iter().filter_map(|text| Cidr::parse(text.as_str()?).ok()).collect();
+    if !cidrs.is_empty() {
+        lock(pool).occupy(node.str("metadata.name"), cidrs);
+    }
+}
+
+impl Controller {
+    async fn bring(&self, name: &str) -> Result<Outcome> {
+        let Some(node) = self.nodes.get(name).filter(|node| node.list("spec.podCIDRs").is_empty()) else {
+            return Ok(Outcome::Done);
+        };
+        let Some(cidrs) = lock(&self.pool).allocate(name) else {
+            node_events::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRNotAvailable");
+            return Err(Error::Failed("no range of pod addresses is left".to_string()));
+        };
+        let cidrs: Vec<Tree> = cidrs.iter().map(|cidr| Tree::from(cidr.to_string())).collect();
+        let first = cidrs.first().cloned().unwrap_or_default();
+        let patch = tree! { "spec" => tree! { "podCIDR" => first, "podCIDRs" => cidrs } };
+        match self.context.client.patch(NODES, "", name, "", Patch::Strategic(&patch)).await {
+            Err(error) if error.is_not_found() => Ok(Outcome::Done),
+            Err(error) => {
+                node_events::tell_status(&self.context.recorder.named("cidrAllocator"), &node, "CIDRAssignmentFailed");
+                Err(error)
+            }
+            Ok(_) => Ok(Outcome::Done),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,251 @@
+//! Ranges of pod addresses for nodes: each cluster range is cut into blocks, and a node gets one block of
+//! each range. Pure: a set that says which block is free.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// A network, as its first address and its mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cidr {
+    bits: u128,
+    /// 32 or 128.
+    width: u8,
+    pub mask: u8,
+}
+
+impl Cidr {
+    pub fn parse(text: &str) -> Result<Cidr, String> {
+        let wrong = || format!("invalid CIDR address: {text}");
+        let (address, mask) = text.trim().split_once('/').ok_or_else(wrong)?;
+        let (bits, width) = match address.parse::<IpAddr>().map_err(|_| wrong())? {
+            IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+            IpAddr::V6(address) => (u128::from(address), 128),
+        };
+        let mask: u8 = mask.parse().ok().filter(|mask| *mask <= width).ok_or_else(wrong)?;
+        Ok(Cidr { bits: bits & !low_bits(width - mask), width, mask })
+    }
+
+    pub fn is_ipv6(self) -> bool {
+        self.width == 128
+    }
+
+    fn contains(self, other: Cidr) -> bool {
+        self.width == other.width
+            && self.mask <= other.mask
+            && self.bits == other.bits & !low_bits(self.width - self.mask)
+    }
+}
+
+fn low_bits(count: u8) -> u128 {
+    1u128.checked_shl(count.into()).map_or(u128::MAX, |bit| bit - 1)
+}
+
+impl std::fmt::Display for Cidr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match u32::try_from(self.bits) {
+            Ok(bits) if !self.is_ipv6() => write!(f, "{}/{}", std::net::Ipv4Addr::from(bits), self.mask),
+            _ => write!(f, "{}/{}", std::net::Ipv6Addr::from(self.bits), self.mask),
+        }
+    }
+}
+
+/// More blocks than this are not handed out of one range, as upstream.
+const MAX_BLOCK_BITS: u8 = 16;
+
+/// The blocks of one range.
+#[derive(Debug)]
+struct Range {
+    cluster: Cidr,
+    block_mask: u8,
+    /// How many hold each block: more than one where somebody gave it out by hand.
+    used: BTreeMap<u32, usize>,
+    next: u32,
+}
+
+impl Range {
+    fn new(cluster: Cidr, block_mask: u8) -> Result<Range, String> {
+        if block_mask < cluster.mask || block_mask > cluster.width {
+            return Err(format!("a node's mask of /{block_mask} does not fit into {cluster}"));
+        }
+        if block_mask - cluster.mask > MAX_BLOCK_BITS {
+            return Err(format!("{cluster} has more blocks of /{block_mask} than can be counted"));
+        }
+        Ok(Range { cluster, block_mask, used: BTreeMap::new(), next: 0 })
+    }
+
+    fn blocks(&self) -> u32 {
+        1 << (self.block_mask - self.cluster.mask)
+    }
+
+    fn block(&self, at: u32) -> Cidr {
+        let shift = self.cluster.width - self.block_mask;
+        Cidr { bits: self.cluster.bits | (u128::from(at) << shift), width: self.cluster.width, mask: self.block_mask }
+    }
+
+    /// The blocks that a network touches.
+    fn touched(&self, network: Cidr) -> std::ops::Range<u32> {
+        if network.contains(self.cluster) {
+            return 0..self.blocks();
+        }
+        if !self.cluster.contains(network) {
+            return 0..0;
+        }
+        let at = |bits: u128| {
+            let offset = (bits - self.cluster.bits) >> (self.cluster.width - self.block_mask);
+            u32::try_from(offset).unwrap_or(u32::MAX)
+        };
+        at(network.bits)..at(network.bits | low_bits(network.width - network.mask)) + 1
+    }
+
+    fn occupy(&mut self, network: Cidr) {
+        for at in self.touched(network) {
+            *self.used.entry(at).or_default() += 1;
+        }
+    }
+
+    fn release(&mut self, network: Cidr) {
+        for at in self.touched(network) {
+            if let Some(count) = self.used.get_mut(&at) {
+                *count -= 1;
+                if *count == 0 {
+                    self.used.remove(&at);
+                }
+            }
+        }
+    }
+
+    /// Goes round, so that a block that was just given back is not used again at once.
+    fn allocate(&mut self) -> Option<Cidr> {
+        let blocks = self.blocks();
+        let free = (0..blocks).map(|step| (self.next + step) % blocks).find(|at| !self.used.contains_key(at))?;
+        self.next = (free + 1) % blocks;
+        self.used.insert(free, 1);
+        Some(self.block(free))
+    }
+}
+
+/// All ranges, and what each node holds of them.
+#[derive(Debug, Default)]
+pub struct Pool {
+    ranges: Vec<Range>,
+    held: BTreeMap<String, Vec<Cidr>>,
+}
+
+impl Pool {
+    /// `ranges` are of different families where there are two; services' addresses are never given out.
+    pub fn new(ranges: &[(Cidr, u8)], services: &[Cidr]) -> Result<Pool, String> {
+        let made: Result<Vec<Range>, String> = ranges.iter().map(|(cidr, mask)| Range::new(*cidr, *mask)).collect();
+        let mut pool = Pool { ranges: made?, held: BTreeMap::new() };
+        for range in &mut pool.ranges {
+            services.iter().for_each(|service| range.occupy(*service));
+        }
+        Ok(pool)
+    }
+
+    /// A node has these already.
+    pub fn occupy(&mut self, node: &str, cidrs: Vec<Cidr>) {
+        if self.held.get(node) == Some(&cidrs) {
+            return;
+        }
+        self.release(node);
+        for (range, cidr) in self.ranges.iter_mut().zip(&cidrs) {
+            range.occupy(*cidr);
+        }
+        self.held.insert(node.to_string(), cidrs);
+    }
+
+    pub fn release(&mut self, node: &str) {
+        for (range, cidr) in self.ranges.iter_mut().zip(self.held.remove(node).unwrap_or_default()) {
+            range.release(cidr);
+        }
+    }
+
+    /// One block of each range; the same ones until the node is seen with them or is gone. None where a
+    /// range is used up.
+    pub fn allocate(&mut self, node: &str) -> Option<Vec<Cidr>> {
+        if let Some(held) = self.held.get(node) {
+            return Some(held.clone());
+        }
+        let mut got = Vec::new();
+        for range in &mut self.ranges {
+            match range.allocate() {
+                Some(cidr) => got.push(cidr),
+                None => {
+                    for (range, cidr) in self.ranges.iter_mut().zip(got) {
+                        range.release(cidr);
+                    }
+                    return None;
+                }
+            }
+        }
+        self.held.insert(node.to_string(), got.clone());
+        Some(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cidr(text: &str) -> Cidr {
+        Cidr::parse(text).expect("a network")
+    }
+
+    fn pool(ranges: &[(&str, u8)], services: &[&str]) -> Pool {
+        let ranges: Vec<(Cidr, u8)> = ranges.iter().map(|(text, mask)| (cidr(text), *mask)).collect();
+        let services: Vec<Cidr> = services.iter().map(|text| cidr(text)).collect();
+        Pool::new(&ranges, &services).expect("a pool")
+    }
+
+    fn got(pool: &mut Pool, node: &str) -> String {
+        let cidrs = pool.allocate(node).unwrap_or_default();
+        cidrs.iter().map(Cidr::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn networks_are_read_and_written() {
+        for (text, want) in [("10.1.2.3/16", "10.1.0.0/16"), ("fd00::1/64", "fd00::/64"), ("0.0.0.0/0", "0.0.0.0/0")] {
+            assert_eq!(cidr(text).to_string(), want);
+        }
+        for text in ["", "10.0.0.0", "10.0.0.0/33", "x/8"] {
+            assert!(Cidr::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_given_in_turn_and_come_back() {
+        let mut pool = pool(&[("10.0.0.0/22", 24)], &["10.0.1.0/25"]);
+        assert_eq!(got(&mut pool, "a"), "10.0.0.0/24");
+        assert_eq!(got(&mut pool, "a"), "10.0.0.0/24", "it was not written yet");
+        assert_eq!(got(&mut pool, "b"), "10.0.2.0/24", "the services' block is passed by");
+        pool.release("a");
+        assert_eq!(got(&mut pool, "c"), "10.0.3.0/24");
+        assert_eq!(got(&mut pool, "d"), "10.0.0.0/24");
+        assert_eq!(got(&mut pool, "e"), "", "there is none left");
+        pool.release("c");
+        pool.occupy("f", vec![cidr("10.0.3.0/24")]);
+        pool.occupy("f", vec![cidr("10.0.3.0/24")]);
+        assert_eq!(got(&mut pool, "e"), "");
+        pool.release("f");
+        assert_eq!(got(&mut pool, "e"), "10.0.3.0/24");
+    }
+
+    #[test]
+    fn both_families_are_given_or_none() {
+        let mut pool = pool(&[("10.0.0.0/16", 24), ("fd00::/63", 64)], &[]);
+        assert_eq!(got(&mut pool, "a"), "10.0.0.0/24,fd00::/64");
+        assert_eq!(got(&mut pool, "b"), "10.0.1.0/24,fd00:0:0:1::/64");
+        assert_eq!(got(&mut pool, "c"), "");
+        pool.release("a");
+        assert_eq!(got(&mut pool, "c"), "10.0.3.0/24,fd00::/64", "the one of the failed try is free again, later");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let refused = |text: &str, mask: u8| Pool::new(&[(cidr(text), mask)], &[]).is_err();
+        assert!(refused("10.0.0.0/24", 16));
+        assert!(refused("10.0.0.0/8", 25));
+        assert!(refused("10.0.0.0/8", 33));
+        assert!(!refused("10.0.0.0/8", 24));
+    }
+}

@@ -1,0 +1,220 @@
+//! Watches over nodes: one that is silent is unknown, its taints follow its conditions, and its pods are
+//! driven away as fast as its zone permits.
+
+mod health;
+mod plan;
+mod zones;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, tree};
+use client::index::NODE;
+use client::{Change, Patch, Recorder, Resource, Result, Selection, Store, split};
+
+use crate::support::{batch, node_events};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use health::{Health, Patience};
+use plan::Drive;
+use zones::{Permit, Rates, Shift, Zones};
+
+const NODES: Resource = Resource::core("nodes");
+const PODS: Resource = Resource::core("pods");
+const LEASES: Selection = Selection {
+    resource: Resource::new("coordination.k8s.io", "v1", "leases"),
+    query: "fieldSelector=metadata.namespace%3Dkube-node-lease",
+};
+const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
+
+struct Controller {
+    nodes: Arc<Store>,
+    pods: Arc<Store>,
+    watch: Arc<Watch>,
+    patience: Patience,
+    context: Context,
+}
+
+/// What is known of all nodes together.
+struct Watch {
+    health: Mutex<BTreeMap<String, Health>>,
+    zones: Mutex<Zones>,
+    recorder: Recorder,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let options = &context.options;
+    let rates = Rates {
+        normal: options.node_eviction_rate,
+        disrupted: options.secondary_node_eviction_rate,
+        large_zone: options.large_cluster_size_threshold,
+        threshold: options.unhealthy_zone_threshold,
+    };
+    let patience = Patience { monitor: options.node_monitor_grace_period, startup: options.node_startup_grace_period };
+    let watch = Arc::new(Watch {
+        health: Mutex::default(),
+        zones: Mutex::new(Zones::new(rates)),
+        recorder: context.recorder.named("node-controller"),
+        context: context.clone(),
+    });
+    let (nodes, pods) = (setup.informer(Selection::all(NODES)), setup.informer(Selection::all(PODS)));
+    pods.index_by(NODE);
+    let seen = watch.clone();
+    nodes.on_change(move |change| seen.see_node(change));
+    let seen = watch.clone();
+    setup.informer(LEASES).on_change(move |change| seen.see_lease(change));
+    let (nodes, pods) = (nodes.store().clone(), pods.store().clone());
+    Some(Box::new(Controller { nodes, pods, watch, patience, context: context.clone() }))
+}
+
+impl Watch {
+    fn health(&self) -> MutexGuard<'_, BTreeMap<String, Health>> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn zones(&self) -> MutexGuard<'_, Zones> {
+        self.zones.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn see_node(&self, change: &Change) {
+        let now = self.context.now();
+        let name = change.key.to_string();
+        match (change.new.as_deref(), change.old.as_deref()) {
+            (Some(node), _) => {
+                if self.health().entry(name.clone()).or_default().see_node(node, now) {
+                    let what = format!("Registered Node {name} in Controller");
+                    node_events::tell(&self.recorder, node, "RegisteredNode", &what);
+                }
+            }
+            (None, old) => {
+                self.health().remove(&name);
+                if let Some(node) = old {
+                    let what = format!("Removing Node {name} from Controller");
+                    node_events::tell(&self.recorder, node, "RemovingNode", &what);
+                }
+            }
+        }
+        self.context.queue.add(change.key.clone());
+    }
+
+    /// Nobody is woken: a look that comes in its time finds that the node lives.
+    fn see_lease(&self, change: &Change) {
+        let Some(lease) = change.new.as_deref() else { return };
+        let now = self.context.now();
+        let (_, name) = split(&change.key);
+        self.health().entry(name.to_string()).or_default().see_lease(lease.at("spec.renewTime"), now);
+    }
+}
+
+impl Controller {
+    async fn bring(&self, name: &str) -> Result<Outcome> {
+        let Some(node) = self.nodes.get(name) else {
+            self.follow_zone(name, None);
+            return Ok(Outcome::Done);
+        };
+        let now = self.context.now();
+        let left = self.watch.health().entry(name.to_string()).or_default().left(&node, &self.patience, now);
+        let node = if left.is_none() { self.give_up(&node).await? } else { node };
+        let counts = !node.map("metadata.labels").contains(EXCLUDED);
+        self.follow_zone(name, counts.then_some(&*node));
+        if plan::is_silent(&node) {
+            self.mark_pods(name).await?;
+        }
+        let wait = self.bring_taints(&node).await?;
+        if let Some(patch) = plan::labels(&node) {
+            self.context.client.patch(NODES, "", name, "", Patch::Merge(&patch)).await?;
+        }
+        // One that is lost is looked at when something is heard of it, and that is an event.
+        let next = [left, wait].into_iter().flatten().min();
+        Ok(next.map_or(Outcome::Done, Outcome::Again))
+    }
+
+    /// Nothing was heard of it for too long.
+    async fn give_up(&self, node: &Arc<Tree>) -> Result<Arc<Tree>> {
+        let Some(changed) = plan::silent(node, self.context.now_seconds()) else { return Ok(node.clone()) };
+        let name = node.str("metadata.name");
+        let written = self.context.client.update_status(NODES, "", name, &changed).await?;
+        if plan::is_ready(node) {
+            node_events::tell_status(&self.watch.recorder, node, "NodeNotReady");
+        }
+        Ok(Arc::new(written))
+    }
+
+    /// Others are looked at again where their zone, or all zones, have changed.
+    fn follow_zone(&self, name: &str, node: Option<&Tree>) {
+        let state = node.map(|node| (zone_of(node), plan::is_ready(node)));
+        let shift = self.watch.zones().follow(name, state);
+        if shift == Shift::Recovered {
+            let now = self.context.now();
+            self.watch.health().values_mut().for_each(|health| health.forgive(now));
+        }
+        if shift != Shift::None {
+            self.nodes.keys().into_iter().for_each(|key| self.context.queue.add(key));
+        }
+    }
+
+    /// The taints by the node's conditions; how long one more has to wait for its zone.
+    async fn bring_taints(&self, node: &Tree) -> Result<Option<Duration>> {
+        let (drive, wait) = self.drive(node);
+        let Some(taints) = plan::taints(node, drive, self.context.now_seconds()) else { return Ok(wait) };
+        let taints = if taints.is_empty() { Tree::Null } else { Tree::from(taints) };
+        let metadata = tree! { "resourceVersion" => node.str("metadata.resourceVersion") };
+        let patch = tree! { "metadata" => metadata, "spec" => tree! { "taints" => taints } };
+        let name = node.str("metadata.name");
+        match self.context.client.patch(NODES, "", name, "", Patch::Merge(&patch)).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            result => result.map(|_| wait),
+        }
+    }
+
+    fn drive(&self, node: &Tree) -> (Drive, Option<Duration>) {
+        let mut zones = self.watch.zones();
+        if zones.are_all_gone() {
+            return (Drive::Remove, None);
+        }
+        match plan::drive(node) {
+            Drive::Add(key) => match zones.permit(&zone_of(node), self.context.now()) {
+                Permit::Now => (Drive::Add(key), None),
+                Permit::After(wait) => (Drive::Keep, Some(wait)),
+                Permit::No => (Drive::Keep, None),
+            },
+            drive => (drive, None),
+        }
+    }
+
+    /// Nobody else can say that the pods of a silent node are not ready.
+    async fn mark_pods(&self, node: &str) -> Result<()> {
+        let now = self.context.now_seconds();
+        let changed = self.pods.find(NODE, node).into_iter().filter_map(|pod| plan::unready_pod(&pod, now));
+        let each: Vec<_> = changed.map(|pod| self.mark_pod(pod)).collect();
+        batch::bounded(each).await.into_iter().collect()
+    }
+
+    async fn mark_pod(&self, pod: Tree) -> Result<()> {
+        let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
+        match self.context.client.update_status(PODS, namespace, name, &pod).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => {
+                self.watch.recorder.warning(&pod, "NodeNotReady", "Node is not ready");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Nodes without a zone are one together.
+fn zone_of(node: &Tree) -> String {
+    let labels = node.map("metadata.labels");
+    match (labels.str("topology.kubernetes.io/region"), labels.str("topology.kubernetes.io/zone")) {
+        ("", "") => String::new(),
+        (region, zone) => format!("{region}:\0:{zone}"),
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

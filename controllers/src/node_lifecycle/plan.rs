@@ -1,0 +1,258 @@
+//! What a node's conditions mean for its taints, what is written of one that has gone silent, and which
+//! of its pods are told.
+
+use api::time::format_seconds;
+use api::{Tree, tree};
+
+use crate::support::taints::{self, NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE};
+
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+const SILENT: &str = "NodeStatusUnknown";
+
+/// Conditions, the status that counts, and the taint that stands for it.
+static CONDITION_TAINTS: [(&str, &str, &str); 6] = [
+    ("Ready", "False", NOT_READY),
+    ("Ready", "Unknown", UNREACHABLE),
+    ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
+    ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
+    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
+];
+
+/// The conditions that a kubelet keeps, of which nothing is known once it is silent.
+static KUBELETS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// Labels that older clients read, and what they repeat.
+static REPEATED_LABELS: [(&str, &str); 2] =
+    [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
+
+pub fn condition<'a>(object: &'a Tree, kind: &str) -> Option<&'a Tree> {
+    object.list("status.conditions").iter().find(|condition| condition.str("type") == kind)
+}
+
+pub fn is_ready(node: &Tree) -> bool {
+    condition(node, "Ready").is_some_and(|ready| ready.str("status") == "True")
+}
+
+/// The status of a node from which no sign has come for too long; None where it says so already.
+pub fn silent(node: &Tree, now: i64) -> Option<Tree> {
+    let mut conditions = node.list("status.conditions").to_vec();
+    for kind in KUBELETS {
+        match conditions.iter_mut().find(|condition| condition.str("type") == kind) {
+            Some(condition) if condition.str("status") == "Unknown" => {}
+            Some(condition) => {
+                condition.set("status", "Unknown");
+                condition.set("reason", SILENT);
+                condition.set("message", "Kubelet stopped posting node status.");
+                condition.set("lastTransitionTime", format_seconds(now));
+            }
+            None => conditions.push(never_heard_of(node, kind, now)),
+        }
+    }
+    (conditions != node.list("status.conditions")).then(|| {
+        let mut changed = node.clone();
+        changed.child("status").set("conditions", conditions);
+        changed
+    })
+}
+
+fn never_heard_of(node: &Tree, kind: &str, now: i64) -> Tree {
+    tree! {
+        "type" => kind,
+        "status" => "Unknown",
+        "lastHeartbeatTime" => node.at("metadata.creationTimestamp").clone(),
+        "lastTransitionTime" => format_seconds(now),
+        "reason" => "NodeStatusNeverUpdated",
+        "message" => "Kubelet never posted node status.",
+    }
+}
+
+/// We have found out that nobody speaks for the node, so nobody but us can speak for its pods.
+pub fn is_silent(node: &Tree) -> bool {
+    condition(node, "Ready").is_some_and(|ready| ready.str("status") == "Unknown" && ready.str("reason") == SILENT)
+}
+
+/// The status of a pod that is not ready any more since its node is silent.
+pub fn unready_pod(pod: &Tree, now: i64) -> Option<Tree> {
+    condition(pod, "Ready").filter(|ready| ready.str("status") != "False")?;
+    let mut changed = pod.clone();
+    for condition in changed.list_mut("status.conditions") {
+        if condition.str("type") == "Ready" {
+            condition.set("status", "False");
+            condition.set("lastTransitionTime", format_seconds(now));
+        }
+    }
+    Some(changed)
+}
+
+/// What is to happen with the taint that drives pods away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drive {
+    Keep,
+    Remove,
+    /// It stands there for another reason: the new one takes its place at once.
+    Swap(&'static str),
+    /// As soon as the zone permits one more.
+    Add(&'static str),
+}
+
+pub fn drive(node: &Tree) -> Drive {
+    let (wanted, other) = match condition(node, "Ready").map(|ready| ready.str("status")) {
+        None => return Drive::Keep,
+        Some("True") => return Drive::Remove,
+        Some("False") => (NOT_READY, UNREACHABLE),
+        Some(_) => (UNREACHABLE, NOT_READY),
+    };
+    let has = |key: &str| node.list("spec.taints").iter().any(|taint| taints::is(taint, key, NO_EXECUTE));
+    match (has(wanted), has(other)) {
+        (true, false) => Drive::Keep,
+        (_, true) => Drive::Swap(wanted),
+        (false, false) => Drive::Add(wanted),
+    }
+}
+
+/// All taints of the node as they should be; None where they are.
+pub fn taints(node: &Tree, drive: Drive, now: i64) -> Option<Vec<Tree>> {
+    let wanted = no_schedule_keys(node);
+    let ours = |key: &str| key == UNSCHEDULABLE || CONDITION_TAINTS.iter().any(|(_, _, ours)| *ours == key);
+    let keeps_driving = |key: &str| match drive {
+        Drive::Keep | Drive::Add(_) => true,
+        Drive::Remove => false,
+        Drive::Swap(wanted) => wanted == key,
+    };
+    let keeps = |taint: &&Tree| match (taint.str("effect"), taint.str("key")) {
+        (NO_SCHEDULE, key) if ours(key) => wanted.contains(&key),
+        (NO_EXECUTE, key @ (NOT_READY | UNREACHABLE)) => keeps_driving(key),
+        _ => true,
+    };
+    let old = node.list("spec.taints");
+    let mut new: Vec<Tree> = old.iter().filter(keeps).cloned().collect();
+    let mut add = |key: &str, effect: &str| {
+        if !new.iter().any(|taint| taints::is(taint, key, effect)) {
+            new.push(tree! { "key" => key, "effect" => effect, "timeAdded" => format_seconds(now) });
+        }
+    };
+    wanted.iter().for_each(|key| add(key, NO_SCHEDULE));
+    if let Drive::Swap(key) | Drive::Add(key) = drive {
+        add(key, NO_EXECUTE);
+    }
+    (new != old).then_some(new)
+}
+
+fn no_schedule_keys(node: &Tree) -> Vec<&'static str> {
+    let holds = |(kind, status, _): &&(&str, &str, &str)| {
+        condition(node, kind).is_some_and(|condition| condition.str("status") == *status)
+    };
+    let conditions = CONDITION_TAINTS.iter().filter(holds).map(|(_, _, key)| *key);
+    conditions.chain(node.bool("spec.unschedulable").then_some(UNSCHEDULABLE)).collect()
+}
+
+/// The labels to merge in, if any.
+pub fn labels(node: &Tree) -> Option<Tree> {
+    let labels = node.map("metadata.labels");
+    let differs = |(from, to): &&(&str, &str)| labels.contains(from) && labels.get(from) != labels.get(to);
+    let mut missing = api::tree::Map::new();
+    for (from, to) in REPEATED_LABELS.iter().filter(differs) {
+        missing.insert(*to, labels.str(from));
+    }
+    (!missing.is_empty()).then(|| tree! { "metadata" => tree! { "labels" => missing } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(conditions: &[(&str, &str)], taints: &[(&str, &str)]) -> Tree {
+        let condition = |(kind, status): &(&str, &str)| tree! { "type" => *kind, "status" => *status };
+        let taint = |(key, effect): &(&str, &str)| tree! { "key" => *key, "effect" => *effect };
+        tree! {
+            "metadata" => tree! { "creationTimestamp" => "2026-01-01T00:00:00Z" },
+            "spec" => tree! { "taints" => taints.iter().map(taint).collect::<Vec<_>>() },
+            "status" => tree! { "conditions" => conditions.iter().map(condition).collect::<Vec<_>>() },
+        }
+    }
+
+    #[test]
+    fn conditions_become_taints() {
+        let check = |conditions: &[(&str, &str)], before: &[(&str, &str)], permitted: bool, want: &[(&str, &str)]| {
+            let node = node(conditions, before);
+            let drive = match drive(&node) {
+                Drive::Add(_) if !permitted => Drive::Keep,
+                drive => drive,
+            };
+            let after = taints(&node, drive, 9).unwrap_or_else(|| node.list("spec.taints").to_vec());
+            let got: Vec<(&str, &str)> = after.iter().map(|taint| (taint.str("key"), taint.str("effect"))).collect();
+            assert_eq!(got, want, "{conditions:?} {before:?}");
+            for taint in after.iter().filter(|taint| !node.list("spec.taints").contains(taint)) {
+                assert_eq!(taint.str("timeAdded"), "1970-01-01T00:00:09Z");
+            }
+        };
+        let own = ("x", NO_EXECUTE);
+        check(&[("Ready", "True")], &[(NOT_READY, NO_SCHEDULE)], true, &[]);
+        check(&[], &[(NOT_READY, NO_SCHEDULE)], true, &[]);
+        check(&[("Ready", "False")], &[own], true, &[own, (NOT_READY, NO_SCHEDULE), (NOT_READY, NO_EXECUTE)]);
+        check(&[("Ready", "False")], &[own], false, &[own, (NOT_READY, NO_SCHEDULE)]);
+        let unreachable = [(UNREACHABLE, NO_SCHEDULE), (UNREACHABLE, NO_EXECUTE)];
+        check(&[("Ready", "Unknown")], &[(NOT_READY, NO_SCHEDULE), (NOT_READY, NO_EXECUTE)], false, &unreachable);
+        check(&[("Ready", "Unknown")], &unreachable, true, &unreachable);
+        check(&[("Ready", "True")], &unreachable, true, &[]);
+        check(&[("Ready", "True")], &[(NOT_READY, NO_EXECUTE), own], true, &[own]);
+        let pressure = "node.kubernetes.io/disk-pressure";
+        check(&[("Ready", "True"), ("DiskPressure", "True")], &[], true, &[(pressure, NO_SCHEDULE)]);
+        check(&[("Ready", "True"), ("DiskPressure", "False")], &[(pressure, NO_SCHEDULE)], true, &[]);
+        check(&[("Ready", "True")], &[("a", NO_SCHEDULE)], true, &[("a", NO_SCHEDULE)]);
+    }
+
+    #[test]
+    fn a_node_that_takes_no_pods_is_tainted() {
+        let mut node = node(&[("Ready", "True")], &[]);
+        node.child("spec").set("unschedulable", true);
+        let after = taints(&node, Drive::Remove, 9).expect("a taint");
+        assert_eq!((after.len(), after[0].str("key")), (1, UNSCHEDULABLE));
+        node.child("spec").set("taints", after);
+        assert_eq!(taints(&node, Drive::Remove, 10), None);
+        node.child("spec").set("unschedulable", false);
+        assert_eq!(taints(&node, Drive::Remove, 10), Some(vec![]));
+    }
+
+    #[test]
+    fn a_silent_node_is_unknown() {
+        let gone = silent(&node(&[("Ready", "True"), ("DiskPressure", "False"), ("Other", "True")], &[]), 9);
+        let gone = gone.expect("it changes");
+        let read = |condition: &Tree| {
+            format!("{}={} {}", condition.str("type"), condition.str("status"), condition.str("reason"))
+        };
+        let got: Vec<String> = gone.list("status.conditions").iter().map(read).collect();
+        let want = [
+            "Ready=Unknown NodeStatusUnknown",
+            "DiskPressure=Unknown NodeStatusUnknown",
+            "Other=True ",
+            "MemoryPressure=Unknown NodeStatusNeverUpdated",
+            "PIDPressure=Unknown NodeStatusNeverUpdated",
+        ];
+        assert_eq!(got, want);
+        assert_eq!(gone.list("status.conditions")[3].str("lastHeartbeatTime"), "2026-01-01T00:00:00Z");
+        assert!(is_silent(&gone));
+        assert_eq!(silent(&gone, 10), None, "nothing is written twice");
+        assert!(!is_silent(&node(&[("Ready", "Unknown")], &[])));
+    }
+
+    #[test]
+    fn pods_of_a_silent_node_are_not_ready() {
+        let pod = |status: &str| node(&[("Ready", status), ("Initialized", "True")], &[]);
+        let changed = unready_pod(&pod("True"), 9).expect("it changes");
+        assert_eq!(condition(&changed, "Ready").map(|ready| ready.str("status")), Some("False"));
+        assert_eq!(condition(&changed, "Initialized").map(|ready| ready.str("status")), Some("True"));
+        assert_eq!(unready_pod(&pod("False"), 9), None);
+        assert_eq!(unready_pod(&node(&[], &[]), 9), None);
+    }
+
+    #[test]
+    fn old_labels_repeat_new_ones() {
+        let labels_of = |map: Tree| labels(&tree! { "metadata" => tree! { "labels" => map } });
+        assert_eq!(labels_of(tree! {}), None);
+        let wanted = labels_of(tree! { "kubernetes.io/os" => "linux" }).expect("a label");
+        assert_eq!(wanted.map("metadata.labels").str("beta.kubernetes.io/os"), "linux");
+        assert_eq!(labels_of(tree! { "kubernetes.io/os" => "linux", "beta.kubernetes.io/os" => "linux" }), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! Counts again what quotas charge for, when something is given back. Admission charges for what is added, in the
+//! same commit as the object, so that only what goes has to be looked for here.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::Tree;
+use client::{Change, Informer, Resource, Result, Selection, Store};
+use kinds::{Kind, Verb};
+
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::{Counted, Sources};
+
+const QUOTAS: Resource = Resource::core("resourcequotas");
+/// What goes is gathered for so long, which also lets the informers of one commit come level.
+const GATHER: Duration = Duration::from_millis(200);
+
+struct Controller {
+    quotas: Arc<Store>,
+    context: Context,
+    /// The informers of what quotas count, by group and plural.
+    sources: Mutex<BTreeMap<(String, String), Arc<Informer>>>,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let quotas = setup.informer(Selection::all(QUOTAS));
+    let queue = context.queue.clone();
+    quotas.on_change(move |change| {
+        if change.new.as_deref().is_some_and(|new| is_news(change.old.as_deref(), new)) {
+            queue.add(change.key.clone());
+        }
+    });
+    let (quotas, context) = (quotas.store().clone(), context.clone());
+    Some(Box::new(Controller { quotas, context, sources: Mutex::default() }))
+}
+
+/// What admission charges is no reason to count again.
+fn is_news(old: Option<&Tree>, new: &Tree) -> bool {
+    old.is_none_or(|old| old.at("spec") != new.at("spec")) || new.at("status.hard") != new.at("spec.hard")
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let Some(quota) = self.quotas.get(key) else { return Ok(Outcome::Done) };
+        let (namespace, name) = client::split(key);
+        let mut sources = Sources::new();
+        for (_, (group, plural)) in plan::names(&quota) {
+            let place = (group.to_string(), plural.to_string());
+            if !sources.contains_key(&place)
+                && let Some(counted) = self.count(namespace, group, plural).await?
+            {
+                sources.insert(place, counted);
+            }
+        }
+        if let Some(status) = plan::plan(&quota, &sources, self.context.clock.now()) {
+            let mut changed = (*quota).clone();
+            changed.set("status", status);
+            match self.context.client.update_status(QUOTAS, namespace, name, &changed).await {
+                Err(error) if error.is_not_found() => return Ok(Outcome::Done),
+                result => drop(result?),
+            }
+        }
+        Ok(Outcome::Again(self.context.options.resource_quota_sync_period))
+    }
+
+    async fn count(&self, namespace: &str, group: &str, plural: &str) -> Result<Option<Counted>> {
+        let Some(informer) = self.source(group, plural).await? else { return Ok(None) };
+        let _ = informer.synced().wait_for(|synced| *synced).await;
+        Ok(Some(match kind(group, plural).filter(|_| plan::has_usage(group, plural)) {
+            Some(kind) => Counted::Objects(kind, informer.store().in_namespace(namespace)),
+            None => Counted::Number(informer.store().keys_in_namespace(namespace).len()),
+        }))
+    }
+
+    /// The informer of a resource that a quota names, from then on.
+    async fn source(&self, group: &str, plural: &str) -> Result<Option<Arc<Informer>>> {
+        let place = (group.to_string(), plural.to_string());
+        if let Some(known) = self.sources().get(&place) {
+            return Ok(Some(known.clone()));
+        }
+        let Some(resource) = self.resource(group, plural).await? else { return Ok(None) };
+        let informer = self.context.informers.informer(Selection::all(resource));
+        let mut sources = self.sources();
+        if sources.insert(place, informer.clone()).is_none() {
+            let (queue, quotas, clock) = (self.context.queue.clone(), self.quotas.clone(), self.context.clock.clone());
+            let kind = kind(group, plural).filter(|_| plan::has_usage(group, plural));
+            informer.on_change(move |change| {
+                if gives_back(kind, change, clock.now()) {
+                    let (namespace, _) = client::split(&change.key);
+                    quotas.keys_in_namespace(namespace).into_iter().for_each(|key| queue.add_after(key, GATHER));
+                }
+            });
+        }
+        Ok(Some(informer))
+    }
+
+    fn sources(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), Arc<Informer>>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A kind of our own, or what discovery knows of others.
+    async fn resource(&self, group: &str, plural: &str) -> Result<Option<Resource>> {
+        if let Some(kind) = kind(group, plural) {
+            return Ok(Some(Resource::named(kind.group, kind.version, kind.plural)));
+        }
+        let client = &self.context.client;
+        let versions = match client.get_path(&format!("/apis/{group}"), "").await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            result => result?,
+        };
+        let version = versions.str("preferredVersion.version");
+        let served = match client.get_path(&format!("/apis/{group}/{version}"), "").await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            result => result?,
+        };
+        let is_it = |resource: &Tree| resource.str("name") == plural && resource.bool("namespaced");
+        Ok(served.list("resources").iter().any(is_it).then(|| Resource::named(group, version, plural)))
+    }
+}
+
+/// What can be counted of our own kinds.
+fn kind(group: &str, plural: &str) -> Option<&'static Kind> {
+    let is_it = |kind: &&&Kind| kind.group == group && kind.plural == plural;
+    kinds::ALL.iter().find(is_it).copied().filter(|kind| kind.namespaced && kind.has(Verb::Watch))
+}
+
+/// Whether less may be used after a change.
+fn gives_back(kind: Option<&Kind>, change: &Change, now: api::time::Timestamp) -> bool {
+    match (kind, change.old.as_deref(), change.new.as_deref()) {
+        (_, _, None) => true,
+        (Some(kind), Some(old), Some(new)) => plan::usage(kind, old, now) != plan::usage(kind, new, now),
+        _ => false,
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,143 @@
+//! Keys that sign, as files hold them.
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RsaKeyPair};
+use aws_lc_rs::{digest, encoding};
+
+/// How the signature of a curve is written: certificates and tokens differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Der,
+    Fixed,
+}
+
+pub enum Key {
+    P256(EcdsaKeyPair),
+    P384(EcdsaKeyPair),
+    Rsa(RsaKeyPair),
+}
+
+impl Key {
+    /// Reads PEM: PKCS#8, or the older forms of RSA and of elliptic curves.
+    pub fn read(pem: &str, form: Form) -> Result<Key, String> {
+        let blocks = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).filter_map(Result::ok);
+        // Curves' parameters may stand before their key.
+        let block = blocks.into_iter().find(|block| block.label.ends_with("PRIVATE KEY"));
+        let der = block.ok_or("there is no private key in PEM")?.contents;
+        let curve = |algorithm: &'static EcdsaSigningAlgorithm| {
+            EcdsaKeyPair::from_pkcs8(algorithm, &der).or_else(|_| EcdsaKeyPair::from_private_key_der(algorithm, &der))
+        };
+        let (p256, p384) = match form {
+            Form::Der => (&signature::ECDSA_P256_SHA256_ASN1_SIGNING, &signature::ECDSA_P384_SHA384_ASN1_SIGNING),
+            Form::Fixed => (&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &signature::ECDSA_P384_SHA384_FIXED_SIGNING),
+        };
+        let rsa = || RsaKeyPair::from_pkcs8(&der).or_else(|_| RsaKeyPair::from_der(&der)).map(Key::Rsa);
+        let key = curve(p256).map(Key::P256).or_else(|_| curve(p384).map(Key::P384)).or_else(|_| rsa());
+        key.map_err(|_| "the private key is neither RSA nor of the curves P-256 and P-384".to_string())
+    }
+
+    pub fn sign(&self, text: &[u8]) -> Result<Vec<u8>, String> {
+        let random = SystemRandom::new();
+        let failed = |error: aws_lc_rs::error::Unspecified| error.to_string();
+        match self {
+            Key::P256(key) | Key::P384(key) => {
+                key.sign(&random, text).map(|signature| signature.as_ref().to_vec()).map_err(failed)
+            }
+            Key::Rsa(key) => {
+                let mut signature = vec![0; key.public_modulus_len()];
+                key.sign(&signature::RSA_PKCS1_SHA256, &random, text, &mut signature).map_err(failed)?;
+                Ok(signature)
+            }
+        }
+    }
+
+    /// The name of what it signs with, in tokens.
+    pub fn algorithm(&self) -> &'static str {
+        match self {
+            Key::P256(_) => "ES256",
+            Key::P384(_) => "ES384",
+            Key::Rsa(_) => "RS256",
+        }
+    }
+
+    /// By which a token names its key.
+    pub fn id(&self) -> Result<String, String> {
+        let der: Result<encoding::PublicKeyX509Der<'_>, _> = match self {
+            Key::P256(key) | Key::P384(key) => encoding::AsDer::as_der(key.public_key()),
+            Key::Rsa(key) => encoding::AsDer::as_der(key.public_key()),
+        };
+        let der = der.map_err(|error: aws_lc_rs::error::Unspecified| error.to_string())?;
+        Ok(base64_url(digest::digest(&digest::SHA256, der.as_ref()).as_ref()))
+    }
+}
+
+/// As tokens write bytes.
+pub fn base64_url(bytes: &[u8]) -> String {
+    api::base64::encode(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made for this test by openssl.
+    const SEC1: &str = concat!(
+        "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n",
+        "-----BEGIN EC PRIVATE KEY-----\n",
+        "MHcCAQEEICsOHDwZ4y3as5+u7xJaFke/VjCzH89bf14h0ICn3jzioAoGCCqGSM49\n",
+        "AwEHoUQDQgAELm3vwO2LbI7zeI5Gg9ey1x96pvapiElC3Tgf/Zi26LlaRBPf/klp\n",
+        "y6IZCJXqL2C2cnGHYPwZtfsmJc/1LiBopA==\n",
+        "-----END EC PRIVATE KEY-----\n",
+    );
+
+    #[test]
+    fn keys_of_all_forms_are_read() {
+        for (pem, algorithm) in [(SEC1, "ES256"), (PKCS8, "ES384"), (RSA, "RS256")] {
+            let key = Key::read(pem, Form::Fixed).expect("a key");
+            assert_eq!(key.algorithm(), algorithm);
+            assert_eq!(key.id().expect("an id").len(), 43);
+            assert!(key.sign(b"text").is_ok_and(|signature| signature.len() >= 64));
+        }
+        assert!(Key::read("", Form::Der).is_err());
+        assert!(Key::read("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", Form::Der).is_err());
+        assert_eq!(base64_url(&[0xfb, 0xff]), "-_8");
+    }
+
+    const PKCS8: &str = concat!(
+        "-----BEGIN PRIVATE KEY-----\n",
+        "MIG2AgEAMBAGByqGSM49AgEGBSuBBAAiBIGeMIGbAgEBBDC7LODpoaHZXb5Ra+li\n",
+        "RtzzkSpON6j8pyRoq30JP/NIfIn8/YfsidHmv+6bhsr++sihZANiAARci8kyVGKb\n",
+        "hieOjfvZTLFzsnXocvcfj6Fx/t1DkfCNk4LQHVOykpYO5zKJh0angb9Q7MYbxTq8\n",
+        "q45OhbJ2FvjmWrMpcoo/24N00F4NWLoe/CPmEUXD3rY/SiDlGGWn7Is=\n",
+        "-----END PRIVATE KEY-----\n",
+    );
+    const RSA: &str = concat!(
+        "-----BEGIN RSA PRIVATE KEY-----\n",
+        "MIIEpAIBAAKCAQEAm+2FGlNcD7yiAoZapUWeXUIxH/zvmQAttnlZ01/gzwtY4T2i\n",
+        "3/4kmTHcBiWX861Mw0p13JuUg3+ycAFNKpc0DtH0r+V3lWLVKk0rV033dS0oRBVm\n",
+        "sAfAqgJtUC6egsNxspkITYm5UmH2pIScNYLkBhySuelIkBNGqxE8D7Kah736bkho\n",
+        "TF7J/huHzXtE3cCIg0t6y//ztrmGVYx5NmVCDR8yYZfCqGO+8iOGN73LdJAdJ4in\n",
+        "20jtE5dhRUS6NGQTeXOJyx1eCxV7FK3CD0vZVkOphOR7u5euPS3nYI5a1kSifUZx\n",
+        "mNu1auiP++YEvHXY8jmVEw+LXVo/LX1tiWw42QIDAQABAoIBAAoXh7YvelWOaOdE\n",
+        "Q4Ok4N4PqwGeAPKPH2ZLA7RO5UxL42HDTSe1hDA3bj0mRmfAFKgjHpkQ/L4SEBN4\n",
+        "Z20ql3T0w83Kn+sW7XhXwZwHRiKFsgXODh+122i60CZmDgj6lgDwL1MNZzrcxPYw\n",
+        "RbKfmRsy0uWeIqh93DoK2y9M6PwrW/ejV4gSteMfynQwvr179xF1fWDOFZlGgHkq\n",
+        "/qHedZHjfbbM+SuDTGqAuFSO9nicFw3Sg6wxetooPXFY6vshuZrOfH+0v3pqDr4o\n",
+        "k30xznn9W96VR+tWK6B4FdpuYYQunJBhhbzYgcacvYyLk9xqfuFv1AM9rCF2p2dc\n",
+        "Tg43fW0CgYEA2L34sT+K+1d+hxtUTT5cCF8kZhh0pls2E+qsfZPg+iZOO4oIA5DJ\n",
+        "eS3C1NteZNgEjRIOijIVteiVkmeS7Bd84EMoEBCuGSLcTat2lNzfV6FNzzP8rzgh\n",
+        "ikG6i5QEQRhkWPBZGYKsg9txVYnuB4HRhNf9f8wUuipYpbRz0BvEuycCgYEAuCus\n",
+        "+KZKxEKGsoTa2G0TT8rgRpiUEb8hkYombX15ZAaJ2fSM1MUhnBrbM12pok6TG3Ib\n",
+        "DJQRLF3RuvllLSq4w4aZkyVJMe0ZiufmD/rCjPHoSB93fZ06IZHZYIQAGFb3KBMl\n",
+        "/SbY6SYjOfcZ500MYWJlHdfjQcAlata0MH+v6/8CgYEA0bbezwIgxBlgf/Hdm+/e\n",
+        "tOr6GR9Inz5aEONcixVu9hviTpG8N1b82peAkNzBdOnfXXA/SVA02ZJ2RvaYnoAL\n",
+        "gCL6vLCnBANLDov9bQRZxjx5QSeYMyIosdHvYeaSRzoGvlewnpJlwh+uhYm0Gudt\n",
+        "hxBGZEVfONKIe60i8hYsQLkCgYBcc7hiHgBcY1UA2saNbLwMCzjo14FFI2BzkhlW\n",
+        "T22Xs9yRqDzmNot3tNejAnq8eptIZNCFUPMKBZLaPIX41YBozvHbNxV2VaLD40PP\n",
+        "c78kR++l/P3b9giPf4rS85Ckp0ttN6eTXGP5Lmbym0PKpBf57w35nD197TobVuqf\n",
+        "ignC+wKBgQCSeC3dKAJJC59wthL53Wh74EOieLjTTnjaIKFOStSiWYbajxk2WEPR\n",
+        "ynOWRTidrjgz7KERzP9AsZxOhM999oerkqWReWCe5K+6GfCn82eeooqk71+ccRFn\n",
+        "i0a9UUpbpELUiCEFv3XTwJUDTek30qmigHGcW8IPGgFcm3oY8WV5rQ==\n",
+        "-----END RSA PRIVATE KEY-----\n",
+    );
+}

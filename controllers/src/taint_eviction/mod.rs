@@ -1,0 +1,138 @@
+//! Deletes pods that do not tolerate the NoExecute taints of their node, at once or after the time that
+//! they tolerate them.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, tree};
+use client::index::NODE;
+use client::{Change, DeleteOptions, Patch, Resource, Result, Selection, Store, split};
+
+use crate::support::pods;
+use crate::support::taints::{NO_EXECUTE, with_effect};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::Stay;
+
+const PODS: Resource = Resource::core("pods");
+const NODES: Resource = Resource::core("nodes");
+const REASON: &str = "TaintManagerEviction";
+
+struct Controller {
+    pods: Arc<Store>,
+    nodes: Arc<Store>,
+    /// Since when a pod is beside taints that it tolerates for a time.
+    since: Mutex<BTreeMap<String, Since>>,
+    context: Context,
+}
+
+#[derive(Clone, PartialEq)]
+struct Since {
+    uid: String,
+    start: Duration,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let (pods, nodes) = (setup.informer(Selection::all(PODS)), setup.informer(Selection::all(NODES)));
+    pods.index_by(NODE);
+    let queue = context.queue.clone();
+    pods.on_change(move |change| {
+        if moves(change) {
+            queue.add(change.key.clone());
+        }
+    });
+    let (queue, on_node) = (context.queue.clone(), pods.store().clone());
+    nodes.on_change(move |change| {
+        if taints(change.old.as_deref()) != taints(change.new.as_deref()) {
+            on_node.find_keys(NODE, &change.key).into_iter().for_each(|key| queue.add(key));
+        }
+    });
+    Some(Box::new(Controller {
+        pods: pods.store().clone(),
+        nodes: nodes.store().clone(),
+        since: Mutex::default(),
+        context: context.clone(),
+    }))
+}
+
+/// Whether a change of a pod can matter: few do.
+fn moves(change: &Change) -> bool {
+    let part =
+        |pod: Option<&Tree>| pod.map(|pod| (pod.str("spec.nodeName").to_string(), pod.at("spec.tolerations").clone()));
+    part(change.old.as_deref()) != part(change.new.as_deref())
+}
+
+fn taints(node: Option<&Tree>) -> Vec<Tree> {
+    node.into_iter().flat_map(|node| with_effect(node, NO_EXECUTE)).cloned().collect()
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let pod = self.pods.get(key);
+        let node = pod.as_deref().and_then(|pod| self.nodes.get(pod.str("spec.nodeName")));
+        let Some(pod) = pod.filter(|pod| !pods::is_terminating(pod)) else {
+            self.cancel(key);
+            return Ok(Outcome::Done);
+        };
+        let left = match plan::stay(&pod, node.as_deref()) {
+            Stay::Forever => {
+                self.cancel(key);
+                return Ok(Outcome::Done);
+            }
+            Stay::No => Duration::ZERO,
+            Stay::For(time) => self.left(key, &pod, time),
+        };
+        if left.is_zero() { self.evict(key, &pod).await } else { Ok(Outcome::Again(left)) }
+    }
+
+    /// How much is left of a time that began when the pod was first seen beside its taints.
+    fn left(&self, key: &str, pod: &Tree, time: Duration) -> Duration {
+        let now = self.context.now();
+        let uid = pod.str("metadata.uid");
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = since.get(key).filter(|since| since.uid == uid).cloned();
+        let begun = begun.unwrap_or_else(|| Since { uid: uid.to_string(), start: now });
+        let left = (begun.start + time).saturating_sub(now);
+        since.insert(key.to_string(), begun);
+        left
+    }
+
+    fn cancel(&self, key: &str) {
+        let was_due = self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(key).is_some();
+        if was_due {
+            self.context.recorder.normal(&about(key), REASON, format!("Cancelling deletion of Pod {key}"));
+        }
+    }
+
+    async fn evict(&self, key: &str, pod: &Tree) -> Result<Outcome> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.context.recorder.normal(&about(key), REASON, format!("Marking for deletion Pod {key}"));
+        let (namespace, name) = split(key);
+        let client = &self.context.client;
+        if let Some(patch) = plan::disruption(pod, self.context.now_seconds()) {
+            match client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
+                // Another pod of this name is not meant.
+                Err(error) if error.is_not_found() || error.is_conflict() => return Ok(Outcome::Done),
+                result => drop(result?),
+            }
+        }
+        match client.delete(PODS, namespace, name, DeleteOptions::of(pod)).await {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
+            result => result.map(|_| Outcome::Done),
+        }
+    }
+}
+
+/// The pod as events name it, which may be gone.
+fn about(key: &str) -> Tree {
+    let (namespace, name) = split(key);
+    tree! { "apiVersion" => "v1", "kind" => "Pod", "metadata" => tree! { "namespace" => namespace, "name" => name } }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,112 @@
+//! Whether a pod may stay on a node, and how long.
+
+use std::time::Duration;
+
+use api::time::format_seconds;
+use api::{Tree, list, tree};
+
+use crate::support::taints::{NO_EXECUTE, tolerates, with_effect};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stay {
+    Forever,
+    /// This long from when the taints were first seen beside it.
+    For(Duration),
+    No,
+}
+
+pub fn stay(pod: &Tree, node: Option<&Tree>) -> Stay {
+    let Some(node) = node else { return Stay::Forever };
+    let mut stay = Stay::Forever;
+    for taint in with_effect(node, NO_EXECUTE) {
+        let matching = pod.list("spec.tolerations").iter().find(|toleration| tolerates(toleration, taint));
+        stay = match (matching.map(seconds), stay) {
+            (None, _) => return Stay::No,
+            (Some(None), stay) => stay,
+            (Some(Some(more)), Stay::For(less)) => Stay::For(more.min(less)),
+            (Some(Some(seconds)), _) => Stay::For(seconds),
+        };
+    }
+    stay
+}
+
+/// None is for ever; what is below zero is now.
+fn seconds(toleration: &Tree) -> Option<Duration> {
+    let seconds = toleration.int("tolerationSeconds")?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// The part of the pod's status that says why it goes; None where it says so already.
+pub fn disruption(pod: &Tree, now: i64) -> Option<Tree> {
+    let condition = tree! {
+        "type" => "DisruptionTarget",
+        "observedGeneration" => pod.int("metadata.generation").unwrap_or_default(),
+        "status" => "True",
+        "lastProbeTime" => Tree::Null,
+        "lastTransitionTime" => format_seconds(now),
+        "reason" => "DeletionByTaintManager",
+        "message" => "Taint manager: deleting due to NoExecute taint",
+    };
+    let same = |old: &Tree| {
+        let equal = |field: &str| old.at(field) == condition.at(field);
+        ["type", "status", "reason", "message", "observedGeneration"].into_iter().all(equal)
+    };
+    let is_there = pod.list("status.conditions").iter().any(same);
+    (!is_there).then(|| {
+        let uid = tree! { "uid" => pod.str("metadata.uid") };
+        tree! { "metadata" => uid, "status" => tree! { "conditions" => list![condition] } }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(keys: &[&str]) -> Tree {
+        let taint = |key: &&str| {
+            let effect = if key.starts_with('~') { "NoSchedule" } else { NO_EXECUTE };
+            tree! { "key" => key.trim_start_matches('~'), "effect" => effect }
+        };
+        tree! { "spec" => tree! { "taints" => keys.iter().map(taint).collect::<Vec<_>>() } }
+    }
+
+    /// Tolerations as `KEY` or `KEY:SECONDS`.
+    fn pod(tolerations: &[&str]) -> Tree {
+        let toleration = |text: &&str| match text.split_once(':') {
+            None => tree! { "key" => *text, "operator" => "Exists" },
+            Some((key, seconds)) => {
+                let seconds: i64 = seconds.parse().expect("a number");
+                tree! { "key" => key, "operator" => "Exists", "tolerationSeconds" => seconds }
+            }
+        };
+        tree! { "spec" => tree! { "tolerations" => tolerations.iter().map(toleration).collect::<Vec<_>>() } }
+    }
+
+    #[test]
+    fn the_shortest_toleration_counts() {
+        let check = |taints: &[&str], tolerations: &[&str], want: Stay| {
+            assert_eq!(stay(&pod(tolerations), Some(&node(taints))), want, "{taints:?} {tolerations:?}");
+        };
+        let seconds = |seconds| Stay::For(Duration::from_secs(seconds));
+        check(&[], &[], Stay::Forever);
+        check(&["~a"], &[], Stay::Forever);
+        check(&["a"], &[], Stay::No);
+        check(&["a"], &["a"], Stay::Forever);
+        check(&["a"], &["a:30"], seconds(30));
+        check(&["a", "b"], &["a:30", "b:10"], seconds(10));
+        check(&["a", "b"], &["a:30", "b"], seconds(30));
+        check(&["a", "b"], &["a:30"], Stay::No);
+        check(&["a"], &["a:-1"], seconds(0));
+        assert_eq!(stay(&pod(&[]), None), Stay::Forever, "a node that is gone has no taints");
+    }
+
+    #[test]
+    fn the_reason_is_written_once() {
+        let mut pod = pod(&[]);
+        pod.child("metadata").set("generation", 3);
+        let patch = disruption(&pod, 5).expect("it is new");
+        pod.set("status", patch.at("status").clone());
+        assert_eq!(disruption(&pod, 6), None);
+        assert_eq!(pod.list("status.conditions")[0].int("observedGeneration"), Some(3));
+    }
+}

@@ -1,0 +1,53 @@
+//! Tells nodes how long they may believe what they have read, by the size of the cluster.
+
+mod plan;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use client::{Patch, Resource, Result, Selection, Store};
+
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::Size;
+
+const NODES: Resource = Resource::core("nodes");
+
+struct Controller {
+    nodes: Arc<Store>,
+    size: Mutex<Size>,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let informer = setup.informer(Selection::all(NODES));
+    let queue = context.queue.clone();
+    informer.on_change(move |change| queue.add(change.key.clone()));
+    Some(Box::new(Controller { nodes: informer.store().clone(), size: Mutex::default(), context: context.clone() }))
+}
+
+impl Controller {
+    async fn bring(&self, name: &str) -> Result<Outcome> {
+        let size = self.size();
+        let Some(patch) = self.nodes.get(name).and_then(|node| size.patch(&node)) else { return Ok(Outcome::Done) };
+        match self.context.client.patch(NODES, "", name, "", Patch::Merge(&patch)).await {
+            Err(error) if error.is_not_found() => Ok(Outcome::Done),
+            result => result.map(|_| Outcome::Done),
+        }
+    }
+
+    /// Once it has changed, all nodes are told.
+    fn size(&self) -> Size {
+        let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = size.follow(self.nodes.len());
+        if new != *size {
+            *size = new;
+            self.nodes.keys().into_iter().for_each(|key| self.context.queue.add(key));
+        }
+        new
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

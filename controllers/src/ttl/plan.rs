@@ -1,0 +1,72 @@
+//! How long nodes may believe what they have read of secrets and config maps: the larger the cluster, the
+//! longer. The steps overlap, so that a cluster at an edge does not rewrite all of its nodes again and again.
+
+use api::{Tree, tree};
+
+pub const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
+
+struct Step {
+    from: usize,
+    to: usize,
+    seconds: u32,
+}
+
+static STEPS: [Step; 6] = [
+    Step { from: 0, to: 100, seconds: 0 },
+    Step { from: 90, to: 500, seconds: 15 },
+    Step { from: 450, to: 1000, seconds: 30 },
+    Step { from: 900, to: 2000, seconds: 60 },
+    Step { from: 1800, to: 10000, seconds: 300 },
+    Step { from: 9000, to: usize::MAX, seconds: 600 },
+];
+
+/// Where the cluster stands among the steps.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Size {
+    step: usize,
+}
+
+impl Size {
+    pub fn follow(self, nodes: usize) -> Size {
+        let mut step = self.step;
+        while nodes > STEPS[step].to && step + 1 < STEPS.len() {
+            step += 1;
+        }
+        while nodes < STEPS[step].from && step > 0 {
+            step -= 1;
+        }
+        Size { step }
+    }
+
+    /// What to merge into a node, where it says something else.
+    pub fn patch(self, node: &Tree) -> Option<Tree> {
+        let wanted = STEPS[self.step].seconds.to_string();
+        (node.map("metadata.annotations").str(ANNOTATION) != wanted)
+            .then(|| tree! { "metadata" => tree! { "annotations" => tree! { ANNOTATION => wanted } } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_step_changes_late_in_both_directions() {
+        let mut size = Size::default();
+        let mut check = |nodes: usize, seconds: &str| {
+            size = size.follow(nodes);
+            let annotations = tree! { ANNOTATION => seconds };
+            let node = tree! { "metadata" => tree! { "annotations" => annotations } };
+            assert_eq!(size.patch(&node), None, "{nodes} nodes");
+            assert!(size.patch(&tree! {}).is_some());
+        };
+        check(1, "0");
+        check(100, "0");
+        check(101, "15");
+        check(95, "15");
+        check(89, "0");
+        check(3000, "300");
+        check(20_000, "600");
+        check(0, "0");
+    }
+}

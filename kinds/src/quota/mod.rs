@@ -1,0 +1,45 @@
+//! What quotas count: which objects they speak of, and what those use. Admission charges by it, and the
+//! controller that counts again counts by it.
+
+mod scopes;
+mod usage;
+
+pub use scopes::match_object;
+pub use usage::{Usage, compute, of};
+
+/// The resource whose objects a name of a quota counts, as group and plural; None for a name that none has.
+pub fn source(name: &str) -> Option<(&str, &str)> {
+    if let Some(counted) = name.strip_prefix("count/") {
+        return Some(counted.split_once('.').map_or(("", counted), |(plural, group)| (group, plural)));
+    }
+    let plural = match name {
+        "services" | "services.loadbalancers" | "services.nodeports" => "services",
+        "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas" => name,
+        "persistentvolumeclaims" | "requests.storage" => "persistentvolumeclaims",
+        _ if name.contains(".storageclass.storage.k8s.io/") => "persistentvolumeclaims",
+        "pods" | "cpu" | "memory" | "ephemeral-storage" => "pods",
+        _ if ["requests.", "limits.", "hugepages-"].iter().any(|prefix| name.starts_with(prefix)) => "pods",
+        _ => return None,
+    };
+    Some(("", plural))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_they_count() {
+        let check = |name: &str, want: Option<(&str, &str)>| assert_eq!(source(name), want, "{name}");
+        check("pods", Some(("", "pods")));
+        check("requests.cpu", Some(("", "pods")));
+        check("requests.example.com/gpu", Some(("", "pods")));
+        check("requests.storage", Some(("", "persistentvolumeclaims")));
+        check("fast.storageclass.storage.k8s.io/requests.storage", Some(("", "persistentvolumeclaims")));
+        check("services.nodeports", Some(("", "services")));
+        check("count/deployments.apps", Some(("apps", "deployments")));
+        check("count/things.stable.example.com", Some(("stable.example.com", "things")));
+        check("count/secrets", Some(("", "secrets")));
+        check("nonsense", None);
+    }
+}

@@ -1,0 +1,141 @@
+//! Fencing: a component that was elected says with each write by which lease and which transition of it,
+//! and the write is made only if that still holds, in the same commit. One that was paused and has lost
+//! its lease meanwhile cannot write any more, however late it finds out.
+
+use std::sync::Arc;
+
+use api::{Tree, json};
+use store::{Committed, Durability, Expect, Op, Write};
+
+use crate::Server;
+use crate::call::Call;
+
+/// `NAMESPACE/NAME HOLDER TRANSITIONS`
+pub const HEADER: &str = "tiphys-fence";
+
+/// As often as a lease may be renewed between a look at it and the commit.
+const MAX_TRIES: usize = 64;
+
+/// The lease that a write goes by.
+#[derive(Debug, PartialEq)]
+struct Fence<'a> {
+    lease: &'a str,
+    holder: &'a str,
+    transitions: i64,
+}
+
+/// A lease as it is stored.
+struct Lease {
+    revision: u64,
+    tree: Tree,
+}
+
+/// Commits writes, and a look at the lease of whoever asks for them.
+pub async fn commit(server: &Server, call: Option<&Call>, writes: Vec<Write>) -> Result<Vec<Committed>, store::Error> {
+    let Some(text) = call.and_then(|call| call.header(HEADER)) else { return server.store.commit(writes).await };
+    let fence = parse(text).ok_or_else(|| refused(format!("{HEADER}: {text:?} names no lease")))?;
+    let leases = server.registry.find("coordination.k8s.io", "v1", "leases").ok_or(store::Error::Closed)?;
+    let (namespace, name) = fence.lease.split_once('/').unwrap_or(("", fence.lease));
+    let key = leases.store_key(namespace, name);
+    if writes.iter().any(|write| write.key == key) {
+        return Err(refused(format!("a write to the lease {} cannot go by itself", fence.lease)));
+    }
+    let mut lease = cached(server, fence.lease);
+    for _ in 0..MAX_TRIES {
+        let mut checked = vec![fence.check(&key, lease.as_ref())?];
+        checked.extend(writes.iter().cloned());
+        match server.store.commit(checked).await {
+            Ok(mut committed) => {
+                committed.remove(0);
+                return Ok(committed);
+            }
+            // It was renewed, or somebody else has it.
+            Err(store::Error::Conflict { write: 0, current }) => {
+                lease = current.and_then(|entry| stored(server, &entry))
+            }
+            Err(store::Error::Conflict { write, current }) => {
+                return Err(store::Error::Conflict { write: write - 1, current });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(store::Error::Unavailable(format!("the lease {} does not stand still", fence.lease)))
+}
+
+fn cached(server: &Server, key: &str) -> Option<Lease> {
+    let item = server.caches.get("leases")?.get(key)?;
+    Some(Lease { revision: item.revision, tree: item.tree() })
+}
+
+fn stored(server: &Server, entry: &Arc<store::Entry>) -> Option<Lease> {
+    let bytes = server.adopt(entry)?;
+    Some(Lease { revision: entry.revision, tree: json::decode(&bytes).ok()? })
+}
+
+fn parse(text: &str) -> Option<Fence<'_>> {
+    let mut words = text.split(' ');
+    let fence = Fence { lease: words.next()?, holder: words.next()?, transitions: words.next()?.parse().ok()? };
+    (words.next().is_none() && fence.lease.contains('/')).then_some(fence)
+}
+
+impl Fence<'_> {
+    /// What must be true of the lease while the writes are made.
+    fn check(&self, key: &str, lease: Option<&Lease>) -> Result<Write, store::Error> {
+        let Fence { lease: name, holder, transitions } = self;
+        let lease = lease.ok_or_else(|| refused(format!("the lease {name} that {holder:?} goes by is gone")))?;
+        let (now, count) =
+            (lease.tree.str("spec.holderIdentity"), lease.tree.int("spec.leaseTransitions").unwrap_or(0));
+        if now != *holder || count != *transitions {
+            return Err(refused(format!(
+                "the lease {name} is held by {now:?} in transition {count}, not by {holder:?} in transition {transitions}"
+            )));
+        }
+        Ok(Write {
+            key: key.to_string(),
+            op: Op::Check,
+            expect: Expect::Revision(lease.revision),
+            durability: Durability::Relaxed,
+            ttl: None,
+            cause: Vec::new(),
+        })
+    }
+}
+
+fn refused(why: String) -> store::Error {
+    store::Error::Refused(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn headers_name_a_lease_its_holder_and_a_transition() {
+        let want = Fence { lease: "kube-system/a", holder: "host_1", transitions: 3 };
+        assert_eq!(parse("kube-system/a host_1 3"), Some(want));
+        for text in ["", "a host 3", "x/a host", "x/a host three", "x/a host 3 4"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_holder_of_this_transition_may_write() {
+        let check = |holder: &str, transitions: i64, want: bool| {
+            let spec = tree! { "holderIdentity" => holder, "leaseTransitions" => transitions };
+            let lease = Lease { revision: 7, tree: tree! { "spec" => spec } };
+            let fence = Fence { lease: "x/a", holder: "me", transitions: 3 };
+            let checked = fence.check("k", Some(&lease));
+            assert_eq!(checked.is_ok(), want, "{holder} {transitions}");
+            if let Ok(write) = checked {
+                assert_eq!(write.expect, Expect::Revision(7));
+            }
+        };
+        check("me", 3, true);
+        check("me", 4, false);
+        check("other", 3, false);
+        check("", 3, false);
+        assert!(Fence { lease: "x/a", holder: "me", transitions: 3 }.check("k", None).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! Budgets, quotas, and pods that nobody ends.
+
+use super::*;
+
+fn pod(name: &str, more: &str) -> String {
+    format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","labels":{{"app":"web"}}}},"spec":{{"containers":[{{"name":"c","image":"a"}}]{more}}}}}"#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn budgets_follow_their_pods() {
+    let mut cluster = whole().await;
+    let client = &cluster.client;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let spec = r#"{"minAvailable":1,"selector":{"matchLabels":{"app":"web"}}}"#;
+    let json = format!(
+        r#"{{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{{"name":"web"}},"spec":{spec}}}"#
+    );
+    make(client, budgets, &json).await;
+    let path = format!("{budgets}/web");
+    until(client, &path, |budget| budget.int("status.observedGeneration") == Some(1)).await;
+    let ready = r#"{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}"#;
+    for name in ["a", "b"] {
+        make(client, PODS, &pod(name, "")).await;
+        set_status(client, &format!("{PODS}/{name}"), ready).await;
+    }
+    let budget = until(client, &path, |budget| budget.int("status.disruptionsAllowed") == Some(1)).await;
+    let status = budget.at("status");
+    assert_eq!((status.int("currentHealthy"), status.int("desiredHealthy")), (Some(2), Some(1)));
+    assert_eq!(status.int("expectedPods"), Some(2));
+    assert_eq!(conditions(&budget), "DisruptionAllowed=SufficientPods");
+    client.delete(&format!("{PODS}/a")).await;
+    until(client, &path, |budget| budget.int("status.disruptionsAllowed") == Some(0)).await;
+    // Nothing controls the pods, so that a share of them cannot be known.
+    client.patch(&path, "merge", r#"{"spec":{"minAvailable":"50%"}}"#).await;
+    until(client, &path, |budget| budget.int("status.expectedPods") == Some(0)).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_node_out_of_service_go() {
+    let mut cluster = whole().await;
+    let client = &cluster.client;
+    let taint = r#"{"key":"node.kubernetes.io/out-of-service","value":"x","effect":"NoExecute"}"#;
+    let node =
+        format!(r#"{{"apiVersion":"v1","kind":"Node","metadata":{{"name":"down"}},"spec":{{"taints":[{taint}]}}}}"#);
+    make(client, "/api/v1/nodes", &node).await;
+    let tolerates = r#","nodeName":"down","tolerations":[{"operator":"Exists"}]"#;
+    make(client, PODS, &pod("stuck", tolerates)).await;
+    client.delete(&format!("{PODS}/stuck")).await;
+    until(client, &format!("{PODS}/stuck"), |pod| pod.int("code") == Some(404)).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quotas_are_counted_again_when_something_goes() {
+    let mut cluster = whole().await;
+    let client = &cluster.client;
+    for name in ["a", "b"] {
+        make(client, PODS, &pod(name, "")).await;
+    }
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let hard = r#"{"pods":"10","configmaps":"10","count/deployments.apps":"2","count/things.example.com":"2"}"#;
+    let json =
+        format!(r#"{{"apiVersion":"v1","kind":"ResourceQuota","metadata":{{"name":"q"}},"spec":{{"hard":{hard}}}}}"#);
+    make(client, quotas, &json).await;
+    let path = format!("{quotas}/q");
+    let used = |quota: &Tree, name: &str| quota.map("status.used").str(name).to_string();
+    let counted = until(client, &path, |quota| used(quota, "pods") == "2").await;
+    assert_eq!(counted.at("status.hard"), counted.at("spec.hard"));
+    assert_eq!((used(&counted, "configmaps").as_str(), used(&counted, "count/deployments.apps").as_str()), ("1", "0"));
+    assert_eq!(used(&counted, "count/things.example.com"), "", "nobody serves them");
+    make(
+        client,
+        "/api/v1/namespaces/default/configmaps",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"}}"#,
+    )
+    .await;
+    until(client, &path, |quota| used(quota, "configmaps") == "2").await;
+    client.delete("/api/v1/namespaces/default/configmaps/m").await;
+    until(client, &path, |quota| used(quota, "configmaps") == "1").await;
+    set_status(client, &format!("{PODS}/a"), r#"{"phase":"Succeeded"}"#).await;
+    until(client, &path, |quota| used(quota, "pods") == "1").await;
+    client.delete(&format!("{PODS}/b")).await;
+    until(client, &path, |quota| used(quota, "pods") == "0").await;
+    cluster.stop().await;
+}
