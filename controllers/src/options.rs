@@ -65,6 +65,9 @@ options! {
     resource_quota_sync_period: Duration = seconds(300);
     pvclaimbinder_sync_period: Duration = seconds(15);
     enable_dynamic_provisioning: bool = true;
+    /// Whether services of type LoadBalancer get the addresses of nodes; a cloud's own manager would otherwise
+    /// be in the way. No flag of upstream's: `up` has it on.
+    balance_by_nodes: bool = false;
     /// Where the folders of local volumes are on every node; "" where there are none. A flag of `up` alone.
     local_path_folder: String = String::new();
     attach_detach_reconcile_sync_period: Duration = seconds(60);

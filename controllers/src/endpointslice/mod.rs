@@ -7,15 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use api::Str;
-use client::{Client, Informer, Key, Resource, Result, Selection, Store, index, split};
+use client::{Client, Informer, Key, Result, Store, index, split};
 
-use crate::support::PODS;
 use crate::support::own::Own;
 use crate::support::serving::{self, SERVICES, Served, Triggers};
 use crate::support::slices::{self, BY_SERVICE, SLICES};
+use crate::support::{NODES, PODS};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-
-const NODES: Selection = Selection::all(Resource::core("nodes"));
 
 struct Controller {
     services: Arc<Store>,

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Change, Client, Index, Informer, Key, Queue, Recorder, Result, Store, key_of, split};
 
-use crate::support::PODS;
 use crate::support::note::{Note, Told};
 use crate::support::volumes::{
-    BETA_PROVISIONER, BIND_COMPLETED, BY_CLAIM, CLAIMS, CLASSES, PROVISIONER, SELECTED_NODE, VOLUMES, claim_ref,
-    claims_of, class_of, has_annotation, leaves_class_open,
+    BETA_PROVISIONER, BIND_COMPLETED, BY_CLAIM, CLAIMS, CLASSES, PROVISIONER, SELECTED_NODE, VOLUMES, annotation,
+    claim_ref, claims_of, class_of, has_annotation, leaves_class_open,
 };
+use crate::support::{NODES, PODS};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::volume::Reclaim;
 use plan::{claim, volume, writes};
@@ -46,6 +46,7 @@ struct Controller {
     volumes: Arc<Store>,
     classes: Arc<Store>,
     pods: Arc<Store>,
+    nodes: Arc<Store>,
     client: Client,
     recorder: Recorder,
     queue: Arc<Queue>,
@@ -66,6 +67,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         volumes: volumes.store().clone(),
         classes: classes.store().clone(),
         pods: pods.store().clone(),
+        nodes: setup.informer(NODES).store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.named("persistentvolume-controller"),
         queue: context.queue.clone(),
@@ -152,6 +154,7 @@ impl Controller {
             class: class.as_deref(),
             classes: &self.classes.all(),
             pods: &self.pods.find(BY_CLAIM, key),
+            node: self.nodes.get(annotation(claim, SELECTED_NODE)),
         });
         match plan {
             claim::Plan::Bind(volume) => self.bind(&volume, claim).await,
