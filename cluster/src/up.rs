@@ -142,6 +142,7 @@ impl Own {
             cluster_signing: controllers::Signers::all(signer),
             service_account_private_key: self.pki.signing_key()?,
             service_cluster_ip_range: ranges.collect(),
+            balance_by_nodes: true,
             ..controllers::Options::default()
         }))
     }

@@ -60,6 +60,9 @@ options! {
 
     enable_garbage_collector: bool = true;
     resource_quota_sync_period: Duration = seconds(300);
+    /// Whether services of type LoadBalancer get the addresses of nodes; a cloud's own manager would otherwise
+    /// be in the way. No flag of upstream's: `up` has it on.
+    balance_by_nodes: bool = false;
     /// Where the folders of local volumes are on every node; "" where there are none. A flag of `up` alone.
     local_path_folder: String = String::new();
     terminated_pod_gc_threshold: i64 = 12_500;

@@ -84,7 +84,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
     let everything = Everything::new(environment.reader.clone(), random.clone());
-    let setup = Setup { informers: informers.clone(), everything: everything.clone() };
+    let setup = Setup::new(informers.clone(), everything.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
