@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 use crate::kubeconfig;
 use crate::pki::{Pair, Pki, Subject, write_private};
 
+/// All controllers, and those for machines that join, which upstream leaves to whoever sets a cluster up.
+pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
+
 /// What `up` is told.
 pub struct Up {
     pub data_dir: PathBuf,
@@ -147,6 +150,7 @@ impl Own {
             cluster_signing: controllers::Signers::all(signer),
             service_account_private_key: self.pki.signing_key()?,
             service_cluster_ip_range: ranges.collect(),
+            balance_by_nodes: true,
             ..controllers::Options::default()
         }))
     }

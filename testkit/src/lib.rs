@@ -84,7 +84,8 @@ impl Cluster {
             let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
             let mut options = own.controller_options(&plan.config).expect("options");
             change(Arc::make_mut(&mut options));
-            plan.controllers = Some(Controllers { chosen: vec!["*".to_string()], options });
+            plan.controllers =
+                Some(Controllers { chosen: up::CONTROLLERS.split(',').map(str::to_string).collect(), options });
         })
         .await
     }

@@ -3,7 +3,7 @@
 mod authentication;
 pub mod authorization;
 pub mod flags;
-mod values;
+pub(crate) mod values;
 
 use std::fs;
 use std::net::SocketAddr;

@@ -126,7 +126,7 @@ impl Simulation {
     /// Kills the controllers wherever they are, and starts them again after a while.
     pub async fn restart_controllers(&mut self, after: Duration) {
         if let Some(controllers) = self.controllers.take() {
-            controllers.kill();
+            controllers.abort();
         }
         tokio::time::sleep(after).await;
         // Whatever is left to chance is another chance now.

@@ -9,6 +9,7 @@ mod graph;
 mod http2;
 mod initializers;
 mod kubectl;
+mod manager;
 mod process;
 mod readme;
 mod support;
