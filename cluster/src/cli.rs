@@ -61,6 +61,9 @@ struct UpArgs {
     /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
     controllers: Vec<String>,
+    /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    fake_nodes: u32,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -133,6 +136,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         kubeconfig: kubeconfig.clone(),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
+        fake_nodes: args.fake_nodes,
         config: server::Config::default(),
     };
     runtime()?.block_on(async {

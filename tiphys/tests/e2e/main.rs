@@ -1,6 +1,7 @@
 //! Tests of the real binary by real clients, each on a server of its own in a folder of its own. What a
 //! test needs and does not find makes it fail: `./test` installs all of it.
 
+mod chaos;
 mod clients;
 mod credentials;
 mod etcd;
@@ -13,3 +14,4 @@ mod process;
 mod readme;
 mod support;
 mod wire;
+mod workloads;
