@@ -58,6 +58,7 @@ impl Running {
     /// Ends all at once, in the middle of what they are at.
     pub fn abort(&self) {
         self.loops.iter().flat_map(Loop::take).for_each(|worker| worker.abort());
+        self.everything.stop();
         self.informers.stop();
     }
 
