@@ -29,6 +29,8 @@ const UPSTREAM_POD_MS: f64 = 4.75;
 /// What takes longer than this is broken.
 const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(10);
+/// Between looks that cost the server more than a moment.
+const LONG_PAUSE: Duration = Duration::from_millis(250);
 const IDLE: Duration = Duration::from_secs(2);
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -151,13 +153,21 @@ impl Bench {
         Ok(page.list("items").len() as u64)
     }
 
-    async fn until(&mut self, mut holds: impl AsyncFnMut(&mut Bench) -> Result<bool>) -> Result<()> {
+    async fn until(&mut self, holds: impl AsyncFnMut(&mut Bench) -> Result<bool>) -> Result<()> {
+        self.until_paced(PAUSE, holds).await
+    }
+
+    async fn until_paced(
+        &mut self,
+        pause: Duration,
+        mut holds: impl AsyncFnMut(&mut Bench) -> Result<bool>,
+    ) -> Result<()> {
         let started = Instant::now();
         while !holds(self).await? {
             if started.elapsed() > PATIENCE {
                 return Err("the controllers do not get there".into());
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
         }
         Ok(())
     }
@@ -235,14 +245,14 @@ impl Bench {
         let pods = deployments * EACH;
         let create = Template::post(DEPLOYMENTS, &deployment("roll-########", EACH, "roll", "v1"));
         Side::open(&self.server, 16, create).await?.fill(deployments).await?;
-        self.until(async |bench| Ok(bench.settled(deployments).await?)).await?;
+        self.until_paced(LONG_PAUSE, async |bench| Ok(bench.settled(deployments).await?)).await?;
         let patch = r#"{"spec":{"template":{"metadata":{"labels":{"version":"v2"}}}}}"#;
         let patch = Template::merge_patch(&format!("{DEPLOYMENTS}/roll-########"), patch);
         let mut side = Side::open(&self.server, 16, patch).await?;
         let spent = self
             .spend(async |bench| {
                 side.fill(deployments).await?;
-                bench.until(async |bench| Ok(bench.settled(deployments).await?)).await
+                bench.until_paced(LONG_PAUSE, async |bench| Ok(bench.settled(deployments).await?)).await
             })
             .await?;
         let new = self.count_selected(&format!("{PODS}?labelSelector=version%3Dv2")).await?;
@@ -294,7 +304,7 @@ impl Bench {
         let spent = self
             .spend(async |bench| {
                 bench.fetch(&Template::post("/api/v1/namespaces/default/services", service)).await?;
-                bench.until(async |bench| Ok(bench.endpoints_ready(true).await? == pods)).await
+                bench.until_paced(LONG_PAUSE, async |bench| Ok(bench.endpoints_ready(true).await? == pods)).await
             })
             .await?;
         let slices = |spent: &Spent| spent.requests(|key| is_write(key) && key.contains("endpointslices")) as f64;
@@ -308,7 +318,7 @@ impl Bench {
         let spent = self
             .spend(async |bench| {
                 bench.make_unready(names).await?;
-                bench.until(async |bench| Ok(bench.endpoints_ready(false).await? == pods)).await
+                bench.until_paced(LONG_PAUSE, async |bench| Ok(bench.endpoints_ready(false).await? == pods)).await
             })
             .await?;
         let name = "pods' endpoints changed";
