@@ -138,7 +138,7 @@ async fn a_manager_outlives_a_server_that_is_killed() {
     for name in ["two", "three"] {
         server.signal("-KILL");
         server.wait();
-        server = Server::start_at(server.dir.clone(), server.port, &none);
+        server = Server::start_again(server.dir.clone(), server.port, &none);
         make_set(&server, name, 4).await;
         until("its pods", async || pods(&server, name).await == 4).await;
     }

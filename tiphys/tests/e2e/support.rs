@@ -62,13 +62,8 @@ impl Server {
     }
 
     /// The same where the last one was, for clients that come back.
-    pub fn start_at(dir: Arc<TempDir>, port: u16, flags: &[&str]) -> Server {
+    pub fn start_again(dir: Arc<TempDir>, port: u16, flags: &[&str]) -> Server {
         Server::run(dir, port, flags)
-    }
-
-    /// The same with flags.
-    pub fn start_again(dir: Arc<TempDir>, flags: &[&str]) -> Server {
-        Server::run(dir, 0, flags)
     }
 
     /// `tiphys up` on a data directory; returns when it says that it is ready.
