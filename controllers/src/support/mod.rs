@@ -32,6 +32,7 @@ use client::{Error, Resource, Result, Selection};
 
 use crate::Outcome;
 
+pub const NODES: Selection = Selection::all(Resource::core("nodes"));
 pub const PODS: Selection = Selection::all(Resource::core("pods"));
 
 /// What the server said, as users are told it.
