@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 use crate::kubeconfig;
 use crate::pki::{Pair, Pki, Subject, write_private};
 
+/// All controllers, and those for machines that join, which upstream leaves to whoever sets a cluster up.
+pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
+
 /// What `up` is told.
 pub struct Up {
     pub data_dir: PathBuf,
@@ -26,6 +29,8 @@ pub struct Up {
     pub tls_sans: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
     pub controllers: Vec<String>,
+    /// How many nodes there are that run nothing but behave.
+    pub fake_nodes: u32,
     pub config: server::Config,
 }
 
@@ -37,7 +42,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
     let mut config = options.config;
     config.advertise_address = advertised(options.listen.ip());
-    config.admission = Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into();
+    config.admission = admission()?;
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;
@@ -52,6 +57,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
+        fake_nodes: options.fake_nodes,
     };
     let running = boot::start(plan, progress).await?;
     addons::make(&running.server, &options.controllers).await?;
@@ -68,6 +74,11 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     };
     tokio::spawn(keeper.run(running.server.clone()));
     Ok(running)
+}
+
+/// What every object of a cluster of ours passes.
+pub fn admission() -> Result<Arc<Setup>> {
+    Ok(Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into())
 }
 
 /// Where the folders of local volumes are. A volume names its folder for good, so that the path is whole.
@@ -139,6 +150,7 @@ impl Own {
             cluster_signing: controllers::Signers::all(signer),
             service_account_private_key: self.pki.signing_key()?,
             service_cluster_ip_range: ranges.collect(),
+            balance_by_nodes: true,
             ..controllers::Options::default()
         }))
     }

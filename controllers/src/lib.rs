@@ -2,6 +2,7 @@
 //! service account. A loop decides by pure functions on what informers hold; nothing polls.
 
 mod barrier;
+mod bootstrap_tokens;
 mod certificates;
 mod choice;
 mod cluster_role_aggregation;
@@ -28,6 +29,7 @@ mod persistentvolume_binder;
 mod persistentvolume_expander;
 mod persistentvolume_protection;
 mod persistentvolumeclaim_protection;
+mod pod_certificate_requests;
 mod pod_garbage_collector;
 mod replicaset;
 mod resource_quota;
@@ -35,17 +37,19 @@ mod root_ca;
 mod run;
 mod service;
 mod service_account;
+mod service_account_token;
 mod service_cidr;
 mod statefulset;
 mod support;
 mod taint_eviction;
+mod trust_bundle;
 mod ttl;
 mod ttl_after_finished;
 mod volumeattributesclass_protection;
 
 use client::Key;
 
-pub use choice::{names, runs};
+pub use choice::{check, names, runs};
 pub use framework::{Context, Outcome, Reconcile, Reconciling, Setup};
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};

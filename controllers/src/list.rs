@@ -3,12 +3,12 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints, endpointslice,
-    endpointslice_mirroring, ephemeral_volume, garbage_collector, horizontal_pod_autoscaler, job, local_path,
-    namespace, node_ipam, node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder,
-    persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection, pod_garbage_collector,
-    replicaset, resource_quota, root_ca, service, service_account, service_cidr, statefulset, taint_eviction, ttl,
-    ttl_after_finished, volumeattributesclass_protection,
+    bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints,
+    endpointslice, endpointslice_mirroring, ephemeral_volume, garbage_collector, horizontal_pod_autoscaler, job,
+    local_path, namespace, node_ipam, node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder,
+    persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection, pod_certificate_requests,
+    pod_garbage_collector, replicaset, resource_quota, root_ca, service, service_account, service_account_token,
+    service_cidr, statefulset, taint_eviction, trust_bundle, ttl, ttl_after_finished, volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -25,7 +25,6 @@ impl Descriptor {
         Descriptor { workers, ..self }
     }
 
-    #[allow(dead_code)]
     const fn off_by_default(self) -> Descriptor {
         Descriptor { on_by_default: false, ..self }
     }
@@ -45,6 +44,25 @@ pub static CONTROLLERS: &[Descriptor] = &[
         "root-ca-cert-publisher",
         "root-ca-cert-publisher",
         root_ca::start,
+    ),
+    // As the manager itself: upstream's has no account of its own either.
+    plain("serviceaccount-token-controller", "serviceaccount-token", "", service_account_token::start)
+        .workers(|options| options.concurrent_serviceaccount_token_syncs),
+    plain(
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        "",
+        "kube-apiserver-serving-clustertrustbundle-publisher",
+        trust_bundle::start,
+    ),
+    plain("bootstrap-signer-controller", "bootstrapsigner", "bootstrap-signer", bootstrap_tokens::start_signer)
+        .off_by_default(),
+    plain("token-cleaner-controller", "tokencleaner", "token-cleaner", bootstrap_tokens::start_cleaner)
+        .off_by_default(),
+    plain(
+        "podcertificaterequest-cleaner-controller",
+        "",
+        "podcertificaterequestcleaner",
+        pod_certificate_requests::start,
     ),
     plain(
         "certificatesigningrequest-signing-controller",

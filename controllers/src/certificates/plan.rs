@@ -100,7 +100,7 @@ fn refuse_names(names: &[(usize, &str)]) -> Result<(), String> {
 
 /// The usages of a TLS certificate: exactly these, and the one of RSA keys may be missing.
 fn check_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
-    let mut wanted = vec!["digital signature", "key encipherment", purpose];
+    let mut wanted = ["digital signature", "key encipherment", purpose];
     wanted.sort_unstable();
     let fits = |optional: &str| {
         wanted.iter().all(|usage| usages.contains(usage) || *usage == optional)

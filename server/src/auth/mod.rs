@@ -8,6 +8,7 @@ mod csv;
 pub mod discovery;
 pub mod impersonate;
 mod jwt;
+mod legacy_token;
 pub mod oidc;
 pub mod request_header;
 pub mod token;

@@ -12,7 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 
 use super::jwt::{self, url_encode};
 use super::union::Identity as Known;
-use super::{Answered, Question, Verdict};
+use super::{Answered, Question, Verdict, legacy_token};
 use crate::Server;
 
 /// A name and a uid.
@@ -214,10 +214,13 @@ fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
 /// Judges a token now: its signature, its time, its audiences, and the objects that it is bound to.
 pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
     let claims = server.auth.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
-    let Some(claims) = claims.filter(|claims| claims.str("iss") == server.config.issuer) else {
-        return Answered::Now(Verdict::Unknown);
-    };
-    Answered::Now(judge(server, &claims, question).map_or_else(Verdict::Refused, Verdict::Known))
+    Answered::Now(match claims {
+        Some(claims) if claims.str("iss") == server.config.issuer => {
+            judge(server, &claims, question).map_or_else(Verdict::Refused, Verdict::Known)
+        }
+        Some(claims) if claims.str("iss") == legacy_token::ISSUER => legacy_token::judge(server, &claims, question),
+        _ => Verdict::Unknown,
+    })
 }
 
 fn judge(server: &Server, claims: &Tree, question: Question<'_>) -> Result<Known, Refusal> {

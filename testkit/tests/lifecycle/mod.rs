@@ -1,8 +1,10 @@
 //! What the controllers do with the end of things: owners and dependents, namespaces, nodes, certificates.
 
+mod certificates;
 mod garbage;
 mod namespaces;
 mod nodes;
+mod tokens;
 
 use api::{Tree, tree};
 use testkit::Client;

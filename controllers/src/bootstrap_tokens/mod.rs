@@ -1,0 +1,16 @@
+//! The tokens by which machines join: what they may trust is signed with each of them, and those that have
+//! expired are thrown away. Two controllers.
+
+mod cleaner;
+mod plan;
+mod signer;
+
+use client::{Resource, Selection};
+
+pub use cleaner::start as start_cleaner;
+pub use signer::start as start_signer;
+
+const TOKENS: Selection = Selection {
+    resource: Resource::core("secrets"),
+    query: "fieldSelector=metadata.namespace%3Dkube-system,type%3Dbootstrap.kubernetes.io%2Ftoken",
+};

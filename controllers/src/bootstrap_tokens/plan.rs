@@ -1,0 +1,101 @@
+//! Signatures of what joining machines are told, and the end of tokens.
+
+use std::sync::Arc;
+
+use api::{Tree, json, time, tree};
+use aws_lc_rs::hmac;
+
+use crate::support::keys::base64_url;
+
+const PREFIX: &str = "bootstrap-token-";
+const SIGNATURE: &str = "jws-kubeconfig-";
+
+fn data(secret: &Tree, key: &str) -> String {
+    let bytes = api::base64::decode(secret.map("data").str(key)).unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// When a token ends, by the seconds of the clock. One whose end cannot be read has ended.
+pub fn end_of(secret: &Tree) -> Option<i64> {
+    match data(secret, "expiration").as_str() {
+        "" => None,
+        text => Some(time::parse(text).map_or(0, |time| time.seconds)),
+    }
+}
+
+/// Id and secret of a token that may sign.
+fn signing(secret: &Tree, now: i64) -> Option<(String, String)> {
+    let (id, key) = (data(secret, "token-id"), data(secret, "token-secret"));
+    let named = secret.str("metadata.name").strip_prefix(PREFIX) == Some(id.as_str()) && id.len() == 6;
+    let lives = end_of(secret).is_none_or(|end| end > now);
+    (named && lives && !key.is_empty() && data(secret, "usage-bootstrap-signing") == "true").then_some((id, key))
+}
+
+/// A signature without the text that it is of.
+fn signature(text: &str, id: &str, secret: &str) -> String {
+    let header = base64_url(&json::encode(&tree! { "alg" => "HS256", "kid" => id }, None));
+    let signed = format!("{header}.{}", base64_url(text.as_bytes()));
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), signed.as_bytes());
+    format!("{header}..{}", base64_url(tag.as_ref()))
+}
+
+/// The map with one signature for each token, where it is not like that.
+pub fn signed(map: &Tree, tokens: &[Arc<Tree>], now: i64) -> Option<Tree> {
+    let text = map.map("data").get("kubeconfig")?.as_str()?;
+    let mut data = map.map("data").clone();
+    data.retain(|key, _| !key.starts_with(SIGNATURE));
+    for (id, secret) in tokens.iter().filter_map(|token| signing(token, now)) {
+        data.insert(format!("{SIGNATURE}{id}"), signature(text, &id, &secret));
+    }
+    (data != *map.map("data")).then(|| {
+        let mut changed = map.clone();
+        changed.set("data", data);
+        changed
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(name: &str, end: &str, signs: &str) -> Arc<Tree> {
+        let id = name.trim_start_matches(PREFIX);
+        let coded = |text: &str| Tree::from(api::base64::encode(text.as_bytes()));
+        let data = tree! {
+            "token-id" => coded(id),
+            "token-secret" => coded("0123456789abcdef"),
+            "expiration" => coded(end),
+            "usage-bootstrap-signing" => coded(signs),
+        };
+        Arc::new(tree! { "metadata" => tree! { "name" => name }, "data" => data })
+    }
+
+    #[test]
+    fn each_token_that_lives_signs() {
+        let map = tree! { "data" => tree! { "kubeconfig" => "text", "jws-kubeconfig-oldold" => "x", "other" => "y" } };
+        let tokens = [
+            token("bootstrap-token-abcdef", "", "true"),
+            token("bootstrap-token-endend", "1970-01-01T00:00:05Z", "true"),
+            token("bootstrap-token-silent", "", "false"),
+            token("other", "", "true"),
+        ];
+        let changed = signed(&map, &tokens, 9).expect("it changes");
+        let keys: Vec<&str> = changed.map("data").keys().collect();
+        assert_eq!(keys, ["jws-kubeconfig-abcdef", "kubeconfig", "other"]);
+        // The same as: header.payload with HMAC-SHA256 of openssl.
+        assert_eq!(
+            changed.map("data").str("jws-kubeconfig-abcdef"),
+            "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFiY2RlZiJ9..v28Ea_KqmHOtFWksJ_4tbV6AFRNzMkrRUG_jsuLJz-4"
+        );
+        assert_eq!(signed(&changed, &tokens, 9), None);
+        assert_eq!(signed(&tree! { "data" => tree! {} }, &tokens, 9), None, "there is nothing to sign");
+        assert_eq!(signed(&map, &tokens, 4).expect("it changes").map("data").len(), 4, "one lives longer");
+    }
+
+    #[test]
+    fn tokens_end() {
+        assert_eq!(end_of(&token("a", "", "")), None);
+        assert_eq!(end_of(&token("a", "1970-01-01T00:00:05Z", "")), Some(5));
+        assert_eq!(end_of(&token("a", "soon", "")), Some(0));
+    }
+}

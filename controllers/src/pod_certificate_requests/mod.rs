@@ -1,0 +1,65 @@
+//! Throws requests of pods for certificates away a quarter of an hour after they were made: a node that
+//! still wants one asks again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, time};
+use client::{DeleteOptions, Resource, Result, Selection, Store, split};
+
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+
+const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "podcertificaterequests");
+const OLD_SECONDS: i64 = 15 * 60;
+
+struct Controller {
+    requests: Arc<Store>,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let informer = setup.informer(Selection::all(REQUESTS));
+    let queue = context.queue.clone();
+    informer.on_change(move |change| queue.add(change.key.clone()));
+    Some(Box::new(Controller { requests: informer.store().clone(), context: context.clone() }))
+}
+
+/// How many seconds it still has.
+fn left(request: &Tree, now: i64) -> i64 {
+    let made = time::parse(request.str("metadata.creationTimestamp")).map_or(now, |time| time.seconds);
+    (made + OLD_SECONDS - now).max(0)
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let Some(request) = self.requests.get(key) else { return Ok(Outcome::Done) };
+        let left = left(&request, self.context.now_seconds());
+        if left > 0 {
+            return Ok(Outcome::Again(Duration::from_secs(left.unsigned_abs())));
+        }
+        let (namespace, name) = split(key);
+        match self.context.client.delete(REQUESTS, namespace, name, DeleteOptions::of(&request)).await {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
+            result => result.map(|_| Outcome::Done),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn a_request_has_a_quarter_of_an_hour() {
+        let request = tree! { "metadata" => tree! { "creationTimestamp" => "1970-01-01T00:00:10Z" } };
+        assert_eq!([10, 909, 910, 5000].map(|now| left(&request, now)), [900, 1, 0, 0]);
+    }
+}

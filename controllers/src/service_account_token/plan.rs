@@ -1,0 +1,142 @@
+//! Secrets that hold a token of a service account for as long as both live.
+
+use api::{Tree, base64, json, tree};
+
+use crate::support::keys::{Key, base64_url};
+
+pub const NAME: &str = "kubernetes.io/service-account.name";
+const UID: &str = "kubernetes.io/service-account.uid";
+const ISSUER: &str = "kubernetes/serviceaccount";
+
+/// What a secret needs.
+#[derive(Debug, PartialEq)]
+pub enum Need {
+    Nothing,
+    /// Its account is not there, or is another one of that name.
+    End,
+    Fill,
+}
+
+pub fn account_of(secret: &Tree) -> &str {
+    secret.map("metadata.annotations").str(NAME)
+}
+
+/// Whether the account is the one that a secret is for.
+pub fn is_of(secret: &Tree, account: &Tree) -> bool {
+    let uid = secret.map("metadata.annotations").str(UID);
+    uid.is_empty() || uid == account.str("metadata.uid")
+}
+
+pub fn need(secret: &Tree, account: Option<&Tree>, root_ca: &str) -> Need {
+    if secret.at("metadata").has("deletionTimestamp") || account_of(secret).is_empty() {
+        return Need::Nothing;
+    }
+    if !account.is_some_and(|account| is_of(secret, account)) {
+        return Need::End;
+    }
+    let data = secret.map("data");
+    let has_ca = root_ca.is_empty() || data.str("ca.crt") == base64::encode(root_ca.as_bytes());
+    let is_full = has_ca && !data.str("namespace").is_empty() && !data.str("token").is_empty();
+    if is_full { Need::Nothing } else { Need::Fill }
+}
+
+/// The secret with all that it needs.
+pub fn filled(secret: &Tree, account: &Tree, root_ca: &str, key: &Key) -> Result<Tree, String> {
+    let namespace = secret.str("metadata.namespace");
+    let mut filled = secret.clone();
+    let set = |filled: &mut Tree, field: &str, value: &str| {
+        filled.child("data").set(field, base64::encode(value.as_bytes()));
+    };
+    if !root_ca.is_empty() {
+        set(&mut filled, "ca.crt", root_ca);
+    }
+    if secret.map("data").str("namespace").is_empty() {
+        set(&mut filled, "namespace", namespace);
+    }
+    if secret.map("data").str("token").is_empty() {
+        set(&mut filled, "token", &token(secret, account, key)?);
+    }
+    let annotations = filled.child("metadata.annotations");
+    annotations.set(NAME, account.str("metadata.name"));
+    annotations.set(UID, account.str("metadata.uid"));
+    Ok(filled)
+}
+
+/// A token without an end: it holds while its secret does.
+fn token(secret: &Tree, account: &Tree, key: &Key) -> Result<String, String> {
+    let (namespace, name) = (account.str("metadata.namespace"), account.str("metadata.name"));
+    let claims = tree! {
+        "iss" => ISSUER,
+        "kubernetes.io/serviceaccount/namespace" => namespace,
+        "kubernetes.io/serviceaccount/secret.name" => secret.str("metadata.name"),
+        "kubernetes.io/serviceaccount/service-account.name" => name,
+        "kubernetes.io/serviceaccount/service-account.uid" => account.str("metadata.uid"),
+        "sub" => format!("system:serviceaccount:{namespace}:{name}"),
+    };
+    let header = tree! { "alg" => key.algorithm(), "kid" => key.id()? };
+    let part = |tree: &Tree| base64_url(&json::encode(tree, None));
+    let text = format!("{}.{}", part(&header), part(&claims));
+    let signature = key.sign(text.as_bytes())?;
+    Ok(format!("{text}.{}", base64_url(&signature)))
+}
+
+/// The account without a reference to a secret that is gone.
+pub fn without(account: &Tree, secret: &str) -> Option<Tree> {
+    let secrets = account.list("secrets");
+    let others: Vec<Tree> = secrets.iter().filter(|other| other.str("name") != secret).cloned().collect();
+    (others.len() < secrets.len()).then(|| {
+        let mut changed = account.clone();
+        changed.set("secrets", others);
+        changed
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use api::list;
+
+    use super::*;
+    use crate::support::keys::Form;
+
+    const KEY: &str = include_str!("../certificates/testdata/ca.key");
+
+    fn secret(name: &str, uid: &str) -> Tree {
+        let annotations = tree! { NAME => name, UID => uid };
+        tree! { "metadata" => tree! { "name" => "s", "namespace" => "ns", "annotations" => annotations } }
+    }
+
+    fn account() -> Tree {
+        let metadata = tree! { "name" => "a", "namespace" => "ns", "uid" => "u" };
+        tree! { "metadata" => metadata, "secrets" => list![tree! { "name" => "s" }, tree! { "name" => "t" }] }
+    }
+
+    #[test]
+    fn a_secret_is_filled_once() {
+        let key = Key::read(KEY, Form::Fixed).expect("a key");
+        let empty = secret("a", "");
+        assert_eq!(need(&empty, Some(&account()), "ca"), Need::Fill);
+        let full = filled(&empty, &account(), "ca", &key).expect("a token");
+        assert_eq!(need(&full, Some(&account()), "ca"), Need::Nothing);
+        assert_eq!(full.map("metadata.annotations").str(UID), "u");
+        assert_eq!(need(&full, Some(&account()), "other"), Need::Fill, "another authority");
+        let again = filled(&full, &account(), "other", &key).expect("a token");
+        assert_eq!(again.map("data").str("token"), full.map("data").str("token"), "the token stays");
+        let text = String::from_utf8(base64::decode(full.map("data").str("token")).expect("base64")).expect("text");
+        let claims = text.split('.').nth(1).expect("claims");
+        let claims = claims.replace('-', "+").replace('_', "/");
+        let padded = format!("{claims}{}", "=".repeat((4 - claims.len() % 4) % 4));
+        let claims = json::decode(&base64::decode(&padded).expect("base64")).expect("JSON");
+        assert_eq!((claims.str("sub"), claims.str("iss")), ("system:serviceaccount:ns:a", ISSUER));
+    }
+
+    #[test]
+    fn a_secret_ends_with_its_account() {
+        assert_eq!(need(&secret("a", "u"), Some(&account()), ""), Need::Fill);
+        assert_eq!(need(&secret("a", "other"), Some(&account()), ""), Need::End);
+        assert_eq!(need(&secret("a", ""), None, ""), Need::End);
+        assert_eq!(need(&secret("", ""), None, ""), Need::Nothing, "it names nobody");
+        let left = without(&account(), "s").expect("it changes");
+        assert_eq!(left.list("secrets").len(), 1);
+        assert_eq!(without(&left, "s"), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! Publishes what verifies the API server as a ClusterTrustBundle, and removes those of before.
+
+mod plan;
+
+use std::sync::Arc;
+
+use client::{DeleteOptions, Key, Resource, Result, Selection, Store};
+
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::Plan;
+
+const BUNDLES: Resource = Resource::new("certificates.k8s.io", "v1", "clustertrustbundles");
+const OURS: Selection =
+    Selection { resource: BUNDLES, query: "fieldSelector=spec.signerName%3Dkubernetes.io%2Fkube-apiserver-serving" };
+
+struct Controller {
+    bundles: Arc<Store>,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    if context.options.root_ca.is_empty() {
+        return None;
+    }
+    let informer = setup.informer(OURS);
+    let queue = context.queue.clone();
+    informer.on_change(move |_| queue.add(Key::from("bundle")));
+    // There is none at first.
+    context.queue.add(Key::from("bundle"));
+    Some(Box::new(Controller { bundles: informer.store().clone(), context: context.clone() }))
+}
+
+impl Controller {
+    async fn bring(&self) -> Result<Outcome> {
+        let Plan { create, update, delete } = plan::plan(&self.bundles.all(), &self.context.options.root_ca);
+        let client = &self.context.client;
+        if let Some(bundle) = create {
+            match client.create(BUNDLES, "", &bundle).await {
+                Err(error) if error.is_already_exists() => {}
+                result => drop(result?),
+            }
+        }
+        if let Some(bundle) = update {
+            client.update(BUNDLES, "", bundle.str("metadata.name"), &bundle).await?;
+        }
+        for bundle in delete {
+            match client.delete(BUNDLES, "", bundle.str("metadata.name"), DeleteOptions::of(&bundle)).await {
+                Err(error) if error.is_not_found() => {}
+                result => drop(result?),
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, _: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring())
+    }
+}
