@@ -54,10 +54,11 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         }
     });
     let source = ApiSource { client: context.client.clone(), kinds: Kinds::default() };
+    let context = Context { recorder: context.recorder.named("horizontal-pod-autoscaler"), ..context.clone() };
     Some(Box::new(Controller {
         autoscalers: autoscalers.store().clone(),
         pods: pods.store().clone(),
-        context: context.clone(),
+        context,
         kinds: Kinds::default(),
         source: Box::new(source),
         known: Mutex::default(),
@@ -157,7 +158,11 @@ impl Controller {
         };
         let rivals =
             known.iter().filter(|(other, known)| other.starts_with(&prefix) && chooses(other, &known.selector));
-        rivals.map(|(other, _)| other.clone()).collect()
+        let text = |key: &str| {
+            let (namespace, name) = client::split(key);
+            format!("{{{name} {namespace}}}")
+        };
+        rivals.map(|(other, _)| text(other)).collect()
     }
 
     /// The scale of the target, and what serves it.
