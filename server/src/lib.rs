@@ -23,6 +23,7 @@ mod hooks;
 pub mod http;
 mod ids;
 mod initializers;
+mod join;
 pub mod limits;
 pub mod local;
 pub mod metrics;
