@@ -28,11 +28,15 @@ pub struct Server {
 impl Server {
     /// This binary as an API server on a data directory, ready.
     pub async fn api(dir: &Path) -> Result<Server> {
+        Server::api_with(dir, &[]).await
+    }
+
+    pub async fn api_with(dir: &Path, flags: &[&str]) -> Result<Server> {
         let port = free_port()?;
         let kubeconfig = dir.join("kubeconfig");
         let mut command = this_binary()?;
         command.args(["up", "--bind-address", "127.0.0.1", "--port", &port.to_string()]);
-        command.arg("--data-dir").arg(dir).arg("--kubeconfig").arg(&kubeconfig);
+        command.arg("--data-dir").arg(dir).arg("--kubeconfig").arg(&kubeconfig).args(flags);
         let mut server = Server::spawn(command, port)?;
         server.ready_after = server.wait("/readyz").await?;
         server.tls = Tls::with_client(&identity(&kubeconfig).await?)?;

@@ -46,6 +46,18 @@ enum Command {
         #[arg(long, default_value_os_t = std::env::temp_dir())]
         dir: PathBuf,
     },
+    /// Measures the control loops over a thousand fake nodes
+    Controllers {
+        /// A line of JSON for each figure
+        #[arg(long)]
+        json: bool,
+        /// A tenth of everything
+        #[arg(long)]
+        quick: bool,
+        /// Where the data of the measured servers goes while it runs
+        #[arg(long, default_value_os_t = std::env::temp_dir())]
+        dir: PathBuf,
+    },
     /// A tenant that asks as much as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
@@ -63,6 +75,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments).command {
         Command::Api { json, quick, dir, names } => api(json, Plan::new(quick, dir), &names),
         Command::Gate { json, quick, dir } => gate(json, Plan::new(quick, dir)),
+        Command::Controllers { json, quick, dir } => controllers(json, quick, Plan::new(quick, dir)),
         Command::Flood { address, path, token } => runtime()
             .and_then(|runtime| runtime.block_on(figures::gate::send_flood(address, &path, &token)))
             .map(|()| true),
@@ -97,6 +110,15 @@ fn gate(json: bool, plan: Plan) -> Result<bool> {
     let mut report = Report::new(json);
     std::fs::create_dir_all(&plan.dir)?;
     let result = runtime()?.block_on(figures::gate::run(&plan, &mut report));
+    std::fs::remove_dir_all(&plan.dir)?;
+    result?;
+    Ok(report.finish())
+}
+
+fn controllers(json: bool, quick: bool, plan: Plan) -> Result<bool> {
+    let mut report = Report::new(json);
+    std::fs::create_dir_all(&plan.dir)?;
+    let result = runtime()?.block_on(figures::controllers::run(quick, &plan, &mut report));
     std::fs::remove_dir_all(&plan.dir)?;
     result?;
     Ok(report.finish())

@@ -35,6 +35,10 @@ impl Template {
         Template::with_body("POST", path, "application/json", body.as_bytes())
     }
 
+    pub fn delete(path: &str) -> Template {
+        Template::with_body("DELETE", path, "application/json", b"")
+    }
+
     pub fn put(path: &str, body: &[u8]) -> Template {
         Template::with_body("PUT", path, "application/json", body)
     }

@@ -18,6 +18,17 @@ pub fn cpu(pid: u32) -> Result<Duration> {
     Ok(TICK * (user + system))
 }
 
+/// The same to the nanosecond: what an idle process uses is less than a tick.
+pub fn cpu_nanos(pid: u32) -> Result<Duration> {
+    let mut nanos = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may have ended meanwhile; its time is lost, and small.
+        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else { continue };
+        nanos += text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
 /// Bytes that are the process' own: what is mapped from files is the kernel's to take back.
 pub fn private_bytes(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
@@ -54,6 +65,7 @@ mod tests {
         let pid = std::process::id();
         assert!(private_bytes(pid).expect("smaps_rollup") > 4096);
         cpu(pid).expect("stat");
+        assert!(cpu_nanos(pid).expect("schedstat") > Duration::ZERO);
         socket_bytes().expect("sockstat");
         assert_eq!(field("TCP: inuse 4 mem 286", "mem"), Some(286));
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use api::tree::Str;
 use api::{Tree, json};
-use tokio::sync::watch;
 
+use crate::ordered as watch;
 use crate::{Client, Error, Event, Random, Resource, Result, Watch};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(800);

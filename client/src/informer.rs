@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use api::selector::{FieldSelector, Selector};
 use api::{Str, json};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::index::Index;
 use crate::object::{TypeMeta, revision_of, split};
+use crate::ordered as watch;
 use crate::written::{Mark, Written};
 use crate::{Change, Client, Error, Event, Random, Resource, Result, Store, Watch};
 

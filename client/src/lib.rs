@@ -12,6 +12,7 @@ mod informer;
 mod informers;
 pub mod metrics;
 mod object;
+pub mod ordered;
 pub mod queue;
 mod random;
 pub mod recorder;

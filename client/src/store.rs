@@ -8,10 +8,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use api::selector::Selector;
 use api::{Str, Tree};
 use bytes::Bytes;
-use tokio::sync::watch;
 
 use crate::index::{self, Index};
 use crate::object::{Object, Recent, Seen, TypeMeta};
+use crate::ordered as watch;
 
 /// `NAMESPACE/NAME`, or `NAME` of an object without a namespace.
 pub type Key = Arc<str>;

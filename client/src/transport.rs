@@ -1,9 +1,11 @@
 //! The one door to the server: whoever can carry a request there and an answer back.
 
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Frame;
 use http_body_util::BodyExt;
 
 use crate::Result;
@@ -29,6 +31,16 @@ pub trait Transport: Send + Sync {
     fn send(&self, request: Request<Bytes>) -> Sending<'_>;
 }
 
+/// So that something can stand before it.
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = crate::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        self.frames.as_mut().poll_frame(context)
+    }
+}
+
 impl Body {
     pub fn new<B>(body: B) -> Body
     where
@@ -41,6 +53,16 @@ impl Body {
     /// A body of pieces, from a server of this process.
     pub fn in_pieces(self) -> Body {
         Body { pieces: true, ..self }
+    }
+
+    /// The same with something before it, which passes frames on as they are.
+    pub fn behind<B>(self, wrap: impl FnOnce(Body) -> B) -> Body
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let pieces = self.pieces;
+        Body { pieces, ..Body::new(wrap(self)) }
     }
 
     /// The next bytes; None at the end.

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
+use crate::local::Local;
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -26,6 +27,8 @@ pub struct Plan {
     pub config: server::Config,
     /// None where controllers run elsewhere.
     pub controllers: Option<Controllers>,
+    /// How many nodes there are that run nothing.
+    pub fake_nodes: u32,
 }
 
 /// Which controllers run, by upstream's rule, and what they are told.
@@ -38,6 +41,8 @@ pub struct Controllers {
 pub enum Engine {
     Embedded(PathBuf),
     Etcd(Box<store::etcd::Config>),
+    /// Nowhere: for tests, in whose simulated time entries expire too.
+    Memory,
 }
 
 /// A running API server.
@@ -46,16 +51,20 @@ pub struct Running {
     pub address: SocketAddr,
     task: JoinHandle<()>,
     controllers: Option<controllers::Running>,
+    fake_nodes: Option<fakenode::Running>,
 }
 
 impl Running {
-    /// Ends the controllers, drains, then closes the store.
+    /// Ends nodes and controllers, drains, then closes the store.
     pub async fn stop(self) {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
             self.server.health.set_unready();
             tokio::time::sleep(delay).await;
+        }
+        if let Some(nodes) = self.fake_nodes {
+            nodes.stop().await;
         }
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
@@ -78,22 +87,30 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
     let chosen = plan.controllers.take();
-    let server = open(plan, address.port()).await?;
+    plan.config.port = address.port();
+    let server = open(plan.engine, plan.config, plan.authentication).await?;
     progress("API server");
     let task = tokio::spawn(server::http::serve::serve(server.clone(), listener, tls));
     // What is written through the server itself; readiness comes with it.
     let bootstrap = server::bootstrap::run(&server).await;
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
-    // Last the controllers, which need roles to act by.
+    // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen)).transpose()?;
+    // Nodes last: somebody is there who looks after them.
+    let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, controllers })
+    Ok(Running { server, address, task, controllers, fake_nodes: nodes })
 }
 
 fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
-    let environment = crate::local::environment(server, chosen.options);
+    let environment = Local::new(server).controllers(chosen.options);
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
+}
+
+fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {
+    let refused = |why| Error::Flags(vec![format!("--fake-nodes: {why}")]);
+    fakenode::start(Local::new(server).fake_nodes(), count).map_err(refused)
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {
@@ -103,18 +120,21 @@ async fn listen(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-async fn open(plan: Plan, port: u16) -> Result<Arc<Server>> {
-    let mut config = plan.config;
-    config.port = port;
+/// The server on its store, without a socket.
+pub async fn open(engine: Engine, config: server::Config, auth: Authentication) -> Result<Arc<Server>> {
     let encryption = config.encryption.clone();
     let sealing =
         |store: Arc<dyn Store>| encryption.as_ref().map_or(store.clone(), |encryption| encryption.wrap(store));
-    let auth = plan.authentication;
-    match plan.engine {
+    match engine {
         Engine::Embedded(dir) => {
             let caches = caches(&config, server::resource::adopt_own);
             tracing::info!(dir = %dir.display(), "opening the embedded store");
             let store = store::embedded::open_dir(dir, sink(&config, &caches, ""))?;
+            Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
+        }
+        Engine::Memory => {
+            let caches = caches(&config, server::resource::adopt_own);
+            let store = store::memory::open_at(config.clock.0.clone(), sink(&config, &caches, ""))?;
             Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
         }
         Engine::Etcd(etcd) => {

@@ -13,7 +13,7 @@ use crate::boot::Running;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::up::{self, Up};
-use crate::{apiserver, certs, error};
+use crate::{apiserver, certs, error, manager};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -30,6 +30,12 @@ enum Command {
     /// Runs the API server alone, with upstream's flags
     #[command(name = "kube-apiserver", disable_help_flag = true)]
     KubeApiserver {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// Runs the controllers alone, with upstream's flags
+    #[command(name = "kube-controller-manager", disable_help_flag = true)]
+    KubeControllerManager {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
@@ -55,6 +61,9 @@ struct UpArgs {
     /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
     controllers: Vec<String>,
+    /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    fake_nodes: u32,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -89,7 +98,7 @@ enum CertsCommand {
 }
 
 /// Components that the binary is when it is called by their names.
-const COMPONENTS: &[&str] = &["kube-apiserver"];
+const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager"];
 
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
@@ -99,6 +108,7 @@ pub fn main() -> ExitCode {
         }
         Command::Up(args) => run_up(args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
+        Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::Certs(args) => run_certs(args),
     };
     match result {
@@ -126,6 +136,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         kubeconfig: kubeconfig.clone(),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
+        fake_nodes: args.fake_nodes,
         config: server::Config::default(),
     };
     runtime()?.block_on(async {
@@ -174,6 +185,23 @@ fn run_apiserver(arguments: &[String]) -> Result<()> {
         let running = apiserver::run(flags).await?;
         stop_when_told(running).await;
         Ok(())
+    })
+}
+
+fn run_manager(arguments: &[String]) -> Result<()> {
+    if arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h")) {
+        print!("{}", manager::flags::help());
+        return Ok(());
+    }
+    let flags = manager::flags::parse(arguments)?;
+    logs::init(flags.log_format, flags.log_level);
+    runtime()?.block_on(async {
+        let mut running = manager::run(flags).await?;
+        tokio::select! {
+            biased;
+            () = interrupted() => running.stop().await,
+            ended = running.ended() => ended,
+        }
     })
 }
 

@@ -39,6 +39,8 @@ pub enum Error {
     Store(#[from] store::Error),
     #[error("the objects that every cluster has cannot be written: {0}")]
     Bootstrap(String),
+    #[error("the work has ended: {0}")]
+    Ended(String),
     #[error("the runtime does not start")]
     Runtime(#[source] io::Error),
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Map;
 use bytes::Bytes;
-use client::{Body, Client, Pieces, Sending, Transport};
+use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
 use http::{Request, Response};
 use server::{Server, local};
 
@@ -33,39 +33,76 @@ impl Transport for InProcess {
     }
 }
 
-/// What their fields are owned as, and how they name themselves.
-const AGENT: &str = "kube-controller-manager";
-
 /// A client of this process that acts as a user.
 pub fn client(server: &Arc<Server>, name: String, groups: &[&str]) -> Client {
-    client_as(server, name, groups, AGENT)
+    Local::new(server).client(MANAGER, name, groups)
 }
 
 /// For what a cluster makes of itself when it starts.
 pub fn administrator(server: &Arc<Server>) -> Client {
-    client_as(server, "tiphys".to_string(), &["system:masters", "system:authenticated"], "tiphys")
+    Local::new(server).client("tiphys", "tiphys".to_string(), &["system:masters"])
 }
 
-fn client_as(server: &Arc<Server>, name: String, groups: &[&str], agent: &'static str) -> Client {
-    let groups = groups.iter().map(ToString::to_string).collect();
-    let user = kinds::User { name, uid: String::new(), groups, extra: Map::new() };
-    Client::new(Arc::new(InProcess { server: server.clone(), user: Arc::new(user) }), agent)
+/// What stands on the way: nothing, or what a test puts there.
+pub type Around = Arc<dyn Fn(Arc<dyn Transport>) -> Arc<dyn Transport> + Send + Sync>;
+
+/// What clients of this process are made with.
+#[derive(Clone)]
+pub struct Local {
+    pub server: Arc<Server>,
+    pub around: Around,
+    pub clock: Arc<dyn Clock>,
+    /// Where all that is left to chance starts from.
+    pub seed: u64,
 }
 
-/// The controllers: they read as their manager and write as their own accounts.
-pub fn environment(server: &Arc<Server>, options: Arc<controllers::Options>) -> controllers::Environment {
-    let reader = client(server, "system:kube-controller-manager".to_string(), &["system:authenticated"]);
-    let server = server.clone();
-    let writer = move |account: &'static str| {
-        let name = format!("system:serviceaccount:kube-system:{account}");
-        client(&server, name, &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"])
-    };
-    controllers::Environment {
-        reader,
-        writer: Box::new(writer),
-        options,
-        clock: Arc::new(client::SystemClock),
-        metrics: client::Metrics::default(),
-        seed: client::Random::fresh_seed(),
+/// What the fields of components are owned as, and how they name themselves.
+const MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+const KUBELET: &str = "kubelet";
+
+impl Local {
+    pub fn new(server: &Arc<Server>) -> Local {
+        Local {
+            server: server.clone(),
+            around: Arc::new(|transport| transport),
+            clock: Arc::new(SystemClock),
+            seed: Random::fresh_seed(),
+        }
+    }
+
+    pub fn client(&self, agent: &'static str, name: String, groups: &[&str]) -> Client {
+        let groups = groups.iter().copied().chain(["system:authenticated"]).map(str::to_string).collect();
+        let user = Arc::new(kinds::User { name, uid: String::new(), groups, extra: Map::new() });
+        Client::new((self.around)(Arc::new(InProcess { server: self.server.clone(), user })), agent)
+    }
+
+    /// The controllers: they read as their manager and write as their own accounts.
+    pub fn controllers(&self, options: Arc<controllers::Options>) -> controllers::Environment {
+        let local = self.clone();
+        let writer = move |account: &'static str| {
+            let name = format!("system:serviceaccount:kube-system:{account}");
+            local.client(MANAGER, name, &["system:serviceaccounts", "system:serviceaccounts:kube-system"])
+        };
+        controllers::Environment {
+            reader: self.client(MANAGER, "system:kube-controller-manager".to_string(), &[]),
+            writer: Box::new(writer),
+            options,
+            clock: self.clock.clone(),
+            metrics: client::Metrics::default(),
+            seed: self.seed,
+        }
+    }
+
+    /// The fake nodes: each writes as itself; who reads for all of them and binds is the scheduler.
+    pub fn fake_nodes(&self) -> fakenode::Environment {
+        let local = self.clone();
+        let node = move |name: &str| local.client(KUBELET, format!("system:node:{name}"), &["system:nodes"]);
+        fakenode::Environment {
+            scheduler: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
+            node: Box::new(node),
+            clock: self.clock.clone(),
+            seed: self.seed,
+        }
     }
 }

@@ -29,6 +29,8 @@ pub struct Up {
     pub tls_sans: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
     pub controllers: Vec<String>,
+    /// How many nodes there are that run nothing but behave.
+    pub fake_nodes: u32,
     pub config: server::Config,
 }
 
@@ -40,7 +42,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
     let mut config = options.config;
     config.advertise_address = advertised(options.listen.ip());
-    config.admission = Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into();
+    config.admission = admission()?;
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;
@@ -55,6 +57,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
+        fake_nodes: options.fake_nodes,
     };
     let running = boot::start(plan, progress).await?;
     addons::make(&running.server, &options.controllers).await?;
@@ -71,6 +74,11 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     };
     tokio::spawn(keeper.run(running.server.clone()));
     Ok(running)
+}
+
+/// What every object of a cluster of ours passes.
+pub fn admission() -> Result<Arc<Setup>> {
+    Ok(Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into())
 }
 
 /// Where the folders of local volumes are. A volume names its folder for good, so that the path is whole.
@@ -142,6 +150,7 @@ impl Own {
             cluster_signing: controllers::Signers::all(signer),
             service_account_private_key: self.pki.signing_key()?,
             service_cluster_ip_range: ranges.collect(),
+            balance_by_nodes: true,
             ..controllers::Options::default()
         }))
     }

@@ -1,7 +1,8 @@
 //! What a controller is made of and what it is given.
 
+use std::any::Any;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use client::{Client, Clock, Informer, Informers, Queue, Random, Recorder, Result, Selection};
@@ -43,14 +44,30 @@ pub trait Reconcile: Send + Sync {
     fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a>;
 }
 
-/// What controllers are made with: informers that they share.
+/// What controllers are made with: informers that they share, and what some of them derive from these.
 pub struct Setup {
     pub informers: Arc<Informers>,
     /// All objects that there are, by their metadata.
     pub(crate) everything: Arc<Everything>,
+    derived: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Setup {
+    pub(crate) fn new(informers: Arc<Informers>, everything: Arc<Everything>) -> Setup {
+        Setup { informers, everything, derived: Mutex::default() }
+    }
+
+    /// The one value of a type that is made from informers, however many ask for it.
+    pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce(&Setup) -> Arc<T>) -> Arc<T> {
+        let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = derived.iter().find_map(|value| value.clone().downcast::<T>().ok()) {
+            return known;
+        }
+        let made = make(self);
+        derived.push(made.clone());
+        made
+    }
+
     /// The informer of a selection; there is one, however many ask for it.
     pub fn informer(&self, selection: Selection) -> Arc<Informer> {
         self.informers.informer(selection)

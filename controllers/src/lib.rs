@@ -16,6 +16,7 @@ mod endpointslice_mirroring;
 mod ephemeral_volume;
 mod framework;
 mod garbage_collector;
+mod horizontal_pod_autoscaler;
 mod job;
 mod list;
 mod local_path;
@@ -48,7 +49,7 @@ mod volumeattributesclass_protection;
 
 use client::Key;
 
-pub use choice::{names, runs};
+pub use choice::{check, names, runs};
 pub use framework::{Context, Outcome, Reconcile, Reconciling, Setup};
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};

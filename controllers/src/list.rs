@@ -4,11 +4,11 @@ use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
     bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints,
-    endpointslice, endpointslice_mirroring, ephemeral_volume, garbage_collector, job, local_path, namespace, node_ipam,
-    node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder, persistentvolume_expander,
-    persistentvolume_protection, persistentvolumeclaim_protection, pod_certificate_requests, pod_garbage_collector,
-    replicaset, resource_quota, root_ca, service, service_account, service_account_token, service_cidr, statefulset,
-    taint_eviction, trust_bundle, ttl, ttl_after_finished, volumeattributesclass_protection,
+    endpointslice, endpointslice_mirroring, ephemeral_volume, garbage_collector, horizontal_pod_autoscaler, job,
+    local_path, namespace, node_ipam, node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder,
+    persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection, pod_certificate_requests,
+    pod_garbage_collector, replicaset, resource_quota, root_ca, service, service_account, service_account_token,
+    service_cidr, statefulset, taint_eviction, trust_bundle, ttl, ttl_after_finished, volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -174,6 +174,13 @@ pub static CONTROLLERS: &[Descriptor] = &[
     )
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
     plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    plain(
+        "horizontal-pod-autoscaler-controller",
+        "horizontalpodautoscaling",
+        "horizontal-pod-autoscaler",
+        horizontal_pod_autoscaler::start,
+    )
+    .workers(|options| options.concurrent_horizontal_pod_autoscaler_syncs),
     plain("resourcequota-controller", "resourcequota", "resourcequota-controller", resource_quota::start)
         .workers(|options| options.concurrent_resource_quota_syncs),
     plain("pod-garbage-collector-controller", "podgc", "pod-garbage-collector", pod_garbage_collector::start),

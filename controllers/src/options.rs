@@ -38,7 +38,6 @@ options! {
     service_cluster_ip_range: Vec<String> = Vec::new();
     node_cidr_mask_size_ipv4: u8 = 24;
     node_cidr_mask_size_ipv6: u8 = 64;
-    configure_cloud_routes: bool = true;
 
     concurrent_cron_job_syncs: usize = 5;
     concurrent_daemonset_syncs: usize = 2;
@@ -57,22 +56,18 @@ options! {
     concurrent_serviceaccount_token_syncs: usize = 5;
     concurrent_statefulset_syncs: usize = 5;
     concurrent_ttl_after_finished_syncs: usize = 5;
-    concurrent_validating_admission_policy_status_syncs: usize = 5;
     mirroring_concurrent_service_endpoint_syncs: usize = 5;
 
     enable_garbage_collector: bool = true;
-    namespace_sync_period: Duration = seconds(300);
     resource_quota_sync_period: Duration = seconds(300);
-    pvclaimbinder_sync_period: Duration = seconds(15);
-    enable_dynamic_provisioning: bool = true;
+    /// Whether services of type LoadBalancer get the addresses of nodes; a cloud's own manager would otherwise
+    /// be in the way. No flag of upstream's: `up` has it on.
+    balance_by_nodes: bool = false;
     /// Where the folders of local volumes are on every node; "" where there are none. A flag of `up` alone.
     local_path_folder: String = String::new();
-    attach_detach_reconcile_sync_period: Duration = seconds(60);
-    disable_attach_detach_reconcile_sync: bool = false;
     terminated_pod_gc_threshold: i64 = 12_500;
     legacy_service_account_token_clean_up_period: Duration = seconds(8760 * 3600);
 
-    node_monitor_period: Duration = seconds(5);
     node_monitor_grace_period: Duration = seconds(50);
     node_startup_grace_period: Duration = seconds(60);
     /// Nodes a second, in a zone that is well and in one that is not.

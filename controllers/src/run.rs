@@ -2,7 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use client::{Client, Clock, Ended, Error, Events, Informers, Key, Metrics, Queue, Random, Result, written};
@@ -30,22 +30,52 @@ pub struct Environment {
 
 /// Controllers at work.
 pub struct Running {
-    loops: Vec<(Arc<Queue>, Vec<JoinHandle<()>>)>,
+    loops: Vec<Loop>,
     informers: Arc<Informers>,
     everything: Arc<Everything>,
 }
 
+/// One controller at work.
+struct Loop {
+    name: &'static str,
+    queue: Arc<Queue>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
 impl Running {
     /// Lets each finish what it is at, the last one first.
-    pub async fn stop(self) {
-        for (queue, workers) in self.loops.into_iter().rev() {
-            queue.close();
-            for worker in workers {
+    pub async fn stop(&self) {
+        for one in self.loops.iter().rev() {
+            one.queue.close();
+            for worker in one.take() {
                 let _ = worker.await;
             }
         }
         self.everything.stop();
         self.informers.stop();
+    }
+
+    /// Ends all at once, in the middle of what they are at.
+    pub fn abort(&self) {
+        self.loops.iter().flat_map(Loop::take).for_each(|worker| worker.abort());
+        self.everything.stop();
+        self.informers.stop();
+    }
+
+    /// Whether all workers of each controller live.
+    pub fn health(&self) -> Vec<(&'static str, bool)> {
+        self.loops.iter().map(|one| (one.name, one.is_well())).collect()
+    }
+}
+
+impl Loop {
+    fn take(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn is_well(&self) -> bool {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        !workers.is_empty() && !workers.iter().any(JoinHandle::is_finished)
     }
 }
 
@@ -55,7 +85,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
     let everything = Everything::new(environment.reader.clone(), random.clone());
-    let setup = Setup { informers: informers.clone(), everything: everything.clone() };
+    let setup = Setup::new(informers.clone(), everything.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
@@ -110,9 +140,9 @@ impl Worker {
         (Arc::new(worker), (controller.workers)(&context.options).max(1))
     }
 
-    fn spawn(self: Arc<Worker>, count: usize) -> (Arc<Queue>, Vec<JoinHandle<()>>) {
-        let queue = self.queue.clone();
-        (queue, (0..count).map(|_| tokio::spawn(self.clone().work())).collect())
+    fn spawn(self: Arc<Worker>, count: usize) -> Loop {
+        let workers = (0..count).map(|_| tokio::spawn(self.clone().work())).collect();
+        Loop { name: self.name, queue: self.queue.clone(), workers: Mutex::new(workers) }
     }
 
     async fn work(self: Arc<Worker>) {

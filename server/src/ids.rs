@@ -9,19 +9,45 @@ use api::Str;
 struct Pool {
     bytes: [u8; 1024],
     used: usize,
+    /// None for the kernel's bytes, or the state of a simulation's generator.
+    seeded: Option<u64>,
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; 1024], used: 1024 }) };
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { bytes: [0; 1024], used: 1024, seeded: None }) };
+}
+
+/// From here on all identities that this thread gives out follow from `seed`: a simulation runs the same
+/// way twice. None of them is a secret, yet nobody but a test has a reason to foresee them.
+pub fn seed_thread(seed: u64) {
+    POOL.with_borrow_mut(|pool| (pool.used, pool.seeded) = (pool.bytes.len(), Some(seed)));
+}
+
+impl Pool {
+    fn fill(&mut self) {
+        match &mut self.seeded {
+            Some(state) => self.bytes.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&split_mix(state))),
+            // The kernel's source fails only where there is none; a uid of the clock alone would collide.
+            None => getrandom::fill(&mut self.bytes).expect("the kernel gives random bytes"),
+        }
+        self.used = 0;
+    }
+}
+
+/// SplitMix64: the next eight bytes.
+fn split_mix(state: &mut u64) -> [u8; 8] {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (mixed ^ (mixed >> 31)).to_le_bytes()
 }
 
 /// Each byte is handed out once. `N` is far below the size of the pool.
 fn random<const N: usize>() -> [u8; N] {
     POOL.with_borrow_mut(|pool| {
         if pool.used + N > pool.bytes.len() {
-            // The kernel's source fails only where there is none; a uid of the clock alone would collide.
-            getrandom::fill(&mut pool.bytes).expect("the kernel gives random bytes");
-            pool.used = 0;
+            pool.fill();
         }
         let mut bytes = [0; N];
         bytes.copy_from_slice(&pool.bytes[pool.used..pool.used + N]);
@@ -72,5 +98,17 @@ mod tests {
         assert!(uid.bytes().enumerate().all(|(at, byte)| (byte == b'-') == matches!(at, 8 | 13 | 18 | 23)), "{uid}");
         assert_ne!(uid, super::uid());
         assert_eq!(super::suffix().len(), 5);
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_identities_again() {
+        let run = |seed| {
+            super::seed_thread(seed);
+            (0..100).map(|_| super::uid()).collect::<Vec<_>>()
+        };
+        let first = run(7);
+        assert_eq!(first, run(7));
+        assert_ne!(first, run(8));
+        assert!(first.windows(2).all(|pair| pair[0] != pair[1]));
     }
 }

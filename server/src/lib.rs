@@ -11,6 +11,7 @@ pub mod cache;
 pub mod call;
 pub mod callout;
 pub mod chain;
+pub mod clock;
 pub mod codec;
 pub mod discovery;
 pub mod encryption;
@@ -21,7 +22,7 @@ pub mod files;
 pub mod health;
 mod hooks;
 pub mod http;
-mod ids;
+pub mod ids;
 mod initializers;
 mod join;
 pub mod limits;
@@ -47,7 +48,7 @@ pub use bootstrap::hostname;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use api::Tree;
 use api::status::{Cause, Status};
@@ -79,6 +80,7 @@ pub struct Config {
     pub limits: limits::Limits,
     pub audit: Option<Arc<audit::Audit>>,
     pub encryption: Option<Arc<encryption::Encryption>>,
+    pub clock: clock::WallClock,
 }
 
 impl Default for Config {
@@ -98,6 +100,7 @@ impl Default for Config {
             limits: limits::Limits::default(),
             audit: None,
             encryption: None,
+            clock: clock::WallClock::default(),
         }
     }
 }
@@ -149,6 +152,7 @@ impl Server {
         if let Some(audit) = &config.audit {
             audit.start(metrics.registry());
         }
+        let started = config.clock.seconds();
         let server = Arc::new(Server {
             admission: config.admission.clone(),
             webhooks: Default::default(),
@@ -166,7 +170,7 @@ impl Server {
             auth,
             fairness: fairness::Fairness::new(&metrics),
             metrics,
-            health: health::Health::new(seconds_now()),
+            health: health::Health::new(started),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
             shared_store,
@@ -180,8 +184,9 @@ impl Server {
         Ok(server)
     }
 
+    /// Seconds since the Unix epoch.
     pub fn now(&self) -> i64 {
-        seconds_now()
+        self.config.clock.seconds()
     }
 
     /// A stored value in the form in which it is served.
@@ -275,10 +280,6 @@ async fn end_watches(mut closing: watch::Receiver<bool>, caches: Arc<Caches>) {
     if closing.wait_for(|closing| *closing).await.is_ok() {
         caches.all().for_each(|(_, cache)| cache.wake_all());
     }
-}
-
-fn seconds_now() -> i64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 fn bad_version(version: &str) -> String {

@@ -21,7 +21,9 @@ use crate::hooks;
 use crate::initializers;
 use crate::options::WriteOptions;
 use crate::resource::{Resource, fill_hole};
-use meta::{begin_create, dedup_owners, generate_name, keep_system_metadata, name_timeout, wipe_system_fields};
+use meta::{
+    begin_create, dedup_owners, generate_name, keep_deletion, keep_system_metadata, name_timeout, wipe_system_fields,
+};
 
 /// Who writes what, where.
 pub struct Scope<'a> {
@@ -303,6 +305,8 @@ impl<'a> Scope<'a> {
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();
         hooks::prepare_update(self, &mut object, old)?;
+        // The status of a pod comes without its deletion.
+        keep_deletion(&mut object, old);
         hooks::complete(self, &mut object, Some(old))?;
         typed::fill(&mut object, self.resource.ty());
         kinds::meta::validate_object_meta_update(kind, &object, old, &mut errors);

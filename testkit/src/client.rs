@@ -10,7 +10,7 @@ use cluster::pki::Pair;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -59,6 +59,20 @@ impl Client {
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
         tokio::spawn(connection);
         Connection { sender, shown: shown.expect("the server has a certificate").to_vec() }
+    }
+
+    /// A connection of HTTP/2, and what drives it.
+    pub async fn http2(
+        &self,
+    ) -> (hyper::client::conn::http2::SendRequest<Full<Bytes>>, impl Future<Output = hyper::Result<()>> + Send + use<>)
+    {
+        let mut tls = (*self.tls).clone();
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = TcpStream::connect(self.address).await.expect("the server listens");
+        let name = ServerName::from(self.address.ip());
+        let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("TLS");
+        let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        builder.handshake(TokioIo::new(stream)).await.expect("HTTP/2")
     }
 
     async fn send(
@@ -113,6 +127,11 @@ impl Client {
         assert_eq!(response.status().as_u16(), 200, "{path}");
         Watch { body: response.into_body(), buffer: BytesMut::new() }
     }
+}
+
+/// A read for a connection of HTTP/2.
+pub fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(format!("https://tiphys{path}")).body(Full::default()).expect("a request")
 }
 
 async fn reply(response: http::Response<Incoming>) -> Reply {

@@ -5,6 +5,7 @@ pub mod client;
 mod etcd;
 mod hook;
 mod https;
+pub mod sim;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -68,7 +69,18 @@ impl Cluster {
 
     /// Their options as the test has changed them.
     pub async fn start_whole_with(change: impl FnOnce(&mut controllers::Options)) -> Cluster {
+        Cluster::start_everything(0, change).await
+    }
+
+    /// The controllers, and nodes that run nothing.
+    pub async fn start_with_nodes(nodes: u32) -> Cluster {
+        Cluster::start_everything(nodes, |_| {}).await
+    }
+
+    async fn start_everything(nodes: u32, change: impl FnOnce(&mut controllers::Options)) -> Cluster {
         Cluster::start_changed(|plan, pki| {
+            plan.fake_nodes = nodes;
+            plan.config.admission = up::admission().expect("plugins");
             let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
             let mut options = own.controller_options(&plan.config).expect("options");
             change(Arc::make_mut(&mut options));
@@ -157,6 +169,7 @@ async fn try_boot(
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
         controllers: None,
+        fake_nodes: 0,
     };
     change(&mut plan, &own.pki);
     let running = start(plan, &|_| {}).await?;

@@ -3,12 +3,14 @@
 
 mod authorization;
 mod batch;
+mod fake_nodes;
 mod gate;
 mod identity;
 mod lifecycle;
 mod machinery;
 mod network;
 mod plugins;
+mod simulation;
 mod webhooks;
 mod workloads;
 

@@ -1,6 +1,7 @@
 //! The figures, in groups that share a server. A group is a file and a line in `GROUPS`.
 
 mod alone;
+pub mod controllers;
 mod create;
 pub mod gate;
 mod get;

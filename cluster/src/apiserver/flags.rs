@@ -11,7 +11,9 @@ use server::audit::{self, Format, Mode};
 
 use super::authorization;
 use super::values::{boolean, cidrs, duration, names, parsed, port_range};
-use crate::error::{Error, Result};
+use crate::error::Result;
+pub use crate::flags::flag;
+use crate::flags::{switch, unfinished};
 use crate::logs::{Format as LogFormat, Level};
 
 /// What the flags say.
@@ -77,42 +79,13 @@ impl Default for Flags {
     }
 }
 
-pub struct Flag {
-    pub name: &'static str,
-    pub help: &'static str,
-    /// A switch is true without a value.
-    pub switch: bool,
-    pub state: State,
-}
-
-pub enum State {
-    /// Takes a value, or says why it cannot.
-    Honoured(fn(&mut Flags, &str) -> Result<(), String>),
-    /// Refused, with what is missing.
-    Unfinished(&'static str),
-}
-
-pub const fn flag(name: &'static str, help: &'static str, take: fn(&mut Flags, &str) -> Result<(), String>) -> Flag {
-    Flag { name, help, switch: false, state: State::Honoured(take) }
-}
-
-const fn switch(name: &'static str, help: &'static str, take: fn(&mut Flags, &str) -> Result<(), String>) -> Flag {
-    Flag { name, help, switch: true, state: State::Honoured(take) }
-}
-
-const fn unfinished(name: &'static str, missing: &'static str) -> Flag {
-    Flag { name, help: "", switch: false, state: State::Unfinished(missing) }
-}
+pub type Flag = crate::flags::Flag<Flags>;
 
 const AGGREGATION: &str = "servers behind the API are not reached yet";
 const KUBELETS: &str = "kubelets are not spoken to yet";
 
 /// All parts of the table.
 static PARTS: &[&[Flag]] = &[FLAGS, authentication::FLAGS, authorization::FLAGS];
-
-fn all() -> impl Iterator<Item = &'static Flag> {
-    PARTS.iter().copied().flatten()
-}
 
 /// Sorted by name, as each part is.
 static FLAGS: &[Flag] = &[
@@ -357,58 +330,13 @@ static FLAGS: &[Flag] = &[
     }),
 ];
 
-/// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
+/// Reads the flags; everything that is wrong is told at once.
 pub fn parse(arguments: &[String]) -> Result<Flags> {
-    let mut flags = Flags::default();
-    let mut errors = Vec::new();
-    let mut rest = arguments.iter().peekable();
-    while let Some(argument) = rest.next() {
-        let Some((name, given)) = split(argument) else {
-            errors.push(format!("unknown argument {argument:?}"));
-            continue;
-        };
-        let Some(flag) = all().find(|flag| flag.name == name) else {
-            errors.push(format!("unknown flag: --{name}"));
-            continue;
-        };
-        let value = match given {
-            Some(value) => Some(value),
-            None if flag.switch => Some("true"),
-            None => rest.next_if(|next| split(next).is_none()).map(String::as_str),
-        };
-        errors.extend(apply(flag, value, &mut flags).err());
-    }
-    if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
-}
-
-/// The name of a flag, and its value where that is in the same argument.
-fn split(argument: &str) -> Option<(&str, Option<&str>)> {
-    let name = argument.strip_prefix("--").or(argument.strip_prefix('-').filter(|name| name.starts_with('v')))?;
-    Some(name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))))
-}
-
-fn apply(flag: &Flag, value: Option<&str>, flags: &mut Flags) -> Result<(), String> {
-    match (&flag.state, value) {
-        (State::Unfinished(missing), _) => Err(format!("--{} cannot be honoured: {missing}", flag.name)),
-        (State::Honoured(_), None) => Err(format!("--{} needs a value", flag.name)),
-        (State::Honoured(take), Some(value)) => {
-            take(flags, value).map_err(|why| format!("--{} cannot be honoured: {why}", flag.name))
-        }
-    }
+    crate::flags::parse(PARTS, arguments)
 }
 
 pub fn help() -> String {
-    let mut text = "The API server alone, with upstream's flags\n\nUsage: kube-apiserver [FLAGS]\n\n".to_string();
-    let mut flags: Vec<&Flag> = all().collect();
-    flags.sort_unstable_by_key(|flag| flag.name);
-    for flag in flags {
-        let help = match flag.state {
-            State::Honoured(_) => flag.help.to_string(),
-            State::Unfinished(missing) => format!("refused: {missing}"),
-        };
-        text.push_str(&format!("  --{:<42}{help}\n", flag.name));
-    }
-    text
+    crate::flags::help("kube-apiserver", "The API server alone, with upstream's flags", PARTS)
 }
 
 #[cfg(test)]

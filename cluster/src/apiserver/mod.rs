@@ -3,7 +3,7 @@
 mod authentication;
 pub mod authorization;
 pub mod flags;
-mod values;
+pub(crate) mod values;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -130,7 +130,7 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
-    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers: None })
+    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers: None, fake_nodes: 0 })
 }
 
 fn config(flags: &Flags) -> server::Config {

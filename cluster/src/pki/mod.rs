@@ -36,6 +36,24 @@ impl Pair {
 }
 
 /// The certificates of a pair, the leaf first.
+/// A certificate of its own for a port that was given none; clients cannot verify it.
+pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<Pair> {
+    let now = SystemTime::now();
+    let validity = (now - Duration::from_secs(3600), now + Duration::from_secs(365 * 86_400));
+    let (certificate, key) = issue::authority(&format!("{name}-ca@{address}"), validity)?;
+    let authority = Pair { certificate, key, path: PathBuf::new() };
+    let subject = Subject {
+        file: String::new(),
+        authority: "",
+        common_name: format!("{name}@{address}"),
+        organization: String::new(),
+        names: vec!["localhost".to_string()],
+        addresses: vec![address, std::net::IpAddr::from([127, 0, 0, 1])],
+    };
+    let (certificate, key) = issue::leaf(&authority, &subject, validity)?;
+    Ok(Pair { certificate, key, path: PathBuf::new() })
+}
+
 pub fn certificates(pair: &Pair) -> Result<Vec<CertificateDer<'static>>> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect();
     all.map_err(|error| Error::Pem { path: pair.path.clone(), source: Box::new(error) })

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::Tree;
 use client::{Client, DeleteOptions, Recorder, Resource, Result, Selection, Store, split};
 
-use crate::support::PODS;
 use crate::support::own::Own;
-use crate::support::serving::{self, SERVICES, Triggers};
+use crate::support::serving::{self, SERVICES, Served, Triggers};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::Plan;
 
@@ -19,7 +18,7 @@ pub const ENDPOINTS: Selection = Selection::all(RESOURCE);
 
 struct Controller {
     services: Arc<Store>,
-    pods: Arc<Store>,
+    pods: Arc<Served>,
     endpoints: Arc<Store>,
     client: Client,
     recorder: Recorder,
@@ -29,7 +28,7 @@ struct Controller {
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.endpoint_updates_batch_period;
-    serving::follow(setup, context, batch);
+    let pods = serving::follow(setup, context, batch);
     let own = Arc::new(Own::default());
     let (queue, known) = (context.queue.clone(), own.clone());
     // What is ours is put right and, without a service, cleaned up; what a user has made is left alone.
@@ -41,7 +40,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     });
     Some(Box::new(Controller {
         services: setup.informer(SERVICES).store().clone(),
-        pods: setup.informer(PODS).store().clone(),
+        pods,
         endpoints: setup.informer(ENDPOINTS).store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.named("endpoint-controller"),
@@ -60,7 +59,7 @@ impl Controller {
         if !serving::selects(&service) {
             return Ok(Outcome::Done);
         }
-        let pods = serving::pods_of(&self.pods, &service);
+        let pods = self.pods.pods_of(&service);
         let trigger = self.triggers().entry(key.to_string()).or_default().follow(&service, &pods);
         let (namespace, name) = split(key);
         let result = match plan::plan(&service, &pods, there.as_deref(), trigger.as_deref()) {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use api::{Tree, tree};
 
-use crate::support::pods::is_ready;
-use crate::support::serving::{addresses, hostname, is_headless, may_serve, ports, target_ref};
+use crate::support::serving::{Pod, is_headless};
 use crate::support::slices::{HEADLESS, LAST_TRIGGER};
 
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
@@ -27,7 +26,7 @@ pub enum Plan {
 }
 
 /// What should stand there for a service that selects pods.
-pub fn plan(service: &Tree, pods: &[Arc<Tree>], there: Option<&Tree>, trigger: Option<&str>) -> Plan {
+pub fn plan(service: &Tree, pods: &[Arc<Pod>], there: Option<&Tree>, trigger: Option<&str>) -> Plan {
     let mut subsets = subsets(service, pods);
     let is_cut = cut(&mut subsets, MAX_ADDRESSES);
     let subsets: Vec<Tree> = subsets.into_iter().map(Subset::into_tree).collect();
@@ -93,7 +92,7 @@ impl Subset {
 }
 
 /// Ports that the same addresses serve, with the same readiness, share a subset.
-fn subsets(service: &Tree, pods: &[Arc<Tree>]) -> Vec<Subset> {
+fn subsets(service: &Tree, pods: &[Arc<Pod>]) -> Vec<Subset> {
     let by_port = addresses_by_port(service, pods);
     let mut by_addresses: BTreeMap<Vec<(&Whose, bool)>, Vec<&PortKey>> = BTreeMap::new();
     for (port, (ready, not_ready)) in &by_port {
@@ -118,22 +117,22 @@ fn subsets(service: &Tree, pods: &[Arc<Tree>]) -> Vec<Subset> {
 /// Name, number, protocol and application protocol; None stands for a headless service without ports.
 type PortKey = Option<(String, i64, String, Option<String>)>;
 
-fn addresses_by_port(service: &Tree, pods: &[Arc<Tree>]) -> BTreeMap<PortKey, (Addresses, Addresses)> {
+fn addresses_by_port(service: &Tree, pods: &[Arc<Pod>]) -> BTreeMap<PortKey, (Addresses, Addresses)> {
     let publishes = service.bool("spec.publishNotReadyAddresses");
     let mut by_port: BTreeMap<PortKey, (Addresses, Addresses)> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| may_serve(pod, publishes)) {
+    for pod in pods.iter().filter(|pod| pod.may_serve(publishes)) {
         let Some(address) = address(service, pod) else { continue };
         for port in port_keys(service, pod) {
             let (ready, not_ready) = by_port.entry(port).or_default();
-            let side = if publishes || is_ready(pod) { ready } else { not_ready };
-            let key = (address.str("ip").to_string(), pod.str("metadata.uid").to_string());
+            let side = if publishes || pod.is_ready { ready } else { not_ready };
+            let key = (address.str("ip").to_string(), pod.uid().to_string());
             side.insert(key, address.clone());
         }
     }
     by_port
 }
 
-fn port_keys(service: &Tree, pod: &Tree) -> Vec<PortKey> {
+fn port_keys(service: &Tree, pod: &Pod) -> Vec<PortKey> {
     if service.list("spec.ports").is_empty() {
         return if is_headless(service) { vec![None] } else { Vec::new() };
     }
@@ -142,7 +141,7 @@ fn port_keys(service: &Tree, pod: &Tree) -> Vec<PortKey> {
         let number = port.int("port").unwrap_or(0);
         Some((port.str("name").to_string(), number, port.str("protocol").to_string(), protocol))
     };
-    ports(service, pod).iter().map(key).collect()
+    pod.ports(service).iter().map(key).collect()
 }
 
 fn port_tree(port: &PortKey) -> Option<Tree> {
@@ -158,11 +157,11 @@ fn port_tree(port: &PortKey) -> Option<Tree> {
 }
 
 /// The pod's address of the service's first family.
-fn address(service: &Tree, pod: &Tree) -> Option<Tree> {
+fn address(service: &Tree, pod: &Pod) -> Option<Tree> {
     let family = service.list("spec.ipFamilies").first().and_then(Tree::as_str);
     let v6 = family.map_or(service.str("spec.clusterIP").contains(':'), |family| family == "IPv6");
-    let mut address = tree! { "ip" => addresses(pod, v6).into_iter().next()?, "targetRef" => target_ref(pod) };
-    for (field, value) in [("nodeName", pod.str("spec.nodeName")), ("hostname", hostname(pod, service).unwrap_or(""))] {
+    let mut address = tree! { "ip" => pod.addresses(v6).into_iter().next()?, "targetRef" => pod.reference() };
+    for (field, value) in [("nodeName", pod.node.as_str()), ("hostname", pod.hostname(service).unwrap_or(""))] {
         if !value.is_empty() {
             address.set(field, value);
         }
@@ -196,6 +195,7 @@ mod tests {
     use api::list;
 
     use super::*;
+    use crate::support::serving::Templates;
 
     fn service(spec: Tree) -> Tree {
         tree! { "metadata" => tree! { "name" => "be", "labels" => tree! { "l" => "1" } }, "spec" => spec }
@@ -207,17 +207,21 @@ mod tests {
         service(tree! { "clusterIP" => "10.96.0.9", "ports" => list![web, number] })
     }
 
-    fn pod(name: &str, ip: &str, ready: bool, port: i64) -> Arc<Tree> {
+    fn pod(name: &str, ip: &str, ready: bool, port: i64) -> Arc<Pod> {
+        Arc::new(Pod::of(&pod_tree(name, ip, ready, port), &Templates::default()))
+    }
+
+    fn pod_tree(name: &str, ip: &str, ready: bool, port: i64) -> Tree {
         let status = if ready { "True" } else { "False" };
         let ports = list![tree! { "name" => "http", "protocol" => "TCP", "containerPort" => port }];
-        Arc::new(tree! {
+        tree! {
             "metadata" => tree! { "namespace" => "n", "name" => name, "uid" => name },
             "spec" => tree! { "nodeName" => "node", "containers" => list![tree! { "ports" => ports }] },
             "status" => tree! {
                 "podIPs" => list![tree! { "ip" => ip }],
                 "conditions" => list![tree! { "type" => "Ready", "status" => status }],
             },
-        })
+        }
     }
 
     /// Subsets as `ready|not ready|ports`.
@@ -243,7 +247,7 @@ mod tests {
             .collect()
     }
 
-    fn made(service: &Tree, pods: &[Arc<Tree>]) -> Tree {
+    fn made(service: &Tree, pods: &[Arc<Pod>]) -> Tree {
         match plan(service, pods, None, Some("2024-01-01T00:00:00Z")) {
             Plan::Create(made) => made,
             other => panic!("{other:?}"),
@@ -252,7 +256,7 @@ mod tests {
 
     #[test]
     fn ports_with_the_same_addresses_share_a_subset() {
-        let check = |pods: &[Arc<Tree>], want: &[&str]| {
+        let check = |pods: &[Arc<Pod>], want: &[&str]| {
             let made = made(&two_ports(), pods);
             assert_eq!(text(made.list("subsets")), want);
             assert_eq!(plan(&two_ports(), pods, Some(&made), None), Plan::Keep);
@@ -291,9 +295,9 @@ mod tests {
 
     #[test]
     fn terminating_pods_stay_where_all_are_published() {
-        let mut pod = (*pod("a", "10.0.0.1", false, 1)).clone();
+        let mut pod = pod_tree("a", "10.0.0.1", false, 1);
         pod.child("metadata").set("deletionTimestamp", "2024-01-01T00:00:00Z");
-        let pods = [Arc::new(pod)];
+        let pods = [Arc::new(Pod::of(&pod, &Templates::default()))];
         assert_eq!(made(&two_ports(), &pods).list("subsets").len(), 0);
         let mut publishing = two_ports();
         publishing.child("spec").set("publishNotReadyAddresses", true);
@@ -302,7 +306,7 @@ mod tests {
 
     #[test]
     fn too_many_are_cut_and_said_so() {
-        let pods = |ready: usize, not_ready: usize| -> Vec<Arc<Tree>> {
+        let pods = |ready: usize, not_ready: usize| -> Vec<Arc<Pod>> {
             let ip = |at: usize| format!("10.0.{}.{}", at / 250, at % 250);
             (0..ready + not_ready).map(|at| pod(&format!("p{at}"), &ip(at), at < ready, 1)).collect()
         };

@@ -3,24 +3,22 @@
 mod plan;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use api::Tree;
-use client::{Change, Client, Informer, Key, Resource, Result, Selection, Store, index, split};
+use api::Str;
+use client::{Client, Informer, Key, Result, Store, index, split};
 
-use crate::support::PODS;
 use crate::support::own::Own;
-use crate::support::serving::{self, SERVICES, Triggers};
+use crate::support::serving::{self, SERVICES, Served, Triggers};
 use crate::support::slices::{self, BY_SERVICE, SLICES};
+use crate::support::{NODES, PODS};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-
-const NODES: Selection = Selection::all(Resource::core("nodes"));
 
 struct Controller {
     services: Arc<Store>,
-    pods: Arc<Store>,
-    nodes: Arc<Store>,
+    pods: Arc<Served>,
+    zones: Arc<RwLock<Arc<plan::Zones>>>,
     slices: Arc<Store>,
     client: Client,
     own: Arc<Own>,
@@ -30,16 +28,16 @@ struct Controller {
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let batch = context.options.endpointslice_updates_batch_period;
-    serving::follow(setup, context, batch);
+    let pods = serving::follow(setup, context, batch);
     let own = Arc::new(Own::default());
     let slices = setup.informer(SLICES);
     slices.index_by(BY_SERVICE);
     follow_slices(&slices, context, own.clone(), batch);
-    follow_nodes(setup, context, batch);
+    let zones = follow_nodes(setup, context, pods.clone(), batch);
     Some(Box::new(Controller {
         services: setup.informer(SERVICES).store().clone(),
-        pods: setup.informer(PODS).store().clone(),
-        nodes: setup.informer(NODES).store().clone(),
+        pods,
+        zones,
         slices: slices.store().clone(),
         client: context.client.clone(),
         own,
@@ -61,25 +59,25 @@ fn follow_slices(slices: &Informer, context: &Context, own: Arc<Own>, batch: Dur
     });
 }
 
-/// Pods of a node that comes or goes, or changes its zone.
-fn follow_nodes(setup: &Setup, context: &Context, batch: Duration) {
-    let pods = setup.informer(PODS);
-    pods.index_by(index::NODE);
-    let (pods, services) = (pods.store().clone(), setup.informer(SERVICES).store().clone());
-    let queue = context.queue.clone();
+/// Keeps the zones of nodes, and looks at the pods of one that comes, goes or moves.
+fn follow_nodes(setup: &Setup, context: &Context, pods: Arc<Served>, batch: Duration) -> Arc<RwLock<Arc<plan::Zones>>> {
+    setup.informer(PODS).index_by(index::NODE);
+    let zones: Arc<RwLock<Arc<plan::Zones>>> = Arc::default();
+    let (queue, kept) = (context.queue.clone(), zones.clone());
     setup.informer(NODES).on_change(move |change| {
-        if !is_moved(change) {
+        let new = change.new.as_deref().map(|node| Str::from(plan::zone(node)));
+        let mut kept = kept.write().unwrap_or_else(PoisonError::into_inner);
+        if kept.get(&change.key) == new.as_ref() {
             return;
         }
-        for pod in pods.find(index::NODE, &change.key) {
-            serving::services_of(&services, &pod).into_iter().for_each(|key| serving::add(&queue, key, batch));
+        match new {
+            Some(zone) => drop(Arc::make_mut(&mut kept).insert(change.key.clone(), zone)),
+            None => drop(Arc::make_mut(&mut kept).remove(&change.key)),
         }
+        drop(kept);
+        pods.services_on(&change.key).into_iter().for_each(|key| serving::add(&queue, key, batch));
     });
-}
-
-fn is_moved(change: &Change) -> bool {
-    let zone = |node: &Tree| plan::zone(node).to_string();
-    change.old.as_deref().map(zone) != change.new.as_deref().map(zone)
+    zones
 }
 
 impl Controller {
@@ -92,12 +90,12 @@ impl Controller {
         if !serving::selects(&service) {
             return Ok(Outcome::Done);
         }
-        let pods = serving::pods_of(&self.pods, &service);
+        let pods = self.pods.pods_of(&service);
         let trigger = self.triggers().entry(key.to_string()).or_default().follow(&service, &pods);
         let changes = plan::plan(&plan::Observed {
             service: &service,
             pods: &pods,
-            nodes: &self.nodes_of(&pods),
+            zones: &self.zones(),
             slices: &slices::of_service(&self.slices, key, plan::MANAGER),
             max_endpoints: self.max_endpoints,
             trigger: trigger.as_deref(),
@@ -106,17 +104,8 @@ impl Controller {
         Ok(Outcome::Done)
     }
 
-    fn nodes_of(&self, pods: &[Arc<Tree>]) -> BTreeMap<String, Arc<Tree>> {
-        let mut nodes = BTreeMap::new();
-        for pod in pods {
-            let name = pod.str("spec.nodeName");
-            if !nodes.contains_key(name)
-                && let Some(node) = self.nodes.get(name)
-            {
-                nodes.insert(name.to_string(), node);
-            }
-        }
-        nodes
+    fn zones(&self) -> Arc<plan::Zones> {
+        self.zones.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn triggers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Triggers>> {

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::{Tree, list, tree};
+use api::{Str, Tree, list, tree};
+use client::Key;
 
-use crate::support::pods::is_ready;
-use crate::support::serving::{addresses, hostname, is_headless, may_serve, ports, target_ref};
+use crate::support::serving::{Pod, is_headless};
 use crate::support::slices::{
     Changes, Endpoints, HEADLESS, LAST_TRIGGER, MANAGED_BY, SERVICE_NAME, Template, by_ports, empty_slice, identity,
     is_owned_by, pack, ports_key, unwanted,
@@ -16,13 +16,15 @@ use crate::support::slices::{
 pub const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
+/// The zone of each node that there is, or "".
+pub type Zones = BTreeMap<Key, Str>;
+
 /// What is seen of a service.
 pub struct Observed<'a> {
     pub service: &'a Tree,
     /// Those that the selector chooses, in the order of their names.
-    pub pods: &'a [Arc<Tree>],
-    /// Those of the nodes of the pods that exist, by name.
-    pub nodes: &'a BTreeMap<String, Arc<Tree>>,
+    pub pods: &'a [Arc<Pod>],
+    pub zones: &'a Zones,
     /// Those of this controller for this service, in the order of their names.
     pub slices: &'a [Arc<Tree>],
     pub max_endpoints: usize,
@@ -84,8 +86,8 @@ type Groups = BTreeMap<String, (Vec<Tree>, Endpoints)>;
 
 fn groups(observed: &Observed<'_>, family: &str) -> Groups {
     let mut groups = Groups::new();
-    for pod in observed.pods.iter().filter(|pod| may_serve(pod, true)) {
-        let mut ports = ports(observed.service, pod);
+    for pod in observed.pods.iter().filter(|pod| pod.may_serve(true)) {
+        let mut ports = pod.ports(observed.service);
         ports.sort_by(|a, b| a.str("name").cmp(b.str("name")));
         let group = groups.entry(ports_key(&ports)).or_insert_with(|| (ports, Endpoints::new()));
         if let Some(endpoint) = endpoint(observed, pod, family) {
@@ -96,31 +98,28 @@ fn groups(observed: &Observed<'_>, family: &str) -> Groups {
 }
 
 /// A pod on a node that is not there is left out, unless all are to be published: it will be gone soon.
-fn endpoint(observed: &Observed<'_>, pod: &Tree, family: &str) -> Option<Tree> {
+fn endpoint(observed: &Observed<'_>, pod: &Pod, family: &str) -> Option<Tree> {
     let service = observed.service;
     let publishes = service.bool("spec.publishNotReadyAddresses");
-    let node_name = pod.str("spec.nodeName");
-    let node = observed.nodes.get(node_name);
-    let addresses: Vec<Tree> = addresses(pod, family == "IPv6").into_iter().map(Tree::from).collect();
-    if addresses.is_empty() || (node.is_none() && !publishes) {
+    let zone = observed.zones.get(pod.node.as_str());
+    let addresses: Vec<Tree> = pod.addresses(family == "IPv6").into_iter().map(Tree::from).collect();
+    if addresses.is_empty() || (zone.is_none() && !publishes) {
         return None;
     }
-    let serving = is_ready(pod);
-    let terminating = pod.at("metadata").has("deletionTimestamp");
+    let (serving, terminating) = (pod.is_ready, pod.is_terminating);
     let ready = publishes || (serving && !terminating);
     let mut endpoint = tree! {
         "addresses" => addresses,
         "conditions" => tree! { "ready" => ready, "serving" => serving, "terminating" => terminating },
-        "targetRef" => target_ref(pod),
+        "targetRef" => pod.reference(),
     };
-    let zone = node.map_or("", |node| zone(node));
-    for (field, value) in [("nodeName", node_name), ("zone", zone), ("hostname", hostname(pod, service).unwrap_or(""))]
-    {
+    let (node, zone) = (pod.node.as_str(), zone.map_or("", Str::as_str));
+    for (field, value) in [("nodeName", node), ("zone", zone), ("hostname", pod.hostname(service).unwrap_or(""))] {
         if !value.is_empty() {
             endpoint.set(field, value);
         }
     }
-    if ready && let Some(hints) = hints(service, node_name, zone) {
+    if ready && let Some(hints) = hints(service, node, zone) {
         endpoint.set("hints", hints);
     }
     Some(endpoint)

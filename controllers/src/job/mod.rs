@@ -92,13 +92,9 @@ impl Wake {
             }
         }
         keys.into_iter().for_each(|key| self.context.queue.add_after(key, GATHER));
-        if change.new.as_deref().is_some_and(|pod| is_tracked(pod) && self.job_of(pod).is_none()) {
+        if change.new.as_deref().is_some_and(|pod| is_tracked(pod) && !is_counted(&self.jobs, pod)) {
             self.context.queue.add(orphan(&change.key));
         }
-    }
-
-    fn job_of(&self, pod: &Tree) -> Option<Arc<Tree>> {
-        running_job(&self.jobs, pod)
     }
 }
 
@@ -110,12 +106,15 @@ fn is_job(reference: &Tree) -> bool {
     reference.str("kind") == "Job" && reference.str("apiVersion").starts_with("batch/")
 }
 
-/// The job that controls a pod and has not ended.
-fn running_job(jobs: &Store, pod: &Tree) -> Option<Arc<Tree>> {
-    let reference = owner::controller_of(pod).filter(|reference| is_job(reference))?;
-    let job = jobs.get(&client::key(pod.str("metadata.namespace"), reference.str("name")))?;
-    let is_it = job.str("metadata.uid") == reference.str("uid") && !Job(&job).is_finished();
-    is_it.then_some(job)
+/// Whether somebody still counts a pod: its job runs, or is another controller's, or what controls it is no job.
+fn is_counted(jobs: &Store, pod: &Tree) -> bool {
+    let Some(reference) = owner::controller_of(pod) else { return false };
+    if !is_job(reference) {
+        return true;
+    }
+    let job = jobs.get(&client::key(pod.str("metadata.namespace"), reference.str("name")));
+    let job = job.filter(|job| uid(job) == reference.str("uid"));
+    job.is_some_and(|job| Job(&job).is_foreign() || !Job(&job).is_finished())
 }
 
 impl Controller {
@@ -265,11 +264,16 @@ impl Controller {
     }
 
     async fn release_one(&self, pod: &Tree) -> Result<()> {
+        self.release_by(pod, tree! { "uid" => uid(pod) }).await
+    }
+
+    /// Only the pod that `metadata` names.
+    async fn release_by(&self, pod: &Tree, metadata: Tree) -> Result<()> {
         if !is_tracked(pod) {
             return Ok(());
         }
         let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
-        let mut patch = tree! { "metadata" => tree! { "uid" => uid(pod) } };
+        let mut patch = tree! { "metadata" => metadata };
         patch.child("metadata").set("$deleteFromPrimitiveList/finalizers", list![FINALIZER]);
         match self.context.client.patch(PODS, namespace, name, "", Patch::Strategic(&patch)).await {
             Err(error) if error.is_not_found() => Ok(()),
@@ -286,26 +290,18 @@ impl Controller {
         }
     }
 
-    /// A pod whose job is gone, or has ended, is not counted by anybody.
+    /// A pod whose job is gone, or has ended, is not counted by anybody. A job is in memory before its pods are,
+    /// so that one that is missing is gone.
     async fn bring_orphan(&self, key: &str) -> Result<Outcome> {
-        let Some(pod) = self.pods.get(key).filter(|pod| is_tracked(pod)) else { return Ok(Outcome::Done) };
-        if let Some(reference) = owner::controller_of(&pod)
-            && (!is_job(reference) || running_job(&self.jobs, &pod).is_some() || self.has_job(&pod, reference).await?)
-        {
-            return Ok(Outcome::Done);
-        }
-        self.release_one(&pod).await.map(|()| Outcome::Done)
-    }
-
-    /// Asks the server: what is not in the cache may only not be there yet.
-    async fn has_job(&self, pod: &Tree, reference: &Tree) -> Result<bool> {
-        match self.context.client.get(JOBS, pod.str("metadata.namespace"), reference.str("name")).await {
-            Err(error) if error.is_not_found() => Ok(false),
-            result => {
-                let job = result?;
-                let is_it = uid(&job) == reference.str("uid");
-                Ok(is_it && (Job(&job).is_foreign() || !Job(&job).is_finished()))
+        let orphan = self.pods.get(key).filter(|pod| is_tracked(pod) && !is_counted(&self.jobs, pod));
+        match orphan {
+            Some(pod) => {
+                // Just as it was seen: a job may have taken it since, and count on its finalizer.
+                let version = pod.str("metadata.resourceVersion");
+                let seen = tree! { "uid" => uid(&pod), "resourceVersion" => version };
+                self.release_by(&pod, seen).await.map(|()| Outcome::Done)
             }
+            None => Ok(Outcome::Done),
         }
     }
 

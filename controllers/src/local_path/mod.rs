@@ -8,14 +8,14 @@ pub use plan::default_class;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Change, Client, DeleteOptions, Index, Key, Recorder, Resource, Result, Selection, Store, key_of, split};
+use client::{Change, Client, DeleteOptions, Index, Key, Recorder, Result, Store, key_of, split};
 
+use crate::support::NODES;
 use crate::support::note::{Note, Told};
 use crate::support::volumes::{CLAIMS, CLASSES, SELECTED_NODE, VOLUMES, annotation, class_of};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::Plan;
 
-const NODES: Selection = Selection::all(Resource::core("nodes"));
 /// Claims that wait for a volume of ours, by the node that was selected for them.
 const ASKED: Index = Index {
     name: "local-path",

@@ -11,15 +11,14 @@ use client::{
     Change, Client, DeleteOptions, Index, Key, Patch, Queue, Recorder, Resource, Result, Selection, Store, index,
 };
 
-use crate::support::PODS;
 use crate::support::note::Note;
 use crate::support::volumes::{BY_CLAIM, CLAIMS, VOLUMES, claim_ref, claims_of};
+use crate::support::{NODES, PODS};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::{Observed, Plan, Wanted};
 
 const ATTACHMENTS: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "volumeattachments"));
 const DRIVERS: Selection = Selection::all(Resource::new("storage.k8s.io", "v1", "csidrivers"));
-const NODES: Selection = Selection::all(Resource::core("nodes"));
 /// Attachments by the volume that they are of.
 const BY_VOLUME: Index =
     Index { name: "volume", values: |object| vec![object.str("spec.source.persistentVolumeName").to_string()] };

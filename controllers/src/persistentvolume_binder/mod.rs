@@ -8,12 +8,12 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Change, Client, Index, Informer, Key, Queue, Recorder, Result, Store, key_of, split};
 
-use crate::support::PODS;
 use crate::support::note::{Note, Told};
 use crate::support::volumes::{
-    BETA_PROVISIONER, BIND_COMPLETED, BY_CLAIM, CLAIMS, CLASSES, PROVISIONER, SELECTED_NODE, VOLUMES, claim_ref,
-    claims_of, class_of, has_annotation, leaves_class_open,
+    BETA_PROVISIONER, BIND_COMPLETED, BY_CLAIM, CLAIMS, CLASSES, PROVISIONER, SELECTED_NODE, VOLUMES, annotation,
+    claim_ref, claims_of, class_of, has_annotation, leaves_class_open,
 };
+use crate::support::{NODES, PODS};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::volume::Reclaim;
 use plan::{claim, volume, writes};
@@ -26,12 +26,18 @@ const OPEN: Index = Index {
     name: "open",
     values: |claim| Vec::from_iter((is_waiting(claim) && leaves_class_open(claim)).then(String::new)),
 };
+/// Claims by the volume that they name.
+const NAMING: Index = Index { name: "naming", values: |claim| some(claim.str("spec.volumeName")) };
 /// Volumes that are nobody's, by class.
 const FREE: Index =
     Index { name: "free", values: |volume| Vec::from_iter(is_free(volume).then(|| class_of(volume).into())) };
 /// Volumes by the claim that they are for.
-const FOR: Index =
-    Index { name: "for", values: |volume| Vec::from_iter(Some(claim_ref(volume)).filter(|key| !key.is_empty())) };
+const FOR: Index = Index { name: "for", values: |volume| some(&claim_ref(volume)) };
+
+/// The value, unless it is empty.
+fn some(value: &str) -> Vec<String> {
+    Vec::from_iter((!value.is_empty()).then(|| value.to_string()))
+}
 
 fn is_waiting(claim: &Tree) -> bool {
     !has_annotation(claim, BIND_COMPLETED)
@@ -46,6 +52,7 @@ struct Controller {
     volumes: Arc<Store>,
     classes: Arc<Store>,
     pods: Arc<Store>,
+    nodes: Arc<Store>,
     client: Client,
     recorder: Recorder,
     queue: Arc<Queue>,
@@ -54,7 +61,7 @@ struct Controller {
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let [claims, volumes, classes, pods] = [CLAIMS, VOLUMES, CLASSES, PODS].map(|selection| setup.informer(selection));
-    claims.index_by(WAITING).index_by(OPEN);
+    claims.index_by(WAITING).index_by(OPEN).index_by(NAMING);
     volumes.index_by(FREE).index_by(FOR);
     pods.index_by(BY_CLAIM);
     follow_claims(&claims, volumes.store(), &context.queue);
@@ -66,6 +73,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         volumes: volumes.store().clone(),
         classes: classes.store().clone(),
         pods: pods.store().clone(),
+        nodes: setup.informer(NODES).store().clone(),
         client: context.client.clone(),
         recorder: context.recorder.named("persistentvolume-controller"),
         queue: context.queue.clone(),
@@ -82,11 +90,12 @@ fn follow_claims(claims: &Informer, volumes: &Arc<Store>, queue: &Arc<Queue>) {
     });
 }
 
-/// A volume, the claim that it is for, and, where it is free, the claims that wait for one.
+/// A volume, the claims that it is for and that name it, and, where it is free, those that wait for one.
 fn follow_volumes(volumes: &Informer, claims: &Arc<Store>, queue: &Arc<Queue>) {
     let (claims, queue) = (claims.clone(), queue.clone());
     volumes.on_change(move |change| {
         queue.add(change.key.clone());
+        claims.find_keys(NAMING, &change.key).into_iter().for_each(|key| queue.add(key));
         let seen = change.new.as_deref().or(change.old.as_deref());
         let Some(volume) = seen else { return };
         match claim_ref(volume).as_str() {
@@ -152,6 +161,7 @@ impl Controller {
             class: class.as_deref(),
             classes: &self.classes.all(),
             pods: &self.pods.find(BY_CLAIM, key),
+            node: self.nodes.get(annotation(claim, SELECTED_NODE)),
         });
         match plan {
             claim::Plan::Bind(volume) => self.bind(&volume, claim).await,

@@ -108,12 +108,12 @@ impl Controller {
         }
         let client = &self.context.client;
         let versions = match client.get_path(&format!("/apis/{group}"), "").await {
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.code() == Some(404) => return Ok(None),
             result => result?,
         };
         let version = versions.str("preferredVersion.version");
         let served = match client.get_path(&format!("/apis/{group}/{version}"), "").await {
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.code() == Some(404) => return Ok(None),
             result => result?,
         };
         let is_it = |resource: &Tree| resource.str("name") == plural && resource.bool("namespaced");

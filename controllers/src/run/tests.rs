@@ -113,8 +113,9 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
         start: |_, _| None,
     };
     let (worker, _) = Worker::new(&descriptor, &context, reconcile, Metrics::default());
-    let (queue, tasks) = worker.spawn(workers);
-    (queue, runs, tasks)
+    let running = worker.spawn(workers);
+    let tasks = running.take();
+    (running.queue, runs, tasks)
 }
 
 async fn wait(what: &str, holds: impl Fn() -> bool) {

@@ -5,13 +5,13 @@ mod plan;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Change, Client, Index, Recorder, Resource, Result, Selection, Store, split};
+use client::{Change, Client, Index, Recorder, Result, Store, split};
 
+use crate::support::NODES;
 use crate::support::finalizers;
 use crate::support::serving::SERVICES;
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 
-const NODES: Selection = Selection::all(Resource::core("nodes"));
 /// The few services that have a balancer, or should.
 const BALANCED: Index =
     Index { name: "balanced", values: |service| Vec::from_iter(concerns(service).then(String::new)) };
@@ -28,6 +28,9 @@ struct Controller {
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    if !context.options.balance_by_nodes {
+        return None;
+    }
     let services = setup.informer(SERVICES);
     services.index_by(BALANCED);
     let queue = context.queue.clone();

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use api::Tree;
 use api::tree::Str;
+use client::ordered as watch;
 use client::{Client, Follower, Informers, Random, Resource, Result, Selection};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::discovery::{self, Discovery, Served};

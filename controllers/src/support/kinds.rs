@@ -28,7 +28,7 @@ impl Kinds {
         let path =
             if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") };
         let list = match client.get_path(&path, "").await {
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.code() == Some(404) => return Ok(None),
             result => result?,
         };
         let Some(served) = read(&list, api_version, kind) else { return Ok(None) };

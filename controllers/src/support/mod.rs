@@ -30,6 +30,7 @@ pub mod volumes;
 
 use client::{Error, Resource, Selection};
 
+pub const NODES: Selection = Selection::all(Resource::core("nodes"));
 pub const PODS: Selection = Selection::all(Resource::core("pods"));
 
 /// What the server said, as users are told it.

@@ -1,4 +1,5 @@
-//! Whether a pod may be on a node: by its selector, its required affinity and the node's taints.
+//! Whether a pod may be on a node: by its selector, its required affinity and the node's taints. The same of
+//! volumes.
 
 use api::Tree;
 
@@ -14,6 +15,12 @@ pub fn is_wanted(spec: &Tree, node: &Tree) -> bool {
     let selected = spec.map("nodeSelector").iter().all(|(key, value)| labels.get(key) == Some(value));
     let required = spec.at("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution");
     selected && (required.is_null() || required.list("nodeSelectorTerms").iter().any(|term| matches_term(term, node)))
+}
+
+/// Whether a volume can be used on a node.
+pub fn reaches(volume: &Tree, node: &Tree) -> bool {
+    let required = volume.at("spec.nodeAffinity.required");
+    required.is_null() || required.list("nodeSelectorTerms").iter().any(|term| matches_term(term, node))
 }
 
 /// A term without requirements chooses nothing.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::{Tree, list, tree};
 use client::{Client, DeleteOptions, Index, Resource, Result, Selection, Store};
 
+use super::batch::bounded;
 use super::own::Own;
 use super::owner;
 
@@ -251,24 +252,35 @@ pub fn of_service(slices: &Store, service: &str, manager: &str) -> Vec<Arc<Tree>
     slices.find(BY_SERVICE, service).into_iter().filter(|slice| is_managed_by(slice, manager)).collect()
 }
 
-/// Carries changes out. A namespace that goes takes nothing new, and that is no failure.
+/// Carries changes out: what is new comes first and what is old goes last, so that no endpoint is missing in
+/// between; those of a kind go together. A namespace that goes takes nothing new, and that is no failure.
 pub async fn carry_out(client: &Client, own: &Own, namespace: &str, changes: Changes) -> Result<()> {
-    for slice in &changes.create {
-        match client.create(RESOURCE, namespace, slice).await {
-            Err(error) if error.is_terminating() => return Ok(()),
-            result => own.note(&result?),
+    let create = async |slice: &Tree| match client.create(RESOURCE, namespace, slice).await {
+        Err(error) if error.is_terminating() => Ok(()),
+        result => result.map(|made| own.note(&made)),
+    };
+    let update = async |slice: &Tree| {
+        let written = client.update(RESOURCE, namespace, slice.str("metadata.name"), slice).await?;
+        own.note(&written);
+        Ok(())
+    };
+    let delete = async |slice: &Arc<Tree>| match client
+        .delete(RESOURCE, namespace, slice.str("metadata.name"), DeleteOptions::of(slice))
+        .await
+    {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => {
+            own.note_deleted(slice);
+            Ok(())
         }
-    }
-    for slice in &changes.update {
-        own.note(&client.update(RESOURCE, namespace, slice.str("metadata.name"), slice).await?);
-    }
-    for slice in &changes.delete {
-        match client.delete(RESOURCE, namespace, slice.str("metadata.name"), DeleteOptions::of(slice)).await {
-            Err(error) if !error.is_not_found() => return Err(error),
-            _ => own.note_deleted(slice),
-        }
-    }
-    Ok(())
+    };
+    first_failure(bounded(changes.create.iter().map(create)).await)?;
+    first_failure(bounded(changes.update.iter().map(update)).await)?;
+    first_failure(bounded(changes.delete.iter().map(delete)).await)
+}
+
+fn first_failure(results: Vec<Result<()>>) -> Result<()> {
+    results.into_iter().find(Result::is_err).unwrap_or(Ok(()))
 }
 
 #[cfg(test)]

@@ -55,7 +55,21 @@ impl Controller {
         let Some(class) = self.classes.get(name) else { return Ok(Outcome::Done) };
         let is_used = || self.users.iter().any(|users| !users.find_keys(BY_CLASS, name).is_empty());
         let Some(changed) = finalizers::protect(&class, FINALIZER, is_used) else { return Ok(Outcome::Done) };
+        if finalizers::has(&class, FINALIZER) && self.is_used_now(name).await? {
+            return Ok(Outcome::Done);
+        }
         finalizers::write(&self.client, CLASSES.resource, &changed).await
+    }
+
+    /// What was made just before the end of the class may not have been shown yet, so that the server is asked.
+    async fn is_used_now(&self, name: &str) -> Result<bool> {
+        for users in [VOLUMES, CLAIMS] {
+            let list = self.client.list(users.resource, "", "").await?;
+            if list.list("items").iter().any(|user| named(user).iter().any(|other| other == name)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

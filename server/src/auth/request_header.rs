@@ -1,11 +1,13 @@
 //! Users named by a proxy in headers, where the proxy shows its own certificate. The headers of anyone
 //! else are taken away and believed by nobody.
 
+use std::sync::Arc;
+
 use api::{Map, Tree};
 use http::{HeaderMap, HeaderName};
 use kinds::User;
 
-use super::x509::Authorities;
+use super::x509::{Authorities, ClientChain};
 use super::{Credentials, Verdict, extra_key, finished};
 use crate::Server;
 use crate::call::Call;
@@ -52,23 +54,28 @@ struct Headers {
 
 pub fn authenticate(server: &Server, call: &mut Call, _: &Credentials) -> Verdict {
     let Some(proxies) = &server.auth.request_header else { return Verdict::Unknown };
-    let Some(user) = proxies.headers.take(&mut call.headers) else { return Verdict::Unknown };
-    let chain = &call.peer.certificates;
-    if chain.is_empty() {
-        return Verdict::Unknown;
-    }
-    match proxies.authorities.identify(chain, &chain.as_proxy, call.now) {
-        Err(why) => Verdict::refused(why),
-        Ok(proxy) if !proxies.allows(&proxy.name) => {
-            Verdict::refused(format!("x509: subject with cn={} is not in the allowed list", proxy.name))
-        }
-        Ok(_) => Verdict::known(finished(user)),
+    match proxies.user(&mut call.headers, &call.peer.certificates, call.now) {
+        None => Verdict::Unknown,
+        Some(Err(why)) => Verdict::refused(why),
+        Some(Ok(user)) => Verdict::known(user),
     }
 }
 
 impl RequestHeader {
     pub fn new(authorities: Authorities, allowed_names: Vec<String>, names: Names) -> Result<RequestHeader, String> {
         Ok(RequestHeader { authorities, allowed_names, headers: Headers::new(&names)?, names })
+    }
+
+    /// Whom a proxy speaks for, if one does. The headers are gone after this.
+    pub fn user(&self, headers: &mut HeaderMap, chain: &ClientChain, now: i64) -> Option<Result<Arc<User>, String>> {
+        let user = self.headers.take(headers)?;
+        if chain.is_empty() {
+            return None;
+        }
+        Some(self.authorities.identify(chain, &chain.as_proxy, now).and_then(|proxy| match self.allows(&proxy.name) {
+            true => Ok(finished(user)),
+            false => Err(format!("x509: subject with cn={} is not in the allowed list", proxy.name)),
+        }))
     }
 
     fn allows(&self, name: &str) -> bool {

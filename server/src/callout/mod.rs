@@ -82,6 +82,19 @@ impl Client {
         Client { credentials, ..self }
     }
 
+    /// Whom it trusts and which certificate it shows.
+    pub fn tls(&self) -> &Arc<ClientConfig> {
+        &self.tls
+    }
+
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
     pub fn with_server_name(self, server_name: Option<String>) -> Client {
         Client { server_name, ..self }
     }

@@ -1,9 +1,10 @@
 //! A priority level at work: the queues behind a lock, and the seats that requests hold.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::crowd::Crowd;
 use super::demand::{Claim, smooth};

@@ -13,15 +13,16 @@ mod plan;
 mod queues;
 mod width;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::status::Status;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::Server;
 use crate::call::{Answer, Call, text};
@@ -45,7 +46,8 @@ pub struct Fairness {
     plan: ArcSwap<Plan>,
     metrics: FlowMetrics,
     inflight: Inflight,
-    hasher: RandomState,
+    /// Nobody can choose names that share a queue.
+    salt: u64,
     started: Instant,
     /// Milliseconds since `started`.
     adjusted: AtomicU64,
@@ -70,7 +72,7 @@ impl Fairness {
             plan: ArcSwap::from_pointee(Plan::empty()),
             metrics: FlowMetrics::new(metrics.registry()),
             inflight: Inflight::default(),
-            hasher: RandomState::new(),
+            salt: crate::ids::below(u64::MAX),
             started: Instant::now(),
             adjusted: AtomicU64::new(0),
         }
@@ -106,7 +108,7 @@ impl Fairness {
             Distinguisher::User => call.user_name(),
             Distinguisher::Namespace => &call.info.namespace,
         };
-        self.hasher.hash_one((&schema.name, flow))
+        BuildHasherDefault::<DefaultHasher>::default().hash_one((self.salt, &schema.name, flow))
     }
 }
 

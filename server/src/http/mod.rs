@@ -1,6 +1,7 @@
 //! Sockets, TLS and HTTP: what is the same for every request.
 
 pub mod body;
+pub mod component;
 pub mod compress;
 pub mod cors;
 pub mod io;

@@ -21,7 +21,7 @@ use crate::call::{Answer, Call, Peer};
 use crate::{Server, chain, limits};
 
 /// A client that does not finish its handshake or its headers in this time is gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Open watches and long answers get this long when the server drains.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -104,7 +104,7 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
     }
 }
 
-fn builder(streams: u32) -> auto::Builder<TokioExecutor> {
+pub(super) fn builder(streams: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HTTP1_BYTES);
     builder

@@ -81,11 +81,6 @@ fn status_resource(kind: &kinds::Kind) -> String {
 pub fn keep_system_metadata(object: &mut Tree, old: &Tree) {
     let meta = object.child("metadata");
     meta.remove("selfLink");
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        if old.at("metadata").has(key) && !meta.has(key) {
-            meta.set(key, old.at("metadata").at(key).clone());
-        }
-    }
     if let Some(created) = old.at("metadata").get("creationTimestamp") {
         meta.set("creationTimestamp", created.clone());
     }
@@ -99,4 +94,16 @@ pub fn keep_system_metadata(object: &mut Tree, old: &Tree) {
         }
     }
     meta.set("resourceVersion", old.str("metadata.resourceVersion"));
+    keep_deletion(object, old);
+}
+
+/// A deletion is never taken back, whatever a client sends and a kind prepares.
+pub fn keep_deletion(object: &mut Tree, old: &Tree) {
+    let (meta, old) = (object.child("metadata"), old.at("metadata"));
+    if old.has("deletionTimestamp") {
+        meta.set("deletionTimestamp", old.at("deletionTimestamp").clone());
+    }
+    if old.has("deletionGracePeriodSeconds") {
+        meta.set_default("deletionGracePeriodSeconds", old.at("deletionGracePeriodSeconds").clone());
+    }
 }

@@ -86,3 +86,37 @@ async fn quotas_are_counted_again_when_something_goes() {
     until(client, &path, |quota| used(quota, "pods") == "0").await;
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn autoscalers_say_that_metrics_are_missing_and_keep_bounds() {
+    let mut cluster = whole().await;
+    let client = &cluster.client;
+    let template = r#"{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"a"}]}}"#;
+    let spec = format!(r#"{{"replicas":4,"selector":{{"matchLabels":{{"app":"web"}}}},"template":{template}}}"#);
+    let json = format!(r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"web"}},"spec":{spec}}}"#);
+    make(client, "/apis/apps/v1/namespaces/default/deployments", &json).await;
+    let target = r#"{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}"#;
+    let metric =
+        r#"{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":50}}}"#;
+    let spec = format!(r#"{{"scaleTargetRef":{target},"minReplicas":1,"maxReplicas":3,"metrics":[{metric}]}}"#);
+    let json = format!(
+        r#"{{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{{"name":"hpa"}},"spec":{spec}}}"#
+    );
+    let autoscalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    make(client, autoscalers, &json).await;
+    let deployment = "/apis/apps/v1/namespaces/default/deployments/web";
+    until(client, deployment, |deployment| deployment.int("spec.replicas") == Some(3)).await;
+    let path = format!("{autoscalers}/hpa");
+    let scaled = until(client, &path, |hpa| hpa.at("status").has("lastScaleTime")).await;
+    assert_eq!(conditions(&scaled), "AbleToScale=SucceededRescale");
+    assert_eq!(scaled.int("status.desiredReplicas"), Some(3));
+    // A change of the spec is looked at before the period is over.
+    client.patch(&path, "merge", r#"{"spec":{"maxReplicas":9}}"#).await;
+    let failed = until(client, &path, |hpa| hpa.list("status.conditions").len() == 2).await;
+    let active = &failed.list("status.conditions")[1];
+    let said = (active.str("type"), active.str("status"), active.str("reason"));
+    assert_eq!(said, ("ScalingActive", "False", "FailedGetResourceMetric"));
+    assert!(active.str("message").ends_with("(get pods.metrics.k8s.io)"), "{}", active.str("message"));
+    until_told(client, "hpa", "SuccessfulRescale FailedGetResourceMetric FailedComputeMetricsReplicas").await;
+    cluster.stop().await;
+}

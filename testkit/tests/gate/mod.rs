@@ -1,6 +1,7 @@
 //! What the whole server does around requests: audit, deadlines, fairness' marks on answers.
 
 mod encryption;
+mod limits;
 mod webhook;
 
 use std::path::Path;

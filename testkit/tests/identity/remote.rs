@@ -9,6 +9,8 @@ use api::{Tree, json, list, tree};
 use cluster::pki::{Pair, Pki, Subject};
 use server::auth::oidc::{Claim, Issuer, Rules};
 use server::auth::webhook::Webhook;
+use server::authz::config::{Mode, Setting};
+use server::authz::{Decision, webhook};
 use server::callout::{Client as Caller, Trust, kubeconfig};
 use testkit::{Client, Cluster, Https};
 
@@ -176,14 +178,7 @@ async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
         review(body)
     })
     .await;
-    let file = dir.path().join("webhook.yaml");
-    let text = format!(
-        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k}}}}]\n\
-         clusters: [{{name: k, cluster: {{server: '{}/review', certificate-authority: pki/ca.crt}}}}]\n",
-        https.url()
-    );
-    std::fs::write(&file, text).expect("a file");
-    let remote = kubeconfig::read(&file).unwrap_or_else(|error| panic!("{error}"));
+    let remote = remote(dir.path(), &https);
     let webhook = Webhook::new(remote, "v1", Duration::from_secs(600)).expect("a webhook");
     let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.webhook = Some(webhook)).await;
     let nobody = cluster.client_as(None);
@@ -205,5 +200,70 @@ async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
     drop(https);
     assert_eq!(user_of(&nobody, "good").await, jane);
     assert_eq!(user_of(&nobody, "other").await.0, 401);
+    cluster.stop().await;
+}
+
+/// The webhook of a kubeconfig file in a folder that has its authority too.
+fn remote(dir: &std::path::Path, https: &Https) -> kubeconfig::Remote {
+    let file = dir.join("webhook.yaml");
+    let text = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: '{}/review', certificate-authority: pki/ca.crt}}}}]\n",
+        https.url()
+    );
+    std::fs::write(&file, text).expect("a file");
+    kubeconfig::read(&file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Allows reads of ConfigMaps, denies Secrets, and has no opinion on anything else.
+fn judge(body: &[u8]) -> (u16, Vec<u8>) {
+    let review = json::decode(body).expect("a review");
+    let asked = review.at("spec.resourceAttributes");
+    let status = match asked.str("resource") {
+        "configmaps" if asked.str("verb") == "get" => tree! { "allowed" => true },
+        "secrets" => tree! { "allowed" => false, "denied" => true, "reason" => "never" },
+        _ => tree! { "allowed" => false },
+    };
+    let answer = tree! {
+        "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "status" => status,
+    };
+    (200, json::encode(&answer, None))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_decides_over_tls_and_its_answers_are_kept() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_, serving) = pair(&dir.path().join("pki"));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let https = Https::serve(&serving, move |_, body| {
+        count.fetch_add(1, Ordering::SeqCst);
+        judge(body)
+    })
+    .await;
+    let settings = webhook::Settings {
+        remote: Arc::new(remote(dir.path(), &https)),
+        authorized_ttl: Duration::from_secs(600),
+        unauthorized_ttl: Duration::from_secs(600),
+        timeout: Duration::from_secs(10),
+        on_failure: Decision::NoOpinion,
+        version: webhook::Version::V1,
+    };
+    let mut cluster = Cluster::start_changed(|plan, _| {
+        let mode = Mode::Webhook(settings);
+        plan.config.authorization.insert(0, Setting { name: "judge".to_string(), mode });
+    })
+    .await;
+    let read = async |path: &str| cluster.client.raw("GET", path, &[("impersonate-user", "jane")], Vec::new()).await;
+    let maps = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    for (path, code) in [(maps, 200), ("/api/v1/namespaces/kube-system/secrets", 403), ("/api/v1/pods", 403)] {
+        let before = asked.load(Ordering::SeqCst);
+        for _ in 0..3 {
+            let reply = read(path).await;
+            assert_eq!(reply.code, code, "{path}: {}", reply.tree().str("message"));
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), before + 1, "{path}: one question, whatever the answer");
+    }
+    assert!(read("/api/v1/namespaces/kube-system/secrets").await.tree().str("message").contains("never"));
     cluster.stop().await;
 }

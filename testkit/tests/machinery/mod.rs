@@ -1,5 +1,7 @@
 //! What controllers are built on, against a real server: the same over HTTPS as in process.
 
+mod manager;
+
 use std::sync::Arc;
 use std::time::Duration;
 

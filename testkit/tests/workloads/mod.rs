@@ -1,6 +1,8 @@
 //! Workloads end to end: real objects through the API, the controllers at work, and a node that the test
 //! plays itself.
 
+mod golden;
+
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster};
 
@@ -96,6 +98,16 @@ async fn becomes(client: &Client, path: &str, holds: impl Fn(&Tree) -> bool) -> 
     let in_time = tokio::time::timeout(testkit::client::DEADLINE, wait).await.is_ok();
     assert!(in_time, "{path}: not in time: {:?}", last.at("status"));
     last
+}
+
+async fn add_node(client: &Client, name: &str) {
+    let node = tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => tree! { "name" => name } };
+    create(client, "/api/v1/nodes", &node).await;
+    let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+    patch(client, &format!("/api/v1/nodes/{name}/status"), ready).await;
+    // New nodes are held back until they are ready; a daemon does not mind that nothing is scheduled there.
+    let taint = r#"{"spec":{"taints":[{"key":"node.kubernetes.io/unschedulable","effect":"NoSchedule"}]}}"#;
+    patch(client, &format!("/api/v1/nodes/{name}"), taint).await;
 }
 
 fn counts(object: &Tree, fields: &[&str]) -> Vec<i64> {
@@ -260,21 +272,12 @@ async fn a_stateful_set_keeps_order_names_and_claims() {
 async fn a_daemon_set_follows_the_nodes() {
     let mut cluster = Cluster::start_whole().await;
     let client = cluster.client.clone();
-    let add = async |name: &str| {
-        let node = tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => tree! { "name" => name } };
-        create(&client, "/api/v1/nodes", &node).await;
-        let ready = r#"{"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
-        patch(&client, &format!("/api/v1/nodes/{name}/status"), ready).await;
-        // New nodes are held back until they are ready; a daemon does not mind that nothing is scheduled there.
-        let taint = r#"{"spec":{"taints":[{"key":"node.kubernetes.io/unschedulable","effect":"NoSchedule"}]}}"#;
-        patch(&client, &format!("/api/v1/nodes/{name}"), taint).await;
-    };
-    add("a").await;
+    add_node(&client, "a").await;
     create(&client, &format!("{APPS}/daemonsets"), &workload("apps/v1", "DaemonSet", "agent", tree! {})).await;
     let path = format!("{APPS}/daemonsets/agent");
     let fields = ["desiredNumberScheduled", "currentNumberScheduled", "numberAvailable", "updatedNumberScheduled"];
     becomes(&client, &path, |set| counts(set, &fields) == [1, 1, 1, 1]).await;
-    add("b").await;
+    add_node(&client, "b").await;
     becomes(&client, &path, |set| counts(set, &fields) == [2, 2, 2, 2]).await;
     patch(&client, &path, r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:2"}]}}}}"#).await;
     becomes(&client, &path, |set| counts(set, &fields) == [2, 2, 2, 2] && counts(set, &["observedGeneration"]) == [2])
@@ -292,5 +295,60 @@ async fn a_daemon_set_follows_the_nodes() {
     let left: Vec<String> = pods(&client, "agent").await.iter().map(node_of).collect();
     assert_eq!(left, ["a"]);
     wait_event(&client, "agent", "SuccessfulDelete", "Deleted pod: agent-").await;
+    cluster.stop().await;
+}
+
+/// The name that a controller would give is somebody else's: it counts the collision and takes another.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_are_taken_are_passed_by() {
+    let mut cluster = Cluster::start_whole().await;
+    let client = cluster.client.clone();
+    for (kind, path, children) in [
+        ("Deployment", "deployments", "replicasets"),
+        ("StatefulSet", "statefulsets", "controllerrevisions"),
+        ("DaemonSet", "daemonsets", "controllerrevisions"),
+    ] {
+        let (path, children) = (format!("{APPS}/{path}"), format!("{APPS}/{children}"));
+        let spec = if kind == "DaemonSet" {
+            tree! {}
+        } else {
+            tree! { "replicas" => 0 }
+        };
+        let object = workload("apps/v1", kind, "x", spec);
+        let made = create(&client, &path, &object).await;
+        let of_owner = async |owner: &Tree| {
+            let is_its = |child: &Tree| {
+                child.list("metadata.ownerReferences").iter().any(|one| one.str("uid") == owner.str("metadata.uid"))
+            };
+            items(&client, &children).await.into_iter().filter(is_its).map(|child| name(&child)).collect::<Vec<_>>()
+        };
+        until("it has a child", async || !of_owner(&made).await.is_empty()).await;
+        let taken = of_owner(&made).await.remove(0);
+        client.delete(&format!("{path}/x")).await;
+        until("both are gone", async || {
+            client.delete(&format!("{children}/{taken}")).await;
+            client.get(&format!("{children}/{taken}")).await.code == 404
+                && client.get(&format!("{path}/x")).await.code == 404
+        })
+        .await;
+        let foreign = if kind == "Deployment" {
+            let mut foreign = workload("apps/v1", "ReplicaSet", "foreign", tree! { "replicas" => 0 });
+            foreign.child("metadata").set("name", taken.as_str());
+            foreign
+        } else {
+            let metadata = tree! { "name" => taken.as_str() };
+            let data = tree! { "spec" => tree! { "template" => tree! { "foreign" => true } } };
+            tree! {
+                "apiVersion" => "apps/v1", "kind" => "ControllerRevision", "metadata" => metadata, "data" => data,
+                "revision" => 1,
+            }
+        };
+        create(&client, &children, &foreign).await;
+        let again = create(&client, &path, &object).await;
+        until("it has another child", async || !of_owner(&again).await.is_empty()).await;
+        assert_ne!(of_owner(&again).await, [taken.clone()], "{kind}");
+        becomes(&client, &format!("{path}/x"), |object| object.int("status.collisionCount") == Some(1)).await;
+        client.delete(&format!("{path}/x")).await;
+    }
     cluster.stop().await;
 }

@@ -26,6 +26,7 @@ fn no_crate_knows_what_it_must_not() {
         ("openapi", &["tokio", "store", "server", "wire", "k8s-openapi"]),
         ("client", &["kinds", "store", "server", "cluster", "openapi", "wire"]),
         ("controllers", &["store", "server", "cluster", "openapi", "wire"]),
+        ("fakenode", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
         ("server", &["client", "cluster", "controllers"]),
     ];
     for (package, absent) in absences {

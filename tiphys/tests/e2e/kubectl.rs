@@ -7,11 +7,11 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{Server, tool};
 
-struct Kubectl<'a> {
-    binary: &'a Path,
-    version: (u32, u32),
-    server: &'a Server,
-    namespace: String,
+pub struct Kubectl<'a> {
+    pub binary: &'a Path,
+    pub version: (u32, u32),
+    pub server: &'a Server,
+    pub namespace: String,
 }
 
 const DEPLOYMENT: &str = r"
@@ -29,7 +29,7 @@ spec:
 ";
 
 impl Kubectl<'_> {
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.binary);
         command
             .env("KUBECONFIG", self.server.kubeconfig())
@@ -43,7 +43,7 @@ impl Kubectl<'_> {
         command
     }
 
-    fn output(&self, arguments: &[&str], input: &str) -> Output {
+    pub fn output(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.command(arguments).spawn().expect("kubectl starts");
         let mut stdin = child.stdin.take().expect("it is piped");
         // A kubectl that reads nothing may be gone already.
@@ -52,25 +52,25 @@ impl Kubectl<'_> {
         child.wait_with_output().expect("kubectl ends")
     }
 
-    fn run_with(&self, arguments: &[&str], input: &str) -> String {
+    pub fn run_with(&self, arguments: &[&str], input: &str) -> String {
         let output = self.output(arguments, input);
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "kubectl {:?} {arguments:?}: {out}{err}", self.version);
         out.into_owned()
     }
 
-    fn run(&self, arguments: &str) -> String {
+    pub fn run(&self, arguments: &str) -> String {
         self.run_with(&arguments.split(' ').collect::<Vec<_>>(), "")
     }
 
     /// Runs a command whose output must contain a text.
-    fn shows(&self, arguments: &str, want: &str) {
+    pub fn shows(&self, arguments: &str, want: &str) {
         let out = self.run(arguments);
         assert!(out.contains(want), "kubectl {:?} {arguments}: {want:?} is not in {out}", self.version);
     }
 
     /// Runs a command that must be refused with a text.
-    fn fails(&self, arguments: &[&str], input: &str, want: &str) {
+    pub fn fails(&self, arguments: &[&str], input: &str, want: &str) {
         let output = self.output(arguments, input);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(want), "kubectl {:?} {arguments:?}: {text}", self.version);
@@ -268,7 +268,7 @@ fn version_of(binary: &Path) -> Option<(u32, u32)> {
 }
 
 /// Those of the machine, one of each version, besides Debian's.
-fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
+pub fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
     let mut found = BTreeMap::new();
     let path = std::env::var("PATH").unwrap_or_default();
     let folders = path.split(':').map(PathBuf::from).chain([PathBuf::from("/usr/lib/google-cloud-sdk/bin")]);

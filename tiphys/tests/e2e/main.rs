@@ -1,6 +1,7 @@
 //! Tests of the real binary by real clients, each on a server of its own in a folder of its own. What a
 //! test needs and does not find makes it fail: `./test` installs all of it.
 
+mod chaos;
 mod clients;
 mod credentials;
 mod etcd;
@@ -8,7 +9,9 @@ mod graph;
 mod http2;
 mod initializers;
 mod kubectl;
+mod manager;
 mod process;
 mod readme;
 mod support;
 mod wire;
+mod workloads;

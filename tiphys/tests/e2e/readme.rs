@@ -55,6 +55,8 @@ const PAGES: &[&str] = &[
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/compatibility.md",
+    "docs/fake-nodes.md",
+    "docs/adr/0020-the-control-plane-in-simulated-time.md",
     "docs/howto/add-a-kind.md",
 ];
 

@@ -53,19 +53,29 @@ impl Server {
     }
 
     pub fn start_with(flags: &[&str]) -> Server {
-        Server::run(Arc::new(tempfile::tempdir().expect("a folder")), flags)
+        Server::run(Arc::new(tempfile::tempdir().expect("a folder")), 0, flags)
     }
 
     /// Again, on a data directory that is there already.
     pub fn start_in(dir: Arc<TempDir>) -> Server {
-        Server::run(dir, &[])
+        Server::run(dir, 0, &[])
+    }
+
+    /// The same where the last one was, for clients that come back.
+    pub fn start_again(dir: Arc<TempDir>, port: u16, flags: &[&str]) -> Server {
+        Server::run(dir, port, flags)
+    }
+
+    /// The same with flags.
+    pub fn start_again(dir: Arc<TempDir>, flags: &[&str]) -> Server {
+        Server::run(dir, flags)
     }
 
     /// `tiphys up` on a data directory; returns when it says that it is ready.
-    fn run(dir: Arc<TempDir>, flags: &[&str]) -> Server {
+    fn run(dir: Arc<TempDir>, port: u16, flags: &[&str]) -> Server {
         let data = dir.path().join("data");
         let mut process = Command::new(BINARY)
-            .args(["up", "--port", "0", "--data-dir"])
+            .args(["up", "--port", &port.to_string(), "--data-dir"])
             .arg(&data)
             .args(flags)
             .stdout(Stdio::piped())

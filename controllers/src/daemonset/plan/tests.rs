@@ -153,3 +153,68 @@ fn a_daemon_is_tied_to_its_node_and_stays() {
     assert_eq!(tolerations[0].str("key"), "x");
     assert!(!tolerations[1].has("tolerationSeconds"));
 }
+
+/// Nodes come, go and are tainted, templates change, pods come up in any order: no node has more pods than it
+/// may, no more are taken from service by an update than allowed, and in the end each node has its new one.
+#[test]
+fn any_sequence_ends_as_asked() {
+    for seed in 0..200 {
+        let random = client::Random::seeded(seed);
+        let surge = random.below(2) as i64;
+        let set = set(surge, 1 - surge);
+        let mut nodes: Vec<String> = vec!["a".to_string()];
+        let mut pods: Vec<(String, bool, bool)> = Vec::new();
+        let step = |nodes: &[String], pods: &mut Vec<(String, bool, bool)>| -> bool {
+            let text = |(node, ready, new): &(String, bool, bool)| {
+                let state = if *ready { "ready" } else { "unready" };
+                format!("{node} {state} {}", if *new { "new" } else { "old" })
+            };
+            let texts: Vec<String> = pods.iter().map(text).collect();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let (plan, _) = decide(&set, &nodes.join(" "), &texts, None);
+            let mut lost = 0;
+            for gone in &plan.delete {
+                let at = pods.iter().position(|pod| text(pod) == gone.str("metadata.name")).expect("a pod");
+                let pod = pods.remove(at);
+                let is_last = pods.iter().all(|other| other.0 != pod.0);
+                lost += usize::from(pod.1 && is_last && nodes.contains(&pod.0));
+            }
+            assert!(lost as i64 <= 1 - surge, "seed {seed}: {lost} nodes lose their pod at once");
+            pods.extend(plan.create.iter().map(|node| (node.clone(), false, true)));
+            for node in nodes {
+                let name = node.split('!').next().unwrap_or_default();
+                let count = pods.iter().filter(|pod| pod.0 == name).count() as i64;
+                assert!(count <= 1 + surge, "seed {seed}: {pods:?}");
+            }
+            !plan.create.is_empty() || !plan.delete.is_empty()
+        };
+        for _ in 0..40 {
+            let name = ["a", "b", "c", "d", "e"][random.below(5) as usize];
+            let at = nodes.iter().position(|node| node.starts_with(name));
+            match (random.below(8), at) {
+                (0, None) => nodes.push(name.to_string()),
+                (1, Some(at)) => {
+                    nodes.remove(at);
+                    // The collector of pods takes what was there.
+                    pods.retain(|pod| pod.0 != name);
+                }
+                (2, Some(at)) => nodes[at] = format!("{name}!NoExecute"),
+                (3, Some(at)) => nodes[at] = name.to_string(),
+                (4, _) => pods.iter_mut().for_each(|pod| pod.2 = false),
+                (5, _) => pods.iter_mut().filter(|pod| pod.0 == name).for_each(|pod| pod.1 = true),
+                _ => drop(step(&nodes, &mut pods)),
+            }
+            nodes.sort();
+        }
+        for _ in 0..100 {
+            pods.iter_mut().for_each(|pod| pod.1 = true);
+            if !step(&nodes, &mut pods) {
+                break;
+            }
+        }
+        pods.sort();
+        let wanted: Vec<(String, bool, bool)> =
+            nodes.iter().filter(|node| !node.contains('!')).map(|node| (node.clone(), true, true)).collect();
+        assert_eq!(pods, wanted, "seed {seed}: {nodes:?}");
+    }
+}

@@ -2,6 +2,7 @@ use api::Map;
 use proptest::prelude::*;
 
 use super::*;
+use crate::support::serving::Templates;
 use crate::support::slices::identity;
 
 fn service(spec: Tree) -> Tree {
@@ -65,11 +66,11 @@ impl World {
     }
 
     fn sync(&mut self, service: &Tree, pods: &[Tree], limit: usize) -> (usize, usize, usize) {
-        let pods: Vec<Arc<Tree>> = pods.iter().cloned().map(Arc::new).collect();
-        let node = tree! { "metadata" => tree! { "labels" => tree! { ZONE => "z1" } } };
-        let nodes = BTreeMap::from([("node-a".to_string(), Arc::new(node))]);
+        let templates = Templates::default();
+        let pods: Vec<Arc<Pod>> = pods.iter().map(|pod| Arc::new(Pod::of(pod, &templates))).collect();
+        let zones = Zones::from([(Key::from("node-a"), Str::from("z1"))]);
         let observed =
-            Observed { service, pods: &pods, nodes: &nodes, slices: &self.slices, max_endpoints: limit, trigger: None };
+            Observed { service, pods: &pods, zones: &zones, slices: &self.slices, max_endpoints: limit, trigger: None };
         let changes = plan(&observed);
         let counts = (changes.create.len(), changes.update.len(), changes.delete.len());
         self.apply(changes);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::Tree;
 
 use super::matching::{best, mismatch};
+use crate::support::nodes::reaches;
 use crate::support::note::Note;
 use crate::support::volumes::{
     BIND_COMPLETED, PROVISIONER, SELECTED_NODE, annotation, class_of, has_annotation, is_default_class, is_for,
@@ -22,6 +23,8 @@ pub struct Observed<'a> {
     pub classes: &'a [Arc<Tree>],
     /// The pods that use the claim, in the order of their names.
     pub pods: &'a [Arc<Tree>],
+    /// The node that was selected for the claim.
+    pub node: Option<Arc<Tree>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -99,7 +102,13 @@ fn plan_named(observed: &Observed<'_>) -> Plan {
 fn plan_any(observed: &Observed<'_>) -> Plan {
     let claim = observed.claim;
     let waits = observed.class.is_some_and(|class| class.str("volumeBindingMode") == "WaitForFirstConsumer");
-    if let Some(volume) = best(claim, observed.volumes, waits) {
+    let near = |node: &Arc<Tree>| {
+        let reaching = observed.volumes.iter().filter(|volume| reaches(volume, node)).cloned();
+        best(claim, &reaching.collect::<Vec<_>>(), false)
+    };
+    // A claim that waits may take any volume that its node reaches, once it has one.
+    let found = best(claim, observed.volumes, waits).or_else(|| observed.node.as_ref().and_then(near));
+    if let Some(volume) = found {
         return Plan::Bind(volume);
     }
     if leaves_class_open(claim)
@@ -218,11 +227,12 @@ mod tests {
         volumes: Vec<Arc<Tree>>,
         classes: Vec<Arc<Tree>>,
         pods: Vec<Arc<Tree>>,
+        node: Option<Arc<Tree>>,
     }
 
     impl Case {
         fn of(claim: Tree) -> Case {
-            Case { claim, named: None, volumes: Vec::new(), classes: Vec::new(), pods: Vec::new() }
+            Case { claim, named: None, volumes: Vec::new(), classes: Vec::new(), pods: Vec::new(), node: None }
         }
 
         /// The plan as a short text.
@@ -236,6 +246,7 @@ mod tests {
                 class: class.map(|class| &**class),
                 classes: &self.classes,
                 pods: &self.pods,
+                node: self.node,
             };
             let got = match plan(&observed) {
                 Plan::Wait { phase, note } => format!("{phase} {}", note.map(|note| note.message).unwrap_or_default()),
@@ -270,6 +281,28 @@ mod tests {
         case(late(), vec![pod("a", ""), pod("b", "")]).check("Pending waiting for pods a,b to be scheduled");
         case(late(), vec![pod("a", "node")]).check("node node");
         case(annotated(late(), SELECTED_NODE, "node"), vec![]).check("provision example.com/p");
+    }
+
+    #[test]
+    fn a_claim_with_a_node_takes_what_the_node_reaches() {
+        let on = |hostname: &str| {
+            let labels = tree! { "kubernetes.io/hostname" => hostname };
+            Some(Arc::new(tree! { "metadata" => tree! { "labels" => labels } }))
+        };
+        let requirement = tree! { "key" => "kubernetes.io/hostname", "operator" => "In", "values" => list!["a"] };
+        let terms = list![tree! { "matchExpressions" => list![requirement] }];
+        let mut local = (*volume(Tree::Null)).clone();
+        local.child("spec").set("storageClassName", "late");
+        local.child("spec").set("nodeAffinity", tree! { "required" => tree! { "nodeSelectorTerms" => terms } });
+        let case = |node: Option<Arc<Tree>>| Case {
+            volumes: vec![Arc::new(local.clone())],
+            classes: vec![class("late", "example.com/p", true)],
+            node,
+            ..Case::of(annotated(claim(tree! { "storageClassName" => "late" }), SELECTED_NODE, "node"))
+        };
+        case(on("a")).check("bind v");
+        case(on("b")).check("provision example.com/p");
+        case(None).check("provision example.com/p");
     }
 
     #[test]

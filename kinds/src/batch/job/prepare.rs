@@ -27,7 +27,6 @@ pub(super) fn set_defaults(job: &mut Tree) {
     spec.set_default("podReplacementPolicy", replacement);
     set_failure_policy_defaults(spec);
     podspec::set_template_defaults(spec.child("template"));
-    label_as_template(job);
 }
 
 /// In the templates of CronJobs too.
@@ -55,7 +54,8 @@ pub(super) fn prepare_update(job: &mut Tree, old: &Tree, context: &Context<'_>) 
     label_as_template(job);
 }
 
-/// A job without labels has its template's.
+/// A job without labels has its template's, and those that the server adds there. Not by default: labels that
+/// somebody gave would then look the same.
 fn label_as_template(job: &mut Tree) {
     let labels = job.at("spec.template.metadata.labels");
     if job.map("metadata.labels").is_empty() && !labels.is_null() {
@@ -67,18 +67,11 @@ fn label_as_template(job: &mut Tree) {
 /// What the client set already stays, and is judged by validation.
 fn generate_selector(job: &mut Tree) {
     let (uid, name) = (job.str("metadata.uid").to_string(), job.str("metadata.name").to_string());
-    // Labels that came from the template stay the template's.
-    let own = job.map("metadata.labels");
-    let same = own.is_empty() || own == job.map("spec.template.metadata.labels");
     let labels = job.child("spec.template.metadata.labels");
     for (key, value) in
         [(LEGACY_JOB_NAME, &name), (JOB_NAME, &name), (LEGACY_CONTROLLER_UID, &uid), (CONTROLLER_UID, &uid)]
     {
         labels.set_default(key, value);
-    }
-    if same {
-        job.child("metadata").remove("labels");
-        label_as_template(job);
     }
     let selector = job.child("spec.selector");
     if selector.map("matchLabels").is_empty() {

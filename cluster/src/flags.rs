@@ -1,0 +1,90 @@
+//! Flags in upstream's form, from one table: each is honoured, or refused by its name; none is taken and
+//! ignored.
+
+use crate::error::{Error, Result};
+
+/// A flag of a component whose flags say an `F`.
+pub struct Flag<F: 'static> {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// A switch is true without a value.
+    pub switch: bool,
+    pub state: State<F>,
+}
+
+pub enum State<F> {
+    /// Takes a value, or says why it cannot.
+    Honoured(fn(&mut F, &str) -> Result<(), String>),
+    /// Refused, with what is missing.
+    Unfinished(&'static str),
+}
+
+pub const fn flag<F>(name: &'static str, help: &'static str, take: fn(&mut F, &str) -> Result<(), String>) -> Flag<F> {
+    Flag { name, help, switch: false, state: State::Honoured(take) }
+}
+
+pub const fn switch<F>(
+    name: &'static str,
+    help: &'static str,
+    take: fn(&mut F, &str) -> Result<(), String>,
+) -> Flag<F> {
+    Flag { name, help, switch: true, state: State::Honoured(take) }
+}
+
+pub const fn unfinished<F>(name: &'static str, missing: &'static str) -> Flag<F> {
+    Flag { name, help: "", switch: false, state: State::Unfinished(missing) }
+}
+
+/// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
+pub fn parse<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> Result<F> {
+    let mut flags = F::default();
+    let mut errors = Vec::new();
+    let mut rest = arguments.iter().peekable();
+    while let Some(argument) = rest.next() {
+        let Some((name, given)) = split(argument) else {
+            errors.push(format!("unknown argument {argument:?}"));
+            continue;
+        };
+        let Some(flag) = parts.iter().copied().flatten().find(|flag| flag.name == name) else {
+            errors.push(format!("unknown flag: --{name}"));
+            continue;
+        };
+        let value = match given {
+            Some(value) => Some(value),
+            None if flag.switch => Some("true"),
+            None => rest.next_if(|next| split(next).is_none()).map(String::as_str),
+        };
+        errors.extend(apply(flag, value, &mut flags).err());
+    }
+    if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
+}
+
+/// The name of a flag, and its value where that is in the same argument.
+fn split(argument: &str) -> Option<(&str, Option<&str>)> {
+    let name = argument.strip_prefix("--").or(argument.strip_prefix('-').filter(|name| name.starts_with('v')))?;
+    Some(name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))))
+}
+
+fn apply<F>(flag: &Flag<F>, value: Option<&str>, flags: &mut F) -> Result<(), String> {
+    match (&flag.state, value) {
+        (State::Unfinished(missing), _) => Err(format!("--{} cannot be honoured: {missing}", flag.name)),
+        (State::Honoured(_), None) => Err(format!("--{} needs a value", flag.name)),
+        (State::Honoured(take), Some(value)) => {
+            take(flags, value).map_err(|why| format!("--{} cannot be honoured: {why}", flag.name))
+        }
+    }
+}
+
+pub fn help<F>(component: &str, about: &str, parts: &[&'static [Flag<F>]]) -> String {
+    let mut text = format!("{about}\n\nUsage: {component} [FLAGS]\n\n");
+    let mut flags: Vec<&Flag<F>> = parts.iter().copied().flatten().collect();
+    flags.sort_unstable_by_key(|flag| flag.name);
+    for flag in flags {
+        let help = match flag.state {
+            State::Honoured(_) => flag.help.to_string(),
+            State::Unfinished(missing) => format!("refused: {missing}"),
+        };
+        text.push_str(&format!("  --{:<42}{help}\n", flag.name));
+    }
+    text
+}

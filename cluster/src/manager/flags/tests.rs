@@ -1,0 +1,68 @@
+use super::*;
+
+/// What kubeadm writes into its static pod.
+const KUBEADM: &[&str] = &[
+    "--allocate-node-cidrs=true",
+    "--authentication-kubeconfig=/etc/kubernetes/controller-manager.conf",
+    "--authorization-kubeconfig=/etc/kubernetes/controller-manager.conf",
+    "--bind-address=127.0.0.1",
+    "--client-ca-file=/etc/kubernetes/pki/ca.crt",
+    "--cluster-cidr=10.244.0.0/16",
+    "--cluster-name=kubernetes",
+    "--cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt",
+    "--cluster-signing-key-file=/etc/kubernetes/pki/ca.key",
+    "--controllers=*,bootstrapsigner,tokencleaner",
+    "--kubeconfig=/etc/kubernetes/controller-manager.conf",
+    "--leader-elect=true",
+    "--requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt",
+    "--root-ca-file=/etc/kubernetes/pki/ca.crt",
+    "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
+    "--service-cluster-ip-range=10.96.0.0/12",
+    "--use-service-account-credentials=true",
+];
+
+fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    parse(&arguments).map_err(|error| error.describe())
+}
+
+#[test]
+fn what_kubeadm_writes_is_honoured() {
+    let flags = read(KUBEADM).expect("flags");
+    assert!(flags.options.allocate_node_cidrs && flags.leader_elect && flags.use_service_account_credentials);
+    assert_eq!(flags.options.cluster_cidr, ["10.244.0.0/16"]);
+    assert_eq!(flags.controllers.len(), 3);
+    assert_eq!(flags.signing.key, Some("/etc/kubernetes/pki/ca.key".into()));
+}
+
+#[test]
+fn the_rest_is_refused_by_name() {
+    let cases = [
+        ("--no-such-flag=1", "unknown flag: --no-such-flag"),
+        ("--controllers=nonsense", "--controllers cannot be honoured: \"nonsense\""),
+        ("--concurrent-gc-syncs=0", "--concurrent-gc-syncs cannot be honoured: it must be at least 1"),
+        ("--cloud-provider=aws", "--cloud-provider cannot be honoured: there is no cloud provider"),
+        ("--cloud-config=x", "--cloud-config cannot be honoured"),
+        ("--feature-gates=X=true", "--feature-gates cannot be honoured"),
+        ("--node-monitor-grace-period=5", "--node-monitor-grace-period cannot be honoured: invalid duration"),
+        ("--node-monitor-period=9s", "--node-monitor-period cannot be honoured: nothing is looked at by time"),
+    ];
+    for (argument, want) in cases {
+        let error = read(&[argument]).err().expect("refused");
+        assert!(error.contains(want), "{error}");
+    }
+}
+
+#[test]
+fn the_table_is_sorted_and_shown() {
+    for part in PARTS {
+        let names: Vec<&str> = part.iter().map(|flag| flag.name).collect();
+        assert!(names.is_sorted(), "{names:?}");
+    }
+    let mut all: Vec<&str> = PARTS.iter().copied().flatten().map(|flag| flag.name).collect();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "each is there once");
+    assert!(help().contains("--use-service-account-credentials"));
+}

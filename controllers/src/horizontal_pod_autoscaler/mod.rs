@@ -1,0 +1,287 @@
+//! Scales workloads by metrics. What is wanted is decided by `plan`; here the scale and the metrics are asked for,
+//! and the scale is written.
+
+mod pace;
+mod plan;
+mod replicas;
+mod source;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::Tree;
+use api::selector::Selector;
+use client::{Resource, Result, Selection, Store, index};
+
+use crate::support::kinds::{Kinds, Served};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use pace::History;
+use plan::{Event, Look, Plan, Reading};
+use source::{ApiSource, Query, Source};
+
+const AUTOSCALERS: Resource = Resource::new("autoscaling", "v2", "horizontalpodautoscalers");
+const PODS: Resource = Resource::core("pods");
+
+struct Controller {
+    autoscalers: Arc<Store>,
+    pods: Arc<Store>,
+    context: Context,
+    kinds: Kinds,
+    source: Box<dyn Source>,
+    /// What is remembered of each, by key; at most one for each autoscaler.
+    known: Mutex<BTreeMap<String, Known>>,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    history: History,
+    /// By which the target's pods were chosen last.
+    selector: String,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let autoscalers = setup.informer(Selection::all(AUTOSCALERS));
+    let pods = setup.informer(Selection::all(PODS));
+    pods.index_by(index::LABELS);
+    let queue = context.queue.clone();
+    autoscalers.on_change(move |change| {
+        let spec = |seen: &Option<client::Seen>| seen.as_deref().map(|object| object.at("spec").clone());
+        // What is said is no reason to ask again before the period is over.
+        if change.new.is_none() || spec(&change.old) != spec(&change.new) {
+            queue.add(change.key.clone());
+        }
+    });
+    let source = ApiSource { client: context.client.clone(), kinds: Kinds::default() };
+    Some(Box::new(Controller {
+        autoscalers: autoscalers.store().clone(),
+        pods: pods.store().clone(),
+        context: context.clone(),
+        kinds: Kinds::default(),
+        source: Box::new(source),
+        known: Mutex::default(),
+    }))
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let Some(autoscaler) = self.autoscalers.get(key) else {
+            self.known().remove(key);
+            return Ok(Outcome::Done);
+        };
+        let result = self.look(key, &autoscaler).await;
+        // The period is that of looks, whether they fail or not.
+        match result {
+            Err(error) if error.is_conflict() => Err(error),
+            Err(error) => {
+                tracing::debug!(key, %error, "it is looked at again");
+                Ok(Outcome::Again(self.context.options.horizontal_pod_autoscaler_sync_period))
+            }
+            Ok(()) => Ok(Outcome::Again(self.context.options.horizontal_pod_autoscaler_sync_period)),
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn look(&self, key: &str, autoscaler: &Tree) -> Result<()> {
+        let now = self.context.clock.now();
+        let (served, scale) = match self.scale(autoscaler).await {
+            Ok(found) => found,
+            Err(why) => return self.finish(autoscaler, plan::without_scale(autoscaler, &why, now)).await,
+        };
+        let namespace = autoscaler.str("metadata.namespace");
+        let text = scale.str("status.selector").to_string();
+        let selector = Selector::parse(&text);
+        let pods = selector.as_ref().map_or_else(|_| Vec::new(), |selector| self.pods.select(namespace, selector));
+        let options = &self.context.options;
+        let look = Look { autoscaler, scale: &scale, pods: &pods, options, now };
+        let mut known = self.known().get(key).cloned().unwrap_or_default();
+        known.history.begin(scale.int("spec.replicas").unwrap_or(0), now.seconds);
+        known.selector.clone_from(&text);
+        self.known().insert(key.to_string(), known.clone());
+        let mut plan = match look.begin() {
+            (_, Some(plan)) => plan,
+            (status, None) => match self.objection(key, namespace, &text, selector.err().map(|e| e.to_string()), &pods)
+            {
+                Some((reason, message, event, said)) => look.without_selector(status, (reason, &message), event, &said),
+                None => {
+                    let readings = self.read(autoscaler, &text).await;
+                    look.by_metrics(status, &readings, &mut known.history)
+                }
+            },
+        };
+        if let Some((size, reason)) = plan.scale.clone() {
+            self.rescale(autoscaler, served, &scale, (size, &reason), &mut plan, &mut known.history).await;
+        }
+        self.known().insert(key.to_string(), known);
+        self.finish(autoscaler, plan).await
+    }
+
+    /// Why the target's pods cannot be told: reason and message of the condition, reason and text of the event.
+    fn objection(
+        &self,
+        key: &str,
+        namespace: &str,
+        selector: &str,
+        bad: Option<String>,
+        pods: &[Arc<Tree>],
+    ) -> Option<(&'static str, String, &'static str, String)> {
+        if selector.is_empty() {
+            let message = "the HPA target's scale is missing a selector".to_string();
+            return Some(("InvalidSelector", message, "SelectorRequired", "selector is required".to_string()));
+        }
+        if let Some(why) = bad {
+            let text = format!("couldn't convert selector into a corresponding internal selector object: {why}");
+            return Some(("InvalidSelector", text.clone(), "InvalidSelector", text));
+        }
+        let rivals = self.rivals(key, namespace, pods);
+        (rivals.len() > 1).then(|| {
+            let text = format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", rivals.join(" "));
+            ("AmbiguousSelector", text.clone(), "AmbiguousSelector", text)
+        })
+    }
+
+    /// The autoscalers of a namespace that choose some of the same pods, this one among them.
+    fn rivals(&self, key: &str, namespace: &str, pods: &[Arc<Tree>]) -> Vec<String> {
+        let prefix = format!("{namespace}/");
+        let known = self.known();
+        let chooses = |other: &str, selector: &str| {
+            let selector = Selector::parse(selector);
+            other == key
+                || selector.is_ok_and(|selector| {
+                    !selector.is_everything() && pods.iter().any(|pod| selector.matches_map(pod.map("metadata.labels")))
+                })
+        };
+        let rivals =
+            known.iter().filter(|(other, known)| other.starts_with(&prefix) && chooses(other, &known.selector));
+        rivals.map(|(other, _)| other.clone()).collect()
+    }
+
+    /// The scale of the target, and what serves it.
+    async fn scale(&self, autoscaler: &Tree) -> std::result::Result<(Served, Tree), String> {
+        let target = autoscaler.at("spec.scaleTargetRef");
+        let (api_version, kind, name) = (target.str("apiVersion"), target.str("kind"), target.str("name"));
+        let client = &self.context.client;
+        let served = self.kinds.find(client, api_version, kind).await.map_err(|error| error.message())?;
+        let served = served.ok_or_else(|| {
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            format!("no matches for kind {kind:?} in group {group:?}")
+        })?;
+        let namespace = autoscaler.str("metadata.namespace");
+        match client.get_subresource(served.resource, namespace, name, "scale").await {
+            Ok(scale) => Ok((served, scale)),
+            Err(error) => {
+                self.kinds.forget(api_version, kind);
+                Err(error.message())
+            }
+        }
+    }
+
+    /// What each metric of the spec is at.
+    async fn read(&self, autoscaler: &Tree, pods: &str) -> Vec<std::result::Result<Reading, String>> {
+        let mut readings = Vec::new();
+        for spec in autoscaler.list("spec.metrics") {
+            readings.push(self.read_one(autoscaler.str("metadata.namespace"), spec, pods).await);
+        }
+        readings
+    }
+
+    async fn read_one(&self, namespace: &str, spec: &Tree, pods: &str) -> std::result::Result<Reading, String> {
+        let source = plan::source(spec);
+        let labels = match source.at("metric.selector") {
+            Tree::Null => String::new(),
+            selector => Selector::from_object(selector).map_err(|error| error.to_string())?.to_string(),
+        };
+        let named = source.str("metric.name");
+        let metric = if named.is_empty() { source.str("name") } else { named };
+        let query = Query { namespace, metric, pods, labels: &labels };
+        match spec.str("type") {
+            "Resource" | "ContainerResource" => {
+                let wrap = |why| {
+                    format!("failed to get {metric} utilization: unable to get metrics for resource {metric}: {why}")
+                };
+                self.source.resource(query, source.str("container")).await.map(Reading::Samples).map_err(wrap)
+            }
+            "Pods" => {
+                let wrap = |why| format!("unable to get metric {metric}: {why}");
+                self.source.pods(query).await.map(Reading::Samples).map_err(wrap)
+            }
+            "Object" => {
+                let object = source.at("describedObject");
+                let (kind, name) = (object.str("kind"), object.str("name"));
+                let wrap = |why| format!("unable to get metric {metric}: {kind} on {namespace} {name}/{why}");
+                self.source.object(query, object).await.map(Reading::Value).map_err(wrap)
+            }
+            "External" => {
+                let wrap = |why| format!("unable to get external metric {namespace}/{metric}/{labels}: {why}");
+                self.source.external(query).await.map(|values| Reading::Value(values.iter().sum())).map_err(wrap)
+            }
+            other => Err(format!("unknown metric source type {other:?}")),
+        }
+    }
+
+    /// Writes the scale, and says how that went.
+    async fn rescale(
+        &self,
+        autoscaler: &Tree,
+        served: Served,
+        scale: &Tree,
+        (size, reason): (i64, &str),
+        plan: &mut Plan,
+        history: &mut History,
+    ) {
+        let now = self.context.clock.now();
+        let mut changed = scale.clone();
+        changed.child("spec").set("replicas", size);
+        let namespace = autoscaler.str("metadata.namespace");
+        let name = autoscaler.str("spec.scaleTargetRef.name");
+        let written = self.context.client.update_subresource(served.resource, namespace, name, "scale", &changed).await;
+        match written {
+            Ok(_) => {
+                let message = format!("the HPA controller was able to update the target scale to {size}");
+                plan::say(&mut plan.status, "AbleToScale", true, ("SucceededRescale", &message), now);
+                plan.status.set("lastScaleTime", api::time::format_seconds(now.seconds));
+                let message = format!("New size: {size}; reason: {reason}");
+                plan.events.push(Event { warns: false, reason: "SuccessfulRescale".to_string(), message });
+                let from = scale.int("spec.replicas").unwrap_or(0);
+                history.scaled(from, size, autoscaler.at("spec.behavior"), now.seconds);
+            }
+            Err(error) => {
+                let why = error.message();
+                let message = format!("the HPA controller was unable to update the target scale: {why}");
+                plan::say(&mut plan.status, "AbleToScale", false, ("FailedUpdateScale", &message), now);
+                plan.status.set("desiredReplicas", autoscaler.int("status.desiredReplicas").unwrap_or(0));
+                let message = format!("New size: {size}; reason: {reason}; error: {why}");
+                plan.events.push(Event::warning("FailedRescale", message));
+            }
+        }
+    }
+
+    /// Tells, and writes the status where it is another.
+    async fn finish(&self, autoscaler: &Tree, plan: Plan) -> Result<()> {
+        for event in &plan.events {
+            if event.warns {
+                self.context.recorder.warning(autoscaler, &event.reason, event.message.as_str());
+            } else {
+                self.context.recorder.normal(autoscaler, &event.reason, event.message.as_str());
+            }
+        }
+        if *autoscaler.at("status") == plan.status {
+            return Ok(());
+        }
+        let mut changed = autoscaler.clone();
+        changed.set("status", plan.status);
+        let (namespace, name) = (autoscaler.str("metadata.namespace"), autoscaler.str("metadata.name"));
+        match self.context.client.update_status(AUTOSCALERS, namespace, name, &changed).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

@@ -1,0 +1,245 @@
+//! How fast replicas may change: recent recommendations hold back, and rules limit the pace.
+
+use api::Tree;
+
+/// What is remembered of an autoscaler.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    /// When what was recommended.
+    recommendations: Vec<(i64, i64)>,
+    /// When how many were added, and removed.
+    added: Vec<(i64, i64)>,
+    removed: Vec<(i64, i64)>,
+}
+
+/// What is said of a decision: reason and message.
+type Said = (&'static str, &'static str);
+
+/// How many replicas there are to be, and what to say of that.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Pace {
+    pub replicas: i64,
+    pub able: Said,
+    pub limited: bool,
+    pub limit: Said,
+}
+
+pub struct Bounds {
+    pub min: i64,
+    pub max: i64,
+    pub current: i64,
+    /// How long scaling down waits where the autoscaler does not say.
+    pub down_window_seconds: i64,
+}
+
+const READY: Said = ("ReadyForNewScale", "recommended size matches current size");
+const DOWN_STABILIZED: Said = (
+    "ScaleDownStabilized",
+    "recent recommendations were higher than current one, applying the highest recent recommendation",
+);
+const UP_STABILIZED: Said = (
+    "ScaleUpStabilized",
+    "recent recommendations were lower than current one, applying the lowest recent recommendation",
+);
+const IN_RANGE: Said = ("DesiredWithinRange", "the desired count is within the acceptable range");
+const TOO_MANY: Said = ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_FEW: Said = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
+const UP_LIMIT: Said = ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
+const DOWN_LIMIT: Said =
+    ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
+
+impl History {
+    /// What there was at first counts as recommended.
+    pub fn begin(&mut self, current: i64, now: i64) {
+        if self.recommendations.is_empty() {
+            self.recommendations.push((now, current));
+        }
+    }
+
+    /// Holds a wish back. `behavior` is the autoscaler's, or null.
+    pub fn pace(&mut self, desired: i64, behavior: &Tree, bounds: &Bounds, now: i64) -> Pace {
+        let windows = Windows::of(behavior, bounds);
+        let (stable, held) = self.stabilize(desired, bounds.current, windows, now);
+        let able = if stable != desired { held } else { READY };
+        let (replicas, limit) =
+            if behavior.is_null() { by_factor(stable, bounds) } else { self.by_rules(stable, behavior, bounds, now) };
+        Pace { replicas, able, limited: replicas != stable, limit }
+    }
+
+    fn stabilize(&mut self, desired: i64, current: i64, windows: Windows, now: i64) -> (i64, Said) {
+        let is_up = desired >= current;
+        let window = if is_up { windows.up } else { windows.down };
+        let recent = self.recommendations.iter().filter(|(time, _)| *time > now - window).map(|(_, count)| *count);
+        let all = recent.chain([desired]);
+        let stable = if is_up { all.min() } else { all.max() };
+        self.recommendations.retain(|(time, _)| *time >= now - windows.up.max(windows.down));
+        self.recommendations.push((now, desired));
+        (stable.unwrap_or(desired), if is_up { UP_STABILIZED } else { DOWN_STABILIZED })
+    }
+
+    fn by_rules(&self, desired: i64, behavior: &Tree, bounds: &Bounds, now: i64) -> (i64, Said) {
+        let current = bounds.current;
+        if desired > current {
+            let limit = self.up_limit(current, behavior.at("scaleUp"), now).max(current);
+            let (most, said) = if bounds.max > limit { (limit, UP_LIMIT) } else { (bounds.max, TOO_MANY) };
+            return if desired > most { (most, said) } else { (desired, IN_RANGE) };
+        }
+        if desired < current {
+            let limit = self.down_limit(current, behavior.at("scaleDown"), now).min(current);
+            let (least, said) = if bounds.min < limit { (limit, DOWN_LIMIT) } else { (bounds.min, TOO_FEW) };
+            return if desired < least { (least, said) } else { (desired, IN_RANGE) };
+        }
+        (desired, IN_RANGE)
+    }
+
+    fn up_limit(&self, current: i64, rules: &Tree, now: i64) -> i64 {
+        let proposals = rules.list("policies").iter().map(|policy| {
+            let start = current - changed(&self.added, policy, now) + changed(&self.removed, policy, now);
+            let value = policy.int("value").unwrap_or(0);
+            match policy.str("type") {
+                "Pods" => start + value,
+                _ => (start as f64 * (1.0 + value as f64 / 100.0)).ceil() as i64,
+            }
+        });
+        match rules.str("selectPolicy") {
+            "Disabled" => Some(current),
+            "Min" => proposals.min(),
+            _ => proposals.max(),
+        }
+        .unwrap_or(i64::MAX)
+    }
+
+    fn down_limit(&self, current: i64, rules: &Tree, now: i64) -> i64 {
+        let proposals = rules.list("policies").iter().map(|policy| {
+            let start = current - changed(&self.added, policy, now) + changed(&self.removed, policy, now);
+            let value = policy.int("value").unwrap_or(0);
+            match policy.str("type") {
+                "Pods" => start - value,
+                _ => (start as f64 * (1.0 - value as f64 / 100.0)) as i64,
+            }
+        });
+        match rules.str("selectPolicy") {
+            "Disabled" => Some(current),
+            "Min" => proposals.max(),
+            _ => proposals.min(),
+        }
+        .unwrap_or(0)
+    }
+
+    /// A change that was carried out counts against the rules for as long as they look back.
+    pub fn scaled(&mut self, from: i64, to: i64, behavior: &Tree, now: i64) {
+        if behavior.is_null() {
+            return;
+        }
+        let periods = ["scaleUp", "scaleDown"].iter().flat_map(|way| behavior.at(way).list("policies"));
+        let longest = periods.filter_map(|policy| policy.int("periodSeconds")).max().unwrap_or(0);
+        for changes in [&mut self.added, &mut self.removed] {
+            changes.retain(|(time, _)| *time >= now - longest);
+        }
+        if to > from {
+            self.added.push((now, to - from));
+        } else {
+            self.removed.push((now, from - to));
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Windows {
+    up: i64,
+    down: i64,
+}
+
+impl Windows {
+    fn of(behavior: &Tree, bounds: &Bounds) -> Windows {
+        let window = |way: &str| behavior.at(way).int("stabilizationWindowSeconds");
+        Windows { up: window("scaleUp").unwrap_or(0), down: window("scaleDown").unwrap_or(bounds.down_window_seconds) }
+    }
+}
+
+/// Within the period of a policy.
+fn changed(changes: &[(i64, i64)], policy: &Tree, now: i64) -> i64 {
+    let period = policy.int("periodSeconds").unwrap_or(0);
+    changes.iter().filter(|(time, _)| *time > now - period).map(|(_, count)| count).sum()
+}
+
+/// Without rules it may double, or grow to four.
+fn by_factor(desired: i64, bounds: &Bounds) -> (i64, Said) {
+    let limit = (bounds.current * 2).max(4);
+    let (most, said) = if bounds.max > limit { (limit, UP_LIMIT) } else { (bounds.max, TOO_MANY) };
+    if desired < bounds.min {
+        (bounds.min, TOO_FEW)
+    } else if desired > most {
+        (most, said)
+    } else {
+        (desired, IN_RANGE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::json::decode;
+
+    use super::*;
+
+    fn bounds(current: i64) -> Bounds {
+        Bounds { min: 2, max: 20, current, down_window_seconds: 300 }
+    }
+
+    #[test]
+    fn without_rules_it_may_double() {
+        let check = |current: i64, desired: i64, want: (i64, bool, &str)| {
+            let pace = History::default().pace(desired, &Tree::Null, &bounds(current), 1000);
+            assert_eq!((pace.replicas, pace.limited, pace.limit.0), want, "{current} {desired}");
+        };
+        check(3, 5, (5, false, "DesiredWithinRange"));
+        check(3, 9, (6, true, "ScaleUpLimit"));
+        check(2, 9, (4, true, "ScaleUpLimit"));
+        check(15, 25, (20, true, "TooManyReplicas"));
+        check(3, 1, (2, true, "TooFewReplicas"));
+    }
+
+    #[test]
+    fn going_down_waits_for_the_highest_of_late() {
+        let mut history = History::default();
+        history.begin(10, 0);
+        let pace = history.pace(4, &Tree::Null, &bounds(10), 100);
+        assert_eq!((pace.replicas, pace.able.0), (10, "ScaleDownStabilized"));
+        let pace = history.pace(4, &Tree::Null, &bounds(10), 299);
+        assert_eq!(pace.replicas, 10);
+        let pace = history.pace(4, &Tree::Null, &bounds(10), 301);
+        assert_eq!((pace.replicas, pace.able.0), (4, "ReadyForNewScale"));
+    }
+
+    #[test]
+    fn rules_limit_the_pace() {
+        let rules = r#"{"scaleUp":{"stabilizationWindowSeconds":0,"selectPolicy":"Max","policies":[{"type":"Pods","value":4,"periodSeconds":60},{"type":"Percent","value":50,"periodSeconds":60}]},
+            "scaleDown":{"stabilizationWindowSeconds":0,"selectPolicy":"Min","policies":[{"type":"Pods","value":1,"periodSeconds":60},{"type":"Percent","value":50,"periodSeconds":60}]}}"#;
+        let behavior = decode(rules.as_bytes()).expect("rules");
+        let mut history = History::default();
+        let pace = history.pace(20, &behavior, &bounds(4), 1000);
+        assert_eq!((pace.replicas, pace.limit.0), (8, "ScaleUpLimit"));
+        history.scaled(4, 8, &behavior, 1000);
+        let pace = history.pace(20, &behavior, &bounds(8), 1030);
+        assert_eq!((pace.replicas, pace.limit.0), (8, "ScaleUpLimit"), "the minute's share is used up");
+        let pace = history.pace(20, &behavior, &bounds(8), 1061);
+        assert_eq!(pace.replicas, 12);
+        let pace = History::default().pace(2, &behavior, &bounds(8), 1000);
+        assert_eq!((pace.replicas, pace.limit.0), (7, "ScaleDownLimit"));
+        let mut disabled = behavior.clone();
+        disabled.child("scaleDown").set("selectPolicy", "Disabled");
+        let pace = History::default().pace(2, &disabled, &bounds(8), 1000);
+        assert_eq!((pace.replicas, pace.limited), (8, true));
+    }
+
+    #[test]
+    fn going_up_may_wait_too() {
+        let rules = r#"{"scaleUp":{"stabilizationWindowSeconds":60,"policies":[{"type":"Pods","value":100,"periodSeconds":60}]},"scaleDown":{}}"#;
+        let behavior = decode(rules.as_bytes()).expect("rules");
+        let mut history = History::default();
+        history.begin(4, 0);
+        let pace = history.pace(9, &behavior, &bounds(4), 30);
+        assert_eq!((pace.replicas, pace.able.0), (4, "ScaleUpStabilized"));
+        assert_eq!(history.pace(9, &behavior, &bounds(4), 89).replicas, 9);
+    }
+}

@@ -1,0 +1,345 @@
+//! What an autoscaler says and does, once its metrics are known or missed.
+
+use std::sync::Arc;
+
+use api::quantity::{Format, Quantity};
+use api::time::{self, Timestamp};
+use api::{Tree, tree};
+
+use super::pace::{Bounds, History};
+use super::replicas::{Measured, Proposal, Target, Tolerance};
+use super::source::Samples;
+use crate::Options;
+use crate::support::conditions;
+
+/// What the sources said to one metric of the spec.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reading {
+    Samples(Samples),
+    Value(i64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub warns: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+impl Event {
+    pub fn warning(reason: &str, message: String) -> Event {
+        Event { warns: true, reason: reason.to_string(), message }
+    }
+}
+
+/// What a look at an autoscaler ends in.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub status: Tree,
+    pub events: Vec<Event>,
+    /// The new size and why, where it is to change.
+    pub scale: Option<(i64, String)>,
+}
+
+/// An autoscaler, the scale of its target, and the target's pods.
+pub struct Look<'a> {
+    pub autoscaler: &'a Tree,
+    pub scale: &'a Tree,
+    pub pods: &'a [Arc<Tree>],
+    pub options: &'a Options,
+    pub now: Timestamp,
+}
+
+/// Puts a condition into a status.
+pub fn say(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &str), now: Timestamp) {
+    let condition = tree! {
+        "type" => ty,
+        "status" => if holds { "True" } else { "False" },
+        "lastTransitionTime" => time::format_seconds(now.seconds),
+        "reason" => reason,
+        "message" => message,
+    };
+    conditions::set_in_place(status, condition);
+}
+
+/// Where the scale of the target cannot be had.
+pub fn without_scale(autoscaler: &Tree, why: &str, now: Timestamp) -> Plan {
+    let mut status = autoscaler.at("status").clone();
+    let message = format!("the HPA controller was unable to get the target's current scale: {why}");
+    say(&mut status, "AbleToScale", false, ("FailedGetScale", &message), now);
+    Plan { status, events: vec![Event::warning("FailedGetScale", why.to_string())], scale: None }
+}
+
+impl Look<'_> {
+    fn current(&self) -> i64 {
+        self.scale.int("spec.replicas").unwrap_or(0)
+    }
+
+    fn bounds(&self) -> Bounds {
+        let spec = self.autoscaler.at("spec");
+        let window = self.options.horizontal_pod_autoscaler_downscale_stabilization.as_secs();
+        Bounds {
+            min: spec.int("minReplicas").unwrap_or(1),
+            max: spec.int("maxReplicas").unwrap_or(0),
+            current: self.current(),
+            down_window_seconds: i64::try_from(window).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// What is said before any metric is asked for; done where none is needed.
+    pub fn begin(&self) -> (Tree, Option<Plan>) {
+        let mut status = self.autoscaler.at("status").clone();
+        let able = "the HPA controller was able to get the target's current scale";
+        say(&mut status, "AbleToScale", true, ("SucceededGetScale", able), self.now);
+        let bounds = self.bounds();
+        let decided = |size: i64, reason: &str| Some(self.finish(status.clone(), size, Some(reason), None));
+        let plan = if bounds.current == 0 && bounds.min != 0 {
+            let disabled = "scaling is disabled since the replica count of the target is zero";
+            let mut status = status.clone();
+            say(&mut status, "ScalingActive", false, ("ScalingDisabled", disabled), self.now);
+            Some(self.finish(status, 0, None, None))
+        } else if bounds.current > bounds.max {
+            decided(bounds.max, "Current number of replicas above Spec.MaxReplicas")
+        } else if bounds.current < bounds.min {
+            decided(bounds.min, "Current number of replicas below Spec.MinReplicas")
+        } else {
+            None
+        };
+        (status, plan)
+    }
+
+    /// Where the target's pods cannot be told from others.
+    pub fn without_selector(&self, mut status: Tree, reason: (&str, &str), event: &str, said: &str) -> Plan {
+        say(&mut status, "ScalingActive", false, reason, self.now);
+        let plan = self.failed(status, Vec::new(), said);
+        Plan { events: [vec![Event::warning(event, said.to_string())], plan.events].concat(), ..plan }
+    }
+
+    /// By what each metric of the spec was read as, or why it was not.
+    pub fn by_metrics(&self, mut status: Tree, readings: &[Result<Reading, String>], history: &mut History) -> Plan {
+        let specs = self.autoscaler.list("spec.metrics");
+        let mut best: Option<(i64, String)> = None;
+        let mut current_metrics = Vec::new();
+        let mut events = Vec::new();
+        let mut first_failure: Option<(Event, String)> = None;
+        let mut failures = 0;
+        for (spec, reading) in specs.iter().zip(readings) {
+            match reading.clone().and_then(|reading| self.propose(spec, reading)) {
+                Ok((proposal, name)) => {
+                    current_metrics.push(metric_status(spec, &proposal));
+                    if best.as_ref().is_none_or(|(replicas, _)| proposal.replicas > *replicas) {
+                        best = Some((proposal.replicas, name));
+                    }
+                }
+                Err(why) => {
+                    current_metrics.push(tree! { "type" => "" });
+                    let (event, error) = failure(spec, &why);
+                    events.push(event.clone());
+                    failures += 1;
+                    first_failure.get_or_insert((event, error));
+                }
+            }
+        }
+        let summary = first_failure.as_ref().map(|(_, error)| {
+            format!("invalid metrics ({failures} invalid out of {}), first error is: {error}", specs.len())
+        });
+        let shrinks = best.as_ref().is_none_or(|(replicas, _)| *replicas < self.current());
+        if let Some(((event, _), summary)) = first_failure.as_ref().zip(summary.as_ref()).filter(|_| shrinks) {
+            let message = format!("the HPA was unable to compute the replica count: {}", event.message);
+            say(&mut status, "ScalingActive", false, (&event.reason, &message), self.now);
+            let plan = self.failed(status, current_metrics, summary);
+            return Plan { events: [events, plan.events].concat(), ..plan };
+        }
+        let (desired, name) = best.unwrap_or((self.current(), String::new()));
+        let found = format!("the HPA was able to successfully calculate a replica count from {name}");
+        say(&mut status, "ScalingActive", true, ("ValidMetricFound", &found), self.now);
+        let mut plan = self.scaled(status, desired, &name, current_metrics, history);
+        plan.events.splice(0..0, events);
+        plan
+    }
+
+    /// Holds the wish within bounds and pace.
+    fn scaled(&self, mut status: Tree, desired: i64, name: &str, metrics: Vec<Tree>, history: &mut History) -> Plan {
+        let bounds = self.bounds();
+        let reason = if desired > bounds.current {
+            format!("{name} above target")
+        } else {
+            "All metrics below target".to_string()
+        };
+        let behavior = self.autoscaler.at("spec.behavior");
+        let pace = history.pace(desired, behavior, &bounds, self.now.seconds);
+        say(&mut status, "AbleToScale", true, pace.able, self.now);
+        say(&mut status, "ScalingLimited", pace.limited, pace.limit, self.now);
+        let changes = pace.replicas != bounds.current;
+        self.finish(status, pace.replicas, changes.then_some(&reason), Some(metrics))
+    }
+
+    /// Nothing is changed but what is said.
+    fn failed(&self, mut status: Tree, metrics: Vec<Tree>, why: &str) -> Plan {
+        status.set("currentReplicas", self.current());
+        status.set_default("desiredReplicas", 0);
+        status.set("currentMetrics", metrics);
+        let event = Event::warning("FailedComputeMetricsReplicas", why.to_string());
+        Plan { status, events: vec![event], scale: None }
+    }
+
+    fn finish(&self, mut status: Tree, size: i64, reason: Option<&str>, metrics: Option<Vec<Tree>>) -> Plan {
+        let desired = if reason.is_some() { size } else { self.current() };
+        status.set("currentReplicas", self.current());
+        status.set("desiredReplicas", desired);
+        match metrics {
+            Some(metrics) => status.set("currentMetrics", metrics),
+            None => status.set("currentMetrics", Tree::Null),
+        }
+        Plan { status, events: Vec::new(), scale: reason.map(|reason| (size, reason.to_string())) }
+    }
+
+    /// What a metric asks for, and its name for people.
+    fn propose(&self, spec: &Tree, reading: Reading) -> Result<(Proposal, String), String> {
+        let source = source(spec);
+        let target = source.at("target");
+        let measured = self.measured();
+        let there = self.scale.int("status.replicas").unwrap_or(0);
+        match (spec.str("type"), reading) {
+            (ty @ ("Resource" | "ContainerResource"), Reading::Samples(samples)) => {
+                let resource = source.str("name");
+                let container = if ty == "Resource" { "" } else { source.str("container") };
+                let wrap = |why: String| format!("failed to get {resource} utilization: {why}");
+                if target.has("averageValue") {
+                    let target = Target::Average { value: milli(target, "averageValue"), resource };
+                    return Ok((measured.by_pods(samples, target).map_err(wrap)?, format!("{resource} resource")));
+                }
+                let percent = target.int("averageUtilization").ok_or(
+                    "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set",
+                )?;
+                let target = Target::Utilization { percent, resource, container };
+                let proposal = measured.by_pods(samples, target).map_err(wrap)?;
+                Ok((proposal, format!("{resource} resource utilization (percentage of request)")))
+            }
+            ("Pods", Reading::Samples(samples)) => {
+                let target = Target::Average { value: milli(target, "averageValue"), resource: "" };
+                Ok((measured.by_pods(samples, target)?, format!("pods metric {}", source.str("metric.name"))))
+            }
+            (ty, Reading::Value(value)) => {
+                let name = source.str("metric.name");
+                let selector = source.at("metric.selector");
+                let external = || format!("external metric {name}({})", api_text(selector));
+                if target.has("averageValue") {
+                    return Ok((measured.by_share(value, milli(target, "averageValue"), there), external()));
+                }
+                let named = match ty {
+                    "Object" => format!("{} metric {name}", source.str("describedObject.kind")),
+                    _ => external(),
+                };
+                Ok((measured.by_value(value, milli(target, "value"))?, named))
+            }
+            (ty, _) => Err(format!("unknown metric source type {ty:?}")),
+        }
+    }
+
+    fn measured(&self) -> Measured<'_> {
+        let behavior = self.autoscaler.at("spec.behavior");
+        let own = |way: &str| {
+            let text = behavior.at(way).at("tolerance").as_str()?;
+            Quantity::parse(text).ok().map(|quantity| quantity.as_f64())
+        };
+        let common = self.options.horizontal_pod_autoscaler_tolerance;
+        let seconds = |duration: std::time::Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+        Measured {
+            pods: self.pods,
+            replicas: self.current(),
+            tolerance: Tolerance { down: own("scaleDown").unwrap_or(common), up: own("scaleUp").unwrap_or(common) },
+            cpu_initialization_seconds: seconds(self.options.horizontal_pod_autoscaler_cpu_initialization_period),
+            initial_readiness_seconds: seconds(self.options.horizontal_pod_autoscaler_initial_readiness_delay),
+            now: self.now,
+        }
+    }
+}
+
+/// What the spec says under the type of a metric.
+pub fn source(spec: &Tree) -> &Tree {
+    match spec.str("type") {
+        "Resource" => spec.at("resource"),
+        "ContainerResource" => spec.at("containerResource"),
+        "Pods" => spec.at("pods"),
+        "Object" => spec.at("object"),
+        _ => spec.at("external"),
+    }
+}
+
+fn milli(target: &Tree, field: &str) -> i64 {
+    let text = target.at(field);
+    let text = text.as_int().map_or_else(|| text.as_str().unwrap_or("").to_string(), |number| number.to_string());
+    Quantity::parse(&text).map_or(0, |quantity| quantity.milli_value())
+}
+
+/// A selector as upstream prints it into a name.
+fn api_text(selector: &Tree) -> String {
+    if selector.is_null() {
+        return "nil".to_string();
+    }
+    let labels = selector.map("matchLabels").iter();
+    let labels: Vec<String> =
+        labels.map(|(name, value)| format!("{name}: {},", value.as_str().unwrap_or(""))).collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{}}},MatchExpressions:[]LabelSelectorRequirement{{}},}}",
+        labels.join("")
+    )
+}
+
+/// What is told of a metric that could not be read, and the same as part of the whole.
+fn failure(spec: &Tree, why: &str) -> (Event, String) {
+    let source = source(spec);
+    let (reason, whole) = match spec.str("type") {
+        "Resource" => {
+            ("FailedGetResourceMetric", format!("failed to get {} resource metric value: {why}", source.str("name")))
+        }
+        "ContainerResource" => (
+            "FailedGetContainerResourceMetric",
+            format!("failed to get {} container metric value: {why}", source.str("name")),
+        ),
+        "Pods" => ("FailedGetPodsMetric", format!("failed to get pods metric value: {why}")),
+        "Object" => ("FailedGetObjectMetric", format!("failed to get object metric value: {why}")),
+        "External" => {
+            let name = source.str("metric.name");
+            (
+                "FailedGetExternalMetric",
+                format!("failed to get {name} external metric value: failed to get {name} external metric: {why}"),
+            )
+        }
+        _ => ("InvalidMetricSourceType", why.to_string()),
+    };
+    (Event::warning(reason, why.to_string()), whole)
+}
+
+/// What a metric is at.
+fn metric_status(spec: &Tree, proposal: &Proposal) -> Tree {
+    let source = source(spec);
+    let value = Quantity::milli(proposal.value, Format::DecimalSI).to_string();
+    let averages = matches!(spec.str("type"), "Resource" | "ContainerResource" | "Pods")
+        || source.at("target").has("averageValue");
+    let mut current = tree! {};
+    current.set(if averages { "averageValue" } else { "value" }, value);
+    if let Some(utilization) = proposal.utilization {
+        current.set("averageUtilization", utilization);
+    }
+    let mut inner = tree! { "current" => current };
+    for field in ["name", "container", "metric", "describedObject"] {
+        if source.has(field) {
+            inner.set(field, source.at(field).clone());
+        }
+    }
+    let place = match spec.str("type") {
+        "Resource" => "resource",
+        "ContainerResource" => "containerResource",
+        "Pods" => "pods",
+        "Object" => "object",
+        _ => "external",
+    };
+    let mut status = tree! { "type" => spec.str("type") };
+    status.set(place, inner);
+    status
+}
+
+#[cfg(test)]
+mod tests;

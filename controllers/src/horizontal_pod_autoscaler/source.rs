@@ -1,0 +1,231 @@
+//! Where metrics come from. The only source asks the API groups that others serve beside this server, and
+//! reports what they answer.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+
+use api::quantity::Quantity;
+use api::time::{self, Timestamp};
+use api::{Str, Tree};
+use client::{Client, Error};
+
+use crate::support::kinds::Kinds;
+
+/// What was measured of a pod, in thousandths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sample {
+    pub value: i64,
+    pub time: Timestamp,
+    pub window_seconds: i64,
+}
+
+/// By the names of pods.
+pub type Samples = BTreeMap<String, Sample>;
+
+pub type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
+
+/// What is asked for: a metric in a namespace, narrowed by selectors as they stand in a query.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    pub namespace: &'a str,
+    pub metric: &'a str,
+    pub pods: &'a str,
+    pub labels: &'a str,
+}
+
+pub trait Source: Send + Sync {
+    /// `cpu` or `memory` of pods, or of one of their containers where it is not "".
+    fn resource<'a>(&'a self, query: Query<'a>, container: &'a str) -> Asking<'a, Samples>;
+    fn pods<'a>(&'a self, query: Query<'a>) -> Asking<'a, Samples>;
+    fn object<'a>(&'a self, query: Query<'a>, object: &'a Tree) -> Asking<'a, i64>;
+    fn external<'a>(&'a self, query: Query<'a>) -> Asking<'a, Vec<i64>>;
+}
+
+pub struct ApiSource {
+    pub client: Client,
+    pub kinds: Kinds,
+}
+
+const RESOURCE: &str = "metrics.k8s.io";
+const CUSTOM: &str = "custom.metrics.k8s.io";
+const EXTERNAL: &str = "external.metrics.k8s.io";
+
+impl ApiSource {
+    async fn ask(&self, group: &str, rest: &str, what: &str) -> Result<Tree, String> {
+        let answer = async {
+            let versions = self.client.get_path(&format!("/apis/{group}"), "").await?;
+            let version = match versions.str("preferredVersion.version") {
+                "" => "v1beta1",
+                version => version,
+            };
+            self.client.get_path(&format!("/apis/{group}/{version}/{rest}"), "").await
+        };
+        let named = match group {
+            RESOURCE => "resource metrics API",
+            CUSTOM => "custom metrics API",
+            _ => "external metrics API",
+        };
+        answer.await.map_err(|error| format!("unable to fetch metrics from {named}: {}", told(&error, what)))
+    }
+}
+
+/// A group that nobody serves is told as upstream's client tells it.
+fn told(error: &Error, what: &str) -> String {
+    let is_absent = error.message().is_empty() || error.message().starts_with("the server could not find");
+    if error.code() == Some(404) && is_absent {
+        return format!("the server could not find the requested resource (get {what})");
+    }
+    error.message()
+}
+
+impl Source for ApiSource {
+    fn resource<'a>(&'a self, query: Query<'a>, container: &'a str) -> Asking<'a, Samples> {
+        Box::pin(async move {
+            let path = format!("namespaces/{}/pods?labelSelector={}", query.namespace, escape(query.pods));
+            let list = self.ask(RESOURCE, &path, "pods.metrics.k8s.io").await?;
+            read_resource(&list, query.metric, container)
+        })
+    }
+
+    fn pods<'a>(&'a self, query: Query<'a>) -> Asking<'a, Samples> {
+        Box::pin(async move {
+            let selectors =
+                format!("labelSelector={}&metricLabelSelector={}", escape(query.pods), escape(query.labels));
+            let path = format!("namespaces/{}/pods/*/{}?{selectors}", query.namespace, query.metric);
+            read_custom(&self.ask(CUSTOM, &path, "pods.custom.metrics.k8s.io").await?)
+        })
+    }
+
+    fn object<'a>(&'a self, query: Query<'a>, object: &'a Tree) -> Asking<'a, i64> {
+        Box::pin(async move {
+            let (api_version, kind, name) = (object.str("apiVersion"), object.str("kind"), object.str("name"));
+            let served = self.kinds.find(&self.client, api_version, kind).await.map_err(|error| error.message())?;
+            let served = served.ok_or_else(|| {
+                let group = api_version.split_once('/').map_or("", |(group, _)| group);
+                let dot = if group.is_empty() { "" } else { "." };
+                format!("no matches for kind {kind:?} in group {:?}", format!("{dot}{group}").trim_matches('.'))
+            })?;
+            let dot = if served.resource.group.is_empty() { "" } else { "." };
+            let resource = format!("{}{dot}{}", served.resource.plural, served.resource.group);
+            let place = if kind == "Namespace" {
+                format!("namespaces/{name}/metrics")
+            } else {
+                format!("namespaces/{}/{resource}/{name}", query.namespace)
+            };
+            let path = format!("{place}/{}?metricLabelSelector={}", query.metric, escape(query.labels));
+            let list = self.ask(CUSTOM, &path, &format!("{resource}.{CUSTOM}")).await?;
+            let value = list.list("items").first().map(|item| milli(item.at("value")));
+            value.ok_or_else(|| "no metrics returned from custom metrics API".to_string())
+        })
+    }
+
+    fn external<'a>(&'a self, query: Query<'a>) -> Asking<'a, Vec<i64>> {
+        Box::pin(async move {
+            let path =
+                format!("namespaces/{}/{}?labelSelector={}", query.namespace, query.metric, escape(query.labels));
+            let list = self.ask(EXTERNAL, &path, &format!("{}.{EXTERNAL}", query.metric)).await?;
+            let values: Vec<i64> = list.list("items").iter().map(|item| milli(item.at("value"))).collect();
+            if values.is_empty() {
+                Err("no metrics returned from external metrics API".to_string())
+            } else {
+                Ok(values)
+            }
+        })
+    }
+}
+
+/// The containers of a pod together, or the one that is asked for. A pod of which something is missing is left
+/// out.
+fn read_resource(list: &Tree, resource: &str, container: &str) -> Result<Samples, String> {
+    if list.list("items").is_empty() {
+        return Err("no metrics returned from resource metrics API".to_string());
+    }
+    let mut samples = Samples::new();
+    for item in list.list("items") {
+        let (namespace, name) = (item.str("metadata.namespace"), item.str("metadata.name"));
+        let mut containers = item.list("containers").iter();
+        if !container.is_empty() && !containers.any(|one| one.str("name") == container) {
+            let why = format!("container {container} not present in metrics for pod {namespace}/{name}");
+            return Err(format!("failed to get container metrics: {why}"));
+        }
+        let chosen = item.list("containers").iter().filter(|one| container.is_empty() || one.str("name") == container);
+        let values: Option<Vec<i64>> = chosen.map(|one| one.map("usage").get(resource).map(milli)).collect();
+        if let Some(values) = values.filter(|values| !values.is_empty()) {
+            let window = time::parse_duration(item.str("window")).unwrap_or(0) / 1_000_000_000;
+            let sample = Sample { value: values.iter().sum(), time: stamp(item), window_seconds: window };
+            samples.insert(name.to_string(), sample);
+        }
+    }
+    Ok(samples)
+}
+
+fn read_custom(list: &Tree) -> Result<Samples, String> {
+    let sample = |item: &Tree| {
+        let window_seconds = item.int("windowSeconds").unwrap_or(60);
+        let sample = Sample { value: milli(item.at("value")), time: stamp(item), window_seconds };
+        (item.str("describedObject.name").to_string(), sample)
+    };
+    let samples: Samples = list.list("items").iter().map(sample).collect();
+    if samples.is_empty() { Err("no metrics returned from custom metrics API".to_string()) } else { Ok(samples) }
+}
+
+fn stamp(item: &Tree) -> Timestamp {
+    time::parse(item.str("timestamp")).unwrap_or_default()
+}
+
+fn milli(value: &Tree) -> i64 {
+    let text = value.as_int().map_or_else(|| value.as_str().unwrap_or("").to_string(), |number| number.to_string());
+    Quantity::parse(&text).map_or(0, |quantity| quantity.milli_value())
+}
+
+/// For a query.
+fn escape(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let one =
+        |byte: u8| if plain(byte) { Str::from((byte as char).to_string()) } else { Str::from(format!("%{byte:02X}")) };
+    text.bytes().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::json::decode;
+
+    use super::*;
+
+    #[test]
+    fn pods_are_measured_by_their_containers() {
+        let containers =
+            |cpu: &str| format!(r#"[{{"name":"a","usage":{{"cpu":"{cpu}"}}}},{{"name":"b","usage":{{"cpu":"50m"}}}}]"#);
+        let item = |name: &str, cpu: &str| {
+            let times = r#""timestamp":"1970-01-01T00:01:00Z","window":"30s""#;
+            format!(r#"{{"metadata":{{"namespace":"n","name":"{name}"}},{times},"containers":{}}}"#, containers(cpu))
+        };
+        let list = format!(r#"{{"items":[{},{}]}}"#, item("x", "100m"), item("y", "1"));
+        let list = decode(list.as_bytes()).expect("a list");
+        let values = |container: &str| {
+            let samples = read_resource(&list, "cpu", container)?;
+            Ok(samples.values().map(|sample| sample.value).collect::<Vec<_>>())
+        };
+        assert_eq!(values(""), Ok(vec![150, 1050]));
+        assert_eq!(values("a"), Ok(vec![100, 1000]));
+        let missing = "failed to get container metrics: container c not present in metrics for pod n/x";
+        assert_eq!(values("c"), Err(missing.to_string()));
+        let samples = read_resource(&list, "cpu", "").expect("samples");
+        assert_eq!((samples["x"].time.seconds, samples["x"].window_seconds), (60, 30));
+        assert_eq!(read_resource(&list, "memory", ""), Ok(Samples::new()));
+        let nothing = read_resource(&decode(b"{}").expect("a list"), "cpu", "");
+        assert_eq!(nothing, Err("no metrics returned from resource metrics API".to_string()));
+    }
+
+    #[test]
+    fn a_group_that_nobody_serves_is_told_as_such() {
+        let absent = Error::Status {
+            code: 404,
+            reason: "NotFound".to_string(),
+            message: "the server could not find the requested resource".to_string(),
+        };
+        let want = "the server could not find the requested resource (get pods.metrics.k8s.io)";
+        assert_eq!(told(&absent, "pods.metrics.k8s.io"), want);
+        assert_eq!(escape("a=b,c in (d)"), "a%3Db%2Cc%20in%20%28d%29");
+    }
+}

@@ -1,0 +1,213 @@
+//! What endpoints say of a pod, in a few words: a service may have thousands, and is looked at whenever one
+//! of them changes.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::validation::parse_ip;
+use api::{Str, Tree, time, tree};
+use client::{Key, key_of, split};
+
+use crate::support::{conditions, pods};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pod {
+    pub key: Key,
+    uid: Str,
+    pub node: Str,
+    hostname: Str,
+    subdomain: Str,
+    ips: Box<[IpAddr]>,
+    /// It has not ended, and has an address.
+    can_serve: bool,
+    pub is_terminating: bool,
+    pub is_ready: bool,
+    /// When it became ready, or stopped being so.
+    pub turned: Option<i64>,
+    ports: Ports,
+    /// Of its labels, to see that they change.
+    pub labels: u64,
+}
+
+/// The ports of containers that have names. Pods of one template share them.
+type Ports = Arc<[Port]>;
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Port {
+    name: Str,
+    protocol: Str,
+    number: i64,
+}
+
+/// Ports that are known already.
+#[derive(Debug, Default)]
+pub struct Templates(Mutex<HashSet<Ports>>);
+
+/// Above this, ports that no pod has any more are thrown out.
+const MANY_TEMPLATES: usize = 1024;
+
+impl Templates {
+    fn share(&self, ports: Ports) -> Ports {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = known.get(&ports) {
+            return same.clone();
+        }
+        if known.len() >= MANY_TEMPLATES {
+            known.retain(|ports| Arc::strong_count(ports) > 1);
+        }
+        known.insert(ports.clone());
+        ports
+    }
+}
+
+impl Pod {
+    pub fn of(pod: &Tree, templates: &Templates) -> Pod {
+        let ready = conditions::get(pod, "Ready").map_or("", |ready| ready.str("lastTransitionTime"));
+        let has_address = !pod.str("status.podIP").is_empty() || !pod.list("status.podIPs").is_empty();
+        Pod {
+            key: key_of(pod),
+            uid: pod.str("metadata.uid").into(),
+            node: pod.str("spec.nodeName").into(),
+            hostname: pod.str("spec.hostname").into(),
+            subdomain: pod.str("spec.subdomain").into(),
+            ips: pod.list("status.podIPs").iter().filter_map(|ip| parse_ip(ip.str("ip"))).collect(),
+            can_serve: has_address && !pods::is_terminal(pod),
+            is_terminating: pods::is_terminating(pod),
+            is_ready: pods::is_ready(pod),
+            turned: time::parse(ready).ok().map(|time| time.seconds),
+            ports: templates.share(ports_of(pod)),
+            labels: hash_of_labels(pod),
+        }
+    }
+
+    /// Ended pods serve nobody, and one without an address cannot be reached.
+    pub fn may_serve(&self, with_terminating: bool) -> bool {
+        self.can_serve && (with_terminating || !self.is_terminating)
+    }
+
+    /// The pod's name in DNS, where it asks for one under this service.
+    pub fn hostname(&self, service: &Tree) -> Option<&str> {
+        let asks = !self.hostname.is_empty() && self.subdomain == service.str("metadata.name");
+        asks.then_some(self.hostname.as_str())
+    }
+
+    /// The addresses of one family, in the form in which they are written down.
+    pub fn addresses(&self, v6: bool) -> Vec<String> {
+        self.ips.iter().filter(|ip| ip.is_ipv6() == v6).map(ToString::to_string).collect()
+    }
+
+    /// The number that a port of a service has here; None where no container has the name.
+    fn find_port(&self, service_port: &Tree) -> Option<i64> {
+        let target = service_port.at("targetPort");
+        if let Some(number) = target.as_int() {
+            return Some(number);
+        }
+        let (name, protocol) = (target.as_str()?, service_port.str("protocol"));
+        self.ports.iter().find(|port| port.name == name && port.protocol == protocol).map(|port| port.number)
+    }
+
+    /// The ports of a service as this pod has them; those that it does not have are left out.
+    pub fn ports(&self, service: &Tree) -> Vec<Tree> {
+        let resolve = |port: &Tree| {
+            let mut found = tree! {
+                "name" => port.str("name"),
+                "protocol" => port.str("protocol"),
+                "port" => self.find_port(port)?,
+            };
+            if port.has("appProtocol") {
+                found.set("appProtocol", port.str("appProtocol"));
+            }
+            Some(found)
+        };
+        service.list("spec.ports").iter().filter_map(resolve).collect()
+    }
+
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    pub fn reference(&self) -> Tree {
+        let (namespace, name) = split(&self.key);
+        tree! { "kind" => "Pod", "namespace" => namespace, "name" => name, "uid" => self.uid.as_str() }
+    }
+}
+
+/// Of containers, and of those that start first and stay.
+fn ports_of(pod: &Tree) -> Ports {
+    let sidecars = pod.list("spec.initContainers").iter().filter(|init| init.str("restartPolicy") == "Always");
+    let containers = pod.list("spec.containers").iter().chain(sidecars);
+    let ports = containers.flat_map(|container| container.list("ports"));
+    let named = ports.filter(|port| !port.str("name").is_empty()).map(|port| Port {
+        name: port.str("name").into(),
+        protocol: port.str("protocol").into(),
+        number: port.int("containerPort").unwrap_or(0),
+    });
+    named.collect()
+}
+
+fn hash_of_labels(pod: &Tree) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (key, value) in pod.map("metadata.labels").iter() {
+        (key, value.as_str()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::list;
+
+    use super::*;
+
+    #[test]
+    fn ports_are_found_by_name_in_containers_and_sidecars() {
+        let port = |name: &str, number: i64, protocol: &str| {
+            list![tree! { "name" => name, "containerPort" => number, "protocol" => protocol }]
+        };
+        let init = |policy: &str, name: &str| tree! { "restartPolicy" => policy, "ports" => port(name, 7, "TCP") };
+        let spec = tree! {
+            "containers" => list![tree! { "ports" => port("http", 8080, "TCP") }],
+            "initContainers" => list![init("", "once"), init("Always", "side")],
+        };
+        let templates = Templates::default();
+        let pod = Pod::of(&tree! { "spec" => spec }, &templates);
+        let check = |target: Tree, protocol: &str, want: Option<i64>| {
+            let port = tree! { "targetPort" => target, "protocol" => protocol };
+            assert_eq!(pod.find_port(&port), want, "{port:?}");
+        };
+        check("http".into(), "TCP", Some(8080));
+        check("http".into(), "UDP", None);
+        check("side".into(), "TCP", Some(7));
+        check("once".into(), "TCP", None);
+        check(9.into(), "UDP", Some(9));
+    }
+
+    #[test]
+    fn pods_of_one_template_share_its_ports() {
+        let templates = Templates::default();
+        let ports = list![tree! { "name" => "http", "containerPort" => 80, "protocol" => "TCP" }];
+        let pod = tree! { "spec" => tree! { "containers" => list![tree! { "ports" => ports }] } };
+        let (one, other) = (Pod::of(&pod, &templates), Pod::of(&pod, &templates));
+        assert!(Arc::ptr_eq(&one.ports, &other.ports));
+    }
+
+    #[test]
+    fn what_endpoints_do_not_say_is_no_change() {
+        let templates = Templates::default();
+        let pod = tree! { "metadata" => tree! { "name" => "p", "labels" => tree! { "a" => "1" } } };
+        let check = |path: &str, key: &str, value: Tree, want: bool| {
+            let mut changed = pod.clone();
+            changed.child(path).set(key, value);
+            assert_eq!(Pod::of(&pod, &templates) != Pod::of(&changed, &templates), want, "{path} {key}");
+        };
+        check("metadata", "resourceVersion", "7".into(), false);
+        check("metadata.annotations", "x", "y".into(), false);
+        check("metadata.labels", "a", "2".into(), true);
+        check("metadata", "deletionTimestamp", "2024-01-01T00:00:00Z".into(), true);
+        check("spec", "nodeName", "n".into(), true);
+        check("status", "podIP", "10.0.0.1".into(), true);
+        check("status", "conditions", list![tree! { "type" => "Ready", "status" => "True" }], true);
+    }
+}

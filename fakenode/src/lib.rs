@@ -1,0 +1,129 @@
+//! Nodes that run nothing but behave: they register, renew their leases, report pods as running and ready,
+//! end those whose annotations say so, and complete deletions. Until a scheduler does it, they also give
+//! waiting pods their nodes. An ordinary client of the API, one set of informers for all nodes.
+
+mod addresses;
+mod bind;
+mod fleet;
+mod node;
+mod pod;
+mod work;
+
+use std::sync::Arc;
+
+use client::{Client, Clock, Informers, Key, Queue, Random, Resource, Selection, Store, index};
+use tokio::task::JoinHandle;
+
+use fleet::Fleet;
+use work::{Binder, Nodes, Pods, Work};
+
+pub use node::{DOWN, LABEL, MOST, name};
+
+const NODES: Resource = Resource::core("nodes");
+const PODS: Resource = Resource::core("pods");
+const LEASES: Resource = Resource::new("coordination.k8s.io", "v1", "leases");
+const OUR_NODES: Selection = Selection { resource: NODES, query: "labelSelector=tiphys.io%2Ffake-node%3Dtrue" };
+
+/// Each write waits for the disk: many at once share that. Nodes have time.
+const NODE_WORKERS: usize = 8;
+const BIND_WORKERS: usize = 32;
+const POD_WORKERS: usize = 64;
+
+pub struct Environment {
+    /// Reads for all nodes, and binds: what a scheduler may.
+    pub scheduler: Client,
+    /// The client that acts as a node.
+    pub node: Box<dyn Fn(&str) -> Client + Send + Sync>,
+    pub clock: Arc<dyn Clock>,
+    /// Where all that is left to chance starts from.
+    pub seed: u64,
+}
+
+/// Nodes at work.
+pub struct Running {
+    queues: Queues,
+    workers: Vec<JoinHandle<()>>,
+    informers: Arc<Informers>,
+}
+
+impl Running {
+    /// Lets each piece of work finish.
+    pub async fn stop(self) {
+        self.queues.all().for_each(|queue| queue.close());
+        for worker in self.workers {
+            let _ = worker.await;
+        }
+        self.informers.stop();
+    }
+
+    /// Ends it where it is, as if the process were killed.
+    pub fn kill(self) {
+        self.workers.iter().for_each(JoinHandle::abort);
+        self.informers.stop();
+    }
+}
+
+#[derive(Clone, Default)]
+struct Queues {
+    nodes: Arc<Queue>,
+    /// Pods without a node.
+    waiting: Arc<Queue>,
+    /// Pods on a node.
+    pods: Arc<Queue>,
+}
+
+impl Queues {
+    fn all(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        [&self.nodes, &self.waiting, &self.pods].into_iter()
+    }
+}
+
+/// What all of it shares.
+struct Shared {
+    count: u32,
+    clock: Arc<dyn Clock>,
+    scheduler: Client,
+    /// By the number of the node.
+    clients: Vec<Client>,
+    nodes: Arc<Store>,
+    pods: Arc<Store>,
+    fleet: Fleet,
+    queues: Queues,
+}
+
+/// Starts the nodes `fake-0`, `fake-1`, and so on.
+pub fn start(environment: Environment, count: u32) -> Result<Running, String> {
+    if count > MOST {
+        return Err(format!("{count} are too many: at most {MOST}"));
+    }
+    let random = Arc::new(Random::seeded(environment.seed));
+    let informers = Arc::new(Informers::new(environment.scheduler.clone(), random));
+    let (nodes, pods) = (informers.informer(OUR_NODES), informers.informer(Selection::all(PODS)));
+    pods.index_by(index::NODE);
+    let shared = Arc::new(Shared {
+        count,
+        clock: environment.clock,
+        scheduler: environment.scheduler,
+        clients: (0..count).map(|number| (environment.node)(&name(number))).collect(),
+        nodes: nodes.store().clone(),
+        pods: pods.store().clone(),
+        fleet: Fleet::default(),
+        queues: Queues::default(),
+    });
+    let told = shared.clone();
+    nodes.on_change(move |change| told.node_changed(change));
+    let told = shared.clone();
+    pods.on_change(move |change| told.pod_changed(change));
+    let queues = shared.queues.clone();
+    (0..count).for_each(|number| queues.nodes.add(Key::from(name(number))));
+    informers.start();
+    let mut workers = Vec::new();
+    let mut spawn = |queue: &Arc<Queue>, work: Arc<dyn Work>, count: usize| {
+        let run = || tokio::spawn(work::run(queue.clone(), work.clone(), informers.clone()));
+        workers.extend((0..count).map(|_| run()));
+    };
+    spawn(&queues.nodes, Arc::new(Nodes::new(shared.clone())), NODE_WORKERS);
+    spawn(&queues.waiting, Arc::new(Binder(shared.clone())), BIND_WORKERS);
+    spawn(&queues.pods, Arc::new(Pods(shared)), POD_WORKERS);
+    Ok(Running { queues, workers, informers })
+}

@@ -1,0 +1,258 @@
+//! What a node that runs nothing reports of a pod: the next write of its life, decided from the pod as it
+//! is seen and from the time. Whatever it needs to remember stands in the pod's status.
+
+mod behaviour;
+mod conditions;
+mod containers;
+
+use api::{Tree, time, tree};
+
+use behaviour::Behaviour;
+use conditions::Facts;
+use containers::{Life, Restart, TERMINATED, seconds};
+
+/// Where a pod runs.
+pub struct Host<'a> {
+    pub address: &'a str,
+    /// The pod's own address there; None where the node is full.
+    pub pod_address: Option<&'a str>,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    Nothing,
+    /// A strategic merge patch of the status.
+    Report(Tree),
+    /// Everything on the node is gone: the object may go too.
+    Delete,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Plan {
+    pub step: Step,
+    /// When to look again, in seconds of the wall clock.
+    pub next: Option<i64>,
+}
+
+impl Plan {
+    const NOTHING: Plan = Plan { step: Step::Nothing, next: None };
+}
+
+pub fn plan(pod: &Tree, host: &Host<'_>, now: i64) -> Plan {
+    if pod.at("metadata").has("deletionTimestamp") {
+        return plan_end(pod, now);
+    }
+    if is_over(pod) {
+        return Plan::NOTHING;
+    }
+    let behaviour = match Behaviour::of(pod) {
+        Ok(behaviour) => behaviour,
+        Err(why) => return report(pod, fail(pod, now, "Annotation", &why.0), None),
+    };
+    if host.pod_address.is_none() {
+        return report(pod, fail(pod, now, "OutOfpods", OUT_OF_PODS), None);
+    }
+    let deadline = deadline(pod);
+    if deadline.is_some_and(|deadline| now >= deadline) {
+        return report(pod, stopped(pod, now, "DeadlineExceeded", TOO_LONG), None);
+    }
+    let (status, next) = live(pod, host, behaviour, now);
+    report(pod, status, [next, deadline].into_iter().flatten().min())
+}
+
+const OUT_OF_PODS: &str = "Pod was rejected: Node didn't have enough resource: pods";
+const TOO_LONG: &str = "Pod was active on the node longer than the specified deadline";
+
+pub fn is_over(pod: &Tree) -> bool {
+    matches!(pod.str("status.phase"), "Succeeded" | "Failed")
+}
+
+fn deadline(pod: &Tree) -> Option<i64> {
+    let started = pod.str("status.startTime");
+    let limit = pod.int("spec.activeDeadlineSeconds").filter(|_| !started.is_empty())?;
+    Some(seconds(started) + limit)
+}
+
+/// An equal status is not written again.
+fn report(pod: &Tree, status: Tree, next: Option<i64>) -> Plan {
+    let fields = status.as_map();
+    if fields.is_some_and(|fields| fields.iter().all(|(key, value)| is_there(pod, key, value))) {
+        return Plan { step: Step::Nothing, next };
+    }
+    let uid = pod.str("metadata.uid");
+    Plan { step: Step::Report(tree! { "metadata" => tree! { "uid" => uid }, "status" => status }), next }
+}
+
+fn is_there(pod: &Tree, key: &str, value: &Tree) -> bool {
+    let seen = pod.at("status").get(key).unwrap_or(&Tree::Null);
+    match key {
+        // Others have conditions of their own in the same list.
+        "conditions" => value.as_list().unwrap_or(&[]).iter().all(|condition| {
+            let old = seen.as_list().unwrap_or(&[]).iter().find(|old| old.str("type") == condition.str("type"));
+            let fields = ["status", "reason", "message", "observedGeneration"];
+            old.is_some_and(|old| fields.iter().all(|field| same_field(old.at(field), condition.at(field))))
+        }),
+        _ => seen == value,
+    }
+}
+
+fn same_field(a: &Tree, b: &Tree) -> bool {
+    let empty = |tree: &Tree| matches!(tree, Tree::Null | Tree::Int(0)) || tree.as_str() == Some("");
+    a == b || empty(a) && empty(b)
+}
+
+/// The status of a pod that goes on, and when it changes by itself.
+fn live(pod: &Tree, host: &Host<'_>, behaviour: Behaviour, now: i64) -> (Tree, Option<i64>) {
+    let life = Life { behaviour, restart: Restart::of(pod), pod_uid: pod.str("metadata.uid"), now };
+    let seen = |list: &str, name: &str| find(pod, list, name);
+    let main: Vec<_> = pod
+        .list("spec.containers")
+        .iter()
+        .map(|spec| life.go_on(spec, seen("status.containerStatuses", spec.str("name"))))
+        .collect();
+    let codes: Option<Vec<i64>> = main.iter().map(|container| container.ended).collect();
+    let phase = match &codes {
+        None => "Running",
+        Some(codes) if codes.iter().all(|code| *code == 0) => "Succeeded",
+        Some(_) => "Failed",
+    };
+    let over = codes.is_some();
+    let (inits, init_next) = init_containers(pod, &life, over);
+    let extra: Vec<Tree> = ephemeral_containers(pod, &life, over);
+    let next = main.iter().filter(|container| container.ended.is_none()).filter_map(|container| container.next);
+    let next = next.chain(init_next).min().filter(|_| !over);
+    let statuses: Vec<Tree> = main.into_iter().map(|container| container.status).collect();
+    let unready = inits.iter().filter(|status| is_sidecar(pod, status.str("name"))).chain(&statuses);
+    let unready = unready.filter(|status| !status.bool("ready")).map(|status| status.str("name")).collect();
+    let facts = Facts { phase, unready, now };
+    let conditions = conditions::conditions(pod, &facts);
+    let mut status = base(pod, host, phase, now);
+    status.set("conditions", conditions);
+    status.set("containerStatuses", statuses);
+    for (key, list) in [("initContainerStatuses", inits), ("ephemeralContainerStatuses", extra)] {
+        if !list.is_empty() {
+            status.set(key, list);
+        }
+    }
+    (status, next)
+}
+
+fn base(pod: &Tree, host: &Host<'_>, phase: &str, now: i64) -> Tree {
+    let started = pod.str("status.startTime");
+    let address = if pod.bool("spec.hostNetwork") { host.address } else { host.pod_address.unwrap_or("") };
+    let mut status = tree! {
+        "phase" => phase,
+        "startTime" => if started.is_empty() { time::format_seconds(now) } else { started.into() },
+        "hostIP" => host.address,
+        "hostIPs" => vec![tree! { "ip" => host.address }],
+        "podIP" => address,
+        "podIPs" => vec![tree! { "ip" => address }],
+    };
+    observe(pod, &mut status);
+    status
+}
+
+fn observe(pod: &Tree, status: &mut Tree) {
+    if let Some(generation) = pod.int("metadata.generation") {
+        status.set("observedGeneration", generation);
+    }
+}
+
+fn find<'a>(pod: &'a Tree, list: &str, name: &str) -> &'a Tree {
+    static NONE: Tree = Tree::Null;
+    pod.list(list).iter().find(|status| status.str("name") == name).unwrap_or(&NONE)
+}
+
+fn is_sidecar(pod: &Tree, name: &str) -> bool {
+    find(pod, "spec.initContainers", name).str("restartPolicy") == "Always"
+}
+
+/// Those that prepare have done so; those that run beside the others end after them.
+fn init_containers(pod: &Tree, life: &Life<'_>, over: bool) -> (Vec<Tree>, Option<i64>) {
+    let runs_on = Life { behaviour: Behaviour { end: None, ..life.behaviour }, restart: Restart::Always, ..*life };
+    let mut next = None;
+    let one = |spec: &Tree| {
+        let seen = find(pod, "status.initContainerStatuses", spec.str("name"));
+        if seen.is_null() && (over || spec.str("restartPolicy") != "Always") {
+            return life.completed(spec);
+        }
+        if spec.str("restartPolicy") != "Always" {
+            return seen.clone();
+        }
+        if over {
+            return if seen.at("state").has("running") { life.end(seen, 0) } else { seen.clone() };
+        }
+        let container = runs_on.go_on(spec, seen);
+        next = [next, container.next].into_iter().flatten().min();
+        container.status
+    };
+    let statuses = pod.list("spec.initContainers").iter().map(one).collect();
+    (statuses, next)
+}
+
+fn ephemeral_containers(pod: &Tree, life: &Life<'_>, over: bool) -> Vec<Tree> {
+    let once = Life { behaviour: Behaviour { end: None, ..life.behaviour }, restart: Restart::Never, ..*life };
+    let one = |spec: &Tree| {
+        let seen = find(pod, "status.ephemeralContainerStatuses", spec.str("name"));
+        if over && seen.at("state").has("running") { once.end(seen, TERMINATED) } else { once.go_on(spec, seen).status }
+    };
+    pod.list("spec.ephemeralContainers").iter().map(one).collect()
+}
+
+/// The end that somebody has asked for: containers first, then the object.
+fn plan_end(pod: &Tree, now: i64) -> Plan {
+    let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
+    let stop = Behaviour::of(pod).map_or(0, |behaviour| behaviour.stop_seconds);
+    let due = seconds(pod.str("metadata.deletionTimestamp")) - grace + stop.min(grace);
+    if now < due && !is_over(pod) {
+        return Plan { step: Step::Nothing, next: Some(due) };
+    }
+    // Whoever counts ends has to see how it ended; nobody looks at the end of what is always started again.
+    let counted = pod.str("spec.restartPolicy") != "Always" || !pod.list("metadata.finalizers").is_empty();
+    if counted && !is_over(pod) {
+        return report(pod, stopped(pod, now, "", ""), None);
+    }
+    // With no grace left only finalizers keep it, and they are not ours.
+    if grace == 0 { Plan::NOTHING } else { Plan { step: Step::Delete, next: None } }
+}
+
+/// A pod that was refused: it never ran.
+fn fail(pod: &Tree, now: i64, reason: &str, message: &str) -> Tree {
+    let started = pod.str("status.startTime");
+    let mut status = tree! {
+        "phase" => "Failed",
+        "reason" => reason,
+        "message" => message,
+        "startTime" => if started.is_empty() { time::format_seconds(now) } else { started.into() },
+    };
+    observe(pod, &mut status);
+    status
+}
+
+/// All that runs is told to end.
+fn stopped(pod: &Tree, now: i64, reason: &str, message: &str) -> Tree {
+    let behaviour = Behaviour { end: None, ready_seconds: None, stop_seconds: 0 };
+    let life = Life { behaviour, restart: Restart::Never, pod_uid: pod.str("metadata.uid"), now };
+    let end = |status: &Tree| {
+        let ended = status.at("state").has("terminated");
+        if ended { status.clone() } else { life.end(status, TERMINATED) }
+    };
+    let mut status = tree! { "phase" => "Failed" };
+    for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
+        let ended: Vec<Tree> = pod.at("status").list(list).iter().map(end).collect();
+        if !ended.is_empty() {
+            status.set(list, ended);
+        }
+    }
+    for (key, text) in [("reason", reason), ("message", message)] {
+        if !text.is_empty() {
+            status.set(key, text);
+        }
+    }
+    status.set("conditions", conditions::conditions(pod, &Facts { phase: "Failed", unready: Vec::new(), now }));
+    observe(pod, &mut status);
+    status
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! The three loops: nodes that register and renew, pods that get nodes, pods that live on them. Each looks
+//! at what informers hold, asks a plan, and makes at most a request or two.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::time::Timestamp;
+use api::{Tree, list, tree};
+use client::{Change, DeleteOptions, Ended, Informers, Key, Patch, Queue, Result, Seen, index, split, written};
+
+use crate::node::{self, LEASE_NAMESPACE, RENEW_SECONDS};
+use crate::{LEASES, NODES, PODS, Shared, bind, pod};
+
+/// When to look again.
+type Next = Option<Duration>;
+pub type Working<'a> = Pin<Box<dyn Future<Output = Result<Next>> + Send + 'a>>;
+
+pub trait Work: Send + Sync {
+    fn work<'a>(&'a self, key: &'a Key) -> Working<'a>;
+}
+
+pub async fn run(queue: Arc<Queue>, work: Arc<dyn Work>, informers: Arc<Informers>) {
+    if !unless_closed(&queue, informers.synced()).await {
+        return;
+    }
+    while let Some(key) = queue.next().await {
+        let (result, written) = written::noting(work.work(&key)).await;
+        // What comes next for this key is decided with the own write in view.
+        if !unless_closed(&queue, informers.wait_for(&written)).await {
+            return;
+        }
+        let ended = match result {
+            Ok(None) => Ended::Done,
+            Ok(Some(pause)) => Ended::Again(pause),
+            Err(error) => {
+                tracing::debug!(key = &*key, %error, "it is tried again");
+                Ended::Failed
+            }
+        };
+        queue.done(key, ended);
+    }
+}
+
+/// False where the queue was closed first.
+async fn unless_closed(queue: &Queue, wait: impl Future<Output = ()>) -> bool {
+    tokio::select! {
+        biased;
+        () = queue.closed() => false,
+        () = wait => true,
+    }
+}
+
+/// From now to a second of the wall clock.
+fn until(now: Timestamp, second: i64) -> Duration {
+    let left = Duration::from_secs((second - now.seconds).max(0).unsigned_abs());
+    left.saturating_sub(Duration::from_nanos(now.nanos.into()))
+}
+
+/// What a waiting pod may have waited for.
+fn concerns_pods(node: &Tree) -> (&Tree, &Tree, bool, bool) {
+    let ready = |condition: &Tree| condition.str("type") == "Ready" && condition.str("status") == "True";
+    let ready = node.list("status.conditions").iter().any(ready);
+    (node.at("spec"), node.at("metadata.labels"), node::is_down(node), ready)
+}
+
+impl Shared {
+    pub fn node_changed(&self, change: &Change) {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        self.fleet.follow_node(&change.key, change.new.as_ref().map(Seen::tree));
+        self.queues.nodes.add(change.key.clone());
+        if old.map(concerns_pods) != new.map(concerns_pods) {
+            self.wake_waiting();
+        }
+        if old.is_none_or(node::is_down) && new.is_some_and(|node| !node::is_down(node)) {
+            let there = self.pods.find_keys(index::NODE, &change.key);
+            there.into_iter().for_each(|key| self.queues.pods.add(key));
+        }
+    }
+
+    pub fn pod_changed(&self, change: &Change) {
+        let Some(new) = change.new.as_deref() else {
+            if let Some(old) = change.old.as_deref() {
+                self.fleet.follow_pod(old, true);
+                // A place is free: it may be what another waits for.
+                self.wake_waiting();
+            }
+            return;
+        };
+        self.fleet.follow_pod(new, false);
+        if bind::waits(new) {
+            self.queues.waiting.add(change.key.clone());
+        } else if node::number(new.str("spec.nodeName")).is_some_and(|number| number < self.count) {
+            self.queues.pods.add(change.key.clone());
+        }
+    }
+
+    fn wake_waiting(&self) {
+        self.fleet.wake().into_iter().for_each(|key| self.queues.waiting.add(key));
+    }
+}
+
+/// Nodes register once, and are there as long as their objects are.
+pub struct Nodes {
+    shared: Arc<Shared>,
+    /// By number: the second in which the lease is due. Whoever is not in here has not registered yet.
+    due: Mutex<BTreeMap<u32, i64>>,
+}
+
+impl Nodes {
+    pub fn new(shared: Arc<Shared>) -> Nodes {
+        Nodes { shared, due: Mutex::default() }
+    }
+
+    async fn bring(&self, key: &Key) -> Result<Next> {
+        let shared = &self.shared;
+        let Some(number) = node::number(key).filter(|number| *number < shared.count) else { return Ok(None) };
+        let (seen, due) = (shared.nodes.get(key), self.due(number));
+        // Somebody has taken the node out of the cluster, or it is lost.
+        if seen.is_none() && due.is_some() || seen.as_deref().is_some_and(node::is_down) {
+            return Ok(None);
+        }
+        let (now, client) = (shared.clock.now(), &shared.clients[number as usize]);
+        let answer = match node::plan(number, seen.as_deref(), now.seconds) {
+            node::Step::Nothing => None,
+            node::Step::Create(object) => Some(client.create(NODES, "", &object).await?),
+            node::Step::Report(report) => {
+                Some(client.patch(NODES, "", key, "status", Patch::Strategic(&report)).await?)
+            }
+        };
+        let uid = answer.as_ref().or(seen.as_deref()).map_or("", |node| node.str("metadata.uid"));
+        let next = match due {
+            Some(due) if due > now.seconds => due,
+            Some(_) => now.seconds + RENEW_SECONDS,
+            // The first round spreads them, so that they do not all renew in the same second.
+            None => now.seconds + 1 + i64::from(number) * RENEW_SECONDS / i64::from(shared.count),
+        };
+        if Some(next) != due {
+            self.renew(number, uid, now).await?;
+            self.due.lock().unwrap_or_else(PoisonError::into_inner).insert(number, next);
+        }
+        Ok(Some(until(now, next)))
+    }
+
+    fn due(&self, number: u32) -> Option<i64> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner).get(&number).copied()
+    }
+
+    async fn renew(&self, number: u32, uid: &str, now: Timestamp) -> Result<()> {
+        let client = &self.shared.clients[number as usize];
+        let (name, lease) = (node::name(number), node::lease(number, uid, now));
+        match client.patch(LEASES, LEASE_NAMESPACE, &name, "", Patch::Merge(&lease)).await {
+            Err(error) if error.is_not_found() => client.create(LEASES, LEASE_NAMESPACE, &lease).await.map(|_| ()),
+            result => result.map(|_| ()),
+        }
+    }
+}
+
+impl Work for Nodes {
+    fn work<'a>(&'a self, key: &'a Key) -> Working<'a> {
+        Box::pin(self.bring(key))
+    }
+}
+
+pub struct Binder(pub Arc<Shared>);
+
+impl Binder {
+    async fn bring(&self, key: &Key) -> Result<Next> {
+        let Some(pod) = self.0.pods.get(key).filter(|pod| bind::waits(pod)) else { return Ok(None) };
+        let (namespace, name) = split(key);
+        let result = match self.0.fleet.choose(key, &pod) {
+            Ok(number) => {
+                let binding = binding(&pod, &node::name(number));
+                self.0.scheduler.create_subresource(PODS, namespace, name, "binding", &binding).await
+            }
+            Err(nodes) => match unschedulable(&pod, nodes, self.0.clock.now().seconds) {
+                None => return Ok(None),
+                Some(patch) => self.0.scheduler.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await,
+            },
+        };
+        settle(result).map(|()| None)
+    }
+}
+
+/// A pod that is gone is no failure. One that has changed meanwhile is looked at again.
+fn settle(result: Result<Tree>) -> Result<()> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        result => result.map(|_| ()),
+    }
+}
+
+fn binding(pod: &Tree, node: &str) -> Tree {
+    let meta = |key: &str| pod.at("metadata").str(key);
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "Binding",
+        "metadata" => tree! { "namespace" => meta("namespace"), "name" => meta("name"), "uid" => meta("uid") },
+        "target" => tree! { "apiVersion" => "v1", "kind" => "Node", "name" => node },
+    }
+}
+
+/// Why a pod waits, where it does not say so already.
+fn unschedulable(pod: &Tree, nodes: usize, now: i64) -> Option<Tree> {
+    let message = format!("0/{nodes} nodes are available: none of the fake nodes may take the pod.");
+    let said = |condition: &Tree| condition.str("type") == "PodScheduled" && condition.str("message") == message;
+    if pod.list("status.conditions").iter().any(said) {
+        return None;
+    }
+    let condition = tree! {
+        "type" => "PodScheduled", "status" => "False", "reason" => "Unschedulable", "message" => message,
+        "lastTransitionTime" => api::time::format_seconds(now),
+    };
+    let metadata = tree! { "uid" => pod.str("metadata.uid") };
+    Some(tree! { "metadata" => metadata, "status" => tree! { "conditions" => list![condition] } })
+}
+
+impl Work for Binder {
+    fn work<'a>(&'a self, key: &'a Key) -> Working<'a> {
+        Box::pin(self.bring(key))
+    }
+}
+
+pub struct Pods(pub Arc<Shared>);
+
+impl Pods {
+    async fn bring(&self, key: &Key) -> Result<Next> {
+        let shared = &self.0;
+        let Some(pod) = shared.pods.get(key) else { return Ok(None) };
+        let number = node::number(pod.str("spec.nodeName")).filter(|number| *number < shared.count);
+        // Once a lost node is back, all its pods are looked at.
+        let Some(number) = number.filter(|number| shared.fleet.is_up(*number)) else { return Ok(None) };
+        let now = shared.clock.now();
+        let (address, host) = (shared.fleet.address(number, &pod), node::address(number).to_string());
+        let address = address.map(|address| address.to_string());
+        let host = pod::Host { address: &host, pod_address: address.as_deref() };
+        let plan = pod::plan(&pod, &host, now.seconds);
+        self.carry_out(key, &pod, number, plan.step).await?;
+        Ok(plan.next.map(|second| until(now, second)))
+    }
+
+    async fn carry_out(&self, key: &Key, pod: &Tree, number: u32, step: pod::Step) -> Result<()> {
+        let client = &self.0.clients[number as usize];
+        let (namespace, name) = split(key);
+        let result = match step {
+            pod::Step::Nothing => return Ok(()),
+            pod::Step::Report(report) => client.patch(PODS, namespace, name, "status", Patch::Strategic(&report)).await,
+            pod::Step::Delete => {
+                let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::of(pod) };
+                client.delete(PODS, namespace, name, options).await
+            }
+        };
+        settle(result)
+    }
+}
+
+impl Work for Pods {
+    fn work<'a>(&'a self, key: &'a Key) -> Working<'a> {
+        Box::pin(self.bring(key))
+    }
+}

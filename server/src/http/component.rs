@@ -1,0 +1,105 @@
+//! The port of a component that is no API server: health and metrics over TLS.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::serve::{PATIENCE, builder};
+use crate::auth::ClientChain;
+
+/// A question, without its body: nobody writes here.
+pub struct Question {
+    pub method: Method,
+    pub path: String,
+    pub headers: HeaderMap,
+    pub chain: Arc<ClientChain>,
+}
+
+pub struct Reply {
+    pub code: u16,
+    pub content_type: &'static str,
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub fn text(code: u16, text: impl Into<Bytes>) -> Reply {
+        Reply { code, content_type: "text/plain; charset=utf-8", body: text.into() }
+    }
+}
+
+pub type Replying<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
+
+pub trait Handler: Send + Sync + 'static {
+    fn answer(&self, question: Question) -> Replying<'_>;
+}
+
+/// As many streams as a connection may have; those who ask are few.
+const STREAMS: u32 = 100;
+/// As many connections are served at once.
+const MAX_CONNECTIONS: usize = 200;
+
+/// Serves until `closing` turns true.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    handler: Arc<dyn Handler>,
+    mut closing: watch::Receiver<bool>,
+) {
+    let acceptor = TlsAcceptor::from(tls);
+    let seats = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            continue;
+        };
+        let Ok(seat) = seats.clone().try_acquire_owned() else { continue };
+        let (acceptor, handler) = (acceptor.clone(), handler.clone());
+        tokio::spawn(async move {
+            connection(stream, acceptor, handler).await;
+            drop(seat);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, handler: Arc<dyn Handler>) {
+    let Ok(Ok(tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
+    let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
+    let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+    let chain = Arc::new(ClientChain::new(chain));
+    let service = service_fn(move |request| answer(handler.clone(), chain.clone(), request));
+    if let Err(error) = builder(STREAMS).serve_connection(TokioIo::new(tls), service).await {
+        tracing::debug!(%error, "the connection ended");
+    }
+}
+
+async fn answer(
+    handler: Arc<dyn Handler>,
+    chain: Arc<ClientChain>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (parts, _) = request.into_parts();
+    let path = parts.uri.path().to_string();
+    let reply = handler.answer(Question { method: parts.method, path, headers: parts.headers, chain }).await;
+    let mut response = Response::new(Full::new(reply.body));
+    *response.status_mut() = http::StatusCode::from_u16(reply.code).unwrap_or_default();
+    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(reply.content_type));
+    let no_sniff = (header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
+    response.headers_mut().insert(no_sniff.0, no_sniff.1);
+    Ok(response)
+}

@@ -1,0 +1,111 @@
+//! The time that a watch takes to tell: no two that run take the same. Where several watch the same
+//! objects, the server wakes them in any order; with times of their own they hear in one that is known.
+//! And what controllers see is old, as it is in a real cluster.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Body, Error, Sending, Transport};
+use http::{Request, Response};
+use http_body::Frame;
+use tokio::time::{Instant, Sleep};
+
+/// The times that are taken, in milliseconds.
+#[derive(Default)]
+pub struct Latency(Mutex<BTreeSet<u64>>);
+
+impl Latency {
+    pub fn around(self: &Arc<Latency>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
+        Arc::new(Slow { inner, latency: self.clone() })
+    }
+
+    fn take(self: &Arc<Latency>) -> Place {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let millis = (1..).find(|millis| !taken.contains(millis)).unwrap_or(1);
+        taken.insert(millis);
+        Place { latency: self.clone(), millis }
+    }
+}
+
+/// Given back when it is dropped.
+struct Place {
+    latency: Arc<Latency>,
+    millis: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.latency.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.millis);
+    }
+}
+
+struct Slow {
+    inner: Arc<dyn Transport>,
+    latency: Arc<Latency>,
+}
+
+impl Slow {
+    async fn exchange(&self, request: Request<Bytes>) -> client::Result<Response<Body>> {
+        let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let response = self.inner.send(request).await?;
+        if !watch || response.status() != 200 {
+            return Ok(response);
+        }
+        let place = self.latency.take();
+        let delayed = |inner| Delayed { inner, place, waiting: VecDeque::new(), timer: None, ended: false };
+        Ok(response.map(|body| body.behind(delayed)))
+    }
+}
+
+impl Transport for Slow {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        Box::pin(self.exchange(request))
+    }
+}
+
+type Item = Option<Result<Frame<Bytes>, Error>>;
+
+/// A stream whose frames come later than they came in.
+struct Delayed {
+    inner: Body,
+    place: Place,
+    /// What has come, and when it may go.
+    waiting: VecDeque<(Instant, Item)>,
+    timer: Option<Pin<Box<Sleep>>>,
+    ended: bool,
+}
+
+impl Delayed {
+    /// Takes all that is there, so that what came at one time goes at one time.
+    fn take_in(&mut self, context: &mut Context<'_>) {
+        while !self.ended {
+            let Poll::Ready(item) = http_body::Body::poll_frame(Pin::new(&mut self.inner), context) else { return };
+            self.ended = !matches!(item, Some(Ok(_)));
+            self.waiting.push_back((Instant::now() + Duration::from_millis(self.place.millis), item));
+        }
+    }
+}
+
+impl http_body::Body for Delayed {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Item> {
+        self.take_in(context);
+        let Some((due, _)) = self.waiting.front() else {
+            return if self.ended { Poll::Ready(None) } else { Poll::Pending };
+        };
+        let due = *due;
+        if Instant::now() < due {
+            let timer = self.timer.insert(Box::pin(tokio::time::sleep_until(due)));
+            if timer.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(self.waiting.pop_front().and_then(|(_, item)| item))
+    }
+}

@@ -1,0 +1,85 @@
+//! What was written in a run, in order: every answer of the server to a write, whole.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use client::{Body, Sending, Transport};
+use http::{Method, Request};
+use http_body_util::Full;
+
+use super::Outcome;
+
+#[derive(Default)]
+pub struct Trace {
+    writes: Mutex<Vec<String>>,
+    /// Reads too, without what was answered: where two runs part, this shows it first.
+    requests: Mutex<Vec<String>>,
+    start: OnceLock<tokio::time::Instant>,
+}
+
+impl Trace {
+    /// A way to the server on which writes are noted.
+    pub fn around(self: &Arc<Trace>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
+        Arc::new(Traced { inner, trace: self.clone() })
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        let writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut hasher = DefaultHasher::new();
+        writes.hash(&mut hasher);
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Outcome { hash: hasher.finish(), writes, requests }
+    }
+
+    /// How many writes were made whose line contains this text.
+    pub fn count(&self, text: &str) -> usize {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|line| line.contains(text)).count()
+    }
+
+    pub fn len(&self) -> usize {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn ask(&self, line: String) {
+        let at = tokio::time::Instant::now();
+        let start = *self.start.get_or_init(|| at);
+        let line = format!("{:?} {line}", at - start);
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    fn note(&self, line: String) {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+}
+
+struct Traced {
+    inner: Arc<dyn Transport>,
+    trace: Arc<Trace>,
+}
+
+impl Traced {
+    async fn exchange(&self, request: Request<Bytes>) -> client::Result<http::Response<Body>> {
+        let (method, path) = (request.method().clone(), request.uri().to_string());
+        self.trace.ask(format!("{method} {path}"));
+        if method == Method::GET {
+            return self.inner.send(request).await;
+        }
+        let (parts, body) = self.inner.send(request).await?.into_parts();
+        let body = body.whole().await?;
+        let mut hasher = DefaultHasher::new();
+        body.hash(&mut hasher);
+        self.trace.note(format!("{method} {path} {} {:016x}", parts.status.as_u16(), hasher.finish()));
+        Ok(http::Response::from_parts(parts, Body::new(Full::new(body))))
+    }
+}
+
+impl Transport for Traced {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        Box::pin(self.exchange(request))
+    }
+}

@@ -1,0 +1,138 @@
+//! What one connection may have, how a server takes its leave, and logs that cannot be written.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use server::audit::{Audit, Format, Mode, Settings};
+use testkit::client::DEADLINE;
+use testkit::{Cluster, Kept};
+
+use super::{POLICY, events};
+use crate::until;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn limited(change: impl FnOnce(&mut server::limits::Limits)) -> Cluster {
+    let mut config = server::Config::default();
+    change(&mut config.limits);
+    Cluster::start_with(Kept::Embedded, config, async |_| {}).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_asked_to_go_after_its_answer() {
+    let mut cluster = limited(|limits| limits.goaway_chance = 1.0).await;
+    let (mut sender, connection) = cluster.client.http2().await;
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(testkit::client::get(MAPS)).await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    drop(answer);
+    let ended = tokio::time::timeout(DEADLINE, connection).await.expect("it ends in time").expect("no panic");
+    assert!(ended.is_ok(), "it ends without an error: {ended:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_so_many_streams_and_no_more() {
+    let mut cluster = limited(|limits| limits.http2_max_streams = 2).await;
+    let (mut sender, connection) = cluster.client.http2().await;
+    tokio::spawn(connection);
+    let mut watches = Vec::new();
+    for _ in 0..2 {
+        sender.ready().await.expect("a stream is free");
+        let request = testkit::client::get(&format!("{MAPS}?watch=1"));
+        watches.push(sender.send_request(request).await.expect("a watch"));
+    }
+    let third = tokio::spawn(sender.send_request(testkit::client::get(MAPS)));
+    for _ in 0..20 {
+        assert_eq!(cluster.client.get(MAPS).await.code, 200, "another connection has streams of its own");
+    }
+    assert!(!third.is_finished(), "there is no stream for it");
+    watches.pop();
+    let answer = tokio::time::timeout(DEADLINE, third).await.expect("in time").expect("no panic").expect("an answer");
+    assert_eq!(answer.status(), 200);
+    drop((answer, watches));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_says_that_it_goes_before_it_refuses() {
+    let mut cluster = limited(|limits| limits.shutdown_delay = std::time::Duration::from_secs(3600)).await;
+    let client = cluster.client.clone();
+    assert_eq!(client.get("/readyz").await.code, 200);
+    let look = async {
+        until("it is not ready", async || client.get("/readyz").await.code == 500).await;
+        assert_eq!(client.get("/livez").await.code, 200);
+        assert_eq!(client.get(MAPS).await.code, 200, "requests are served as before");
+    };
+    tokio::select! {
+        biased;
+        () = look => {}
+        () = cluster.stop() => panic!("an hour is not over yet"),
+    }
+}
+
+async fn audited(dir: &Path, settings: Settings) -> Cluster {
+    std::fs::write(dir.join("policy.yaml"), POLICY).expect("a policy");
+    let settings = Settings { policy_file: Some(dir.join("policy.yaml")), ..settings };
+    let audit = Audit::open(&settings).expect("a good policy").map(Arc::new);
+    Cluster::start_with(Kept::Embedded, server::Config { audit, ..server::Config::default() }, async |_| {}).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strict_log_that_is_full_lets_nobody_in() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
+        let full = Settings { log_path: Some("/dev/full".into()), mode, ..Settings::default() };
+        let mut cluster = audited(dir.path(), full).await;
+        let reply = cluster.client.get(MAPS).await;
+        assert_eq!(reply.code, code, "{mode:?}");
+        let lost = async || {
+            let metrics = cluster.client.get("/metrics").await;
+            String::from_utf8_lossy(&metrics.bytes).contains("apiserver_audit_error_total{plugin=\"log\"}")
+        };
+        if mode == Mode::Blocking {
+            until("what is lost is counted", lost).await;
+        }
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_format_is_a_line_of_words() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = dir.path().join("audit.log");
+    let legacy = Settings { log_path: Some(log.clone()), format: Format::Legacy, ..Settings::default() };
+    let mut cluster = audited(dir.path(), legacy).await;
+    assert_eq!(cluster.client.get(&format!("{MAPS}?limit=5")).await.code, 200);
+    let uri = format!("uri=\"{MAPS}?limit=5\"");
+    let told = |stage: &str, response: &str| {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let is = |line: &str| {
+            let words =
+                ["AUDIT: id=", "method=\"list\"", "as=\"<self>\"", "namespace=\"default\"", &uri, stage, response];
+            words.iter().all(|word| line.contains(word))
+        };
+        text.lines().filter(|line| is(line)).count() == 1
+    };
+    until("its end is told", async || told("stage=\"ResponseComplete\"", "response=\"200\"")).await;
+    assert!(told("stage=\"RequestReceived\"", "response=\"<deferred>\""));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_are_told_with_their_reason() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let settings = Settings { log_path: Some(dir.path().join("audit.log")), ..Settings::default() };
+    let mut cluster = audited(dir.path(), settings).await;
+    let reply = cluster.client.raw("GET", MAPS, &[("impersonate-user", "nobody")], Vec::new()).await;
+    assert_eq!(reply.code, 403);
+    let refused = |event: &api::Tree| {
+        let notes = event.map("annotations");
+        event.str("impersonatedUser.username") == "nobody"
+            && event.int("responseStatus.code") == Some(403)
+            && notes.str("authorization.k8s.io/decision") == "forbid"
+            && notes.contains("authorization.k8s.io/reason")
+    };
+    events(dir.path(), refused).await;
+    cluster.stop().await;
+}

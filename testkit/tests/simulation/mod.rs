@@ -1,0 +1,71 @@
+//! Hours in the life of a cluster, from seeds: with faults on the way to the server, controllers that are
+//! killed in the middle of their work, and nodes that are lost. Once nothing disturbs any more, everything
+//! must become as it was asked for.
+
+mod jobs;
+mod rollout;
+
+use std::time::Duration;
+
+use api::Tree;
+use testkit::sim::{Simulation, run_twice, seeds};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const NAMESPACE: &str = "default";
+
+async fn nodes_come_up(simulation: &Simulation) {
+    let all = async |simulation: &Simulation| simulation.ready_nodes() == simulation.node_count as usize;
+    simulation.until("all nodes are ready", MINUTE, all).await;
+    // Whoever makes pods needs their account.
+    let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", NAMESPACE).is_empty();
+    simulation.until("the account of pods", MINUTE, account).await;
+}
+
+/// A time of troubles: requests fail, controllers are killed, nodes are lost and found.
+async fn disturb(simulation: &mut Simulation, until: Duration) {
+    let end = tokio::time::Instant::now() + until;
+    simulation.faults.set(true);
+    while tokio::time::Instant::now() < end {
+        simulation.pass(simulation.random.seconds(5, 90)).await;
+        match simulation.random.below(3) {
+            0 => simulation.restart_controllers(simulation.random.seconds(0, 30)).await,
+            1 => {
+                let node = simulation.random.below(simulation.node_count.into()) as u32;
+                simulation.set_node_down(node, true).await;
+                simulation.pass(simulation.random.seconds(5, 120)).await;
+                simulation.set_node_down(node, false).await;
+            }
+            _ => {}
+        }
+    }
+    simulation.faults.set(false);
+}
+
+fn json(text: &str) -> Tree {
+    api::json::decode(text.as_bytes()).expect("JSON")
+}
+
+#[test]
+fn an_idle_hour_has_nothing_but_heartbeats() {
+    let idle = async |simulation: &mut Simulation| {
+        nodes_come_up(simulation).await;
+        simulation.pass(2 * MINUTE).await;
+        let before = simulation.trace.len();
+        simulation.pass(60 * MINUTE).await;
+        let leases = simulation.trace.count("kube-node-lease");
+        assert!(leases > 3 * 300, "{leases} renewals");
+        let outcome = simulation.trace.outcome();
+        let heartbeat = |line: &&String| line.contains("/leases/") || line.contains("/api/v1/nodes/fake-");
+        let others: Vec<&String> = outcome.writes[before..].iter().filter(|line| !heartbeat(line)).collect();
+        assert!(others.is_empty(), "{others:#?}");
+    };
+    for seed in seeds(1) {
+        run_twice(seed, 3, idle);
+    }
+}
+
+#[test]
+fn another_seed_is_another_run() {
+    let short = async |simulation: &mut Simulation| nodes_come_up(simulation).await;
+    assert_ne!(run_twice(1, 1, short).hash, run_twice(2, 1, short).hash);
+}

@@ -1,0 +1,252 @@
+//! The objects and events of workloads, step by step, against files. What differs from run to run (times, uids,
+//! hashes, the ends of names) is replaced. `TIPHYS_BLESS=1` writes the files anew; the change is to be read.
+
+use api::{Str, Tree, list, tree, yaml};
+use testkit::{Client, Cluster};
+
+use super::{APPS, PODS, becomes, create, items, name, patch, play_node, wait_event, workload};
+
+/// So many letters end a generated name.
+const SUFFIX: usize = 5;
+
+/// What was seen, as text.
+struct Story {
+    client: Client,
+    text: String,
+    /// Hashes and the names that stand for them.
+    hashes: Vec<(String, String)>,
+}
+
+impl Story {
+    fn new(client: &Client) -> Story {
+        Story { client: client.clone(), text: String::new(), hashes: Vec::new() }
+    }
+
+    /// The hash that an object has under a label is called this from now on.
+    fn call(&mut self, object: &Tree, label: &str, called: &str) {
+        self.hashes.push((object.map("metadata.labels").str(label).to_string(), format!("<{called}>")));
+    }
+
+    /// Tells of objects under a title; `fields` of them, or all.
+    fn tell(&mut self, title: &str, objects: &[Tree], fields: &[&str]) {
+        for object in objects {
+            let mut shown = tree! {};
+            let all = ["metadata", "spec", "status", "data", "revision"];
+            for field in if fields.is_empty() { &all[..] } else { fields } {
+                if let Some(value) = object.get(field) {
+                    shown.set(field, self.plain(field, value));
+                }
+            }
+            let shown = yaml::encode(&tree! { title => shown });
+            self.text.push_str(&String::from_utf8_lossy(&shown));
+        }
+    }
+
+    fn plain(&self, key: &str, value: &Tree) -> Tree {
+        match value {
+            Tree::Map(map) => {
+                let mut plain = tree! {};
+                for (key, value) in map.iter().filter(|(key, _)| !matches!(*key, "managedFields" | "resourceVersion")) {
+                    plain.set(&self.hidden(key), self.plain(key, value));
+                }
+                if map.str("name").len() == map.str("generateName").len() + SUFFIX {
+                    let prefix = self.hidden(map.str("generateName"));
+                    plain.set("name", format!("{prefix}<suffix>"));
+                }
+                plain
+            }
+            Tree::List(items) => Tree::List(items.iter().map(|item| self.plain(key, item)).collect()),
+            Tree::Str(_) if key == "uid" => Tree::from("<uid>"),
+            Tree::Str(_) if key.ends_with("Time") || key.ends_with("Timestamp") => Tree::from("<time>"),
+            Tree::Str(text) => Tree::from(self.hidden(text)),
+            other => other.clone(),
+        }
+    }
+
+    fn hidden(&self, text: &str) -> String {
+        self.hashes.iter().fold(text.to_string(), |text, (hash, called)| text.replace(hash, called))
+    }
+
+    /// The events of objects with these names, each line once: the order of two objects' is left to chance.
+    async fn tell_events(&mut self, names: &[&str]) {
+        let events = items(&self.client, "/api/v1/namespaces/default/events").await;
+        let line = |event: &Tree| {
+            let message = self.hidden(event.str("message"));
+            let message = match message.split_once(" pod: ") {
+                Some((verb, pod)) => format!("{verb} pod: {}", pod.rsplit_once('-').map_or(pod, |(prefix, _)| prefix)),
+                None => message,
+            };
+            let of = |field: &str| event.str(field).to_string();
+            format!("{} {} {} {message}", of("involvedObject.kind"), of("type"), of("reason"))
+        };
+        let is_meant = |event: &&Tree| names.iter().any(|name| event.str("involvedObject.name").starts_with(name));
+        let mut lines: Vec<String> = events.iter().filter(is_meant).map(line).collect();
+        lines.sort();
+        lines.dedup();
+        let lines: Vec<Tree> = lines.into_iter().map(Tree::from).collect();
+        self.text.push_str(&String::from_utf8_lossy(&yaml::encode(&tree! { "events" => lines })));
+    }
+
+    fn compare(&self, file: &str) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workloads/golden").join(file);
+        if std::env::var_os("TIPHYS_BLESS").is_some() {
+            std::fs::write(&path, &self.text).expect("the file is written");
+        }
+        let wanted = std::fs::read_to_string(&path).expect("a file");
+        for (number, (got, want)) in self.text.lines().zip(wanted.lines()).enumerate() {
+            assert_eq!(got, want, "{file}:{}", number + 1);
+        }
+        assert_eq!(self.text.lines().count(), wanted.lines().count(), "{file}");
+    }
+
+    /// Waits, without a node, until something holds of an object.
+    async fn see(&self, path: &str, holds: impl Fn(&Tree) -> bool) -> Tree {
+        let mut last = Tree::Null;
+        let wait = async {
+            while last.is_null() || !holds(&last) {
+                last = self.client.get(path).await.tree();
+            }
+        };
+        let in_time = tokio::time::timeout(testkit::client::DEADLINE, wait).await.is_ok();
+        assert!(in_time, "{path}: not in time: {:?}", last.at("status"));
+        last
+    }
+}
+
+fn has(object: &Tree, counts: &[(&str, i64)]) -> bool {
+    counts.iter().all(|(field, count)| object.at("status").int(field).unwrap_or_default() == *count)
+}
+
+fn reason(object: &Tree, condition: &str) -> Str {
+    let mut conditions = object.list("status.conditions").iter();
+    conditions.find(|one| one.str("type") == condition).map_or(Str::default(), |one| Str::new(one.str("reason")))
+}
+
+async fn sets_by_revision(client: &Client) -> Vec<Tree> {
+    let mut sets = items(client, &format!("{APPS}/replicasets")).await;
+    sets.sort_by_key(|set| set.map("metadata.annotations").str("deployment.kubernetes.io/revision").to_string());
+    sets
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_is_told_as_upstream_does() {
+    let mut cluster = Cluster::start_whole().await;
+    let client = cluster.client.clone();
+    let mut story = Story::new(&client);
+    let (path, sets) = (format!("{APPS}/deployments/web"), format!("{APPS}/replicasets"));
+    create(
+        &client,
+        &format!("{APPS}/deployments"),
+        &workload("apps/v1", "Deployment", "web", tree! { "replicas" => 3 }),
+    )
+    .await;
+    let made = story.see(&path, |web| reason(web, "Progressing") == "ReplicaSetUpdated").await;
+    let first = sets_by_revision(&client).await;
+    story.call(&first[0], "pod-template-hash", "first");
+    story.tell("deployment", &[made], &["metadata", "status"]);
+    let set = story.see(&format!("{sets}/{}", name(&first[0])), |set| has(set, &[("replicas", 3)])).await;
+    story.tell("replica set", &[set], &[]);
+    let pod = items(&client, PODS).await.remove(0);
+    story.tell("pod", &[pod], &["metadata"]);
+    let available = becomes(&client, &path, |web| reason(web, "Progressing") == "NewReplicaSetAvailable").await;
+    story.tell("available", &[available], &["status"]);
+    patch(&client, &path, r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:2"}]}}}}"#).await;
+    let rolling = story.see(&path, |web| has(web, &[("updatedReplicas", 1), ("replicas", 4)])).await;
+    let both = sets_by_revision(&client).await;
+    story.call(&both[1], "pod-template-hash", "second");
+    story.tell("rolling", &[rolling], &["metadata", "status"]);
+    story.tell("sets", &both, &["metadata", "status"]);
+    let is_complete = |web: &Tree| {
+        has(web, &[("replicas", 3), ("updatedReplicas", 3), ("terminatingReplicas", 0)])
+            && reason(web, "Progressing") == "NewReplicaSetAvailable"
+    };
+    let complete = becomes(&client, &path, is_complete).await;
+    story.tell("complete", &[complete], &["status"]);
+    patch(&client, &format!("{path}/scale"), r#"{"spec":{"replicas":5}}"#).await;
+    let scaled = story.see(&path, |web| has(web, &[("replicas", 5)])).await;
+    story.tell("scaled", &[scaled], &["status"]);
+    patch(&client, &path, r#"{"spec":{"paused":true}}"#).await;
+    let paused = story.see(&path, |web| reason(web, "Progressing") == "DeploymentPaused").await;
+    story.tell("paused", &[paused], &["status"]);
+    wait_event(&client, "web", "ScalingReplicaSet", "from 3 to 5").await;
+    let newest = name(&both[1]);
+    super::until("the last pods are told of", async || {
+        let path = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{newest}");
+        items(&client, &path).await.len() >= 5
+    })
+    .await;
+    story.tell_events(&["web"]).await;
+    story.compare("deployment.yaml");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stateful_set_is_told_as_upstream_does() {
+    let mut cluster = Cluster::start_whole().await;
+    let client = cluster.client.clone();
+    let mut story = Story::new(&client);
+    let requests = tree! { "requests" => tree! { "storage" => "1Gi" } };
+    // Of a class that nobody provides, so that the claim stays as it was made.
+    let spec =
+        tree! { "accessModes" => list!["ReadWriteOnce"], "resources" => requests, "storageClassName" => "nobody" };
+    let claim = tree! { "metadata" => tree! { "name" => "data" }, "spec" => spec };
+    let spec = tree! { "replicas" => 2, "serviceName" => "db", "volumeClaimTemplates" => list![claim] };
+    let path = format!("{APPS}/statefulsets/db");
+    create(&client, &format!("{APPS}/statefulsets"), &workload("apps/v1", "StatefulSet", "db", spec)).await;
+    let waiting = story.see(&path, |db| has(db, &[("replicas", 1)])).await;
+    story.tell("waiting for the first", &[waiting], &["status"]);
+    let pod = client.get(&format!("{PODS}/db-0")).await.tree();
+    story.tell("first pod", &[pod], &["metadata", "spec"]);
+    let claims = items(&client, "/api/v1/namespaces/default/persistentvolumeclaims").await;
+    story.tell("claim", &claims, &["metadata", "spec"]);
+    let ready = becomes(&client, &path, |db| has(db, &[("availableReplicas", 2)])).await;
+    story.tell("ready", &[ready], &["status"]);
+    story.tell("revision", &items(&client, &format!("{APPS}/controllerrevisions")).await, &[]);
+    patch(&client, &path, r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:2"}]}}}}"#).await;
+    let updating = story.see(&path, |db| has(db, &[("currentReplicas", 1)])).await;
+    story.tell("update starts at the last", &[updating], &["status"]);
+    let updated = becomes(&client, &path, |db| has(db, &[("updatedReplicas", 2), ("availableReplicas", 2)])).await;
+    story.tell("updated", &[updated], &["status"]);
+    patch(&client, &format!("{path}/scale"), r#"{"spec":{"replicas":0}}"#).await;
+    let down = becomes(&client, &path, |db| has(db, &[("replicas", 0), ("observedGeneration", 3)])).await;
+    story.tell("scaled to nothing", &[down], &["status"]);
+    wait_event(&client, "db", "SuccessfulDelete", "Delete Pod db-0").await;
+    story.tell_events(&["db"]).await;
+    story.compare("statefulset.yaml");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_set_is_told_as_upstream_does() {
+    let mut cluster = Cluster::start_whole().await;
+    let client = cluster.client.clone();
+    let mut story = Story::new(&client);
+    super::add_node(&client, "a").await;
+    super::add_node(&client, "b").await;
+    let path = format!("{APPS}/daemonsets/agent");
+    create(&client, &format!("{APPS}/daemonsets"), &workload("apps/v1", "DaemonSet", "agent", tree! {})).await;
+    let made = story.see(&path, |agent| has(agent, &[("currentNumberScheduled", 2)])).await;
+    let revisions = items(&client, &format!("{APPS}/controllerrevisions")).await;
+    story.call(&revisions[0], "controller-revision-hash", "first");
+    story.tell("daemon set", &[made], &["metadata", "status"]);
+    story.tell("revision", &revisions, &[]);
+    let pods = items(&client, PODS).await;
+    let on_a = pods.into_iter().find(|pod| super::node_of(pod) == "a").expect("a pod");
+    story.tell("pod", &[on_a], &["metadata", "spec"]);
+    let ready = becomes(&client, &path, |agent| has(agent, &[("numberAvailable", 2)])).await;
+    story.tell("ready", &[ready], &["status"]);
+    patch(&client, "/api/v1/nodes/a", r#"{"metadata":{"labels":{"disk":"fast"}}}"#).await;
+    patch(&client, &path, r#"{"spec":{"template":{"spec":{"nodeSelector":{"disk":"fast"}}}}}"#).await;
+    let moving = story.see(&path, |agent| has(agent, &[("numberMisscheduled", 1)])).await;
+    story.tell("other nodes", &[moving], &["status"]);
+    play_node(&client).await;
+    let updated = becomes(&client, &path, |agent| {
+        has(agent, &[("updatedNumberScheduled", 1), ("numberAvailable", 1), ("numberMisscheduled", 0)])
+    })
+    .await;
+    story.tell("updated", &[updated], &["status"]);
+    wait_event(&client, "agent", "SuccessfulDelete", "Deleted pod: agent-").await;
+    story.tell_events(&["agent"]).await;
+    story.compare("daemonset.yaml");
+    cluster.stop().await;
+}

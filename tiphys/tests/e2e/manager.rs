@@ -1,0 +1,146 @@
+//! Managers as processes of their own: a leader that is paused, and a server that is killed.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{BINARY, Server, free_port};
+
+/// A manager; it ends with the test.
+struct Manager(Child);
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Manager {
+    fn start(server: &Server, more: &[&str]) -> Manager {
+        let pki = server.dir.path().join("data/pki");
+        let config = server.dir.path().join("controller-manager.conf");
+        std::fs::write(&config, kubeconfig(&pki, server.port)).expect("a file");
+        let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+        let process = Command::new(BINARY)
+            .arg("kube-controller-manager")
+            .args(["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"].map(|f| file(f, &config)))
+            .args([file("root-ca-file", &pki.join("ca.crt")), file("client-ca-file", &pki.join("ca.crt"))])
+            .args(["--bind-address=127.0.0.1", "--use-service-account-credentials=true"])
+            .args(more)
+            .arg(format!("--secure-port={}", free_port()))
+            .stderr(Stdio::null())
+            .spawn();
+        Manager(process.expect("the binary starts"))
+    }
+
+    /// Waits for the process to end; its exit code.
+    async fn wait(&mut self) -> Option<i32> {
+        for _ in 0..600 {
+            if let Some(status) = self.0.try_wait().expect("it is our child") {
+                return status.code();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the manager did not end in time");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.0.id().to_string()]).status();
+        assert!(status.expect("kill is there").success());
+    }
+}
+
+/// The certificate of the manager, as kubeadm would hand it over.
+fn kubeconfig(pki: &Path, port: u16) -> String {
+    let file = |name: &str| pki.join(name).display().to_string();
+    format!(
+        "kind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: '{}'}}}}]\n\
+         users: [{{name: u, user: {{client-certificate: '{}', client-key: '{}'}}}}]\n",
+        file("ca.crt"),
+        file("controller-manager.crt"),
+        file("controller-manager.key"),
+    )
+}
+
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("{what}: not in time"));
+}
+
+async fn read(server: &Server, path: &str) -> String {
+    let (_, body) = server.client().await.call("GET", path, "").await.expect("an answer");
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+/// Who leads, from the lease's own text.
+async fn holder(server: &Server) -> String {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
+    let lease = read(server, path).await;
+    let rest = lease.split_once("\"holderIdentity\":\"").map_or("", |(_, rest)| rest);
+    rest.split('"').next().unwrap_or("").to_string()
+}
+
+async fn make_set(server: &Server, name: &str, replicas: usize) {
+    let labels = format!(r#"{{"app":"{name}"}}"#);
+    let spec = r#"{"containers":[{"name":"c","image":"i"}]}"#;
+    let set = format!(
+        r#"{{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{{"name":"{name}"}},"spec":{{"replicas":{replicas},
+        "selector":{{"matchLabels":{labels}}},"template":{{"metadata":{{"labels":{labels}}},"spec":{spec}}}}}}}"#
+    );
+    let path = "/apis/apps/v1/namespaces/default/replicasets";
+    let (code, body) = server.client().await.call("POST", path, &set).await.expect("an answer");
+    assert_eq!(code, 201, "{}", String::from_utf8_lossy(&body));
+}
+
+async fn pods(server: &Server, name: &str) -> usize {
+    let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{name}");
+    read(server, &path).await.matches("\"creationTimestamp\"").count()
+}
+
+#[tokio::test]
+async fn a_paused_leader_does_no_doubled_work() {
+    let server = Server::start_with(&["--controllers", ""]);
+    let hasty =
+        ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"];
+    let mut first = Manager::start(&server, &hasty);
+    until("the first one leads", async || !holder(&server).await.is_empty()).await;
+    let leader = holder(&server).await;
+    make_set(&server, "one", 3).await;
+    until("its pods", async || pods(&server, "one").await == 3).await;
+    let _second = Manager::start(&server, &hasty);
+    first.signal("-STOP");
+    until(
+        "the second one leads",
+        async || !matches!(holder(&server).await, other if other == leader || other.is_empty()),
+    )
+    .await;
+    // The first one wakes up to a set that it has never seen, beside the one that has the lease.
+    make_set(&server, "two", 5).await;
+    first.signal("-CONT");
+    until("its pods", async || pods(&server, "two").await == 5).await;
+    assert_ne!(first.wait().await, Some(0), "it has lost its lease");
+    assert_eq!((pods(&server, "one").await, pods(&server, "two").await), (3, 5), "no pod too many");
+}
+
+#[tokio::test]
+async fn a_manager_outlives_a_server_that_is_killed() {
+    let none = ["--controllers", ""];
+    let mut server = Server::start_with(&none);
+    let _manager = Manager::start(&server, &[]);
+    make_set(&server, "one", 3).await;
+    until("its pods", async || pods(&server, "one").await == 3).await;
+    for name in ["two", "three"] {
+        server.signal("-KILL");
+        server.wait();
+        server = Server::start_again(server.dir.clone(), server.port, &none);
+        make_set(&server, name, 4).await;
+        until("its pods", async || pods(&server, name).await == 4).await;
+    }
+    assert_eq!(pods(&server, "one").await, 3);
+}
