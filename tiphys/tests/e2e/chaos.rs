@@ -61,7 +61,7 @@ impl World {
         self.server.signal("-KILL");
         self.server.wait();
         let dir = Arc::clone(&self.server.dir);
-        self.server = Server::start_again(dir, &["--fake-nodes", "3"]);
+        self.server = Server::start_again(dir, 0, &["--fake-nodes", "3"]);
         self.client = self.server.client().await;
     }
 

@@ -66,11 +66,6 @@ impl Server {
         Server::run(dir, port, flags)
     }
 
-    /// The same with flags.
-    pub fn start_again(dir: Arc<TempDir>, flags: &[&str]) -> Server {
-        Server::run(dir, flags)
-    }
-
     /// `tiphys up` on a data directory; returns when it says that it is ready.
     fn run(dir: Arc<TempDir>, port: u16, flags: &[&str]) -> Server {
         let data = dir.path().join("data");
