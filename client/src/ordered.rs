@@ -4,12 +4,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tokio::sync::Notify;
 
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: RwLock<State<T>>,
     moved: Notify,
 }
 
@@ -20,8 +20,12 @@ struct State<T> {
 }
 
 impl<T> Shared<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> RwLockReadGuard<'_, State<T>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, State<T>> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -33,7 +37,7 @@ pub struct Sender<T>(Arc<Shared<T>>);
 pub struct Closed;
 
 /// The value as it is while this is held.
-pub struct Ref<'a, T>(MutexGuard<'a, State<T>>);
+pub struct Ref<'a, T>(RwLockReadGuard<'a, State<T>>);
 
 impl<T> Deref for Ref<'_, T> {
     type Target = T;
@@ -51,13 +55,13 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
 
 impl<T> Sender<T> {
     pub fn new(value: T) -> Sender<T> {
-        let state = Mutex::new(State { value, version: 0, closed: false });
+        let state = RwLock::new(State { value, version: 0, closed: false });
         Sender(Arc::new(Shared { state, moved: Notify::new() }))
     }
 
     /// Sets the value; what it was before.
     pub fn send_replace(&self, value: T) -> T {
-        let mut state = self.0.state();
+        let mut state = self.0.change();
         state.version += 1;
         let before = std::mem::replace(&mut state.value, value);
         drop(state);
@@ -89,7 +93,7 @@ impl<T> fmt::Debug for Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.0.state().closed = true;
+        self.0.change().closed = true;
         self.0.moved.notify_waiters();
     }
 }
@@ -148,6 +152,8 @@ impl<T> Receiver<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[tokio::test]
