@@ -89,10 +89,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
-        let client = match controller.account {
-            "" => environment.reader.clone(),
-            account => (environment.writer)(account),
-        };
+        let client = (environment.writer)(controller.account);
         let context = Context {
             recorder: events.recorder(client.clone(), controller.name),
             client,
