@@ -29,6 +29,7 @@ const UPSTREAM_POD_MS: f64 = 4.75;
 /// What takes longer than this is broken.
 const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(10);
+const IDLE: Duration = Duration::from_secs(2);
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -73,7 +74,8 @@ async fn pause(time: Duration) -> Result<()> {
 struct Bench {
     server: Server,
     size_of_nodes: u64,
-    connection: Option<Connection>,
+    /// One that was used a moment ago: a server closes those that are idle.
+    connection: Option<(Connection, Instant)>,
 }
 
 /// What something cost.
@@ -118,10 +120,12 @@ impl Bench {
     }
 
     async fn connection(&mut self) -> Result<&mut Connection> {
-        if self.connection.is_none() {
-            self.connection = Some(self.server.connect().await?);
-        }
-        self.connection.as_mut().ok_or_else(|| "no connection".into())
+        let fresh = self.connection.take().filter(|(_, used)| used.elapsed() < IDLE);
+        let connection = match fresh {
+            Some((connection, _)) => connection,
+            None => self.server.connect().await?,
+        };
+        Ok(&mut self.connection.insert((connection, Instant::now())).0)
     }
 
     async fn fetch(&mut self, request: &Template) -> Result<Vec<u8>> {

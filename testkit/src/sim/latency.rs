@@ -1,6 +1,6 @@
-//! The time that a watch takes to tell: no two that run take the same. Where several watch the same
-//! objects, the server wakes them in any order; with times of their own they hear in one that is known.
-//! And what controllers see is old, as it is in a real cluster.
+//! The time that a watch takes to tell: each has a millisecond of its own in every quarter of a second. Where
+//! several watch the same objects, the server wakes them in any order; with times of their own they hear in
+//! one that is known. And what controllers see is old, as it is in a real cluster.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
@@ -14,18 +14,27 @@ use http::{Request, Response};
 use http_body::Frame;
 use tokio::time::{Instant, Sleep};
 
-/// The times that are taken, in milliseconds.
-#[derive(Default)]
-pub struct Latency(Mutex<BTreeSet<u64>>);
+/// In every so many milliseconds each watch tells once, so that there may be as many of them.
+const PERIOD: u64 = 256;
+
+/// The times that are taken, in milliseconds of the period.
+pub struct Latency {
+    start: Instant,
+    taken: Mutex<BTreeSet<u64>>,
+}
 
 impl Latency {
+    pub fn new() -> Latency {
+        Latency { start: Instant::now(), taken: Mutex::default() }
+    }
+
     pub fn around(self: &Arc<Latency>, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
         Arc::new(Slow { inner, latency: self.clone() })
     }
 
     fn take(self: &Arc<Latency>) -> Place {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let millis = (1..).find(|millis| !taken.contains(millis)).unwrap_or(1);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let millis = (0..PERIOD).find(|millis| !taken.contains(millis)).expect("not so many watches");
         taken.insert(millis);
         Place { latency: self.clone(), millis }
     }
@@ -37,9 +46,18 @@ struct Place {
     millis: u64,
 }
 
+impl Place {
+    /// When what has come now may go.
+    fn due(&self) -> Instant {
+        let now = u64::try_from(self.latency.start.elapsed().as_millis()).unwrap_or(0);
+        let wait = (self.millis + PERIOD - now % PERIOD - 1) % PERIOD + 1;
+        self.latency.start + Duration::from_millis(now + wait)
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
-        self.latency.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.millis);
+        self.latency.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.millis);
     }
 }
 
@@ -75,6 +93,7 @@ struct Delayed {
     place: Place,
     /// What has come, and when it may go.
     waiting: VecDeque<(Instant, Item)>,
+    /// For the first of them.
     timer: Option<Pin<Box<Sleep>>>,
     ended: bool,
 }
@@ -85,7 +104,7 @@ impl Delayed {
         while !self.ended {
             let Poll::Ready(item) = http_body::Body::poll_frame(Pin::new(&mut self.inner), context) else { return };
             self.ended = !matches!(item, Some(Ok(_)));
-            self.waiting.push_back((Instant::now() + Duration::from_millis(self.place.millis), item));
+            self.waiting.push_back((self.place.due(), item));
         }
     }
 }
@@ -101,11 +120,13 @@ impl http_body::Body for Delayed {
         };
         let due = *due;
         if Instant::now() < due {
-            let timer = self.timer.insert(Box::pin(tokio::time::sleep_until(due)));
+            // One that runs is left alone: set anew it would come behind others of the same moment.
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
             if timer.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
         }
+        self.timer = None;
         Poll::Ready(self.waiting.pop_front().and_then(|(_, item)| item))
     }
 }

@@ -98,7 +98,7 @@ impl Simulation {
         let traced = trace.clone();
         local.around = Arc::new(move |transport| traced.around(transport));
         let admin = local.client("admin", "admin".to_string(), &["system:masters"]);
-        let (traced, faulty, slow) = (trace.clone(), faults.clone(), Arc::new(latency::Latency::default()));
+        let (traced, faulty, slow) = (trace.clone(), faults.clone(), Arc::new(latency::Latency::new()));
         local.around = Arc::new(move |transport| faulty.around(slow.around(traced.around(transport))));
         let started = fakenode::start(local.fake_nodes(), nodes).expect("nodes");
         let random = Random::new(seed);

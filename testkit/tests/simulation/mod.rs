@@ -3,6 +3,7 @@
 //! must become as it was asked for.
 
 mod jobs;
+mod node_loss;
 mod rollout;
 
 use std::time::Duration;

@@ -88,7 +88,15 @@ fn is_complete(simulation: &Simulation, asked: &Asked) -> bool {
 
 #[test]
 fn rollouts_end_as_asked_for() {
-    for seed in seeds(10) {
+    for seed in seeds(10).filter(|seed| seed % 2 == 0) {
+        run_twice(seed, 3, rollout);
+    }
+}
+
+/// The other half: tests run side by side.
+#[test]
+fn rollouts_end_as_asked_for_too() {
+    for seed in seeds(10).filter(|seed| seed % 2 == 1) {
         run_twice(seed, 3, rollout);
     }
 }

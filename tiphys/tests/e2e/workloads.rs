@@ -31,8 +31,8 @@ impl World {
     }
 }
 
-/// How long anything may take to come true.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// How long anything may take to come true. A node is thought lost after 50 seconds.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Runs a command until its output is as wanted.
 #[allow(clippy::disallowed_methods, reason = "a test that waits for processes may block")]
