@@ -265,7 +265,10 @@ impl Client {
         options: DeleteOptions<'_>,
     ) -> Result<Tree> {
         let path = with_query(&resource.path(namespace), query);
-        self.call(Method::DELETE, &path, JSON, Some(&options.to_tree())).await
+        // Nobody wants to read what is gone.
+        let request = self.request(Method::DELETE, &path, (JSON, METADATA_LIST), Some(&options.to_tree()))?;
+        let (code, bytes) = in_time(self.exchange(request)).await?;
+        answer(code, &bytes)
     }
 
     async fn put(&self, resource: Resource, method: Method, path: &str, media: &str, object: &Tree) -> Result<Tree> {

@@ -80,12 +80,18 @@ impl Local {
     /// The controllers: they read as their manager and write as their own accounts.
     pub fn controllers(&self, options: Arc<controllers::Options>) -> controllers::Environment {
         let local = self.clone();
-        let writer = move |account: &'static str| {
-            let name = format!("system:serviceaccount:kube-system:{account}");
-            local.client(MANAGER, name, &["system:serviceaccounts", "system:serviceaccounts:kube-system"])
+        let reader = self.client(MANAGER, "system:kube-controller-manager".to_string(), &[]);
+        let manager = reader.clone();
+        // One without an account acts as the manager itself.
+        let writer = move |account: &'static str| match account {
+            "" => manager.clone(),
+            account => {
+                let name = format!("system:serviceaccount:kube-system:{account}");
+                local.client(MANAGER, name, &["system:serviceaccounts", "system:serviceaccounts:kube-system"])
+            }
         };
         controllers::Environment {
-            reader: self.client(MANAGER, "system:kube-controller-manager".to_string(), &[]),
+            reader,
             writer: Box::new(writer),
             options,
             clock: self.clock.clone(),

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use client::{Client, Clock, Informer, Informers, Queue, Random, Recorder, Result, Selection};
@@ -49,28 +49,51 @@ pub struct Setup {
     pub informers: Arc<Informers>,
     /// All objects that there are, by their metadata.
     pub(crate) everything: Arc<Everything>,
-    derived: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    derived: Mutex<Vec<Derived>>,
+    /// The informers that were asked for since this was last taken.
+    asked: Mutex<Vec<Arc<Informer>>>,
+}
+
+/// A value that controllers share, and the informers that it needs.
+struct Derived {
+    value: Arc<dyn Any + Send + Sync>,
+    needs: Vec<Arc<Informer>>,
 }
 
 impl Setup {
     pub(crate) fn new(informers: Arc<Informers>, everything: Arc<Everything>) -> Setup {
-        Setup { informers, everything, derived: Mutex::default() }
+        Setup { informers, everything, derived: Mutex::default(), asked: Mutex::default() }
     }
 
     /// The one value of a type that is made from informers, however many ask for it.
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce(&Setup) -> Arc<T>) -> Arc<T> {
         let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = derived.iter().find_map(|value| value.clone().downcast::<T>().ok()) {
+        let known = derived.iter().find_map(|one| Some((one.value.clone().downcast::<T>().ok()?, &one.needs)));
+        if let Some((known, needs)) = known {
+            self.asked().extend(needs.iter().cloned());
             return known;
         }
+        let before = self.asked().len();
         let made = make(self);
-        derived.push(made.clone());
+        let needs = self.asked()[before..].to_vec();
+        derived.push(Derived { value: made.clone(), needs });
         made
+    }
+
+    /// What the controller that was made last waits for: that its informers have listed once.
+    pub(crate) fn take_asked(&self) -> Vec<Arc<Informer>> {
+        std::mem::take(&mut *self.asked())
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Vec<Arc<Informer>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The informer of a selection; there is one, however many ask for it.
     pub fn informer(&self, selection: Selection) -> Arc<Informer> {
-        self.informers.informer(selection)
+        let informer = self.informers.informer(selection);
+        self.asked().push(informer.clone());
+        informer
     }
 }
 

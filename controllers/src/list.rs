@@ -49,6 +49,12 @@ pub static CONTROLLERS: &[Descriptor] = &[
     plain("serviceaccount-token-controller", "serviceaccount-token", "", service_account_token::start)
         .workers(|options| options.concurrent_serviceaccount_token_syncs),
     plain(
+        "legacy-serviceaccount-token-cleaner-controller",
+        "legacy-service-account-token-cleaner",
+        "legacy-service-account-token-cleaner",
+        service_account_token::start_legacy_cleaner,
+    ),
+    plain(
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
         "",
         "kube-apiserver-serving-clustertrustbundle-publisher",

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use client::{Client, Clock, Ended, Error, Events, Informers, Key, Metrics, Queue, Random, Result, written};
+use client::{Client, Clock, Ended, Error, Events, Informer, Informers, Key, Metrics, Queue, Random, Result, written};
 use tokio::task::JoinHandle;
 
 use crate::barrier::Barrier;
@@ -89,10 +89,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
     for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
-        let client = match controller.account {
-            "" => environment.reader.clone(),
-            account => (environment.writer)(account),
-        };
+        let client = (environment.writer)(controller.account);
         let context = Context {
             recorder: events.recorder(client.clone(), controller.name),
             client,
@@ -103,7 +100,10 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
             informers: informers.clone(),
         };
         match (controller.start)(&setup, &context) {
-            Some(reconcile) => made.push(Worker::new(controller, &context, reconcile, environment.metrics.clone())),
+            Some(reconcile) => {
+                let needs = setup.take_asked();
+                made.push(Worker::new(controller, &context, reconcile, needs, environment.metrics.clone()));
+            }
             None => tracing::info!(controller = controller.name, "it has nothing to do and does not run"),
         }
     }
@@ -117,6 +117,9 @@ struct Worker {
     name: &'static str,
     queue: Arc<Queue>,
     reconcile: Box<dyn Reconcile>,
+    /// Nothing is decided before these have listed once: what is missing would be taken for gone. One that
+    /// cannot list holds up only those who need it.
+    needs: Vec<Arc<Informer>>,
     informers: Arc<Informers>,
     barrier: Barrier,
     metrics: Metrics,
@@ -127,12 +130,14 @@ impl Worker {
         controller: &Descriptor,
         context: &Context,
         reconcile: Box<dyn Reconcile>,
+        needs: Vec<Arc<Informer>>,
         metrics: Metrics,
     ) -> (Arc<Worker>, usize) {
         let worker = Worker {
             name: controller.name,
             queue: context.queue.clone(),
             reconcile,
+            needs,
             informers: context.informers.clone(),
             barrier: Barrier::default(),
             metrics,
@@ -146,8 +151,12 @@ impl Worker {
     }
 
     async fn work(self: Arc<Worker>) {
-        // Nothing is decided before everything has been read once: what is missing would be taken for gone.
-        if !self.unless_closed(self.informers.synced()).await {
+        let synced = async {
+            for informer in &self.needs {
+                let _ = informer.synced().wait_for(|synced| *synced).await;
+            }
+        };
+        if !self.unless_closed(synced).await {
             return;
         }
         while let Some(key) = self.queue.next().await {

@@ -24,6 +24,7 @@ mod hooks;
 pub mod http;
 pub mod ids;
 mod initializers;
+mod join;
 pub mod limits;
 pub mod local;
 pub mod metrics;

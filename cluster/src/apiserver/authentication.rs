@@ -36,6 +36,7 @@ pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Re
             _ => Anonymous::Anywhere,
         }),
         audiences: audiences(flags),
+        legacy_uses: Default::default(),
     })
 }
 

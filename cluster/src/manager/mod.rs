@@ -107,7 +107,8 @@ impl Manager {
             Some(fence) => client.fenced(fence.clone()),
             None => client,
         };
-        let manager = self.remote.client();
+        // Some write as the manager itself.
+        let manager = fenced(self.remote.client());
         let own_accounts = self.flags.use_service_account_credentials;
         let remote = self.remote.clone();
         // One without an account acts as the manager itself.

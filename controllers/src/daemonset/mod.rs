@@ -12,7 +12,7 @@ use client::{Change, Clock, Resource, Result, Selection, Store, index};
 
 use crate::support::family::{self, Parent};
 use crate::support::pod_control::PodControl;
-use crate::support::{PODS, owner, pods, status};
+use crate::support::{PODS, owner, pods, status, unless_going};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use backoff::Backoff;
 use plan::{Ended, Observed, Plan};
@@ -126,6 +126,6 @@ impl Controller {
 
 impl Reconcile for Controller {
     fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+        Box::pin(async { unless_going(self.bring(key).await) })
     }
 }

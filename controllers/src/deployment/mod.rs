@@ -13,7 +13,7 @@ use api::Tree;
 use client::{Client, Clock, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
 
 use crate::support::family::{self, Parent};
-use crate::support::{PODS, owner, pods, said};
+use crate::support::{PODS, owner, pods, said, unless_going};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::{Plan, Write};
 use rollback::Rollback;
@@ -101,12 +101,12 @@ impl Controller {
                 self.tell_scaled(deployment, event);
                 Ok(())
             }
-            Err(error) if error.is_terminating() => Err(error),
             Err(error) if error.is_already_exists() => {
                 // Its name is another's: the next hash is made with one collision more.
                 self.tell(&plan::collided(deployment)).await?;
                 Err(error)
             }
+            Err(error) if error.is_terminating() => Err(error),
             Err(error) => {
                 self.tell_failure(deployment, set, &error).await;
                 Err(error)
@@ -128,11 +128,7 @@ impl Controller {
     async fn roll_back(&self, deployment: &Tree, rollback: Rollback) -> Result<()> {
         let (namespace, name) = (deployment.str("metadata.namespace"), deployment.str("metadata.name"));
         self.client.update(DEPLOYMENTS, namespace, name, &rollback.deployment).await?;
-        if rollback.is_warning {
-            self.recorder.warning(deployment, rollback.reason, rollback.message);
-        } else {
-            self.recorder.normal(deployment, rollback.reason, rollback.message);
-        }
+        rollback.note.tell(&self.recorder, deployment);
         Ok(())
     }
 
@@ -153,6 +149,6 @@ impl Controller {
 
 impl Reconcile for Controller {
     fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+        Box::pin(async { unless_going(self.bring(key).await) })
     }
 }

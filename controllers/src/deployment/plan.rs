@@ -97,7 +97,10 @@ fn writes(work: Work, deployment: &Tree, status: Tree) -> Vec<Write> {
     // The new set first: it is what the others make room for.
     writes.sort_by_key(|write| !matches!(write, Write::Create { .. }));
     changed.set("status", status);
-    if changed.at("status") != deployment.at("status") || changed.at("metadata") != deployment.at("metadata") {
+    let differs = |path: &str| changed.at(path) != deployment.at(path);
+    // What is written to a set brings the Deployment back at once: counts alone wait until then.
+    let is_news = differs("metadata") || differs("status.conditions");
+    if is_news || (writes.is_empty() && differs("status")) {
         writes.push(Write::Status(changed));
     }
     writes

@@ -5,6 +5,7 @@ use api::Tree;
 
 use super::revision;
 use super::work::Work;
+use crate::support::note::Note;
 
 pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
@@ -12,9 +13,7 @@ pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 #[derive(Debug, PartialEq)]
 pub struct Rollback {
     pub deployment: Tree,
-    pub is_warning: bool,
-    pub reason: &'static str,
-    pub message: String,
+    pub note: Note,
 }
 
 /// The revision that is wished for; 0 is the one before the last.
@@ -27,24 +26,24 @@ pub fn plan(work: &Work, wished: i64) -> Rollback {
     deployment.child("metadata.annotations").remove(ROLLBACK_TO);
     let name = deployment.str("metadata.name").to_string();
     let revision = if wished == 0 { last_but_one(work) } else { wished };
-    let told = |deployment, is_warning, reason, message| Rollback { deployment, is_warning, reason, message };
     if revision == 0 {
-        return told(deployment, true, "DeploymentRollbackRevisionNotFound", "Unable to find last revision.".into());
+        let note = Note::warning("DeploymentRollbackRevisionNotFound", "Unable to find last revision.");
+        return Rollback { deployment, note };
     }
     let Some(set) = work.sets.iter().find(|set| revision::of(&set.tree) == revision) else {
-        let message = "Unable to find the revision to rollback to.".to_string();
-        return told(deployment, true, "DeploymentRollbackRevisionNotFound", message);
+        let message = "Unable to find the revision to rollback to.";
+        return Rollback { deployment, note: Note::warning("DeploymentRollbackRevisionNotFound", message) };
     };
     let mut template = set.tree.at("spec.template").clone();
     if revision::is_same_template(&template, deployment.at("spec.template")) {
         let message = format!("The rollback revision contains the same template as current deployment {name:?}");
-        return told(deployment, true, "DeploymentRollbackTemplateUnchanged", message);
+        return Rollback { deployment, note: Note::warning("DeploymentRollbackTemplateUnchanged", message) };
     }
     template.child("metadata.labels").remove(revision::HASH);
     deployment.child("spec").set("template", template);
     take_annotations(&mut deployment, &set.tree);
     let message = format!("Rolled back deployment {name:?} to revision {revision}");
-    told(deployment, false, "DeploymentRollback", message)
+    Rollback { deployment, note: Note::normal("DeploymentRollback", message) }
 }
 
 fn last_but_one(work: &Work) -> i64 {

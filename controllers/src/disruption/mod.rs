@@ -54,7 +54,8 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     });
     let scaled = SCALED.map(|(_, _, resource)| setup.informer(Selection::all(resource)).store().clone()).to_vec();
     let (budgets, pods) = (budgets.store().clone(), pods.store().clone());
-    Some(Box::new(Controller { budgets, pods, scaled, kinds: Kinds::default(), context: context.clone() }))
+    let context = Context { recorder: context.recorder.named("controllermanager"), ..context.clone() };
+    Some(Box::new(Controller { budgets, pods, scaled, kinds: Kinds::default(), context }))
 }
 
 /// The budgets that a pod belongs to, and those that it has left.

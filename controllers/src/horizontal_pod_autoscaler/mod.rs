@@ -21,6 +21,8 @@ use source::{ApiSource, Query, Source};
 
 const AUTOSCALERS: Resource = Resource::new("autoscaling", "v2", "horizontalpodautoscalers");
 const PODS: Resource = Resource::core("pods");
+/// The controller of the target writes its status at the same time.
+const SCALE_TRIES: usize = 5;
 
 struct Controller {
     autoscalers: Arc<Store>,
@@ -52,10 +54,11 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         }
     });
     let source = ApiSource { client: context.client.clone(), kinds: Kinds::default() };
+    let context = Context { recorder: context.recorder.named("horizontal-pod-autoscaler"), ..context.clone() };
     Some(Box::new(Controller {
         autoscalers: autoscalers.store().clone(),
         pods: pods.store().clone(),
-        context: context.clone(),
+        context,
         kinds: Kinds::default(),
         source: Box::new(source),
         known: Mutex::default(),
@@ -155,7 +158,11 @@ impl Controller {
         };
         let rivals =
             known.iter().filter(|(other, known)| other.starts_with(&prefix) && chooses(other, &known.selector));
-        rivals.map(|(other, _)| other.clone()).collect()
+        let text = |key: &str| {
+            let (namespace, name) = client::split(key);
+            format!("{{{name} {namespace}}}")
+        };
+        rivals.map(|(other, _)| text(other)).collect()
     }
 
     /// The scale of the target, and what serves it.
@@ -232,13 +239,8 @@ impl Controller {
         history: &mut History,
     ) {
         let now = self.context.clock.now();
-        let mut changed = scale.clone();
-        changed.child("spec").set("replicas", size);
-        let namespace = autoscaler.str("metadata.namespace");
-        let name = autoscaler.str("spec.scaleTargetRef.name");
-        let written = self.context.client.update_subresource(served.resource, namespace, name, "scale", &changed).await;
-        match written {
-            Ok(_) => {
+        match self.write_scale(served, scale, size).await {
+            Ok(()) => {
                 let message = format!("the HPA controller was able to update the target scale to {size}");
                 plan::say(&mut plan.status, "AbleToScale", true, ("SucceededRescale", &message), now);
                 plan.status.set("lastScaleTime", api::time::format_seconds(now.seconds));
@@ -256,6 +258,25 @@ impl Controller {
                 plan.events.push(Event::warning("FailedRescale", message));
             }
         }
+    }
+
+    /// A target whose status has just changed is asked once more: what the decision was made from stands.
+    async fn write_scale(&self, served: Served, scale: &Tree, size: i64) -> Result<()> {
+        let (namespace, name) = (scale.str("metadata.namespace"), scale.str("metadata.name"));
+        let client = &self.context.client;
+        let mut changed = scale.clone();
+        for _ in 0..SCALE_TRIES {
+            changed.child("spec").set("replicas", size);
+            match client.update_subresource(served.resource, namespace, name, "scale", &changed).await {
+                Err(error) if error.is_conflict() => {}
+                result => return result.map(|_| ()),
+            }
+            changed = client.get_subresource(served.resource, namespace, name, "scale").await?;
+            if changed.at("spec") != scale.at("spec") {
+                break;
+            }
+        }
+        Err(client::Error::Failed(format!("the scale of {name} keeps changing")))
     }
 
     /// Tells, and writes the status where it is another.

@@ -24,6 +24,7 @@ const COUNT: &str = "ended";
 const PERIOD: Duration = Duration::from_secs(20);
 /// A node that is missing for less than this may be about to register again.
 const QUARANTINE_SECONDS: i64 = 40;
+const FORGET_SECONDS: i64 = 3600;
 
 struct Controller {
     pods: Arc<Store>,
@@ -96,7 +97,12 @@ impl Controller {
     /// How long a node that is not in memory is still waited for; in the end the server is asked.
     async fn wait_for(&self, name: &str) -> Result<Option<Duration>> {
         let now = self.context.clock.now();
-        let since = *self.missing().entry(name.to_string()).or_insert(now.seconds);
+        let since = {
+            let mut missing = self.missing();
+            // Names of nodes that never come back are forgotten; at worst their next pod waits once more.
+            missing.retain(|_, since| now.seconds - *since < FORGET_SECONDS);
+            *missing.entry(name.to_string()).or_insert(now.seconds)
+        };
         if let Some(left) = until(now, since + QUARANTINE_SECONDS) {
             return Ok(Some(left));
         }

@@ -45,6 +45,9 @@ struct Door(Arc<Slow>);
 
 impl Transport for Door {
     fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        if request.uri().path().ends_with("/refused") {
+            return Box::pin(async { Err(Error::Transport("refused".to_string())) });
+        }
         let body = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
             let (sender, receiver) = mpsc::unbounded_channel();
             self.0.watchers.lock().expect("watchers").push(sender);
@@ -90,7 +93,10 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
     let client = Client::new(Arc::new(Door(server.clone())), "test");
     let random = Arc::new(Random::seeded(1));
     let informers = Arc::new(Informers::new(client.clone(), random.clone()));
-    let store = informers.informer(Selection::all(PODS)).store().clone();
+    let informer = informers.informer(Selection::all(PODS));
+    // Nobody needs this one, which never lists.
+    informers.informer(Selection::all(Resource::core("refused")));
+    let store = informer.store().clone();
     informers.start();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let context = Context {
@@ -112,7 +118,7 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
         workers: |_| 1,
         start: |_, _| None,
     };
-    let (worker, _) = Worker::new(&descriptor, &context, reconcile, Metrics::default());
+    let (worker, _) = Worker::new(&descriptor, &context, reconcile, vec![informer], Metrics::default());
     let running = worker.spawn(workers);
     let tasks = running.take();
     (running.queue, runs, tasks)

@@ -1,6 +1,7 @@
 //! Fills the secrets that hold tokens of service accounts, deletes them with their accounts, and takes
 //! what is gone out of the accounts. Nobody gets such a secret unasked: pods have tokens that end.
 
+mod legacy;
 mod plan;
 
 use std::sync::Arc;
@@ -12,9 +13,11 @@ use crate::support::keys::{Form, Key};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::Need;
 
+pub use legacy::start as start_legacy_cleaner;
+
 const SECRETS: Resource = Resource::core("secrets");
 const ACCOUNTS: Resource = Resource::core("serviceaccounts");
-pub const TOKENS: Selection =
+const TOKENS: Selection =
     Selection { resource: SECRETS, query: "fieldSelector=type%3Dkubernetes.io%2Fservice-account-token" };
 
 /// Secrets by the account that they are for.

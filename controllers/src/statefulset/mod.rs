@@ -11,7 +11,7 @@ use api::time::Timestamp;
 use client::{Client, Clock, DeleteOptions, Error, Recorder, Resource, Result, Selection, Store, index};
 
 use crate::support::family::{self, Parent};
-use crate::support::{PODS, batch, hash, history, owner, pods, said, status};
+use crate::support::{PODS, batch, hash, history, owner, pods, said, status, unless_going};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use plan::{Action, Newest, Observed, Revision};
 
@@ -268,6 +268,6 @@ impl Change {
 
 impl Reconcile for Controller {
     fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
-        Box::pin(self.bring(key))
+        Box::pin(async { unless_going(self.bring(key).await) })
     }
 }

@@ -81,23 +81,15 @@ pub fn plan(observed: &Observed<'_>) -> Phases {
     let in_order = set.str("spec.podManagementPolicy") != "Parallel";
     let (replicas, condemned) = observed.split();
     let first_unavailable = observed.first_unavailable(&replicas, &condemned);
-    let mut phases = Vec::new();
-    let steps: [Vec<Box<dyn Fn() -> Step + '_>>; 3] = [
-        replicas.iter().map(|(ordinal, pod)| thunk(|| observed.keep(*ordinal, pod.as_ref(), in_order))).collect(),
-        condemned.iter().map(|pod| thunk(|| observed.release_claims(pod))).collect(),
-        condemned.iter().map(|pod| thunk(|| observed.condemn(pod, first_unavailable.as_ref(), in_order))).collect(),
+    // Each is looked at only once those before it have been: what blocks saves the look at the rest.
+    let steps: [Box<dyn Iterator<Item = Step> + '_>; 3] = [
+        Box::new(replicas.iter().map(|(ordinal, there)| observed.keep(*ordinal, there.as_ref(), in_order))),
+        Box::new(condemned.iter().map(|there| observed.release_claims(there))),
+        Box::new(condemned.iter().map(|there| observed.condemn(there, first_unavailable.as_ref(), in_order))),
     ];
-    for phase in steps {
-        let mut actions = Vec::new();
-        let mut blocked = false;
-        for step in phase {
-            let step = step();
-            actions.extend(step.actions);
-            blocked = step.blocks && in_order;
-            if blocked {
-                break;
-            }
-        }
+    let mut phases = Vec::new();
+    for steps in steps {
+        let (actions, blocked) = gather(steps, in_order);
         phases.push(actions);
         if blocked {
             return phases;
@@ -107,8 +99,16 @@ pub fn plan(observed: &Observed<'_>) -> Phases {
     phases
 }
 
-fn thunk<'a>(step: impl Fn() -> Step + 'a) -> Box<dyn Fn() -> Step + 'a> {
-    Box::new(step)
+/// The actions of steps, up to the one that those after it have to wait for.
+fn gather(steps: impl Iterator<Item = Step>, in_order: bool) -> (Vec<Action>, bool) {
+    let mut actions = Vec::new();
+    for step in steps {
+        actions.extend(step.actions);
+        if step.blocks && in_order {
+            return (actions, true);
+        }
+    }
+    (actions, false)
 }
 
 type Replica = (i64, Option<Arc<Tree>>);

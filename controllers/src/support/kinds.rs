@@ -21,6 +21,8 @@ pub struct Kinds(Mutex<BTreeMap<(String, String), Served>>);
 impl Kinds {
     /// None where nothing serves the kind.
     pub async fn find(&self, client: &Client, api_version: &str, kind: &str) -> Result<Option<Served>> {
+        // References may leave the version of the first group out.
+        let api_version = if api_version.is_empty() { "v1" } else { api_version };
         let place = (api_version.to_string(), kind.to_string());
         if let Some(known) = self.known().get(&place) {
             return Ok(Some(*known));

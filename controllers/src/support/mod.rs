@@ -28,7 +28,9 @@ pub mod status;
 pub mod taints;
 pub mod volumes;
 
-use client::{Error, Resource, Selection};
+use client::{Error, Resource, Result, Selection};
+
+use crate::Outcome;
 
 pub const NODES: Selection = Selection::all(Resource::core("nodes"));
 pub const PODS: Selection = Selection::all(Resource::core("pods"));
@@ -38,5 +40,13 @@ pub fn said(error: &Error) -> String {
     match error {
         Error::Status { message, .. } => message.clone(),
         error => error.to_string(),
+    }
+}
+
+/// A namespace that is going takes nothing new: whoever wanted to make something there is done.
+pub fn unless_going(result: Result<Outcome>) -> Result<Outcome> {
+    match result {
+        Err(error) if error.is_terminating() => Ok(Outcome::Done),
+        result => result,
     }
 }

@@ -212,8 +212,10 @@ fn plan_end(pod: &Tree, now: i64) -> Plan {
     if counted && !is_over(pod) {
         return report(pod, stopped(pod, now, "", ""), None);
     }
-    // With no grace left only finalizers keep it, and they are not ours.
-    if grace == 0 { Plan::NOTHING } else { Plan { step: Step::Delete, next: None } }
+    // With no grace left finalizers keep it, which are not ours; or else the server ended between the last
+    // mark and the deletion, and has to be asked again.
+    let kept = grace == 0 && !pod.list("metadata.finalizers").is_empty();
+    if kept { Plan::NOTHING } else { Plan { step: Step::Delete, next: None } }
 }
 
 /// A pod that was refused: it never ran.

@@ -137,6 +137,7 @@ fn a_deletion_is_completed() {
     assert_eq!(lives(deleted("Always", &[("stop-seconds", "12")], 30), 20), ["112: delete"]);
     assert_eq!(lives(deleted("Always", &[("stop-seconds", "99")], 30), 20), ["130: delete"]);
     assert_eq!(lives(deleted("Never", &[], 30), 20), [format!("100: {ended}"), "100: delete".to_string()]);
+    assert_eq!(lives(deleted("Always", &[], 0), 20), ["100: delete"], "the server ended before it was gone");
     let mut held = deleted("Always", &[], 0);
     held.child("metadata").set("finalizers", list!["example.com/hold"]);
     assert_eq!(lives(held, 20), [format!("100: {ended}")], "what holds it is not ours");

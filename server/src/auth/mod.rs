@@ -8,7 +8,7 @@ mod csv;
 pub mod discovery;
 pub mod impersonate;
 mod jwt;
-mod legacy_token;
+pub mod legacy_token;
 pub mod oidc;
 pub mod request_header;
 pub mod token;
@@ -67,6 +67,7 @@ pub struct Authentication {
     pub anonymous: Anonymous,
     /// Whom a token must be meant for.
     pub audiences: Vec<String>,
+    pub legacy_uses: legacy_token::Uses,
 }
 
 impl Authentication {

@@ -8,7 +8,7 @@ use api::status::Status;
 use http::{HeaderMap, header};
 use kinds::User;
 
-use super::{AUTHENTICATORS, websocket};
+use super::{AUTHENTICATORS, legacy_token, websocket};
 use crate::Server;
 use crate::call::Call;
 use crate::chain::Step;
@@ -134,7 +134,10 @@ pub fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a>
     };
     let question = Question { token: &token, audiences: &server.auth.audiences, now: call.now };
     let left = match ask_tokens(server, question, AUTHENTICATORS, &mut failures) {
-        Progress::Done(found) => return Step::Done(conclude_token(server, call, found, failures)),
+        Progress::Done(found) => {
+            legacy_token::label_used(server);
+            return Step::Done(conclude_token(server, call, found, failures));
+        }
         Progress::Waiting { from, .. } => from,
     };
     Step::Later(Box::pin(async move {

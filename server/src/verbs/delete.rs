@@ -13,6 +13,7 @@ use crate::admission::{self, Attributes, Operation};
 use crate::cache::Item;
 use crate::call::{Answer, Call};
 use crate::codec::{self, Expected, Validation};
+use crate::join::{Joined, join_all};
 use crate::negotiate::{Accepted, Shape};
 use crate::options::{DeleteOptions, Propagation};
 use crate::resource::Resource;
@@ -307,22 +308,30 @@ impl Scope<'_> {
     }
 }
 
+/// So many of a collection are deleted at a time.
+const SIDE_BY_SIDE: usize = 64;
+
 pub async fn delete_collection(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let accepted = respond::accepted(call)?;
     let shaping = respond::shaping(call, accepted)?;
     let list_options = ListOptions::parse(&call.query, resource.kind, false)?;
     let options = read_options(call).await?;
     let listed = list::read(server, resource, &call.info.namespace, "", &list_options).await?;
-    let mut warnings = Vec::new();
-    for item in &listed.items {
-        let mut scope = scope(server, resource, call, options.dry_run)?;
-        if resource.kind.namespaced {
-            scope.namespace = item.namespace();
+    // Side by side, so that many go with one commit.
+    for items in listed.items.chunks(SIDE_BY_SIDE) {
+        let mut each = Vec::with_capacity(items.len());
+        for item in items {
+            let mut scope = scope(server, resource, call, options.dry_run)?;
+            if resource.kind.namespaced {
+                scope.namespace = item.namespace();
+            }
+            let (name, options) = (item.name(), &options);
+            each.push(Box::pin(async move { delete_one(&scope, name, options, &mut Vec::new()).await })
+                as Joined<'_, Result<Deleted, Status>>);
         }
-        match delete_one(&scope, item.name(), &options, &mut warnings).await {
-            Ok(_) => {}
-            Err(status) if status.code == 404 => {}
-            Err(status) => return Err(status),
+        match join_all(each).await.into_iter().filter_map(Result::err).find(|status| status.code != 404) {
+            None => {}
+            Some(status) => return Err(status),
         }
     }
     let metadata = listed.metadata();

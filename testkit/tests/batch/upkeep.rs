@@ -95,6 +95,9 @@ async fn autoscalers_say_that_metrics_are_missing_and_keep_bounds() {
     let spec = format!(r#"{{"replicas":4,"selector":{{"matchLabels":{{"app":"web"}}}},"template":{template}}}"#);
     let json = format!(r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"web"}},"spec":{spec}}}"#);
     make(client, "/apis/apps/v1/namespaces/default/deployments", &json).await;
+    let deployment = "/apis/apps/v1/namespaces/default/deployments/web";
+    // At rest: a rescale that meets another write is told as a failure first.
+    until(client, deployment, |deployment| deployment.int("status.unavailableReplicas") == Some(4)).await;
     let target = r#"{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}"#;
     let metric =
         r#"{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":50}}}"#;
@@ -104,7 +107,6 @@ async fn autoscalers_say_that_metrics_are_missing_and_keep_bounds() {
     );
     let autoscalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
     make(client, autoscalers, &json).await;
-    let deployment = "/apis/apps/v1/namespaces/default/deployments/web";
     until(client, deployment, |deployment| deployment.int("spec.replicas") == Some(3)).await;
     let path = format!("{autoscalers}/hpa");
     let scaled = until(client, &path, |hpa| hpa.at("status").has("lastScaleTime")).await;

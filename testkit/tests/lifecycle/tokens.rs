@@ -44,6 +44,12 @@ async fn a_secret_holds_a_token_while_its_account_lives() {
     let (one, two) = (token("one").await, token("two").await);
     let known = review(&one).await;
     assert_eq!(known.str("status.user.username"), "system:serviceaccount:default:robot", "{known:?}");
+    assert_eq!(cluster.client_as(None).get_with("/version", &one).await.code, 200);
+    let is_noted = async || {
+        let secret = client.get(&format!("{SECRETS}/one")).await.tree();
+        secret.map("metadata.labels").str("kubernetes.io/legacy-token-last-used").len() == "2026-01-01".len()
+    };
+    until("its use is noted", is_noted).await;
     assert_eq!(client.delete(&format!("{SECRETS}/one")).await.code, 200);
     until("it is known no more", async || !review(&one).await.bool("status.authenticated")).await;
     assert!(review(&two).await.bool("status.authenticated"));

@@ -3,7 +3,7 @@
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster};
 
-use super::{CORE, gone, make, make_node, merge, see, start};
+use super::{CORE, assert_like, gone, make, make_node, merge, see, start};
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
@@ -69,6 +69,68 @@ async fn event(client: &Client, name: &str, reason: &str) -> String {
     seen.list("items")[0].str("message").to_string()
 }
 
+const CLAIM: &str = "\
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  annotations:
+    pv.kubernetes.io/bind-completed: \"yes\"
+    pv.kubernetes.io/bound-by-controller: \"yes\"
+  finalizers:
+  - kubernetes.io/pvc-protection
+  name: c
+  namespace: default
+spec:
+  accessModes:
+  - ReadWriteOnce
+  resources:
+    requests:
+      storage: 1Gi
+  storageClassName: manual
+  volumeMode: Filesystem
+  volumeName: v
+status:
+  accessModes:
+  - ReadWriteOnce
+  capacity:
+    storage: 2Gi
+  conditions:
+  - message: No pods are currently referencing this PVC
+    reason: NoPodsUsingPVC
+    status: \"True\"
+    type: Unused
+  phase: Bound
+";
+
+const VOLUME: &str = "\
+apiVersion: v1
+kind: PersistentVolume
+metadata:
+  annotations:
+    pv.kubernetes.io/bound-by-controller: \"yes\"
+  finalizers:
+  - kubernetes.io/pv-protection
+  name: v
+spec:
+  accessModes:
+  - ReadWriteOnce
+  capacity:
+    storage: 2Gi
+  claimRef:
+    apiVersion: v1
+    kind: PersistentVolumeClaim
+    name: c
+    namespace: default
+  hostPath:
+    path: /x
+    type: \"\"
+  persistentVolumeReclaimPolicy: Retain
+  storageClassName: manual
+  volumeMode: Filesystem
+status:
+  phase: Bound
+";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_takes_a_volume_and_gives_it_back() {
     let mut cluster = start().await;
@@ -83,7 +145,9 @@ async fn a_claim_takes_a_volume_and_gives_it_back() {
     assert_eq!(bound.str("status.capacity.storage"), "2Gi");
     let bound = see(client, &format!("{VOLUMES}/v"), "a bound volume", |volume| phase(volume) == "Bound").await;
     assert_eq!(bound.str("spec.claimRef.name"), "c");
-    see(client, &path, "unused", |claim| condition(claim) == "True").await;
+    assert_like(&bound, VOLUME);
+    let unused = see(client, &path, "unused", |claim| condition(claim) == "True").await;
+    assert_like(&unused, CLAIM);
 
     make_node(client, "node-a", "192.0.2.1").await;
     pod(client, "p", "node-a", of_claim("c")).await;

@@ -49,9 +49,9 @@ impl Story {
                 for (key, value) in map.iter().filter(|(key, _)| !matches!(*key, "managedFields" | "resourceVersion")) {
                     plain.set(&self.hidden(key), self.plain(key, value));
                 }
-                if map.str("name").len() == map.str("generateName").len() + SUFFIX {
-                    let prefix = self.hidden(map.str("generateName"));
-                    plain.set("name", format!("{prefix}<suffix>"));
+                let prefix = map.str("generateName");
+                if !prefix.is_empty() && map.str("name").len() == prefix.len() + SUFFIX {
+                    plain.set("name", format!("{}<suffix>", self.hidden(prefix)));
                 }
                 plain
             }

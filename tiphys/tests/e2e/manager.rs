@@ -107,7 +107,7 @@ async fn pods(server: &Server, name: &str) -> usize {
 async fn a_paused_leader_does_no_doubled_work() {
     let server = Server::start_with(&["--controllers", ""]);
     let hasty =
-        ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"];
+        ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=500ms"];
     let mut first = Manager::start(&server, &hasty);
     until("the first one leads", async || !holder(&server).await.is_empty()).await;
     let leader = holder(&server).await;

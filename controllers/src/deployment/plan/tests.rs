@@ -81,7 +81,7 @@ impl World {
             Write::Delete { set } => self.sets.retain(|other| name(other) != name(&set)),
             Write::Rollback(rollback) => {
                 self.deployment = rollback.deployment;
-                self.events.push(rollback.message);
+                self.events.push(rollback.note.message);
             }
             Write::Status(deployment) => self.deployment = deployment,
         }

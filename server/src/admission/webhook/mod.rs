@@ -9,13 +9,13 @@ mod review;
 mod rounds;
 mod shown;
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use api::Tree;
 use api::status::Status;
 
 use super::{Asking, Attributes};
+use crate::join::{Joined, join_all};
 pub use compiled::Compiled;
 use compiled::{Hook, Side};
 use invoke::{Failure, Said};
@@ -100,7 +100,7 @@ async fn validate_all(
     }
     let asked = calls.iter().map(|(_, invocation, shown)| {
         let call = invoke::call(attributes, invocation, shown, Side::Validating);
-        Box::pin(call) as Pin<Box<dyn Future<Output = Said> + Send + '_>>
+        Box::pin(call) as Joined<'_, Said>
     });
     let answers = join_all(asked.collect()).await;
     let mut refused = None;
@@ -145,22 +145,4 @@ fn settle(
 
 fn mutation_note(hook: &Hook, changed: bool) -> String {
     format!("{{\"configuration\":{:?},\"webhook\":{:?},\"mutated\":{changed}}}", hook.configuration, hook.name)
-}
-
-/// Waits for all of them, side by side.
-async fn join_all<T>(mut running: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
-    let mut done: Vec<Option<T>> = running.iter().map(|_| None).collect();
-    std::future::poll_fn(|context| {
-        for (slot, future) in done.iter_mut().zip(&mut running) {
-            if slot.is_none()
-                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
-            {
-                *slot = Some(value);
-            }
-        }
-        let pending = done.iter().any(Option::is_none);
-        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
-    })
-    .await;
-    done.into_iter().flatten().collect()
 }

@@ -1,0 +1,183 @@
+//! Tokens in secrets that were made for accounts unasked, in older versions: those that nobody has used for
+//! a long time are first marked as invalid, and deleted when nobody has missed them for as long again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, time, tree};
+use client::{DeleteOptions, Key, Patch, Resource, Result, Selection, Store, key};
+
+use super::{ACCOUNTS, SECRETS, TOKENS, plan};
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
+const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+
+struct Controller {
+    secrets: Arc<Store>,
+    accounts: Arc<Store>,
+    pods: Arc<Store>,
+    context: Context,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let store = |selection| setup.informer(selection).store().clone();
+    let controller = Controller {
+        secrets: store(TOKENS),
+        accounts: store(Selection::all(ACCOUNTS)),
+        pods: store(Selection::all(Resource::core("pods"))),
+        context: context.clone(),
+    };
+    context.queue.add(Key::from("all"));
+    Some(Box::new(controller))
+}
+
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    Keep,
+    /// Invalid from this day on.
+    Mark(String),
+    Delete,
+}
+
+/// The day of a time, which compares as text.
+fn day(seconds: i64) -> String {
+    time::format_seconds(seconds).chars().take("2026-01-01".len()).collect()
+}
+
+fn seconds_of(day: &str) -> Option<i64> {
+    time::parse(&format!("{day}T00:00:00Z")).ok().map(|time| time.seconds)
+}
+
+/// `now` and `period` in seconds; the account is that of the secret, if it is there.
+fn judge(secret: &Tree, account: Option<&Tree>, is_mounted: bool, now: i64, period: i64) -> Verdict {
+    let oldest = day(now - period);
+    let labels = secret.map("metadata.labels");
+    let made = time::parse(secret.str("metadata.creationTimestamp")).map_or(now, |time| time.seconds);
+    let last_used = labels.str(LAST_USED);
+    let is_used = !last_used.is_empty() && (seconds_of(last_used).is_none() || last_used >= oldest.as_str());
+    // One that its account does not name was made by hand.
+    let name = secret.str("metadata.name");
+    let is_generated = account.is_some_and(|it| it.list("secrets").iter().any(|other| other.str("name") == name));
+    let is_new = made >= now - period || secret.at("metadata").has("deletionTimestamp");
+    if is_new || is_used || !is_generated || is_mounted {
+        return Verdict::Keep;
+    }
+    match labels.str(INVALID_SINCE) {
+        since if seconds_of(since).is_none() => Verdict::Mark(day(now)),
+        since if since >= oldest.as_str() => Verdict::Keep,
+        _ => Verdict::Delete,
+    }
+}
+
+/// Whether a pod names something so anywhere: better once too often.
+fn mentions(tree: &Tree, name: &str) -> bool {
+    match tree {
+        Tree::Str(text) => text == name,
+        Tree::List(items) => items.iter().any(|item| mentions(item, name)),
+        Tree::Map(map) => map.iter().any(|(_, value)| mentions(value, name)),
+        _ => false,
+    }
+}
+
+impl Controller {
+    async fn bring(&self) -> Result<Outcome> {
+        let now = self.context.now_seconds();
+        let period = self.context.options.legacy_service_account_token_clean_up_period;
+        let period = i64::try_from(period.as_secs()).unwrap_or(i64::MAX / 4);
+        if self.secrets.is_empty() || !self.is_tracked_for(period, now).await? {
+            return Ok(Outcome::Again(DAY));
+        }
+        for secret in self.secrets.all() {
+            self.bring_one(&secret, now, period).await?;
+        }
+        Ok(Outcome::Again(DAY))
+    }
+
+    /// Uses are known from the day after tracking began.
+    async fn is_tracked_for(&self, period: i64, now: i64) -> Result<bool> {
+        let map = self.context.client.get(Resource::core("configmaps"), "kube-system", TRACKING).await?;
+        let since = seconds_of(map.map("data").str("since"));
+        Ok(since.is_some_and(|since| since + 24 * 3600 + period <= now))
+    }
+
+    async fn bring_one(&self, secret: &Tree, now: i64, period: i64) -> Result<()> {
+        let (namespace, name) = (secret.str("metadata.namespace"), secret.str("metadata.name"));
+        let account = self.accounts.get(&key(namespace, plan::account_of(secret)));
+        let account = account.filter(|account| plan::is_of(secret, account));
+        let is_mounted = || self.pods.in_namespace(namespace).iter().any(|pod| mentions(pod.at("spec"), name));
+        let client = &self.context.client;
+        let written = match judge(secret, account.as_deref(), is_mounted(), now, period) {
+            Verdict::Keep => return Ok(()),
+            Verdict::Mark(today) => {
+                let metadata =
+                    tree! { "uid" => secret.str("metadata.uid"), "labels" => tree! { INVALID_SINCE => today } };
+                let patch = tree! { "metadata" => metadata };
+                client.patch(SECRETS, namespace, name, "", Patch::Merge(&patch)).await
+            }
+            Verdict::Delete => {
+                let version = Some(secret.str("metadata.resourceVersion"));
+                let options = DeleteOptions { resource_version: version, ..DeleteOptions::of(secret) };
+                client.delete(SECRETS, namespace, name, options).await
+            }
+        };
+        match written {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            result => result.map(|_| ()),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, _: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::list;
+
+    use super::*;
+
+    const YEAR: i64 = 365 * 24 * 3600;
+    const NOW: i64 = 60 * YEAR;
+
+    #[test]
+    fn only_what_nobody_uses_goes_and_not_at_once() {
+        let check = |made: i64, last_used: &str, invalid: &str, want: Verdict| {
+            let mut labels = tree! {};
+            for (label, value) in [(LAST_USED, last_used), (INVALID_SINCE, invalid)] {
+                if !value.is_empty() {
+                    labels.set(label, value);
+                }
+            }
+            let metadata =
+                tree! { "name" => "s", "creationTimestamp" => time::format_seconds(made), "labels" => labels };
+            let secret = tree! { "metadata" => metadata };
+            let account = tree! { "secrets" => list![tree! { "name" => "s" }] };
+            assert_eq!(judge(&secret, Some(&account), false, NOW, YEAR), want, "{last_used} {invalid}");
+            assert_eq!(judge(&secret, Some(&account), true, NOW, YEAR), Verdict::Keep);
+            assert_eq!(judge(&secret, Some(&tree! {}), false, NOW, YEAR), Verdict::Keep);
+            assert_eq!(judge(&secret, None, false, NOW, YEAR), Verdict::Keep);
+        };
+        let (old, recent) = (day(NOW - 3 * YEAR), day(NOW - YEAR / 2));
+        check(NOW - YEAR / 2, "", "", Verdict::Keep);
+        check(0, "", "", Verdict::Mark(day(NOW)));
+        check(0, &recent, "", Verdict::Keep);
+        check(0, "yesterday", "", Verdict::Keep);
+        check(0, &old, "", Verdict::Mark(day(NOW)));
+        check(0, &old, "nonsense", Verdict::Mark(day(NOW)));
+        check(0, &old, &recent, Verdict::Keep);
+        check(0, &old, &old, Verdict::Delete);
+    }
+
+    #[test]
+    fn a_pod_mentions_its_secrets() {
+        let volume = tree! { "secret" => tree! { "secretName" => "s" } };
+        let spec = tree! { "volumes" => list![volume] };
+        assert!(mentions(&spec, "s") && !mentions(&spec, "t"));
+    }
+}

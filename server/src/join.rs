@@ -1,0 +1,24 @@
+//! Several pieces of work side by side, in one task.
+
+use std::pin::Pin;
+use std::task::Poll;
+
+pub type Joined<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Waits for all of them; the results in their order.
+pub async fn join_all<T>(mut running: Vec<Joined<'_, T>>) -> Vec<T> {
+    let mut done: Vec<Option<T>> = running.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (slot, future) in done.iter_mut().zip(&mut running) {
+            if slot.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *slot = Some(value);
+            }
+        }
+        let pending = done.iter().any(Option::is_none);
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
