@@ -26,9 +26,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// This binary as an API server on a data directory, ready.
+    /// `tiphys up` without its control loops, which would do their own work for each object and have a benchmark
+    /// of their own.
     pub async fn api(dir: &Path) -> Result<Server> {
-        Server::api_with(dir, &[]).await
+        Server::api_with(dir, &["--controllers=-*"]).await
     }
 
     pub async fn api_with(dir: &Path, flags: &[&str]) -> Result<Server> {

@@ -54,7 +54,8 @@ pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
 
 /// A cluster with nothing in it.
 async fn idle(plan: &Plan, report: &mut Report) -> Result<()> {
-    let mut bench = Bench { server: Server::api(&plan.data("idle")).await?, size_of_nodes: 0, connection: None };
+    let mut bench =
+        Bench { server: Server::api_with(&plan.data("idle"), &[]).await?, size_of_nodes: 0, connection: None };
     // What the start has left over is done by then.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let spent = bench.spend(async |_| pause(plan.idle).await).await?;

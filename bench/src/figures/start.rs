@@ -9,12 +9,12 @@ use crate::process;
 pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut best = f64::MAX;
     for round in 0..3 {
-        let server = Server::api(&plan.data(&format!("start-{round}"))).await?;
+        let server = Server::api_with(&plan.data(&format!("start-{round}")), &[]).await?;
         best = best.min(server.ready_after.as_secs_f64() * 1e3);
     }
     report.add(&Figure { name: "empty start to ready", value: best, unit: "ms", limit: 150.0, must: Must::Aim(1.0) });
 
-    let server = Server::api(&plan.data("idle")).await?;
+    let server = Server::api_with(&plan.data("idle"), &[]).await?;
     tokio::time::sleep(plan.idle / 4).await;
     let before = process::written_bytes(server.pid())?;
     tokio::time::sleep(plan.idle).await;
