@@ -188,6 +188,18 @@ pub fn on_mark(kind: &Kind, object: &mut Tree) {
     }
 }
 
+/// Gives a job without labels those of its template while it is decided who owns its fields: upstream has
+/// them by default, so that they count as the client's. The server adds its own to them later.
+pub fn lend_labels(kind: &Kind, object: &mut Tree) -> bool {
+    let is_job = kind.group == "batch" && kind.kind == "Job";
+    if !is_job || !object.map("metadata.labels").is_empty() || object.map("spec.template.metadata.labels").is_empty() {
+        return false;
+    }
+    let labels = object.at("spec.template.metadata.labels").clone();
+    object.child("metadata").set("labels", labels);
+    true
+}
+
 pub fn is_graceful(kind: &Kind) -> bool {
     kind.kind == "Pod"
 }

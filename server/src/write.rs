@@ -90,7 +90,11 @@ impl<'a> Scope<'a> {
         self.check_refused(&object)?;
         wipe_system_fields(&mut object);
         dedup_owners(&mut object, warnings);
+        let lent = hooks::lend_labels(self.resource.kind, &mut object);
         self.own_fields(None, &mut object, options);
+        if lent {
+            object.child("metadata").remove("labels");
+        }
         self.create_owned(object, warnings).await
     }
 

@@ -143,3 +143,18 @@ async fn cron_jobs_start_jobs_and_keep_some() {
     until(client, &format!("{JOBS}/{active}"), |job| job.int("code") == Some(404)).await;
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_has_its_own_labels_or_its_templates() {
+    let mut cluster = Cluster::start(testkit::Kept::Embedded).await;
+    let spec = r#"{"template":{"metadata":{"labels":{"x":"y"}},"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"app:1"}]}}}"#;
+    for (meta, count) in [(r#"{"name":"none"}"#, 5), (r#"{"name":"own","labels":{"x":"y"}}"#, 1)] {
+        let json = format!(r#"{{"apiVersion":"batch/v1","kind":"Job","metadata":{meta},"spec":{spec}}}"#);
+        let job = make(&cluster.client, JOBS, &json).await;
+        assert_eq!(job.map("metadata.labels").len(), count, "{meta}");
+        let owned = job.list("metadata.managedFields")[0].map("fieldsV1.f:metadata.f:labels");
+        let names: Vec<&str> = owned.iter().map(|(key, _)| key).collect();
+        assert_eq!(names, [".", "f:x"], "{meta}");
+    }
+    cluster.stop().await;
+}
