@@ -88,7 +88,8 @@ async fn pods_run_end_and_go() {
     .await;
 
     for path in [&a, &ends, &done, &again] {
-        assert!(matches!(client.delete(path).await.code, 200 | 202));
+        let reply = client.delete(path).await;
+        assert!(matches!(reply.code, 200 | 202), "{path}: {} {}", reply.code, reply.tree().str("message"));
         until(client, path, |code, _| code == 404).await;
     }
 }
