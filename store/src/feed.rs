@@ -96,18 +96,15 @@ impl Feed {
         self.hold().closed
     }
 
-    /// Waits until this revision is published.
+    /// Waits until watchers have been woken for this revision: only then the sink has seen it too.
     pub async fn reached(&self, revision: Revision) -> Result<()> {
         let mut newest = self.newest.subscribe();
         loop {
-            {
-                let view = self.hold();
-                if view.revision >= revision {
-                    return Ok(());
-                }
-                if view.closed {
-                    return Err(Error::Closed);
-                }
+            if *newest.borrow_and_update() >= revision {
+                return Ok(());
+            }
+            if self.is_closed() {
+                return Err(Error::Closed);
             }
             newest.changed().await.map_err(|_| Error::Closed)?;
         }
@@ -266,4 +263,23 @@ impl FeedWatch {
 
 fn last_revision(events: &[Event]) -> Revision {
     events.last().map_or(0, |event| event.revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revision_is_reached_when_all_have_seen_it() {
+        let limits = HistoryLimits::default();
+        let feed = Feed::new(Entries::default(), 1, History::new(limits, 1), Duration::from_secs(1));
+        let soon = |revision| tokio::time::timeout(Duration::from_millis(1), feed.reached(revision));
+        assert!(soon(1).await.is_ok(), "it starts there");
+        feed.publish(Entries::default(), 2, &[]);
+        assert!(soon(2).await.is_err(), "the sink has not been told yet");
+        feed.wake();
+        assert!(matches!(soon(2).await, Ok(Ok(()))));
+        feed.close();
+        assert!(matches!(soon(3).await, Ok(Err(Error::Closed))));
+    }
 }
