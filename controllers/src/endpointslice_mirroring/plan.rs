@@ -205,7 +205,7 @@ mod tests {
         ]);
         let slices = made(&endpoints);
         assert_eq!(slices.len(), 3);
-        assert!(plan(Some(&endpoints), Some(&service()), &slices, 1000).changes.is_empty());
+        assert_eq!(plan(Some(&endpoints), Some(&service()), &slices, 1000).changes, Changes::default());
         let mut relabelled = endpoints.clone();
         relabelled.child("metadata").set("annotations", tree! { "a" => "2" });
         assert_eq!(plan(Some(&relabelled), Some(&service()), &slices, 1000).changes.update.len(), 3);

@@ -1,5 +1,4 @@
 //! What more than one controller needs.
-#![allow(dead_code)]
 
 pub mod batch;
 pub mod clock;

@@ -33,10 +33,6 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub fn is_empty(&self) -> bool {
-        self.create.is_empty() && self.update.is_empty() && self.delete.is_empty()
-    }
-
     pub fn append(&mut self, mut other: Changes) {
         self.create.append(&mut other.create);
         self.update.append(&mut other.update);

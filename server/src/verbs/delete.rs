@@ -120,7 +120,14 @@ async fn take_out(
         }
         let done = match plan(scope.resource.kind, &old, options, scope.now) {
             Plan::Nothing => return Ok(Deleted::Later(Outcome::Stored(item))),
-            Plan::Remove => remove(scope, name, old, &item, &mut begun).await?.map(Deleted::Gone),
+            Plan::Remove => match remove(scope, name, old, &item).await? {
+                Removal::Done(last) => Some(Deleted::Gone(last)),
+                Removal::Begun(last) => {
+                    begun = Some(last);
+                    None
+                }
+                Removal::Lost => None,
+            },
             Plan::Mark(object) => scope.replace_marked(name, *object, &item).await?.map(Deleted::Later),
         };
         if let Some(done) = done {
@@ -137,16 +144,18 @@ async fn take_out(
     }
 }
 
-/// Takes the object out of the store; None if somebody else wrote first. A pod is first shown without
-/// any grace left: its kubelet watches for that, and may be faster with the rest of it. `begun` says then
-/// how the object was last.
-async fn remove(
-    scope: &Scope<'_>,
-    name: &str,
-    mut old: Tree,
-    item: &Arc<Item>,
-    begun: &mut Option<Tree>,
-) -> Result<Option<Tree>, Status> {
+/// How far a removal got, with the object as it was last.
+enum Removal {
+    Done(Tree),
+    /// It is marked, and somebody wrote after that: perhaps its node, which takes it out too.
+    Begun(Tree),
+    /// Somebody else wrote first.
+    Lost,
+}
+
+/// Takes the object out of the store. A pod is first shown without any grace left: its kubelet watches for
+/// that.
+async fn remove(scope: &Scope<'_>, name: &str, mut old: Tree, item: &Arc<Item>) -> Result<Removal, Status> {
     let mut revision = item.revision;
     if hooks::is_graceful(scope.resource.kind) {
         if !old.at("metadata").has("deletionTimestamp") {
@@ -155,22 +164,19 @@ async fn remove(
         old.child("metadata").set("deletionGracePeriodSeconds", 0);
         match scope.replace_marked(name, old.clone(), item).await? {
             Some(Outcome::Stored(marked)) => revision = marked.revision,
-            Some(Outcome::Imagined(object)) => return Ok(Some(object)),
-            None => return Ok(None),
+            Some(Outcome::Imagined(object)) => return Ok(Removal::Done(object)),
+            None => return Ok(Removal::Lost),
         }
     }
     if scope.dry_run {
-        return Ok(Some(old));
+        return Ok(Removal::Done(old));
     }
     match scope.delete_stored(name, &old, revision).await {
         Ok(revision) => {
             old.child("metadata").set("resourceVersion", revision.to_string());
-            Ok(Some(old))
+            Ok(Removal::Done(old))
         }
-        Err(store::Error::Conflict { .. }) => {
-            *begun = Some(old);
-            Ok(None)
-        }
+        Err(store::Error::Conflict { .. }) => Ok(Removal::Begun(old)),
         Err(error) => Err(store_status(error)),
     }
 }

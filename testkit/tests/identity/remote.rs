@@ -170,14 +170,7 @@ fn review(body: &[u8]) -> (u16, Vec<u8>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (_, serving) = pair(&dir.path().join("pki"));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
-    let https = Https::serve(&serving, move |_, body| {
-        count.fetch_add(1, Ordering::SeqCst);
-        review(body)
-    })
-    .await;
+    let (https, asked) = webhook_server(dir.path(), review).await;
     let remote = remote(dir.path(), &https);
     let webhook = Webhook::new(remote, "v1", Duration::from_secs(600)).expect("a webhook");
     let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.webhook = Some(webhook)).await;
@@ -201,6 +194,19 @@ async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
     assert_eq!(user_of(&nobody, "good").await, jane);
     assert_eq!(user_of(&nobody, "other").await.0, 401);
     cluster.stop().await;
+}
+
+/// A webhook whose certificate is of the authority in a folder, and how often it was asked.
+async fn webhook_server(dir: &std::path::Path, answer: fn(&[u8]) -> (u16, Vec<u8>)) -> (Https, Arc<AtomicUsize>) {
+    let (_, serving) = pair(&dir.join("pki"));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let https = Https::serve(&serving, move |_, body| {
+        count.fetch_add(1, Ordering::SeqCst);
+        answer(body)
+    })
+    .await;
+    (https, asked)
 }
 
 /// The webhook of a kubeconfig file in a folder that has its authority too.
@@ -233,14 +239,7 @@ fn judge(body: &[u8]) -> (u16, Vec<u8>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_decides_over_tls_and_its_answers_are_kept() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (_, serving) = pair(&dir.path().join("pki"));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
-    let https = Https::serve(&serving, move |_, body| {
-        count.fetch_add(1, Ordering::SeqCst);
-        judge(body)
-    })
-    .await;
+    let (https, asked) = webhook_server(dir.path(), judge).await;
     let settings = webhook::Settings {
         remote: Arc::new(remote(dir.path(), &https)),
         authorized_ttl: Duration::from_secs(600),
