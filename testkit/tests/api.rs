@@ -54,6 +54,7 @@ on_both_engines![
     status_is_apart,
     restarts_lose_nothing,
     writers_race_and_one_wins,
+    deletions_race_and_one_wins,
     missing_engines_are_refused,
 ];
 
@@ -449,6 +450,20 @@ async fn writers_race_and_one_wins(cluster: &mut Cluster) {
     let mut codes = tasks.join_all().await;
     codes.sort_unstable();
     assert_eq!(codes, [200, 409, 409, 409, 409, 409, 409, 409]);
+}
+
+async fn deletions_race_and_one_wins(cluster: &mut Cluster) {
+    for round in 0..10 {
+        cluster.client.post(CONFIG_MAPS, &config_map("n")).await;
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let client = cluster.client.clone();
+            tasks.spawn(async move { client.delete(&format!("{CONFIG_MAPS}/n")).await.code });
+        }
+        let mut codes = tasks.join_all().await;
+        codes.sort_unstable();
+        assert_eq!(codes, [200, 404, 404, 404], "round {round}");
+    }
 }
 
 async fn missing_engines_are_refused(cluster: &mut Cluster) {

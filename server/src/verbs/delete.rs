@@ -134,13 +134,19 @@ async fn take_out(
             warnings.extend(job_warning(scope.resource.kind, options));
             return Ok(done);
         }
-        item = match (scope.newest(name).await, begun) {
-            (Err(status), Some(last)) if status.code == 404 => return Ok(Deleted::Gone(last)),
-            (newest, last) => {
-                begun = last;
-                newest?
-            }
-        };
+        let newest = scope.newest(name).await;
+        if let Some(last) = begun.take_if(|last| is_gone(scope.resource, &newest, last)) {
+            return Ok(Deleted::Gone(last));
+        }
+        item = newest?;
+    }
+}
+
+/// Whether the name is free, or another object has it.
+fn is_gone(resource: &Resource, newest: &Result<Arc<Item>, Status>, last: &Tree) -> bool {
+    match newest {
+        Ok(item) => resource.read(item).at("metadata").str("uid") != last.at("metadata").str("uid"),
+        Err(status) => status.code == 404,
     }
 }
 
@@ -176,7 +182,8 @@ async fn remove(scope: &Scope<'_>, name: &str, mut old: Tree, item: &Arc<Item>) 
             old.child("metadata").set("resourceVersion", revision.to_string());
             Ok(Removal::Done(old))
         }
-        Err(store::Error::Conflict { .. }) => Ok(Removal::Begun(old)),
+        Err(store::Error::Conflict { .. }) if hooks::is_graceful(scope.resource.kind) => Ok(Removal::Begun(old)),
+        Err(store::Error::Conflict { .. }) => Ok(Removal::Lost),
         Err(error) => Err(store_status(error)),
     }
 }
