@@ -92,7 +92,8 @@ impl Fairness {
         self.metrics.show(&self.plan.load());
     }
 
-    /// Lends seats anew once the period is over. Only requests come here: an idle server does nothing.
+    /// Lends seats anew once the period is over. Only requests that come or wait are here: an idle server
+    /// does nothing.
     fn adjust(&self, plan: &Plan, now: Instant) {
         let millis = now.saturating_duration_since(self.started).as_millis() as u64;
         let last = self.adjusted.load(Ordering::Relaxed);
@@ -100,6 +101,11 @@ impl Fairness {
         if due && self.adjusted.compare_exchange(last, millis, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             lend(plan, now);
         }
+    }
+
+    /// When seats are lent anew for the next time.
+    fn next_adjustment(&self) -> Instant {
+        self.started + Duration::from_millis(self.adjusted.load(Ordering::Relaxed)) + ADJUSTMENT
     }
 
     fn flow_hash(&self, schema: &Schema, call: &Call) -> u64 {
@@ -192,13 +198,13 @@ async fn wait(
     server: &Server,
     call: &mut Call,
     mut seat: Seat,
-    told: oneshot::Receiver<()>,
+    mut told: oneshot::Receiver<()>,
     (plan, at): (Arc<Plan>, usize),
 ) -> Result<(), Status> {
     let (schema, priority) = plan.at(at);
     let began = Instant::now();
     let time = call.timeout.unwrap_or(server.config.limits.request_timeout) / PATIENCE;
-    let got = tokio::time::timeout(time, told).await;
+    let got = tokio::time::timeout(time, told_or_lent(&server.fairness, &plan, &mut told)).await;
     schema.metrics.waited.observe(began.elapsed().as_secs_f64());
     if !matches!(got, Ok(Ok(()))) {
         return Err(reject(server, call, schema, priority, "time-out"));
@@ -207,6 +213,21 @@ async fn wait(
     schema.metrics.dispatched.inc();
     call.held = Some(Held::Seat(seat));
     Ok(())
+}
+
+/// Seats that were lent to others come back while somebody waits, also where nobody else asks any more.
+async fn told_or_lent(
+    fairness: &Fairness,
+    plan: &Plan,
+    told: &mut oneshot::Receiver<()>,
+) -> Result<(), oneshot::error::RecvError> {
+    loop {
+        tokio::select! {
+            biased;
+            got = &mut *told => return got,
+            () = tokio::time::sleep_until(fairness.next_adjustment()) => fairness.adjust(plan, Instant::now()),
+        }
+    }
 }
 
 /// Without fairness: a place among the requests under way, or 429.

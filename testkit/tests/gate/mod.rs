@@ -2,6 +2,7 @@
 
 mod encryption;
 mod limits;
+mod panics;
 mod webhook;
 
 use std::path::Path;
