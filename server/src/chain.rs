@@ -97,7 +97,10 @@ fn end(refusal: Option<&Status>) -> audit::End<'_> {
 }
 
 fn refused(status: &Status, call: &Call, accepted: Accepted) -> Answer {
-    if call.too_many { fairness::too_many_answer() } else { status_answer(status, accepted) }
+    match call.too_many {
+        Some(seconds) => fairness::too_many_answer(seconds),
+        None => status_answer(status, accepted),
+    }
 }
 
 async fn run_stages(server: &Arc<Server>, call: &mut Call) -> Result<(), Status> {

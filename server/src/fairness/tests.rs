@@ -66,8 +66,8 @@ async fn a_level_without_queues_refuses_at_once() {
     let (mut first, mut second) = (get("bob"), get("bob"));
     assert!(matches!(admit(&server, &mut first), Step::Done(Ok(()))));
     let status = admitted(&server, &mut second).await.expect_err("no seat is left");
-    assert_eq!((status.code, second.too_many), (429, true));
-    let answer = too_many_answer();
+    assert_eq!((status.code, second.too_many), (429, Some(1)));
+    let answer = too_many_answer(1);
     assert_eq!(answer.headers()["retry-after"], "1");
     let mut headers = HeaderMap::new();
     sign(&mut headers, &second);
@@ -119,6 +119,47 @@ async fn one_who_goes_away_while_waiting_takes_no_seat_along() {
     drop(admit(&server, &mut gone));
     drop(first);
     assert!(matches!(admit(&server, &mut next), Step::Done(Ok(()))));
+}
+
+fn dumped(server: &Server, what: &str) -> Vec<String> {
+    let call = testing::call(Method::GET, &format!("/debug/api_priority_and_fairness/{what}"), "root");
+    let answer = dump::route(server, &call).expect("a table");
+    let bytes = answer.body().bytes().expect("text").clone();
+    String::from_utf8(bytes.to_vec()).expect("text").lines().map(|line| line.replace(' ', "")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_sees_levels_queues_and_who_waits() {
+    let server = server(queuing()).await;
+    let mut first = get("bob");
+    assert!(admitted(&server, &mut first).await.is_ok());
+    let waiting = {
+        let server = server.clone();
+        tokio::spawn(async move { admitted(&server, &mut get("bob")).await.is_ok() })
+    };
+    tokio::task::yield_now().await;
+    let levels = dumped(&server, "dump_priority_levels");
+    assert!(levels[0].starts_with("PriorityLevelName,ActiveQueues,IsIdle,IsQuiescing,"), "{}", levels[0]);
+    assert!(levels.contains(&"tight,1,false,false,1,1,1,0,0,0".to_string()), "{levels:?}");
+    assert!(levels.contains(&"catch-all,0,true,false,0,0,0,0,0,0".to_string()), "{levels:?}");
+    assert!(levels.contains(&"exempt,<none>,<none>,false,<none>,<none>,0,0,0,0".to_string()), "{levels:?}");
+    let queues = dumped(&server, "dump_queues");
+    let own: Vec<_> = queues.iter().filter(|row| row.starts_with("tight,")).collect();
+    assert_eq!(own.len(), 4, "{queues:?}");
+    assert!(own.iter().any(|row| row.ends_with(",1,1,0.00300000ss")), "{queues:?}");
+    let requests = dumped(&server, "dump_requests?includeRequestDetails=1");
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    assert!(
+        requests[0]
+            .ends_with(",AdditionalLatency,UserName,Verb,APIPath,Namespace,Name,APIVersion,Resource,SubResource")
+    );
+    assert!(requests[1].starts_with("tight,bobs,"), "{requests:?}");
+    assert!(requests[1].ends_with(",1,0,0s,bob,get,/api/v1/namespaces/a/pods/x,a,x,v1,pods,"), "{requests:?}");
+    assert!(dumped(&server, "dump_requests")[0].ends_with(",AdditionalLatency"));
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    let levels = dumped(&server, "dump_priority_levels");
+    assert!(levels.contains(&"tight,0,false,false,0,1,1,0,0,1".to_string()), "{levels:?}");
 }
 
 #[tokio::test]
