@@ -5,6 +5,7 @@
 mod compiled;
 mod invoke;
 mod matching;
+mod notes;
 mod review;
 mod rounds;
 mod shown;
@@ -69,14 +70,17 @@ async fn mutate_all(
         let mut said = invoke::call(attributes, &invocation, &shown, Side::Mutating).await;
         attributes.rounds.called(hook);
         note(attributes, &said, warnings);
-        let patch = match settle(attributes, hook, &mut said, Side::Mutating, index)? {
-            Some(patch) => patch,
-            None => continue,
-        };
-        let changed = shown.patch(attributes, &invocation, object.as_deref_mut(), &patch)?;
-        let key = format!("mutation.webhook.admission.k8s.io/round_{}_index_{index}", attributes.rounds.number());
-        attributes.annotate(key, mutation_note(hook, changed));
-        if changed {
+        let settled = settle(attributes, hook, &mut said, Side::Mutating, index);
+        let changed = settled.and_then(|patch| match patch {
+            None => Ok(false),
+            Some(patch) => {
+                let changed = shown.patch(attributes, &invocation, object.as_deref_mut(), &patch)?;
+                notes::patch(attributes, hook, index, &patch);
+                Ok(changed)
+            }
+        });
+        notes::mutation(attributes, hook, index, *changed.as_ref().unwrap_or(&false));
+        if changed? {
             attributes.rounds.changed();
         }
     }
@@ -91,22 +95,22 @@ async fn validate_all(
     old: Option<&Tree>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let mut calls: Vec<(usize, Invocation<'_>, Shown)> = Vec::new();
-    for (index, hook) in hooks.iter().enumerate() {
+    let mut calls: Vec<(Invocation<'_>, Shown)> = Vec::new();
+    for hook in hooks.iter() {
         if let Some(invocation) = matching::find(hook, attributes, object, old)? {
             let shown = Shown::new(attributes, &invocation, object, old)?;
-            calls.push((index, invocation, shown));
+            calls.push((invocation, shown));
         }
     }
-    let asked = calls.iter().map(|(_, invocation, shown)| {
+    let asked = calls.iter().map(|(invocation, shown)| {
         let call = invoke::call(attributes, invocation, shown, Side::Validating);
         Box::pin(call) as Joined<'_, Said>
     });
     let answers = join_all(asked.collect()).await;
     let mut refused = None;
-    for ((index, invocation, _), mut said) in calls.iter().zip(answers) {
+    for (index, ((invocation, _), mut said)) in calls.iter().zip(answers).enumerate() {
         note(attributes, &said, warnings);
-        let verdict = settle(attributes, invocation.hook, &mut said, Side::Validating, *index);
+        let verdict = settle(attributes, invocation.hook, &mut said, Side::Validating, index);
         refused = refused.or(verdict.err());
     }
     refused.map_or(Ok(()), Err)
@@ -132,17 +136,9 @@ fn settle(
         Err(Failure::Refused(status)) => Err(status),
         Err(Failure::Calling(why)) if hook.ignore_failure => {
             tracing::warn!(webhook = hook.name, %why, "a webhook failed and is passed over");
-            let prefix = match side {
-                Side::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
-                Side::Validating => "failed-open.validating.webhook.admission.k8s.io/",
-            };
-            attributes.annotate(format!("{prefix}round_{}_index_{index}", attributes.rounds.number()), &hook.name);
+            notes::failed_open(attributes, hook, index, side);
             Ok(None)
         }
         Err(Failure::Calling(why)) => Err(Status::internal(format!("failed calling webhook {:?}: {why}", hook.name))),
     }
-}
-
-fn mutation_note(hook: &Hook, changed: bool) -> String {
-    format!("{{\"configuration\":{:?},\"webhook\":{:?},\"mutated\":{changed}}}", hook.configuration, hook.name)
 }
