@@ -123,6 +123,7 @@ pub struct Server {
     alloc: alloc::Allocator,
     pub admission: Arc<admission::Setup>,
     webhooks: admission::webhook::Compiled,
+    admitted: admission::metrics::AdmissionMetrics,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -156,6 +157,7 @@ impl Server {
         let server = Arc::new(Server {
             admission: config.admission.clone(),
             webhooks: Default::default(),
+            admitted: admission::metrics::AdmissionMetrics::new(metrics.registry(), &config.admission),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
