@@ -32,6 +32,8 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
+    /// None is the default.
+    pub issuers: Vec<String>,
     pub authorization: authorization::Authorization,
     pub authentication: authentication::Authentication,
     pub log_format: LogFormat,
@@ -63,6 +65,7 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
+            issuers: Vec::new(),
             authorization: authorization::Authorization::default(),
             authentication: authentication::Authentication::default(),
             log_format: LogFormat::Text,
@@ -215,11 +218,21 @@ static FLAGS: &[Flag] = &[
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
     }),
-    flag("service-account-issuer", "who stands in service account tokens", |flags, value| {
-        flags.config.issuer = value.to_string();
-        Ok(())
-    }),
-    flag("service-account-key-file", "public keys whose tokens are taken too; can be repeated", |flags, value| {
+    flag(
+        "service-account-issuer",
+        "who stands in service account tokens; can be repeated, the first signs",
+        |flags, value| {
+            if flags.issuers.iter().any(|known| known == value) {
+                return Err(format!("{value:?} is named twice"));
+            }
+            if value.is_empty() {
+                return Err("it must not be empty".to_string());
+            }
+            flags.issuers.push(value.to_string());
+            Ok(())
+        },
+    ),
+    flag("service-account-key-file", "keys whose tokens are taken too; can be repeated", |flags, value| {
         flags.service_account_key_files.extend(value.split(',').map(PathBuf::from));
         Ok(())
     }),

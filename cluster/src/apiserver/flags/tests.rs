@@ -68,6 +68,7 @@ fn what_is_not_there_is_refused() {
         ("--kubelet-client-key=x", "--kubelet-client-key cannot be honoured: kubelets are not"),
         ("--audit-log-mode=later", "--audit-log-mode cannot be honoured: unknown mode \"later\""),
         ("--audit-webhook-version=audit.k8s.io/v1beta1", "--audit-webhook-version cannot be honoured: "),
+        ("--service-account-issuer=", "--service-account-issuer cannot be honoured: it must not be empty"),
         ("--secure-port=0", "--secure-port cannot be honoured: it cannot"),
         ("--secure-port=x", "--secure-port cannot be honoured: invalid value \"x\""),
         ("--service-cluster-ip-range=x", "--service-cluster-ip-range cannot be honoured: invalid CIDR"),
