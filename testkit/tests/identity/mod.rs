@@ -1,6 +1,7 @@
 //! Who callers are, and what connections and answers carry.
 
 mod authentication;
+mod bound;
 mod issuers;
 mod jwt;
 mod reload;
