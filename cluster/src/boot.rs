@@ -60,7 +60,7 @@ impl Running {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
-            self.server.health.set_unready();
+            self.server.health.set_leaving();
             tokio::time::sleep(delay).await;
         }
         if let Some(nodes) = self.fake_nodes {

@@ -23,7 +23,7 @@ pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Stat
     if let Some(answer) = Box::pin(openapi::route(server, call)).await? {
         return Ok(answer);
     }
-    if let Some(answer) = health::route(server, call) {
+    if let Some(answer) = Box::pin(health::route(server, call)).await {
         return Ok(answer);
     }
     Ok(page_not_found())

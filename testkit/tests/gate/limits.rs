@@ -61,6 +61,9 @@ async fn a_server_says_that_it_goes_before_it_refuses() {
     assert_eq!(client.get("/readyz").await.code, 200);
     let look = async {
         until("it is not ready", async || client.get("/readyz").await.code == 500).await;
+        let told = client.get("/readyz").await.text();
+        assert!(told.ends_with("[-]shutdown failed: reason withheld\nreadyz check failed\n"), "{told}");
+        assert_eq!(client.get("/readyz?exclude=shutdown").await.text(), "ok");
         assert_eq!(client.get("/livez").await.code, 200);
         assert_eq!(client.get(MAPS).await.code, 200, "requests are served as before");
     };
@@ -69,6 +72,32 @@ async fn a_server_says_that_it_goes_before_it_refuses() {
         () = look => {}
         () = cluster.stop() => panic!("an hour is not over yet"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_check_has_a_path_and_can_be_left_out() {
+    let mut cluster = limited(|_| ()).await;
+    let client = &cluster.client;
+    let told = client.get("/readyz?verbose&exclude=etcd&exclude=nope").await.text();
+    for line in [
+        "[+]ping ok\n",
+        "[+]etcd excluded: ok\n",
+        "[+]poststarthook/rbac/bootstrap-roles ok\n",
+        "warn: some health checks cannot be excluded: no matches for \"nope\"\nreadyz check passed\n",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    for (path, want) in [
+        ("/livez/etcd", "ok"),
+        ("/readyz/poststarthook/bootstrap-controller", "ok"),
+        ("/livez/shutdown", "404 page not found\n"),
+        ("/healthz/nope", "404 page not found\n"),
+    ] {
+        assert_eq!(client.get(path).await.text(), want, "{path}");
+    }
+    let root = client.get("/").await.text();
+    assert!(root.contains("\"/livez/etcd\"") && !root.contains("\"/livez/shutdown\""), "{root}");
+    cluster.stop().await;
 }
 
 async fn audited(dir: &Path, settings: Settings) -> Cluster {
