@@ -5,6 +5,7 @@ mod authorization;
 mod batch;
 mod fake_nodes;
 mod gate;
+mod golden;
 mod identity;
 mod lifecycle;
 mod machinery;
