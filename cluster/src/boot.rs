@@ -71,6 +71,9 @@ impl Running {
         }
         self.server.closing.send_replace(true);
         let _ = self.task.await;
+        if let Some(audit) = &self.server.config.audit {
+            audit.stop().await;
+        }
         if let Err(error) = self.server.store.close().await {
             tracing::error!(%error, "the store could not be closed");
         }
