@@ -8,3 +8,5 @@ pub mod plugins;
 pub mod profile;
 pub mod queue;
 pub mod snapshot;
+#[cfg(test)]
+mod testing;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{default_binder, node_name, node_ports, node_unschedulable, priority_sort, scheduling_gates};
+use super::{
+    default_binder, default_preemption, node_name, node_ports, node_resources_balanced_allocation, node_resources_fit,
+    node_unschedulable, priority_sort, scheduling_gates,
+};
 use crate::framework::Plugin;
 use crate::profile::{Enabled, Profile};
 
@@ -24,6 +27,17 @@ pub const PLUGINS: &[Listed] = &[
     Listed { name: "NodeName", weight: 0, make: || Arc::new(node_name::NodeName) },
     Listed { name: "NodeUnschedulable", weight: 0, make: || Arc::new(node_unschedulable::NodeUnschedulable) },
     Listed { name: "NodePorts", weight: 0, make: || Arc::new(node_ports::NodePorts) },
+    Listed { name: "NodeResourcesFit", weight: 1, make: || Arc::new(node_resources_fit::NodeResourcesFit::default()) },
+    Listed {
+        name: "DefaultPreemption",
+        weight: 0,
+        make: || Arc::new(default_preemption::DefaultPreemption::default()),
+    },
+    Listed {
+        name: "NodeResourcesBalancedAllocation",
+        weight: 1,
+        make: || Arc::new(node_resources_balanced_allocation::NodeResourcesBalancedAllocation::default()),
+    },
     Listed { name: "DefaultBinder", weight: 0, make: || Arc::new(default_binder::DefaultBinder) },
 ];
 
