@@ -1,0 +1,48 @@
+//! The one list of plugins, in the order in which they are called at each point, with their weights.
+
+use std::sync::Arc;
+
+use super::{default_binder, node_name, node_ports, node_unschedulable, priority_sort, scheduling_gates};
+use crate::framework::Plugin;
+use crate::profile::{Enabled, Profile};
+
+/// The scheduler of pods that name none.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// A plugin on the list.
+pub struct Listed {
+    pub name: &'static str,
+    /// What its scores count by default.
+    pub weight: i64,
+    pub make: fn() -> Arc<dyn Plugin>,
+}
+
+/// The cheap ones first: the first refusal ends the look at a node.
+pub const PLUGINS: &[Listed] = &[
+    Listed { name: "SchedulingGates", weight: 0, make: || Arc::new(scheduling_gates::SchedulingGates) },
+    Listed { name: "PrioritySort", weight: 0, make: || Arc::new(priority_sort::PrioritySort) },
+    Listed { name: "NodeName", weight: 0, make: || Arc::new(node_name::NodeName) },
+    Listed { name: "NodeUnschedulable", weight: 0, make: || Arc::new(node_unschedulable::NodeUnschedulable) },
+    Listed { name: "NodePorts", weight: 0, make: || Arc::new(node_ports::NodePorts) },
+    Listed { name: "DefaultBinder", weight: 0, make: || Arc::new(default_binder::DefaultBinder) },
+];
+
+/// All plugins with upstream's weights.
+pub fn default_profile(scheduler_name: &str) -> Profile {
+    let enabled = |listed: &Listed| Enabled { plugin: (listed.make)(), weight: listed.weight };
+    Profile::new(scheduler_name, PLUGINS.iter().map(enabled).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::MOST_PLUGINS;
+
+    #[test]
+    fn plugins_are_listed_under_their_names() {
+        for listed in PLUGINS {
+            assert_eq!((listed.make)().name(), listed.name);
+        }
+        assert!(PLUGINS.len() <= MOST_PLUGINS);
+    }
+}
