@@ -25,10 +25,8 @@ fn in_namespace(case: &Case<'_>, owner: &Tree, term: &Tree, namespace: &str) -> 
         return owner.str("metadata.namespace") == namespace;
     }
     let selector = Selector::from_object(term.at("namespaceSelector")).unwrap_or_else(|_| Selector::nothing());
-    let labels = by_name(&case.world.namespaces, namespace).map(|object| object.map("metadata.labels"));
-    names.iter().any(|name| name.as_str() == Some(namespace))
-        || selector.is_everything()
-        || labels.is_some_and(|labels| selector.matches_map(labels))
+    let object = by_name(&case.world.namespaces, namespace).unwrap_or(&Tree::Null);
+    names.iter().any(|name| name.as_str() == Some(namespace)) || selector.matches_map(object.map("metadata.labels"))
 }
 
 /// Every pod that stands on a node, with that node.
