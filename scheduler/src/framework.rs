@@ -13,7 +13,7 @@ use client::{Client, Clock};
 
 use crate::cycle::Failure;
 use crate::model::{Node, Pod};
-use crate::profile::Profile;
+use crate::profile::{Filters, Profile};
 use crate::queue::Waiting;
 use crate::snapshot::{Kind, NodeId, NodeState, Objects, Snapshot};
 
@@ -150,10 +150,11 @@ pub enum PreScore {
 pub enum PostFilter {
     /// Not of this plugin's concern.
     Skip,
-    /// Nothing helps; what is said of that behind the summary.
-    Nothing(String),
+    /// Nothing helps; what is said of that behind the summary, and whether the node that is kept for the pod
+    /// is of no use any more.
+    Nothing { text: String, clears: bool },
     /// These pods go, and the node is kept for the pod until they have.
-    Preempt { node: NodeId, victims: Vec<Arc<Pod>>, violations: usize },
+    Preempt { node: NodeId, victims: Vec<Arc<Pod>> },
 }
 
 /// What happened in the cluster. A pod that waits comes back where a plugin that refused it hopes for better
@@ -202,8 +203,8 @@ pub type Working<'a> = Pin<Box<dyn Future<Output = client::Result<()>> + Send + 
 pub struct PostFiltering<'a> {
     pub profile: &'a Profile,
     pub cycle: Cycle<'a>,
-    /// By plugin of the profile.
-    pub slots: &'a [Slot],
+    /// None where the pod was refused before any node was looked at.
+    pub filters: Option<&'a Filters<'a>>,
     pub failure: &'a Failure,
     /// Where the search for candidates starts.
     pub chance: u64,

@@ -6,6 +6,10 @@ pub mod framework;
 pub mod model;
 pub mod plugins;
 pub mod profile;
+#[cfg(test)]
+mod properties;
 pub mod queue;
 pub mod reference;
 pub mod snapshot;
+#[cfg(test)]
+mod testing;
