@@ -37,10 +37,12 @@ impl Generator<'_> {
     }
 
     pub fn world(&mut self, nodes: u64, pods: u64) -> World {
-        let mut world = World::default();
-        world.namespaces = NAMESPACES.iter().map(|name| self.namespace(name)).collect();
-        world.nodes = (0..nodes).map(|number| self.node(&format!("n{number}"))).collect();
-        world.services = (0..self.below(3)).map(|number| self.service(number)).collect();
+        let mut world = World {
+            namespaces: NAMESPACES.iter().map(|name| self.namespace(name)).collect(),
+            nodes: (0..nodes).map(|number| self.node(&format!("n{number}"))).collect(),
+            services: (0..self.below(3)).map(|number| self.service(number)).collect(),
+            ..World::default()
+        };
         for name in ["one", "two"] {
             world.replica_sets.push(self.owner(name, true));
             world.stateful_sets.push(self.owner(name, true));
@@ -49,7 +51,8 @@ impl Generator<'_> {
         self.storage(&mut world);
         for _ in 0..pods {
             let mut pod = self.pod();
-            let node = self.one(&world.nodes.iter().map(|node| node.str("metadata.name")).collect::<Vec<_>>()).to_string();
+            let node =
+                self.one(&world.nodes.iter().map(|node| node.str("metadata.name")).collect::<Vec<_>>()).to_string();
             place(&mut pod, &node);
             world.pods.push(pod);
         }
@@ -107,7 +110,11 @@ impl Generator<'_> {
 
     fn owner(&self, name: &str, is_set: bool) -> Tree {
         let labels = tree! { "app" => self.one(&APPS) };
-        let selector = if is_set { tree! { "matchLabels" => labels } } else { labels };
+        let selector = if is_set {
+            tree! { "matchLabels" => labels }
+        } else {
+            labels
+        };
         tree! {
             "metadata" => tree! { "name" => name, "namespace" => self.one(&NAMESPACES) },
             "spec" => tree! { "selector" => selector },
@@ -127,7 +134,8 @@ impl Generator<'_> {
         };
         if self.chance(30) {
             let kind = self.one(&["ReplicaSet", "StatefulSet", "ReplicationController", "Job"]);
-            let owner = tree! { "kind" => kind, "name" => self.one(&["one", "two"]), "uid" => "o", "controller" => true };
+            let owner =
+                tree! { "kind" => kind, "name" => self.one(&["one", "two"]), "uid" => "o", "controller" => true };
             meta.set("ownerReferences", list![owner]);
         }
         tree! { "metadata" => meta, "spec" => self.spec(), "status" => tree! { "phase" => "Pending" } }
@@ -269,7 +277,9 @@ impl Generator<'_> {
             }
         }
         if self.chance(10) {
-            affinity.child("nodeAffinity").set(REQUIRED, tree! { "nodeSelectorTerms" => self.some(2, || self.node_term()) });
+            affinity
+                .child("nodeAffinity")
+                .set(REQUIRED, tree! { "nodeSelectorTerms" => self.some(2, || self.node_term()) });
         }
         if self.chance(10) {
             let weighted = || tree! { "weight" => 1 + self.below(20) as i64, "preference" => self.node_term() };
@@ -282,7 +292,9 @@ impl Generator<'_> {
         let requirement = match self.below(5) {
             0 => tree! { "key" => "cores", "operator" => self.one(&["Gt", "Lt"]), "values" => list!["4"] },
             1 => tree! { "key" => "rack", "operator" => self.one(&["Exists", "DoesNotExist"]) },
-            2 => return tree! { "matchFields" => list![tree! { "key" => "metadata.name", "operator" => "In", "values" => list!["n1"] }] },
+            2 => {
+                return tree! { "matchFields" => list![tree! { "key" => "metadata.name", "operator" => "In", "values" => list!["n1"] }] };
+            }
             _ => tree! { "key" => "disk", "operator" => self.one(&["In", "NotIn"]), "values" => list!["ssd"] },
         };
         tree! { "matchExpressions" => list![requirement] }
@@ -316,7 +328,11 @@ impl Generator<'_> {
             let expression = tree! { "key" => KEYS[0], "values" => list![self.one(&ZONES)] };
             late.set("allowedTopologies", list![tree! { "matchLabelExpressions" => list![expression] }]);
         }
-        world.classes = vec![late, class("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"), class("now", "csi", "Immediate")];
+        world.classes = vec![
+            late,
+            class("local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
+            class("now", "csi", "Immediate"),
+        ];
         let mut bound = tree! {
             "metadata" => tree! { "name" => "vb" },
             "spec" => tree! { "csi" => tree! { "driver" => "csi", "volumeHandle" => "h" }, "nodeAffinity" => in_zone(self.one(&ZONES)) },
@@ -333,7 +349,9 @@ impl Generator<'_> {
                 "nodeAffinity" => in_zone(self.one(&ZONES)),
             };
             let meta = tree! { "name" => format!("v{number}") };
-            world.volumes.push(tree! { "metadata" => meta, "spec" => spec, "status" => tree! { "phase" => "Available" } });
+            world
+                .volumes
+                .push(tree! { "metadata" => meta, "spec" => spec, "status" => tree! { "phase" => "Available" } });
         }
         for namespace in NAMESPACES {
             self.claims(world, namespace);

@@ -190,7 +190,7 @@ fn image_score(case: &Case<'_>, node: &Tree, image: &str) -> i64 {
 
 fn size_on(node: &Tree, image: &str) -> Option<i64> {
     let named = |entry: &&Tree| entry.list("names").iter().any(|name| name.as_str() == Some(image));
-    node.list("status.images").iter().rfind(named).map(|entry| entry.int("sizeBytes").unwrap_or(0))
+    node.list("status.images").iter().find(named).map(|entry| entry.int("sizeBytes").unwrap_or(0))
 }
 
 pub fn dynamic_resources(case: &Case<'_>, _: &Tree) -> Verdict {

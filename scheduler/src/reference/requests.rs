@@ -20,10 +20,12 @@ pub fn requests(pod: &Tree) -> Amounts {
     total(pod, &[])
 }
 
-/// With a little for every container that asks for no CPU or memory.
+/// With a little for every container that asks for no CPU or memory. A pod that asks as a whole gets it only
+/// for what nobody in it asks for.
 pub fn requests_nonzero(pod: &Tree) -> Amounts {
-    let whole = pod.map("spec.resources.requests");
-    let defaults: Vec<_> = DEFAULTS.into_iter().filter(|(name, _)| !whole.contains(name)).collect();
+    let (whole, said) = (pod.map("spec.resources.requests"), requests(pod));
+    let counts = |name: &str| whole.is_empty() || said.get(name).is_none_or(|amount| *amount == 0);
+    let defaults: Vec<_> = DEFAULTS.into_iter().filter(|(name, _)| counts(name)).collect();
     total(pod, &defaults)
 }
 
@@ -99,7 +101,8 @@ fn is_of_pod(resource: &str) -> bool {
 fn of_container(pod: &Tree, container: &Tree, statuses: &str, defaults: &[(&str, i64)]) -> Amounts {
     let wanted = amounts(container.map("resources.requests"));
     let path = format!("status.{statuses}");
-    let status = pod.list(&path).iter().find(|status| status.str("name") == container.str("name"));
+    let is_own = |status: &&Tree| status.str("name") == container.str("name") && status.has("resources");
+    let status = pod.list(&path).iter().find(is_own);
     let mut all = match status {
         Some(status) if is_infeasible(pod) => held(status).unwrap_or(wanted),
         Some(status) => {

@@ -1,11 +1,11 @@
 //! Which constraints a pod has: its own, or those of the profile with a selector made from what the pod
 //! belongs to.
 
-use api::{Str, Tree};
+use std::collections::BTreeMap;
 
-use crate::model::{
-    Controller, Labels, Operator, Pod, Policy, Requirement, Selector, SpreadConstraint, WhenUnsatisfiable,
-};
+use api::{Map, Str};
+
+use crate::model::{Controller, Operator, Pod, Policy, Requirement, Selector, SpreadConstraint, WhenUnsatisfiable};
 use crate::snapshot::{Kind, Question, Snapshot, Who};
 
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -65,37 +65,50 @@ pub fn question(pod: &Pod, constraint: &SpreadConstraint) -> Question {
 
 /// What selects the pod and others like it: its services and its controller. None where nothing does.
 fn of_its_like(snapshot: &Snapshot, pod: &Pod) -> Option<Selector> {
+    // A service without a selector means nobody, so that a pod without labels has none.
+    let mut labels = if pod.labels.is_empty() { BTreeMap::new() } else { of_services(snapshot, pod) };
     let mut requirements = Vec::new();
-    if !pod.labels.is_empty() {
-        requirements.extend(of_services(snapshot, pod));
+    match pod.controller.as_ref().map_or(OfController::Nothing, |controller| of_controller(snapshot, pod, controller)) {
+        OfController::Labels(more) => labels.extend(more),
+        OfController::Selector(selector) => requirements.extend_from_slice(selector.requirements()),
+        OfController::Nothing => {}
     }
-    requirements.extend(pod.controller.iter().flat_map(|controller| of_controller(snapshot, pod, controller)));
-    let selector = Selector::of(requirements);
-    (!selector.is_everything()).then_some(selector)
+    let equal = |(key, value): (Str, Str)| Requirement::new(&key, Operator::In, vec![value]);
+    requirements.extend(labels.into_iter().map(equal));
+    (!requirements.is_empty()).then(|| Selector::of(requirements))
 }
 
-fn of_services(snapshot: &Snapshot, pod: &Pod) -> Vec<Requirement> {
+fn of_services(snapshot: &Snapshot, pod: &Pod) -> BTreeMap<Str, Str> {
     let services = snapshot.objects.in_namespace(Kind::Service, &pod.namespace);
-    let selectors = services.iter().map(|service| Labels::read(service.map("spec.selector")));
-    let mine = selectors.filter(|labels| labels.iter().all(|(key, value)| pod.labels.has(key, value)));
-    mine.flat_map(|labels| equal(&labels)).collect()
+    let selectors = services.iter().map(|service| service.map("spec.selector"));
+    let means = |selector: &&Map| selector.iter().all(|(key, value)| pod.labels.get(key) == value.as_str());
+    selectors.filter(means).flat_map(pairs).collect()
 }
 
-fn equal(labels: &Labels) -> Vec<Requirement> {
-    labels.iter().map(|(key, value)| Requirement::new(key, Operator::In, vec![Str::new(value)])).collect()
+fn pairs(labels: &Map) -> impl Iterator<Item = (Str, Str)> {
+    labels.iter().map(|(key, value)| (Str::new(key), Str::new(value.as_str().unwrap_or(""))))
 }
 
-fn of_controller(snapshot: &Snapshot, pod: &Pod, controller: &Controller) -> Vec<Requirement> {
+enum OfController {
+    Nothing,
+    /// They stand in for those that a service has under the same keys.
+    Labels(BTreeMap<Str, Str>),
+    Selector(Selector),
+}
+
+fn of_controller(snapshot: &Snapshot, pod: &Pod, controller: &Controller) -> OfController {
     let kind = match controller.kind.as_str() {
         "ReplicationController" => Kind::ReplicationController,
         "ReplicaSet" => Kind::ReplicaSet,
         "StatefulSet" => Kind::StatefulSet,
-        _ => return Vec::new(),
+        _ => return OfController::Nothing,
     };
     let object = snapshot.objects.get(kind, &format!("{}/{}", pod.namespace, controller.name));
-    let selector = object.as_ref().map_or(&Tree::Null, |object| object.at("spec.selector"));
-    match kind {
-        Kind::ReplicationController => equal(&Labels::read(selector.as_map().unwrap_or(&api::Map::new()))),
-        _ => Selector::read(selector).requirements().to_vec(),
+    match object {
+        None => OfController::Nothing,
+        Some(object) if kind == Kind::ReplicationController => {
+            OfController::Labels(pairs(object.map("spec.selector")).collect())
+        }
+        Some(object) => OfController::Selector(Selector::read(object.at("spec.selector"))),
     }
 }
