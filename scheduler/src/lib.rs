@@ -8,7 +8,10 @@ mod metrics;
 pub mod model;
 pub mod plugins;
 pub mod profile;
+#[cfg(test)]
+mod properties;
 pub mod queue;
+pub mod reference;
 mod shell;
 pub mod snapshot;
 mod specs;

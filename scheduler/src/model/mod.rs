@@ -2,6 +2,7 @@
 //! compare and hash. Nothing here knows of the cluster around an object.
 
 mod affinity;
+mod features;
 mod labels;
 mod node;
 mod pod;

@@ -4,7 +4,8 @@
 use api::{Str, Tree};
 
 use super::{
-    HostPort, Labels, NodeSelector, NodeTerm, PodAffinity, Resources, SpreadConstraint, Toleration, Volume, requests,
+    HostPort, Labels, NodeSelector, NodeTerm, PodAffinity, Resources, SpreadConstraint, Toleration, Volume, features,
+    requests,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -22,10 +23,12 @@ pub struct Spec {
     pub affinity: PodAffinity,
     pub anti_affinity: PodAffinity,
     pub volumes: Vec<Volume>,
-    /// Of all containers and init containers, as written.
+    /// Of all containers, init containers and volumes, as written.
     pub images: Vec<Str>,
     /// Names of its resource claims within the pod.
     pub resource_claims: Vec<Str>,
+    /// What not every node can do.
+    pub needed_features: Vec<&'static str>,
 }
 
 impl Spec {
@@ -52,8 +55,9 @@ impl Spec {
             affinity: pods("podAffinity"),
             anti_affinity: pods("podAntiAffinity"),
             volumes: spec.list("volumes").iter().filter_map(Volume::read).collect(),
-            images: containers(spec).map(|container| Str::new(container.str("image"))).collect(),
+            images: images(spec),
             resource_claims: spec.list("resourceClaims").iter().map(|claim| Str::new(claim.str("name"))).collect(),
+            needed_features: features::needed(spec),
         }
     }
 
@@ -62,6 +66,12 @@ impl Spec {
         self.node_selector.iter().all(|(key, value)| labels.has(key, value))
             && self.node_affinity.as_ref().is_none_or(|selector| selector.matches(name, labels))
     }
+}
+
+fn images(spec: &Tree) -> Vec<Str> {
+    let volumes = spec.list("volumes").iter().filter(|volume| volume.has("image"));
+    let volumes = volumes.map(|volume| volume.str("image.reference"));
+    containers(spec).map(|container| container.str("image")).chain(volumes).map(Str::new).collect()
 }
 
 fn containers(spec: &Tree) -> impl Iterator<Item = &Tree> {

@@ -114,7 +114,7 @@ fn try_on(asked: &PostFiltering, filters: &Filters, node: &NodeState, budgets: &
     let (mut node, mut filters) = (node.clone(), filters.clone());
     lower.iter().for_each(|one| filters.remove(cycle, one, &mut node));
     fits(cycle, &filters, &node).map_err(|(_, refusal)| refusal)?;
-    lower.sort_by(|one, other| importance(one, other));
+    lower.sort_by(importance);
     let (guarded, free) = budgets.split(lower);
     let (mut victims, mut violations) = (Vec::new(), 0);
     for (one, is_guarded) in guarded.into_iter().map(|one| (one, true)).chain(free.into_iter().map(|one| (one, false)))
@@ -129,7 +129,7 @@ fn try_on(asked: &PostFiltering, filters: &Filters, node: &NodeState, budgets: &
     if victims.is_empty() {
         return Err(Refusal::unschedulable(NO_VICTIMS));
     }
-    victims.sort_by(|one, other| importance(one, other));
+    victims.sort_by(importance);
     Ok(Candidate { node: node.id, victims, violations })
 }
 

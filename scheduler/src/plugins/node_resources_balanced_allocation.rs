@@ -1,4 +1,4 @@
-//! Prefers nodes whose resources are taken evenly.
+//! Prefers nodes whose resources the pod makes be taken more evenly.
 
 use super::allocation::{Allocation, Weighted, weighted_default};
 use crate::framework::{Cycle, MAX_SCORE, Plugin, Point, PreScore, Slot};
@@ -35,11 +35,22 @@ impl Plugin for NodeResourcesBalancedAllocation {
     }
 
     fn score(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> i64 {
+        let spec = &cycle.pod.spec;
         let all = self.resources.iter();
-        let taken = all.filter_map(|one| Allocation::requested(&cycle.pod.spec, node, &one.name));
-        let shares: Vec<f64> = taken.map(|one| (one.taken as f64 / one.offered as f64).min(1.0)).collect();
-        ((1.0 - deviation(&shares)) * MAX_SCORE as f64) as i64
+        let all: Vec<(Allocation, i64)> = all
+            .filter_map(|one| Some((Allocation::requested(spec, node, &one.name)?, spec.requests.get(&one.name))))
+            .collect();
+        let with = balance(all.iter().map(|(one, _)| (one.taken, one.offered)));
+        let without = balance(all.iter().map(|(one, wanted)| (one.taken - wanted, one.offered)));
+        // The middle is no change; what the pod brings into balance counts for the node, and the reverse.
+        let half = MAX_SCORE / 2;
+        half + (half + with - without) / 2
     }
+}
+
+fn balance(parts: impl Iterator<Item = (i64, i64)>) -> i64 {
+    let shares: Vec<f64> = parts.map(|(taken, offered)| (taken as f64 / offered as f64).min(1.0)).collect();
+    ((1.0 - deviation(&shares)) * MAX_SCORE as f64) as i64
 }
 
 fn deviation(shares: &[f64]) -> f64 {
@@ -66,7 +77,7 @@ mod tests {
     fn balance_is_rated() {
         let mut world = World::new();
         world.node(node("n").allocatable("4", "4Gi", "10"));
-        let cases = [("1", "1Gi", 100), ("4", "1Gi", 62), ("2", "1Gi", 87)];
+        let cases = [("1", "1Gi", 75), ("4", "1Gi", 56), ("2", "1Gi", 68)];
         for (cpu, memory, want) in cases {
             let asked = pod("p").requests(tree! { "cpu" => cpu, "memory" => memory });
             assert_eq!(world.score(&NodeResourcesBalancedAllocation::default(), asked, "n"), want, "{cpu} {memory}");

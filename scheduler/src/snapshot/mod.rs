@@ -3,11 +3,13 @@
 //! brought up to date.
 
 mod affinity;
+mod counts;
+mod images;
+mod matching;
 mod nodes;
 mod nominated;
 mod objects;
 mod pods;
-mod spread;
 mod topology;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,10 +19,12 @@ use api::Str;
 
 use crate::model::{Labels, Pod};
 
-pub use affinity::AffinityIndex;
+pub use affinity::{AffinityIndex, Wish, wishes};
+pub use counts::Counts;
+pub use images::ImageIndex;
+pub use matching::{MatchIndex, Question, Who};
 pub use nodes::NodeState;
 pub use objects::{Kind, NoObjects, Objects};
-pub use spread::SpreadIndex;
 pub use topology::{Domain, Domains, Topology};
 
 /// The slot of a node. It stays while the node is there; then another may get it.
@@ -33,6 +37,9 @@ impl NodeId {
     }
 }
 
+/// Labels of namespaces by name.
+pub type Namespaces = BTreeMap<Str, Labels>;
+
 pub struct Snapshot {
     /// By [`NodeId`]; None where a node has gone.
     slots: Vec<Option<NodeState>>,
@@ -41,6 +48,8 @@ pub struct Snapshot {
     /// By [`NodeId`]: moves with each change of the node or of its pods, and never comes back. 0 for none.
     generations: Vec<u64>,
     generation: u64,
+    /// Moves with each change of a node itself, whatever its pods do.
+    nodes_generation: u64,
     /// All nodes, zone by zone in turn. Made anew by [`Snapshot::settle`].
     order: Vec<NodeId>,
     is_order_stale: bool,
@@ -53,10 +62,11 @@ pub struct Snapshot {
     /// Waiting pods by the name of the node that is kept for them.
     nominated: BTreeMap<Str, Vec<Arc<Pod>>>,
     /// Labels of namespaces.
-    namespaces: BTreeMap<Str, Labels>,
+    namespaces: Namespaces,
     pub topology: Topology,
     pub affinity: AffinityIndex,
-    pub spread: SpreadIndex,
+    pub matching: MatchIndex,
+    pub images: ImageIndex,
     pub objects: Arc<dyn Objects>,
 }
 
@@ -80,10 +90,12 @@ impl Snapshot {
             placed: HashMap::new(),
             orphans: BTreeMap::new(),
             nominated: BTreeMap::new(),
-            namespaces: BTreeMap::new(),
+            namespaces: Namespaces::new(),
             topology: Topology::default(),
             affinity: AffinityIndex::default(),
-            spread: SpreadIndex::default(),
+            matching: MatchIndex::default(),
+            images: ImageIndex::default(),
+            nodes_generation: 0,
             objects,
         }
     }
@@ -139,6 +151,11 @@ impl Snapshot {
         self.generation
     }
 
+    /// Moves with every change of a node itself.
+    pub fn nodes_generation(&self) -> u64 {
+        self.nodes_generation
+    }
+
     /// Labels of a namespace; none where it is not known.
     pub fn namespace_labels(&self, namespace: &str) -> &Labels {
         static NONE: std::sync::OnceLock<Labels> = std::sync::OnceLock::new();
@@ -146,11 +163,23 @@ impl Snapshot {
     }
 
     pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
+        if self.namespaces.get(name) == labels.as_ref() {
+            return;
+        }
         match labels {
             Some(labels) => drop(self.namespaces.insert(Str::new(name), labels)),
             None => drop(self.namespaces.remove(name)),
         }
-        self.affinity.namespace_changed(name);
+        self.matching.namespaces_changed();
+    }
+
+    pub fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
+    /// Counts the pods that a question is about from now on.
+    pub fn ask(&mut self, question: Question) {
+        self.matching.put(question, &self.namespaces);
     }
 
     /// Follows the domains of a key from now on.

@@ -80,6 +80,9 @@ impl Snapshot {
             self.topology.remove_node(&state);
             self.is_order_stale |= state.node.zone() != node.zone();
         }
+        self.images.remove(&state.node);
+        self.images.add(&node);
+        self.nodes_generation += 1;
         state.node = Arc::new(node);
         if is_moved {
             self.topology.add_node(&state);
@@ -95,6 +98,8 @@ impl Snapshot {
             self.slots.push(None);
             self.generations.push(0);
         }
+        self.images.add(&node);
+        self.nodes_generation += 1;
         let name = node.name.clone();
         let mut state = NodeState::new(id, Arc::new(node));
         self.topology.add_node(&state);
@@ -114,6 +119,8 @@ impl Snapshot {
         let Some(state) = self.slots[id.at()].take() else { return };
         state.pods.iter().for_each(|pod| self.unindex(pod, id));
         self.topology.remove_node(&state);
+        self.images.remove(&state.node);
+        self.nodes_generation += 1;
         if !state.pods.is_empty() {
             self.orphans.insert(Str::new(name), state.pods);
         }

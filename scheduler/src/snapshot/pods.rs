@@ -95,13 +95,13 @@ impl Snapshot {
     }
 
     pub(super) fn index(&mut self, pod: &Arc<Pod>, id: NodeId) {
-        self.affinity.add(pod, id, &self.topology, &self.namespaces);
-        self.spread.add(pod, id);
+        self.affinity.add(pod, id);
+        self.matching.add(pod, id, &self.namespaces);
     }
 
     pub(super) fn unindex(&mut self, pod: &Arc<Pod>, id: NodeId) {
-        self.affinity.remove(pod, id, &self.topology, &self.namespaces);
-        self.spread.remove(pod, id);
+        self.affinity.remove(pod, id);
+        self.matching.remove(pod, id);
     }
 }
 

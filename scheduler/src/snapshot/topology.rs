@@ -67,6 +67,18 @@ impl Domains {
         self.of.get(node.at()).copied().flatten()
     }
 
+    /// Nodes that have the key, with their domains.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, Domain)> {
+        let numbered = (0u32..).map(NodeId).zip(&self.of);
+        numbered.filter_map(|(node, domain)| Some((node, (*domain)?)))
+    }
+
+    /// Domains that have nodes.
+    pub fn present(&self) -> impl Iterator<Item = Domain> {
+        let numbered = (0u32..).map(Domain).zip(&self.values);
+        numbered.filter(|(_, (_, nodes))| *nodes > 0).map(|(domain, _)| domain)
+    }
+
     /// One more than the largest domain: the size of an array by [`Domain`].
     pub fn slot_count(&self) -> usize {
         self.values.len()
