@@ -11,6 +11,7 @@ mod lifecycle;
 mod machinery;
 mod network;
 mod plugins;
+mod scheduling;
 mod simulation;
 mod webhooks;
 mod workloads;
