@@ -6,6 +6,7 @@ use api::Map;
 use bytes::Bytes;
 use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
 use http::{Request, Response};
+use scheduler::profile::Profile;
 use server::{Server, local};
 
 /// Carries requests as one user.
@@ -100,12 +101,24 @@ impl Local {
         }
     }
 
-    /// The fake nodes: each writes as itself; who reads for all of them and binds is the scheduler.
+    /// The scheduler, for the pods of these profiles.
+    pub fn scheduler(&self, profiles: Vec<Profile>) -> scheduler::Environment {
+        scheduler::Environment {
+            client: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
+            profiles,
+            clock: self.clock.clone(),
+            metrics: scheduler::Metrics::default(),
+            client_metrics: client::Metrics::default(),
+            seed: self.seed,
+        }
+    }
+
+    /// The fake nodes: each writes as itself; who reads for all of them may see what a scheduler may.
     pub fn fake_nodes(&self) -> fakenode::Environment {
         let local = self.clone();
         let node = move |name: &str| local.client(KUBELET, format!("system:node:{name}"), &["system:nodes"]);
         fakenode::Environment {
-            scheduler: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
+            reader: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
             node: Box::new(node),
             clock: self.clock.clone(),
             seed: self.seed,

@@ -66,6 +66,13 @@ impl Profile {
         self.positions(point).iter().map(|position| (*position, self.plugin(*position)))
     }
 
+    /// Gives back what plugins have claimed for a pod, the last one first.
+    pub fn unreserve(&self, pod: &Pod, node: &str) {
+        for position in self.positions(Point::Reserve).iter().rev() {
+            self.plugin(*position).unreserve(pod, node);
+        }
+    }
+
     pub fn position_of(&self, name: &str) -> Option<usize> {
         self.plugins.iter().position(|one| one.plugin.name() == name)
     }

@@ -10,6 +10,7 @@ mod lifecycle;
 mod machinery;
 mod network;
 mod plugins;
+mod scheduling;
 mod simulation;
 mod webhooks;
 mod workloads;

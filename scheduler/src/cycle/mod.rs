@@ -249,6 +249,13 @@ pub fn fits(cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (us
     filters.check(cycle, node)
 }
 
+/// Whether a pod fits a node as things are, all plugins asked anew.
+pub fn fits_now(profile: &Profile, snapshot: &Snapshot, pod: &Arc<Pod>, node: &NodeState) -> bool {
+    let cycle = Cycle { snapshot, pod };
+    let Ok((filters, narrowed)) = pre_filter(profile, cycle) else { return false };
+    narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, node).is_ok()
+}
+
 /// No node will do: somebody may know how to make room.
 fn give_up(profile: &Profile, cycle: Cycle, failure: Failure, filters: Option<Filters>, random: &Random) -> Decided {
     let (mut failure, mut preemption, mut is_cleared) = (failure, None, false);

@@ -53,6 +53,8 @@ pub struct Snapshot {
     /// All nodes, zone by zone in turn. Made anew by [`Snapshot::settle`].
     order: Vec<NodeId>,
     is_order_stale: bool,
+    /// By [`NodeId`]: names, as they were when the order was made.
+    names: Arc<[Str]>,
     /// Pods that have a node, by uid.
     placed: HashMap<Str, Placed>,
     /// Pods by the name of a node that is not there.
@@ -84,6 +86,7 @@ impl Snapshot {
             generation: 0,
             order: Vec::new(),
             is_order_stale: false,
+            names: Arc::default(),
             placed: HashMap::new(),
             orphans: BTreeMap::new(),
             nominated: BTreeMap::new(),
@@ -101,12 +104,20 @@ impl Snapshot {
     pub fn settle(&mut self) {
         if std::mem::take(&mut self.is_order_stale) {
             self.order = nodes::in_turn(self.slots.iter().flatten());
+            let name =
+                |slot: &Option<NodeState>| slot.as_ref().map(|state| state.node.name.clone()).unwrap_or_default();
+            self.names = self.slots.iter().map(name).collect();
         }
     }
 
     /// All nodes in the order in which they are tried.
     pub fn order(&self) -> &[NodeId] {
         &self.order
+    }
+
+    /// Names of nodes by their slots.
+    pub fn names(&self) -> Arc<[Str]> {
+        self.names.clone()
     }
 
     pub fn node_count(&self) -> usize {

@@ -47,6 +47,10 @@ impl Snapshot {
         self.placed.len()
     }
 
+    pub fn assumed_count(&self) -> usize {
+        self.placed.values().filter(|placed| placed.is_assumed).count()
+    }
+
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(placed) = self.placed.remove(uid) else { return };
         let Some(&id) = self.by_name.get(&placed.pod.node_name) else {
