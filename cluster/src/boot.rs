@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use scheduler::profile::Profile;
 use server::Server;
 use server::auth::Authentication;
 use server::cache::Caches;
@@ -27,6 +28,8 @@ pub struct Plan {
     pub config: server::Config,
     /// None where controllers run elsewhere.
     pub controllers: Option<Controllers>,
+    /// The profiles of the scheduler; none where it runs elsewhere.
+    pub scheduler: Vec<Profile>,
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
 }
@@ -51,11 +54,17 @@ pub struct Running {
     pub address: SocketAddr,
     task: JoinHandle<()>,
     controllers: Option<controllers::Running>,
+    scheduler: Option<scheduler::Running>,
     fake_nodes: Option<fakenode::Running>,
 }
 
 impl Running {
-    /// Ends nodes and controllers, drains, then closes the store.
+    /// The scheduler, where it runs here.
+    pub fn scheduler(&self) -> Option<&scheduler::Running> {
+        self.scheduler.as_ref()
+    }
+
+    /// Ends nodes, scheduler and controllers, drains, then closes the store.
     pub async fn stop(self) {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
@@ -65,6 +74,9 @@ impl Running {
         }
         if let Some(nodes) = self.fake_nodes {
             nodes.stop().await;
+        }
+        if let Some(scheduler) = self.scheduler {
+            scheduler.stop().await;
         }
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
@@ -89,7 +101,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let tls = tls::server_config(plan.serving.clone(), &plan.tls)?;
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
-    let chosen = plan.controllers.take();
+    let (chosen, profiles) = (plan.controllers.take(), std::mem::take(&mut plan.scheduler));
     plan.config.port = address.port();
     let server = open(plan.engine, plan.config, plan.authentication).await?;
     progress("API server");
@@ -99,16 +111,21 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen)).transpose()?;
+    let scheduler = (!profiles.is_empty()).then(|| start_scheduler(&server, profiles)).transpose()?;
     // Nodes last: somebody is there who looks after them.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, controllers, fake_nodes: nodes })
+    Ok(Running { server, address, task, controllers, scheduler, fake_nodes: nodes })
 }
 
 fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
     let environment = Local::new(server).controllers(chosen.options);
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
+}
+
+fn start_scheduler(server: &Arc<Server>, profiles: Vec<Profile>) -> Result<scheduler::Running> {
+    scheduler::start(Local::new(server).scheduler(profiles)).map_err(|why| Error::Flags(vec![why]))
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {

@@ -137,7 +137,8 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
-    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers: None, fake_nodes: 0 })
+    let (controllers, scheduler) = (None, Vec::new());
+    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers, scheduler, fake_nodes: 0 })
 }
 
 fn config(flags: &Flags) -> server::Config {

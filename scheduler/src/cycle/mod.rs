@@ -1,0 +1,288 @@
+//! One decision: a function of the snapshot, the profile, the pod and a seeded chance. What equal pods share
+//! is remembered from one decision to the next and changes no result.
+
+mod failure;
+mod memo;
+mod score;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::Str;
+use client::Random;
+
+use crate::framework::{Cycle, Point, PostFilter, PostFiltering, PreFilter, Refusal, Slot};
+use crate::model::Pod;
+use crate::profile::{Filters, Profile};
+use crate::snapshot::{NodeId, NodeState, Snapshot};
+
+pub use failure::{Failure, summary};
+use memo::{Memo, Shape};
+
+/// Fewer nodes than this are all tried.
+const MIN_FEASIBLE_NODES: usize = 100;
+const MIN_PERCENTAGE: usize = 5;
+
+/// What became of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    Place {
+        node: NodeId,
+        /// How many nodes were looked at, and how many of these would have done.
+        evaluated: usize,
+        feasible: usize,
+    },
+    /// No node will do now; room may be made for it.
+    Wait {
+        failure: Failure,
+        preemption: Option<Preemption>,
+        /// The node that is kept for the pod is of no use any more.
+        is_cleared: bool,
+    },
+}
+
+/// Pods that go so that another fits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preemption {
+    pub node: NodeId,
+    pub victims: Vec<Arc<Pod>>,
+}
+
+/// What may be known of a pod after its decision: filters keep what a reserve needs.
+pub struct Decided {
+    pub decision: Decision,
+    /// By plugin of the profile.
+    pub slots: Vec<Slot>,
+}
+
+/// Decides for the pods of one profile.
+pub struct Decider {
+    pub profile: Arc<Profile>,
+    memo: Memo,
+    /// Where the look at nodes starts, so that all get their turn.
+    start: usize,
+}
+
+impl Decider {
+    pub fn new(profile: Arc<Profile>) -> Decider {
+        let memo = Memo::new(&profile);
+        Decider { profile, memo, start: 0 }
+    }
+
+    pub fn decide(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> Decided {
+        let profile = self.profile.clone();
+        snapshot.settle();
+        for one in profile.plugins() {
+            one.plugin.prepare(snapshot, pod);
+        }
+        let cycle = Cycle { snapshot, pod };
+        match pre_filter(&profile, cycle) {
+            Ok((filters, narrowed)) => self.look(cycle, filters, narrowed, random),
+            Err((position, refusal)) => {
+                let failure = Failure::at_once(snapshot.node_count(), position, refusal);
+                give_up(&profile, cycle, failure, None, random)
+            }
+        }
+    }
+
+    /// The same as [`Decider::decide`], and nobody's turn moves.
+    pub fn what_if(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> Decided {
+        let start = self.start;
+        let decided = self.decide(snapshot, pod, random);
+        self.start = start;
+        decided
+    }
+
+    fn look(&mut self, cycle: Cycle, filters: Filters, narrowed: Narrowed, random: &Random) -> Decided {
+        let Narrowed { only, by } = narrowed;
+        let profile = self.profile.clone();
+        let shape = self.memo.shape(&profile, cycle, &filters);
+        let mut search = Search { cycle, filters: &filters, shape, failure: Failure::new(cycle.snapshot.node_count()) };
+        let mut found = search.kept_node(only.as_ref());
+        let mut evaluated = 1;
+        if found.is_empty() {
+            let start = &mut self.start;
+            (found, evaluated) = match &only {
+                Some(names) => search.among(names),
+                None => search.round(start, wanted(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score)),
+            };
+        }
+        if found.is_empty() {
+            let failure = Failure { excluded_by: by, ..search.failure };
+            return give_up(&profile, cycle, failure, Some(filters), random);
+        }
+        let node = match found.as_slice() {
+            [one] => *one,
+            _ => score::best(&profile, cycle, &filters.slots, &found, search.shape, random),
+        };
+        let decision = Decision::Place { node, evaluated, feasible: found.len() };
+        Decided { decision, slots: filters.slots }
+    }
+}
+
+/// How many nodes that fit are enough.
+pub fn wanted(nodes: usize, percentage: Option<u8>) -> usize {
+    let adaptive = || 50usize.saturating_sub(nodes / 125).max(MIN_PERCENTAGE);
+    let percentage = percentage.filter(|percentage| *percentage > 0).map_or_else(adaptive, usize::from);
+    if nodes < MIN_FEASIBLE_NODES || percentage >= 100 {
+        return nodes;
+    }
+    (nodes * percentage / 100).max(MIN_FEASIBLE_NODES)
+}
+
+/// The only nodes that can do, and the names of the plugins that said so.
+#[derive(Default)]
+struct Narrowed {
+    only: Option<BTreeSet<Str>>,
+    by: Vec<&'static str>,
+}
+
+/// Asks all plugins what they want to know of the pod, and whether it is worth a look at nodes.
+fn pre_filter<'a>(profile: &'a Profile, cycle: Cycle) -> Result<(Filters<'a>, Narrowed), (usize, Refusal)> {
+    let mut slots: Vec<Slot> = profile.plugins().iter().map(|_| Slot::default()).collect();
+    let mut skipped = BTreeSet::new();
+    let mut narrowed = Narrowed::default();
+    for (position, plugin) in profile.at(Point::PreFilter) {
+        match plugin.pre_filter(cycle) {
+            PreFilter::Skip => drop(skipped.insert(position)),
+            PreFilter::Check(slot) => slots[position] = slot,
+            PreFilter::Refuse(refusal) => return Err((position, refusal)),
+            PreFilter::Only(names, slot) => {
+                slots[position] = slot;
+                narrowed.by.push(plugin.name());
+                let both = narrowed.only.map(|known| known.intersection(&names).cloned().collect());
+                let names: BTreeSet<Str> = both.unwrap_or(names);
+                if names.is_empty() {
+                    return Err((position, nowhere(narrowed.by)));
+                }
+                narrowed.only = Some(names);
+            }
+        }
+    }
+    let all = profile.positions(Point::Filter).iter().copied();
+    let active = all.filter(|position| !skipped.contains(position)).collect();
+    Ok((Filters { profile, active, slots }, narrowed))
+}
+
+fn nowhere(mut plugins: Vec<&str>) -> Refusal {
+    plugins.sort_unstable();
+    Refusal::unresolvable(match plugins.as_slice() {
+        [one] => format!("node(s) didn't satisfy plugin {one}"),
+        _ => format!("node(s) didn't satisfy plugin(s) [{}] simultaneously", plugins.join(" ")),
+    })
+}
+
+/// The look at one node after the other.
+struct Search<'a> {
+    cycle: Cycle<'a>,
+    filters: &'a Filters<'a>,
+    shape: &'a mut Shape,
+    failure: Failure,
+}
+
+impl Search<'_> {
+    /// The node that is kept for the pod, if it fits there by now: then there is no choice to make.
+    fn kept_node(&mut self, only: Option<&BTreeSet<Str>>) -> Vec<NodeId> {
+        let snapshot = self.cycle.snapshot;
+        let held = snapshot.nominated_node(&self.cycle.pod.uid).filter(|_| snapshot.has_nominated());
+        let allowed = held.filter(|name| only.is_none_or(|only| only.contains(*name)));
+        let node = allowed.and_then(|name| snapshot.find(name));
+        node.filter(|node| self.fits(node)).map(|node| vec![node.id]).unwrap_or_default()
+    }
+
+    fn among(&mut self, names: &BTreeSet<Str>) -> (Vec<NodeId>, usize) {
+        let nodes: Vec<&NodeState> = names.iter().filter_map(|name| self.cycle.snapshot.find(name)).collect();
+        let found = nodes.iter().filter(|node| self.fits(node)).map(|node| node.id).collect();
+        (found, nodes.len())
+    }
+
+    /// Goes round the nodes from where the last look ended, until enough are found.
+    fn round(&mut self, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
+        let order = self.cycle.snapshot.order();
+        let (mut found, mut evaluated) = (Vec::with_capacity(enough.min(order.len())), 0);
+        let first = start.checked_rem(order.len()).unwrap_or(0);
+        for id in order[first..].iter().chain(&order[..first]) {
+            evaluated += 1;
+            let Some(node) = self.cycle.snapshot.node(*id) else { continue };
+            if self.fits(node) {
+                found.push(*id);
+                if found.len() >= enough {
+                    break;
+                }
+            }
+        }
+        *start = (first + evaluated).checked_rem(order.len()).unwrap_or(0);
+        (found, evaluated)
+    }
+
+    fn fits(&mut self, node: &NodeState) -> bool {
+        let verdict = match self.cycle.snapshot.nominated(node.name()) {
+            [] => self.shape.check(self.cycle, self.filters, node),
+            _ => fits(self.cycle, self.filters, node),
+        };
+        match verdict {
+            Ok(()) => true,
+            Err((position, refusal)) => {
+                self.failure.refuse(node.id, position, &refusal);
+                false
+            }
+        }
+    }
+}
+
+/// Pods for which a node is kept and that come before this one.
+fn rivals(cycle: Cycle, node: &NodeState) -> Vec<Arc<Pod>> {
+    let pod = cycle.pod;
+    let comes_first = |other: &&Arc<Pod>| other.priority >= pod.priority && other.uid != pod.uid;
+    cycle.snapshot.nominated(node.name()).iter().filter(comes_first).cloned().collect()
+}
+
+/// Whether a pod fits a node, which may be one in the mind only: with those that come before it and, since
+/// they may never come, without them.
+pub fn fits(cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (usize, Refusal)> {
+    let rivals = rivals(cycle, node);
+    if !rivals.is_empty() {
+        let (mut crowded, mut told) = (node.clone(), filters.clone());
+        rivals.iter().for_each(|rival| told.add(cycle, rival, &mut crowded));
+        told.check(cycle, &crowded)?;
+    }
+    filters.check(cycle, node)
+}
+
+/// Whether a pod that is counted on a node already still fits it, all plugins asked anew.
+pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, node: NodeId) -> bool {
+    for one in profile.plugins() {
+        one.plugin.prepare(snapshot, pod);
+    }
+    let cycle = Cycle { snapshot, pod };
+    let Some(mut node) = snapshot.node(node).cloned() else { return false };
+    let Ok((mut filters, narrowed)) = pre_filter(profile, cycle) else { return false };
+    // Nobody is in their own way.
+    filters.remove(cycle, pod, &mut node);
+    narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, &node).is_ok()
+}
+
+/// No node will do: somebody may know how to make room.
+fn give_up(profile: &Profile, cycle: Cycle, failure: Failure, filters: Option<Filters>, random: &Random) -> Decided {
+    let (mut failure, mut preemption, mut is_cleared) = (failure, None, false);
+    for (_, plugin) in profile.at(Point::PostFilter) {
+        let chance = random.next();
+        let asked = PostFiltering { profile, cycle, filters: filters.as_ref(), failure: &failure, chance };
+        match plugin.post_filter(&asked) {
+            PostFilter::Skip => {}
+            PostFilter::Nothing { text, clears } => {
+                failure.post_filter = text;
+                is_cleared |= clears;
+            }
+            PostFilter::Preempt { node, victims } => {
+                preemption = Some(Preemption { node, victims });
+                break;
+            }
+        }
+    }
+    let slots = filters.map(|filters| filters.slots).unwrap_or_default();
+    Decided { decision: Decision::Wait { failure, preemption, is_cleared }, slots }
+}
+
+#[cfg(test)]
+mod tests;
