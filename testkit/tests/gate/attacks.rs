@@ -97,7 +97,7 @@ async fn paths_mean_what_was_authorized() {
         "/%61pi/v1/namespaces/default/secrets/s".to_string(),
         "/api%2Fv1/namespaces/default/secrets/s".to_string(),
         "/API/v1/namespaces/default/secrets/s".to_string(),
-        "/api/v1/watch/namespaces/default/secrets/s".to_string(),
+        "/api/v1/watch/namespaces/default/secrets/s?timeoutSeconds=1".to_string(),
         "/api/v1/proxy/namespaces/default/secrets/s".to_string(),
     ];
     for path in &tricks {
