@@ -164,6 +164,9 @@ impl Audit {
             for task in running {
                 let _ = task.await;
             }
+            for backend in &self.backends {
+                backend.flush().await;
+            }
         };
         if tokio::time::timeout(LAST_WAIT, all).await.is_err() {
             tracing::error!("the last audit events could not be delivered in time");

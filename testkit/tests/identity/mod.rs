@@ -3,7 +3,7 @@
 mod authentication;
 mod bound;
 mod issuers;
-mod jwt;
+pub mod jwt;
 mod reload;
 mod remote;
 mod secured;
