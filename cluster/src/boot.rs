@@ -69,7 +69,7 @@ impl Running {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
-            self.server.health.set_unready();
+            self.server.health.set_leaving();
             tokio::time::sleep(delay).await;
         }
         if let Some(nodes) = self.fake_nodes {
@@ -83,6 +83,9 @@ impl Running {
         }
         self.server.closing.send_replace(true);
         let _ = self.task.await;
+        if let Some(audit) = &self.server.config.audit {
+            audit.stop().await;
+        }
         if let Err(error) = self.server.store.close().await {
             tracing::error!(%error, "the store could not be closed");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::Map;
 use bytes::Bytes;
 use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use scheduler::profile::Profile;
 use server::{Server, local};
 
@@ -21,10 +21,23 @@ impl InProcess {
         if request.extensions_mut().remove::<Pieces>().is_some() {
             request.extensions_mut().insert(local::Pieces);
         }
-        let answer = local::handle(&self.server, request, self.user.clone()).await;
+        let answer = self.handle(request).await?;
         let pieces = answer.extensions().get::<local::Pieces>().is_some();
         let answer = answer.map(Body::new);
         Ok(if pieces { answer.map(Body::in_pieces) } else { answer })
+    }
+}
+
+impl InProcess {
+    /// A write is a task of its own: those of one controller are spread over the cores as if they had come by
+    /// many connections. A read is over sooner than a task is made.
+    async fn handle(&self, request: Request<Bytes>) -> client::Result<Response<server::http::body::Body>> {
+        let (server, user) = (self.server.clone(), self.user.clone());
+        if request.method() == Method::GET {
+            return Ok(local::handle(&server, request, user).await);
+        }
+        let work = tokio::spawn(async move { local::handle(&server, request, user).await });
+        work.await.map_err(|error| client::Error::Transport(error.to_string()))
     }
 }
 

@@ -99,7 +99,7 @@ pub fn authentication(current: &Credentials, tokens: Tokens, config: &server::Co
         tokens: Some(tokens),
         bootstrap_tokens: true,
         anonymous: Anonymous::minimal(),
-        audiences: vec![config.issuer.clone()],
+        audiences: config.issuers.clone(),
         ..Authentication::default()
     })
 }

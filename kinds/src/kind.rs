@@ -151,6 +151,8 @@ pub struct Kind {
     /// The path below the storage prefix; empty for kinds that are answered and never stored.
     pub storage: &'static str,
     pub conversion: Option<Conversion>,
+    /// The version that upstream stores it in, where that is not its own: only its fingerprint is shown.
+    pub upstream_version: Option<&'static str>,
     /// What is missing for this kind to work: a create is refused with this text.
     pub refused: Option<&'static str>,
 
@@ -216,6 +218,7 @@ impl Kind {
             subresources: &[],
             storage: plural,
             conversion: None,
+            upstream_version: None,
             refused: None,
             validate_name: crate::names::dns_subdomain,
             set_defaults: no_defaults,

@@ -67,8 +67,8 @@ pub struct Call {
     pub held: Option<Held>,
     /// A watch hands its objects over as they are kept; a request of this process may ask for it.
     pub pieces: bool,
-    /// Refused for want of a seat, in upstream's own form.
-    pub too_many: bool,
+    /// Refused for want of a seat, in upstream's own form: how many seconds the client is to stay away.
+    pub too_many: Option<u32>,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     /// What authorization said, where the audit log wants to know.
@@ -120,7 +120,7 @@ impl Call {
             flow: None,
             held: None,
             pieces: false,
-            too_many: false,
+            too_many: None,
             warnings: Vec::new(),
             decided: None,
             annotations: Annotations::default(),

@@ -45,7 +45,7 @@ pub fn decode_any_version(media: Media, body: &Bytes, expected: &Expected) -> Re
     let tree = match media {
         Media::Json => decode_json(body, expected, &mut strict)?,
         Media::Yaml => api::yaml::decode_as(body, Some(expected.ty), &mut strict)
-            .map_err(|error| unrecognized(expected, &format!("{error} ({})", shown_body(body))))?,
+            .map_err(|error| unrecognized(expected, body, &error.to_string()))?,
         Media::Protobuf => decode_protobuf(body, expected)?,
     };
     Ok(Decoded { tree, strict })
@@ -68,10 +68,8 @@ pub fn expect(decoded: Decoded, expected: &Expected) -> Result<Decoded, Status> 
 }
 
 fn decode_json(body: &[u8], expected: &Expected, strict: &mut Strict) -> Result<Tree, Status> {
-    let shown = || shown_body(body);
-    let parse_error = |what: String| {
-        unrecognized(expected, &format!("couldn't get version/kind; json parse error: {what} ({})", shown()))
-    };
+    let parse_error =
+        |what: String| unrecognized(expected, body, &format!("couldn't get version/kind; json parse error: {what}"));
     let tree = json::decode_as(body, Some(expected.ty), strict).map_err(|error| parse_error(error.to_string()))?;
     let what = match &tree {
         Tree::Map(_) | Tree::Null => return Ok(tree),
@@ -85,11 +83,12 @@ fn decode_json(body: &[u8], expected: &Expected, strict: &mut Strict) -> Result<
 }
 
 fn decode_protobuf(body: &[u8], expected: &Expected) -> Result<Tree, Status> {
-    api::protobuf::decode(body, Some(expected.ty)).map_err(|error| unrecognized(expected, &error.to_string()))
+    api::protobuf::decode(body, Some(expected.ty)).map_err(|error| unrecognized(expected, body, &error.to_string()))
 }
 
-fn unrecognized(expected: &Expected, why: &str) -> Status {
-    Status::bad_request(format!("the object provided is unrecognized (must be of type {}): {why}", expected.kind))
+fn unrecognized(expected: &Expected, body: &[u8], why: &str) -> Status {
+    let (kind, shown) = (expected.kind, shown_body(body));
+    Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
 }
 
 /// The start of a body as upstream shows it: text where it looks like JSON, else hexadecimal.

@@ -259,7 +259,8 @@ fn resource_entry(resource: &Resource) -> Tree {
 
 /// Upstream's fingerprint of the version in which a kind is stored.
 fn storage_hash(kind: &Kind) -> String {
-    let text = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
+    let version = kind.upstream_version.unwrap_or(kind.version);
+    let text = format!("{}/{}/{}", kind.group, version, kind.kind);
     base64::encode(&digest(&SHA256, text.as_bytes()).as_ref()[..8])
 }
 

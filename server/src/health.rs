@@ -1,6 +1,8 @@
 //! Health, readiness, metrics and the version: paths that are no resources.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+mod checks;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use api::{Tree, tree};
 use http::Method;
@@ -9,42 +11,50 @@ use crate::Server;
 use crate::call::{Answer, Call, answer, json_answer, text};
 
 pub struct Health {
-    ready: AtomicBool,
+    /// A bit for each [`Step`] of the start that is done.
+    done: AtomicU8,
+    leaving: AtomicBool,
     /// Seconds since the Unix epoch.
     started: i64,
 }
 
+/// What a server makes for itself when it starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// What belongs to no namespace: namespaces, priority classes, levels and flows, groups, addresses.
+    Cluster,
+    /// The roles and bindings of a new cluster, as they should be.
+    Roles,
+    /// What tells others about this server: its authorities, its lease.
+    Identity,
+    /// The `kubernetes` service and its endpoints.
+    Service,
+}
+
 impl Health {
     pub fn new(started: i64) -> Health {
-        Health { ready: AtomicBool::new(false), started }
+        Health { done: AtomicU8::new(0), leaving: AtomicBool::new(false), started }
     }
 
-    /// The bootstrap objects are there and requests are served.
-    pub fn set_ready(&self) {
-        self.ready.store(true, Ordering::Release);
+    pub fn set_done(&self, step: Step) {
+        self.done.fetch_or(1 << step as u8, Ordering::Release);
+    }
+
+    fn is_done(&self, step: Step) -> bool {
+        self.done.load(Ordering::Acquire) & (1 << step as u8) != 0
     }
 
     /// The server is about to end: nobody new is to be sent here.
-    pub fn set_unready(&self) {
-        self.ready.store(false, Ordering::Release);
+    pub fn set_leaving(&self) {
+        self.leaving.store(true, Ordering::Release);
     }
 
-    fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Acquire)
+    fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
     }
 }
 
-/// What is checked, by name.
-const CHECKS: &[&str] = &[
-    "ping",
-    "log",
-    "etcd",
-    "informer-sync",
-    "poststarthook/bootstrap-controller",
-    "poststarthook/rbac/bootstrap-roles",
-];
-
-pub fn route(server: &Server, call: &Call) -> Option<Answer> {
+pub async fn route(server: &Server, call: &Call) -> Option<Answer> {
     let path = call.path.as_str();
     if path == "/version" || path == "/version/" {
         return Some(version(call));
@@ -58,40 +68,11 @@ pub fn route(server: &Server, call: &Call) -> Option<Answer> {
     if let Some(answer) = crate::auth::discovery::route(server, call) {
         return Some(answer);
     }
-    if path == "/metrics/slis" {
-        let up = "# HELP kubernetes_healthcheck Whether the server is healthy.\n# TYPE kubernetes_healthcheck gauge\n";
-        let ready = u8::from(server.health.is_ready());
-        let lines = format!(
-            "{up}kubernetes_healthcheck{{name=\"ping\",type=\"healthz\"}} 1\nkubernetes_healthcheck{{name=\"readyz\",type=\"readyz\"}} {ready}\n"
-        );
-        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", lines.into_bytes()));
-    }
     if path == "/metrics" {
         server.fairness.show();
         return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", server.metrics.text()));
     }
-    let (probe, check) = match path.strip_prefix('/')?.split_once('/') {
-        Some((probe, check)) => (probe, check),
-        None => (&path[1..], ""),
-    };
-    matches!(probe, "healthz" | "livez" | "readyz").then(|| probe_answer(server, call, probe, check))
-}
-
-fn probe_answer(server: &Server, call: &Call, probe: &str, check: &str) -> Answer {
-    let ready = probe != "readyz" || (server.health.is_ready() && !*server.closing.borrow());
-    if !check.is_empty() && !CHECKS.contains(&check) {
-        return text(404, "404 page not found\n");
-    }
-    if call.query.has("verbose") {
-        return verbose(probe, ready);
-    }
-    if ready { text(200, "ok") } else { text(500, &format!("[-]{probe} failed: the server is not ready\n")) }
-}
-
-fn verbose(probe: &str, ready: bool) -> Answer {
-    let mut body: String = CHECKS.iter().map(|check| format!("[+]{check} ok\n")).collect();
-    body.push_str(&format!("{probe} check {}\n", if ready { "passed" } else { "failed" }));
-    text(if ready { 200 } else { 500 }, &body)
+    checks::route(server, call).await
 }
 
 /// What clients read as the version of Kubernetes that is spoken here.
@@ -117,24 +98,48 @@ fn version(call: &Call) -> Answer {
             "buildDate" => "1970-01-01T00:00:00Z",
             "goVersion" => "none (rust)",
             "compiler" => "rustc",
-            "platform" => concat!("linux/", "amd64"),
+            "platform" => format!("linux/{}", architecture()),
         },
     )
 }
 
+/// What is there besides groups and checks.
+const PATHS: &[&str] = &[
+    "/.well-known/openid-configuration",
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/apis/",
+    "/flagz",
+    "/metrics",
+    "/metrics/slis",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openapi/v3/",
+    "/openid/v1/jwks",
+    "/statusz",
+    "/version",
+];
+
+/// The machine's kind by Go's name.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 /// What is there, for people who ask for the root.
 fn paths(server: &Server) -> Tree {
-    let mut paths: Vec<String> =
-        vec!["/.well-known/openid-configuration".into(), "/api".into(), "/api/v1".into(), "/apis".into()];
+    let mut paths: Vec<String> = PATHS.iter().map(|path| path.to_string()).collect();
+    paths.extend(checks::paths());
     for resource in server.registry.all() {
         let kind = resource.kind;
         if !kind.group.is_empty() {
             paths.push(format!("/apis/{}", kind.group));
             paths.push(format!("/apis/{}/{}", kind.group, kind.version));
         }
-    }
-    for path in ["healthz", "livez", "metrics", "openapi/v2", "openapi/v3", "openid/v1/jwks", "readyz", "version"] {
-        paths.push(format!("/{path}"));
     }
     paths.sort();
     paths.dedup();

@@ -31,6 +31,7 @@ pub mod metrics;
 mod negotiate;
 pub mod openapi;
 mod options;
+pub mod reload;
 pub mod request;
 pub mod resource;
 mod respond;
@@ -69,7 +70,8 @@ pub struct Config {
     pub advertise_address: IpAddr,
     pub port: u16,
     pub storage_prefix: String,
-    pub issuer: String,
+    /// Who stands in service account tokens: the first in those that are made, any in those that are taken.
+    pub issuers: Vec<String>,
     pub cors: http::cors::Cors,
     /// What answers say of HTTPS to browsers, if anything.
     pub strict_transport_security: Option<::http::HeaderValue>,
@@ -92,7 +94,7 @@ impl Default for Config {
             advertise_address: IpAddr::from([127, 0, 0, 1]),
             port: 6443,
             storage_prefix: "/registry".to_string(),
-            issuer: "https://kubernetes.default.svc".to_string(),
+            issuers: vec!["https://kubernetes.default.svc".to_string()],
             cors: http::cors::Cors::default(),
             strict_transport_security: None,
             authorization: authz::config::node_and_rbac(),
@@ -102,6 +104,13 @@ impl Default for Config {
             encryption: None,
             clock: clock::WallClock::default(),
         }
+    }
+}
+
+impl Config {
+    /// Who makes tokens here.
+    pub fn issuer(&self) -> &str {
+        self.issuers.first().map_or("", String::as_str)
     }
 }
 
@@ -123,6 +132,7 @@ pub struct Server {
     alloc: alloc::Allocator,
     pub admission: Arc<admission::Setup>,
     webhooks: admission::webhook::Compiled,
+    admitted: admission::metrics::AdmissionMetrics,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -156,6 +166,7 @@ impl Server {
         let server = Arc::new(Server {
             admission: config.admission.clone(),
             webhooks: Default::default(),
+            admitted: admission::metrics::AdmissionMetrics::new(metrics.registry(), &config.admission),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
@@ -182,6 +193,11 @@ impl Server {
         server.fairness.reload(&server);
         tokio::spawn(fairness::follow(server.clone()));
         Ok(server)
+    }
+
+    /// Other authorizers decide from now on.
+    pub fn set_authorization(&self, settings: &[authz::config::Setting]) {
+        self.authz.replace(settings, &self.caches, &self.rbac);
     }
 
     /// Seconds since the Unix epoch.

@@ -8,7 +8,7 @@ use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
 use crate::resource::Resource;
-use crate::{Server, discovery, health, hooks, openapi, subresources, verbs};
+use crate::{Server, discovery, fairness, health, hooks, openapi, subresources, verbs};
 
 pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     if call.path.starts_with("//") {
@@ -23,7 +23,10 @@ pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Stat
     if let Some(answer) = Box::pin(openapi::route(server, call)).await? {
         return Ok(answer);
     }
-    if let Some(answer) = health::route(server, call) {
+    if let Some(answer) = Box::pin(health::route(server, call)).await {
+        return Ok(answer);
+    }
+    if let Some(answer) = fairness::dump::route(server, call) {
         return Ok(answer);
     }
     Ok(page_not_found())

@@ -34,6 +34,10 @@ pub struct Reply {
 }
 
 impl Reply {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
     /// The body as a tree; null where it is no JSON.
     pub fn tree(&self) -> Tree {
         json::decode(&self.bytes).unwrap_or_default()

@@ -3,6 +3,7 @@
 
 pub mod client;
 mod etcd;
+mod flagged;
 mod hook;
 mod https;
 pub mod sim;
@@ -17,6 +18,7 @@ use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
+pub use flagged::Flagged;
 pub use hook::{Hook, Said};
 pub use https::Https;
 

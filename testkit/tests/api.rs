@@ -5,6 +5,7 @@ mod authorization;
 mod batch;
 mod fake_nodes;
 mod gate;
+mod golden;
 mod identity;
 mod lifecycle;
 mod machinery;
@@ -307,6 +308,11 @@ async fn bad_input_is_named(cluster: &mut Cluster) {
         let reply = client.raw("POST", CONFIG_MAPS, &json, body).await;
         assert_eq!((reply.code, reply.tree().str("kind")), (code, "Status"), "{what}");
     }
+    let protobuf = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let refused =
+        client.raw("POST", CONFIG_MAPS, &protobuf, b"{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\"}".to_vec());
+    let message = "expected prefix [107 56 115 0] ({\"apiVersion\": \"v1\", \"kind\": \" ...)";
+    assert!(refused.await.tree().str("message").ends_with(message));
     let unknown = client.raw("POST", CONFIG_MAPS, &[("content-type", "text/csv")], b"a".to_vec()).await;
     assert_eq!(unknown.code, 415);
     assert_eq!(client.raw("GET", CONFIG_MAPS, &[("accept", "image/png")], Vec::new()).await.code, 406);

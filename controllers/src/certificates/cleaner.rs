@@ -28,7 +28,7 @@ impl Controller {
             return Ok(Outcome::Again(Duration::from_secs(left.unsigned_abs() + 1)));
         }
         match self.context.client.delete(REQUESTS, "", name, DeleteOptions::of(&request)).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
+            Err(error) if error.is_not_found() => Ok(Outcome::Done),
             result => result.map(|_| Outcome::Done),
         }
     }

@@ -82,6 +82,9 @@ impl Controller {
         let now = self.context.clock.now();
         match plan::plan(&budget, &pods, || scale, now) {
             Ok(plan) => {
+                if plan::needs_scale(&budget) && pods.iter().any(|pod| controller_of(pod).is_none()) {
+                    self.context.recorder.warning(&budget, "UnmanagedPods", plan::unmanaged(&budget));
+                }
                 self.tell_not_deleted(&budget, &plan.not_deleted);
                 self.write(&budget, plan.status).await?;
                 Ok(plan.again.map_or(Outcome::Done, Outcome::Again))

@@ -30,6 +30,34 @@ pub fn needs_scale(budget: &Tree) -> bool {
     spec.has("maxUnavailable") || spec.at("minAvailable").as_str().is_some()
 }
 
+/// What is told of pods that nothing controls, where what controls them would have to be known.
+pub fn unmanaged(budget: &Tree) -> String {
+    format!(
+        "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status \
+         of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods \
+         please set \".spec.minAvailable\" field of the PDB to an integer value.",
+        shown(budget.at("spec.selector"))
+    )
+}
+
+/// A selector in the form in which upstream's messages have it.
+fn shown(selector: &Tree) -> String {
+    let mut labels: Vec<(&str, &Tree)> = selector.map("matchLabels").iter().collect();
+    labels.sort_by_key(|(key, _)| *key);
+    let label = |(key, value): &(&str, &Tree)| format!("{key}: {},", value.as_str().unwrap_or_default());
+    let expression = |one: &Tree| {
+        let values: Vec<&str> = one.list("values").iter().filter_map(Tree::as_str).collect();
+        let (key, operator) = (one.str("key"), one.str("operator"));
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
+    };
+    let labels: String = labels.iter().map(label).collect();
+    let expressions: String = selector.list("matchExpressions").iter().map(expression).collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}
+
 /// `scale` is asked only where it is needed.
 pub fn plan(budget: &Tree, pods: &[Arc<Tree>], scale: impl FnOnce() -> Scale, now: Timestamp) -> Result<Plan, String> {
     let (expected, desired) = expectations(budget, pods.len() as i64, scale)?;
@@ -268,5 +296,15 @@ mod tests {
         let kubelet = r#","reason":"TerminationByKubelet""#;
         check(&format!(r#"{{"status":{{"conditions":[{{TARGET{kubelet},{}}}]}}}}"#, since("14:00")), "no");
         check(r#"{"status":{}}"#, "no");
+    }
+
+    #[test]
+    fn selectors_are_shown_as_upstream_does() {
+        let spec = r#""selector":{"matchLabels":{"b":"2","a":"1"},
+            "matchExpressions":[{"key":"k","operator":"In","values":["x","y"]}]}"#;
+        let text = unmanaged(&budget(spec, ""));
+        let want = "(selector: &LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},MatchExpressions:\
+                    []LabelSelectorRequirement{LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},})";
+        assert!(text.contains(want), "{text}");
     }
 }

@@ -83,7 +83,7 @@ impl Controller {
         let Some(there) = there else { return Ok(Outcome::Done) };
         let (namespace, name) = (there.str("metadata.namespace"), there.str("metadata.name"));
         match self.client.delete(RESOURCE, namespace, name, DeleteOptions::of(there)).await {
-            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
+            Err(error) if !error.is_not_found() => Err(error),
             _ => {
                 self.own.note_deleted(there);
                 Ok(Outcome::Done)

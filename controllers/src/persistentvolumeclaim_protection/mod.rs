@@ -42,6 +42,7 @@ fn affected(change: &Change) -> Vec<String> {
         (
             pod.str("spec.nodeName").to_string(),
             pod.str("status.phase").to_string(),
+            plan::has_ended(pod),
             meta.int("deletionGracePeriodSeconds"),
         )
     };

@@ -15,7 +15,15 @@ pub fn keeps(pod: &Tree, claim: &Tree) -> bool {
 
 /// Any pod that has not ended uses the claims that it names, also one that has no node yet.
 fn uses(pod: &Tree, claim: &Tree) -> bool {
-    !matches!(pod.str("status.phase"), "Succeeded" | "Failed") && names(pod, claim, true)
+    !has_ended(pod) && names(pod, claim, true)
+}
+
+/// A pod that goes has ended as soon as none of its containers runs, whatever its phase.
+pub fn has_ended(pod: &Tree) -> bool {
+    let runs = |status: &Tree| !status.has("state.terminated") && !status.has("state.waiting");
+    let containers = ["status.initContainerStatuses", "status.containerStatuses", "status.ephemeralContainerStatuses"];
+    matches!(pod.str("status.phase"), "Succeeded" | "Failed")
+        || (is_deleting(pod) && !containers.iter().any(|field| pod.list(field).iter().any(runs)))
 }
 
 fn names(pod: &Tree, claim: &Tree, with_own: bool) -> bool {
@@ -32,7 +40,8 @@ fn is_shut_down(pod: &Tree) -> bool {
     is_deleting(pod) && pod.int("metadata.deletionGracePeriodSeconds") == Some(0)
 }
 
-/// The claim with its condition `Unused` as it should be; None where it is so, or where it goes.
+/// The claim with its condition `Unused` as it should be; None where it is so, where the claim goes, or where it
+/// has no volume yet: until then its status is the binder's.
 pub fn told_use<'a>(claim: &Tree, pods: impl IntoIterator<Item = &'a Tree>, now: &str) -> Option<Tree> {
     let is_used = pods.into_iter().any(|pod| uses(pod, claim));
     let (status, reason, message) = match is_used {
@@ -41,7 +50,8 @@ pub fn told_use<'a>(claim: &Tree, pods: impl IntoIterator<Item = &'a Tree>, now:
     };
     let conditions = claim.list("status.conditions");
     let there = conditions.iter().position(|condition| condition.str("type") == "Unused");
-    if is_deleting(claim) || there.is_some_and(|at| conditions[at].str("status") == status) {
+    let is_bound = claim.str("status.phase") == "Bound";
+    if !is_bound || is_deleting(claim) || there.is_some_and(|at| conditions[at].str("status") == status) {
         return None;
     }
     let condition = tree! {
@@ -68,7 +78,10 @@ mod tests {
     use super::*;
 
     fn claim() -> Tree {
-        tree! { "metadata" => tree! { "namespace" => "n", "name" => "c" } }
+        tree! {
+            "metadata" => tree! { "namespace" => "n", "name" => "c" },
+            "status" => tree! { "phase" => "Bound" },
+        }
     }
 
     fn pod(node: &str, phase: &str, claim: &str) -> Tree {
@@ -112,6 +125,15 @@ mod tests {
         let used = told_use(&unused, [&pod("", "Pending", "c")], "later").expect("it is told");
         let condition = &used.list("status.conditions")[0];
         assert_eq!((condition.str("status"), condition.str("lastTransitionTime")), ("False", "later"));
+        let mut ends = pod("node", "Running", "c");
+        ends.child("metadata").set("deletionTimestamp", time);
+        assert_eq!(told_use(&unused, [&ends], "later"), None);
+        let running = list![tree! { "name" => "x", "state" => tree! { "running" => tree! {} } }];
+        ends.child("status").set("containerStatuses", running);
+        assert!(told_use(&unused, [&ends], "later").is_some());
+        let mut pending = claim();
+        pending.child("status").set("phase", "Pending");
+        assert_eq!(told_use(&pending, [], time), None);
         let mut going = claim();
         going.child("metadata").set("deletionTimestamp", time);
         assert_eq!(told_use(&going, [], time), None);

@@ -39,7 +39,7 @@ impl Controller {
         }
         let (namespace, name) = split(key);
         match self.context.client.delete(REQUESTS, namespace, name, DeleteOptions::of(&request)).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
+            Err(error) if error.is_not_found() => Ok(Outcome::Done),
             result => result.map(|_| Outcome::Done),
         }
     }

@@ -124,7 +124,7 @@ impl Controller {
             }
         };
         match written {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
             result => result.map(|_| ()),
         }
     }

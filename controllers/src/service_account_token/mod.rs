@@ -79,8 +79,8 @@ impl Controller {
             }
         };
         match written {
-            // Its informer shows what is there now.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
+            // A conflict is a failure: it comes again when the informer shows what is there now.
+            Err(error) if error.is_not_found() => Ok(Outcome::Done),
             result => result.map(|_| Outcome::Done),
         }
     }

@@ -200,7 +200,7 @@ impl Controller {
         let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
         let gone = || Change::Went(pod.str("metadata.uid").to_string());
         match self.client.delete(PODS.resource, namespace, name, DeleteOptions::of(pod)).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(gone()),
+            Err(error) if error.is_not_found() => Ok(gone()),
             result => {
                 self.tell(set, "Delete", name, result.as_ref().err());
                 result.map(|left| if pods::is_ending(&left) { Change::Came(left) } else { gone() })

@@ -105,8 +105,8 @@ pub async fn carry_out(
             patch.child("metadata").set("$deleteFromPrimitiveList/finalizers", list![claim.finalizer]);
         }
         match client.patch(child, namespace, object.str("metadata.name"), "", Patch::Strategic(&patch)).await {
-            // Gone, or another object of its name, or nobody's already.
-            Err(error) if error.is_not_found() || error.is_invalid() || error.is_conflict() => {}
+            // Gone, or nobody's already.
+            Err(error) if error.is_not_found() || error.is_invalid() => {}
             result => drop(result?),
         }
     }

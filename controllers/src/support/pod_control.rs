@@ -89,8 +89,7 @@ impl PodControl {
                 self.recorder.normal(owner, "SuccessfulDelete", format!("Deleted pod: {name}"));
                 Ok(pods::is_ending(&left).then_some(left))
             }
-            // It is gone, or another of its name is there.
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
             Err(error) => {
                 self.recorder.warning(owner, "FailedDelete", format!("Error deleting: {}", said(&error)));
                 Err(error)

@@ -107,21 +107,25 @@ impl Controller {
     }
 
     async fn evict(&self, key: &str, pod: &Tree) -> Result<Outcome> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.context.recorder.normal(&about(key), REASON, format!("Marking for deletion Pod {key}"));
+        match self.delete(key, pod).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => {
+                // Not before: what fails is tried again at once, not after another time of waiting.
+                self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    /// Both name the pod by its uid: another of this name is not meant, and is looked at when it is seen.
+    async fn delete(&self, key: &str, pod: &Tree) -> Result<()> {
         let (namespace, name) = split(key);
         let client = &self.context.client;
         if let Some(patch) = plan::disruption(pod, self.context.now_seconds()) {
-            match client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
-                // Another pod of this name is not meant.
-                Err(error) if error.is_not_found() || error.is_conflict() => return Ok(Outcome::Done),
-                result => drop(result?),
-            }
+            client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await?;
         }
-        match client.delete(PODS, namespace, name, DeleteOptions::of(pod)).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
-        }
+        client.delete(PODS, namespace, name, DeleteOptions::of(pod)).await.map(drop)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, bump_generation
 use crate::{cells, names, prepare};
 
 pub static KIND: Kind = Kind {
+    upstream_version: Some("v1beta1"),
     storage: "apiextensions.k8s.io/customresourcedefinitions",
     short_names: &["crd", "crds"],
     categories: &["api-extensions"],

@@ -35,7 +35,7 @@ pub static KIND: Kind = Kind {
         column("Replicas", "string", "", 0),
         column("Age", "string", "", 0),
     ],
-    cells: |autoscaler, now| v2::cells(&to_v2(autoscaler.clone()), now),
+    cells: |autoscaler, now| v2::cells(&cpu_first(to_v2(autoscaler.clone())), now),
     ..Kind::namespaced(
         "autoscaling",
         "v1",
@@ -47,4 +47,12 @@ pub static KIND: Kind = Kind {
 
 fn validate_update(autoscaler: &Tree, old: &Tree, errors: &mut Errors) {
     v2::validate_update(&to_v2(autoscaler.clone()), &to_v2(old.clone()), errors);
+}
+
+/// v1 does not know where among the metrics its target stood; most write it first.
+fn cpu_first(mut autoscaler: Tree) -> Tree {
+    if let Some(Tree::List(metrics)) = autoscaler.child("spec").get_mut("metrics") {
+        metrics.sort_by_key(|metric| metric.str("resource.name") != "cpu");
+    }
+    autoscaler
 }

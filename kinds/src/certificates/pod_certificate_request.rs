@@ -11,6 +11,7 @@ use crate::podspec::volume::projected::validate_signer_name;
 use crate::{cells, prepare};
 
 pub static KIND: Kind = Kind {
+    upstream_version: Some("v1beta1"),
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[
         column("Name", "string", "name", 0),

@@ -10,6 +10,7 @@ use crate::storage::rules::validate_driver_name;
 use crate::{cells, prepare};
 
 pub static KIND: Kind = Kind {
+    upstream_version: Some("v1beta2"),
     subresources: &[Subresource { name: "status", gvk: None, verbs: &[Verb::Get, Verb::Patch, Verb::Update] }],
     columns: &[
         column("Name", "string", "name", 0),

@@ -62,7 +62,7 @@ pub struct Authentication {
     /// None where no key was given: then there are no service account tokens.
     pub tokens: Option<token::Tokens>,
     pub bootstrap_tokens: bool,
-    pub issuers: Vec<oidc::Issuer>,
+    pub issuers: oidc::Issuers,
     pub webhook: Option<webhook::Webhook>,
     pub anonymous: Anonymous,
     /// Whom a token must be meant for.

@@ -10,7 +10,7 @@ pub(crate) mod rbac;
 mod reconcile;
 mod service;
 
-pub use identity::hostname;
+pub use identity::{hostname, server_id};
 
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::Server;
 use crate::codec::Validation;
+use crate::health::Step;
 use crate::options::WriteOptions;
 use crate::resource::Resource;
 use crate::verbs::patch::applied_object;
@@ -74,6 +75,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     for namespace in rest {
         make(server, vec![namespace]).await?;
     }
+    server.health.set_done(Step::Cluster);
     reconcile::run(server, rbac::cluster_objects()).await?;
 
     let mut second = rbac::namespaced_objects();
@@ -83,11 +85,13 @@ pub async fn run(server: &Arc<Server>) -> Result<(), Status> {
     let mut changes = flowcontrol::status_changes(server);
     changes.extend(service::cidr_status(server));
     tokio::try_join!(make(server, second), change(server, changes))?;
+    server.health.set_done(Step::Identity);
 
     reconcile::run(server, rbac::namespaced_objects()).await?;
+    server.health.set_done(Step::Roles);
     make(server, service::objects(&server.config)).await?;
     service::keep_in_step(server).await?;
-    server.health.set_ready();
+    server.health.set_done(Step::Service);
     tokio::spawn(flowcontrol::keep_status(server.clone()));
     tokio::spawn(identity::keep(server.clone()));
     tokio::spawn(authentication::keep(server.clone()));

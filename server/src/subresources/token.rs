@@ -97,7 +97,8 @@ fn validate(request: &Tree) -> Result<(), Status> {
 fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, now: i64) -> Result<(), Status> {
     let bound = bound_objects(server, account, request.at("spec.boundObjectRef"))?;
     let asked = request.int("spec.expirationSeconds").unwrap_or(DEFAULT_SECONDS);
-    let own = |audience: &Tree| audience.as_str() == Some(server.config.issuer.as_str());
+    let own =
+        |audience: &Tree| audience.as_str().is_some_and(|name| server.auth.audiences.iter().any(|own| own == name));
     let extended = asked == POD_SECONDS && bound.pod.is_some() && request.list("spec.audiences").iter().all(own);
     let subject = Subject {
         namespace: account.str("metadata.namespace"),
@@ -108,7 +109,7 @@ fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, n
         seconds: if extended { EXTENDED_SECONDS } else { asked },
         warn_after: extended.then_some(now + asked),
     };
-    let token = tokens.sign(&subject, &server.config.issuer, now).map_err(Status::internal)?;
+    let token = tokens.sign(&subject, server.config.issuer(), now).map_err(Status::internal)?;
     let meta = request.child("metadata");
     for key in ["name", "namespace", "uid"] {
         meta.set(key, account.at("metadata").at(key).clone());

@@ -1,13 +1,10 @@
 //! What one connection may have, how a server takes its leave, and logs that cannot be written.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use server::audit::{Audit, Format, Mode, Settings};
+use server::audit::{Delivery, Format, Mode, Settings};
 use testkit::client::DEADLINE;
 use testkit::{Cluster, Kept};
 
-use super::{POLICY, events};
+use super::{audited_with, events};
 use crate::until;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -61,6 +58,9 @@ async fn a_server_says_that_it_goes_before_it_refuses() {
     assert_eq!(client.get("/readyz").await.code, 200);
     let look = async {
         until("it is not ready", async || client.get("/readyz").await.code == 500).await;
+        let told = client.get("/readyz").await.text();
+        assert!(told.ends_with("[-]shutdown failed: reason withheld\nreadyz check failed\n"), "{told}");
+        assert_eq!(client.get("/readyz?exclude=shutdown").await.text(), "ok");
         assert_eq!(client.get("/livez").await.code, 200);
         assert_eq!(client.get(MAPS).await.code, 200, "requests are served as before");
     };
@@ -71,19 +71,39 @@ async fn a_server_says_that_it_goes_before_it_refuses() {
     }
 }
 
-async fn audited(dir: &Path, settings: Settings) -> Cluster {
-    std::fs::write(dir.join("policy.yaml"), POLICY).expect("a policy");
-    let settings = Settings { policy_file: Some(dir.join("policy.yaml")), ..settings };
-    let audit = Audit::open(&settings).expect("a good policy").map(Arc::new);
-    Cluster::start_with(Kept::Embedded, server::Config { audit, ..server::Config::default() }, async |_| {}).await
+#[tokio::test(flavor = "multi_thread")]
+async fn each_check_has_a_path_and_can_be_left_out() {
+    let mut cluster = limited(|_| ()).await;
+    let client = &cluster.client;
+    let told = client.get("/readyz?verbose&exclude=etcd&exclude=nope").await.text();
+    for line in [
+        "[+]ping ok\n",
+        "[+]etcd excluded: ok\n",
+        "[+]poststarthook/rbac/bootstrap-roles ok\n",
+        "warn: some health checks cannot be excluded: no matches for \"nope\"\nreadyz check passed\n",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    for (path, want) in [
+        ("/livez/etcd", "ok"),
+        ("/readyz/poststarthook/bootstrap-controller", "ok"),
+        ("/livez/shutdown", "404 page not found\n"),
+        ("/healthz/nope", "404 page not found\n"),
+    ] {
+        assert_eq!(client.get(path).await.text(), want, "{path}");
+    }
+    let root = client.get("/").await.text();
+    assert!(root.contains("\"/livez/etcd\"") && !root.contains("\"/livez/shutdown\""), "{root}");
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_log_that_is_full_lets_nobody_in() {
     let dir = tempfile::tempdir().expect("a folder");
     for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
-        let full = Settings { log_path: Some("/dev/full".into()), mode, ..Settings::default() };
-        let mut cluster = audited(dir.path(), full).await;
+        let delivery = Delivery { mode, ..Delivery::of_log() };
+        let full = Settings { log_path: Some("/dev/full".into()), log: delivery, ..Settings::default() };
+        let mut cluster = audited_with(dir.path(), full).await;
         let reply = cluster.client.get(MAPS).await;
         assert_eq!(reply.code, code, "{mode:?}");
         let lost = async || {
@@ -102,7 +122,7 @@ async fn the_old_format_is_a_line_of_words() {
     let dir = tempfile::tempdir().expect("a folder");
     let log = dir.path().join("audit.log");
     let legacy = Settings { log_path: Some(log.clone()), format: Format::Legacy, ..Settings::default() };
-    let mut cluster = audited(dir.path(), legacy).await;
+    let mut cluster = audited_with(dir.path(), legacy).await;
     assert_eq!(cluster.client.get(&format!("{MAPS}?limit=5")).await.code, 200);
     let uri = format!("uri=\"{MAPS}?limit=5\"");
     let told = |stage: &str, response: &str| {
@@ -123,7 +143,7 @@ async fn the_old_format_is_a_line_of_words() {
 async fn refusals_are_told_with_their_reason() {
     let dir = tempfile::tempdir().expect("a folder");
     let settings = Settings { log_path: Some(dir.path().join("audit.log")), ..Settings::default() };
-    let mut cluster = audited(dir.path(), settings).await;
+    let mut cluster = audited_with(dir.path(), settings).await;
     let reply = cluster.client.raw("GET", MAPS, &[("impersonate-user", "nobody")], Vec::new()).await;
     assert_eq!(reply.code, 403);
     let refused = |event: &api::Tree| {

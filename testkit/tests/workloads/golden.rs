@@ -1,117 +1,11 @@
-//! The objects and events of workloads, step by step, against files. What differs from run to run (times, uids,
-//! hashes, the ends of names) is replaced. `TIPHYS_BLESS=1` writes the files anew; the change is to be read.
+//! The objects and events of workloads, step by step.
 
-use api::{Str, Tree, list, tree, yaml};
+use api::{Str, Tree, list, tree};
 use testkit::{Client, Cluster};
 
+use crate::golden::Story;
+
 use super::{APPS, PODS, becomes, create, items, name, patch, play_node, wait_event, workload};
-
-/// So many letters end a generated name.
-const SUFFIX: usize = 5;
-
-/// What was seen, as text.
-struct Story {
-    client: Client,
-    text: String,
-    /// Hashes and the names that stand for them.
-    hashes: Vec<(String, String)>,
-}
-
-impl Story {
-    fn new(client: &Client) -> Story {
-        Story { client: client.clone(), text: String::new(), hashes: Vec::new() }
-    }
-
-    /// The hash that an object has under a label is called this from now on.
-    fn call(&mut self, object: &Tree, label: &str, called: &str) {
-        self.hashes.push((object.map("metadata.labels").str(label).to_string(), format!("<{called}>")));
-    }
-
-    /// Tells of objects under a title; `fields` of them, or all.
-    fn tell(&mut self, title: &str, objects: &[Tree], fields: &[&str]) {
-        for object in objects {
-            let mut shown = tree! {};
-            let all = ["metadata", "spec", "status", "data", "revision"];
-            for field in if fields.is_empty() { &all[..] } else { fields } {
-                if let Some(value) = object.get(field) {
-                    shown.set(field, self.plain(field, value));
-                }
-            }
-            let shown = yaml::encode(&tree! { title => shown });
-            self.text.push_str(&String::from_utf8_lossy(&shown));
-        }
-    }
-
-    fn plain(&self, key: &str, value: &Tree) -> Tree {
-        match value {
-            Tree::Map(map) => {
-                let mut plain = tree! {};
-                for (key, value) in map.iter().filter(|(key, _)| !matches!(*key, "managedFields" | "resourceVersion")) {
-                    plain.set(&self.hidden(key), self.plain(key, value));
-                }
-                let prefix = map.str("generateName");
-                if !prefix.is_empty() && map.str("name").len() == prefix.len() + SUFFIX {
-                    plain.set("name", format!("{}<suffix>", self.hidden(prefix)));
-                }
-                plain
-            }
-            Tree::List(items) => Tree::List(items.iter().map(|item| self.plain(key, item)).collect()),
-            Tree::Str(_) if key == "uid" => Tree::from("<uid>"),
-            Tree::Str(_) if key.ends_with("Time") || key.ends_with("Timestamp") => Tree::from("<time>"),
-            Tree::Str(text) => Tree::from(self.hidden(text)),
-            other => other.clone(),
-        }
-    }
-
-    fn hidden(&self, text: &str) -> String {
-        self.hashes.iter().fold(text.to_string(), |text, (hash, called)| text.replace(hash, called))
-    }
-
-    /// The events of objects with these names, each line once: the order of two objects' is left to chance.
-    async fn tell_events(&mut self, names: &[&str]) {
-        let events = items(&self.client, "/api/v1/namespaces/default/events").await;
-        let line = |event: &Tree| {
-            let message = self.hidden(event.str("message"));
-            let message = match message.split_once(" pod: ") {
-                Some((verb, pod)) => format!("{verb} pod: {}", pod.rsplit_once('-').map_or(pod, |(prefix, _)| prefix)),
-                None => message,
-            };
-            let of = |field: &str| event.str(field).to_string();
-            format!("{} {} {} {message}", of("involvedObject.kind"), of("type"), of("reason"))
-        };
-        let is_meant = |event: &&Tree| names.iter().any(|name| event.str("involvedObject.name").starts_with(name));
-        let mut lines: Vec<String> = events.iter().filter(is_meant).map(line).collect();
-        lines.sort();
-        lines.dedup();
-        let lines: Vec<Tree> = lines.into_iter().map(Tree::from).collect();
-        self.text.push_str(&String::from_utf8_lossy(&yaml::encode(&tree! { "events" => lines })));
-    }
-
-    fn compare(&self, file: &str) {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/workloads/golden").join(file);
-        if std::env::var_os("TIPHYS_BLESS").is_some() {
-            std::fs::write(&path, &self.text).expect("the file is written");
-        }
-        let wanted = std::fs::read_to_string(&path).expect("a file");
-        for (number, (got, want)) in self.text.lines().zip(wanted.lines()).enumerate() {
-            assert_eq!(got, want, "{file}:{}", number + 1);
-        }
-        assert_eq!(self.text.lines().count(), wanted.lines().count(), "{file}");
-    }
-
-    /// Waits, without a node, until something holds of an object.
-    async fn see(&self, path: &str, holds: impl Fn(&Tree) -> bool) -> Tree {
-        let mut last = Tree::Null;
-        let wait = async {
-            while last.is_null() || !holds(&last) {
-                last = self.client.get(path).await.tree();
-            }
-        };
-        let in_time = tokio::time::timeout(testkit::client::DEADLINE, wait).await.is_ok();
-        assert!(in_time, "{path}: not in time: {:?}", last.at("status"));
-        last
-    }
-}
 
 fn has(object: &Tree, counts: &[(&str, i64)]) -> bool {
     counts.iter().all(|(field, count)| object.at("status").int(field).unwrap_or_default() == *count)
@@ -142,7 +36,7 @@ async fn a_deployment_is_told_as_upstream_does() {
     .await;
     let made = story.see(&path, |web| reason(web, "Progressing") == "ReplicaSetUpdated").await;
     let first = sets_by_revision(&client).await;
-    story.call(&first[0], "pod-template-hash", "first");
+    story.call_label(&first[0], "pod-template-hash", "first");
     story.tell("deployment", &[made], &["metadata", "status"]);
     let set = story.see(&format!("{sets}/{}", name(&first[0])), |set| has(set, &[("replicas", 3)])).await;
     story.tell("replica set", &[set], &[]);
@@ -153,7 +47,7 @@ async fn a_deployment_is_told_as_upstream_does() {
     patch(&client, &path, r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:2"}]}}}}"#).await;
     let rolling = story.see(&path, |web| has(web, &[("updatedReplicas", 1), ("replicas", 4)])).await;
     let both = sets_by_revision(&client).await;
-    story.call(&both[1], "pod-template-hash", "second");
+    story.call_label(&both[1], "pod-template-hash", "second");
     story.tell("rolling", &[rolling], &["metadata", "status"]);
     story.tell("sets", &both, &["metadata", "status"]);
     let is_complete = |web: &Tree| {
@@ -227,7 +121,7 @@ async fn a_daemon_set_is_told_as_upstream_does() {
     create(&client, &format!("{APPS}/daemonsets"), &workload("apps/v1", "DaemonSet", "agent", tree! {})).await;
     let made = story.see(&path, |agent| has(agent, &[("currentNumberScheduled", 2)])).await;
     let revisions = items(&client, &format!("{APPS}/controllerrevisions")).await;
-    story.call(&revisions[0], "controller-revision-hash", "first");
+    story.call_label(&revisions[0], "controller-revision-hash", "first");
     story.tell("daemon set", &[made], &["metadata", "status"]);
     story.tell("revision", &revisions, &[]);
     let pods = items(&client, PODS).await;

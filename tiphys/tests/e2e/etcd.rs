@@ -89,7 +89,7 @@ async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
     maker.wait();
     let dir = maker.dir.path();
     let pki = dir.join("data/pki");
-    let (_etcd, etcd) = start_etcd(dir);
+    let (etcd_process, etcd) = start_etcd(dir);
     let log = dir.join("log");
     let (server, port) = start_apiserver(&pki, etcd, "/registry", &log);
     let mut client = Client::connect(&pki, port).await;
@@ -113,6 +113,11 @@ async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
         let (_, list) = other.call("GET", maps, "").await.expect("an answer");
         assert!(String::from_utf8_lossy(&list).contains(&format!("\"name\":\"{name}\"")), "{name}");
     }
+    assert_eq!(client.call("GET", "/livez", "").await.expect("an answer").0, 200);
+    drop(etcd_process);
+    let (code, told) = client.call("GET", "/livez", "").await.expect("an answer");
+    let told = String::from_utf8_lossy(&told);
+    assert!(code == 500 && told.contains("[-]etcd failed: reason withheld\n"), "{code} {told}");
     drop(server);
     let log = std::fs::read_to_string(log).expect("a log");
     assert!(log.lines().all(|line| line.starts_with("{\"timestamp\":\"")), "{log}");

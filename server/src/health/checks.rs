@@ -1,0 +1,139 @@
+//! `/healthz`, `/livez` and `/readyz`: one list of checks, each by upstream's name where upstream has it.
+
+use std::time::Duration;
+
+use super::Step;
+use crate::Server;
+use crate::call::{Answer, Call, answer, text};
+
+struct Check {
+    name: &'static str,
+    probes: &'static [&'static str],
+    test: Test,
+}
+
+enum Test {
+    /// Whoever answers has it behind them: it is done before the port is opened.
+    Answers,
+    Store,
+    Done(Step),
+    /// New requests are taken.
+    Open,
+}
+
+const ALL: &[&str] = &["healthz", "livez", "readyz"];
+const READY: &[&str] = &["readyz"];
+
+/// How long the store may take to say a word.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const fn check(name: &'static str, probes: &'static [&'static str], test: Test) -> Check {
+    Check { name, probes, test }
+}
+
+/// In the order in which they are shown.
+const CHECKS: &[Check] = &[
+    check("ping", ALL, Test::Answers),
+    check("log", ALL, Test::Answers),
+    check("etcd", ALL, Test::Store),
+    check("etcd-readiness", READY, Test::Store),
+    check("informer-sync", READY, Test::Answers),
+    check("poststarthook/generic-apiserver-start-informers", ALL, Test::Answers),
+    check("poststarthook/priority-and-fairness-config-consumer", ALL, Test::Answers),
+    check("poststarthook/priority-and-fairness-filter", ALL, Test::Answers),
+    check("poststarthook/start-system-namespaces-controller", ALL, Test::Done(Step::Cluster)),
+    check("poststarthook/start-cluster-authentication-info-controller", ALL, Test::Done(Step::Identity)),
+    check("poststarthook/start-kube-apiserver-identity-lease-controller", ALL, Test::Done(Step::Identity)),
+    check("poststarthook/storage-readiness", ALL, Test::Answers),
+    check("poststarthook/start-legacy-token-tracking-controller", ALL, Test::Done(Step::Identity)),
+    check("poststarthook/rbac/bootstrap-roles", ALL, Test::Done(Step::Roles)),
+    check("poststarthook/scheduling/bootstrap-system-priority-classes", ALL, Test::Done(Step::Cluster)),
+    check("poststarthook/priority-and-fairness-config-producer", ALL, Test::Done(Step::Cluster)),
+    check("poststarthook/bootstrap-controller", ALL, Test::Done(Step::Service)),
+    check("poststarthook/start-kubernetes-service-cidr-controller", ALL, Test::Done(Step::Identity)),
+    check("poststarthook/apiservice-status-local-available-controller", ALL, Test::Done(Step::Cluster)),
+    check("poststarthook/apiservice-registration-controller", ALL, Test::Done(Step::Cluster)),
+    check("poststarthook/kube-apiserver-autoregistration", ALL, Test::Done(Step::Cluster)),
+    check("autoregister-completion", ALL, Test::Done(Step::Cluster)),
+    check("shutdown", READY, Test::Open),
+];
+
+impl Check {
+    async fn passes(&self, server: &Server) -> bool {
+        match self.test {
+            Test::Answers => true,
+            Test::Store => matches!(tokio::time::timeout(PATIENCE, server.store.revision()).await, Ok(Ok(_))),
+            Test::Done(step) => server.health.is_done(step),
+            Test::Open => !server.health.is_leaving() && !*server.closing.borrow(),
+        }
+    }
+}
+
+fn of(probe: &str) -> impl Iterator<Item = &'static Check> {
+    CHECKS.iter().filter(move |check| check.probes.contains(&probe))
+}
+
+/// The path of every probe and check.
+pub fn paths() -> Vec<String> {
+    let below = |probe: &&str| of(probe).map(|check| format!("/{probe}/{}", check.name)).collect::<Vec<_>>();
+    ALL.iter().map(|probe| format!("/{probe}")).chain(ALL.iter().flat_map(below)).collect()
+}
+
+pub async fn route(server: &Server, call: &Call) -> Option<Answer> {
+    let path = call.path.strip_prefix('/')?;
+    if path == "metrics/slis" {
+        let lines = indicators(server).await;
+        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", lines.into_bytes()));
+    }
+    let (probe, name) = path.split_once('/').unwrap_or((path, ""));
+    let probe = *ALL.iter().find(|known| **known == probe)?;
+    if name.is_empty() {
+        return Some(whole(server, call, probe).await);
+    }
+    let check = of(probe).find(|check| check.name == name)?;
+    Some(if check.passes(server).await {
+        text(200, "ok")
+    } else {
+        text(500, "internal server error: reason withheld\n")
+    })
+}
+
+/// All checks of a probe; each is told of where one asks, or where one fails.
+async fn whole(server: &Server, call: &Call, probe: &str) -> Answer {
+    let mut excluded: Vec<&str> = call.query.all("exclude").filter(|name| !name.is_empty()).collect();
+    let (mut lines, mut failed) = (String::new(), false);
+    for check in of(probe) {
+        let line = if excluded.contains(&check.name) {
+            excluded.retain(|name| *name != check.name);
+            format!("[+]{} excluded: ok\n", check.name)
+        } else if check.passes(server).await {
+            format!("[+]{} ok\n", check.name)
+        } else {
+            failed = true;
+            format!("[-]{} failed: reason withheld\n", check.name)
+        };
+        lines.push_str(&line);
+    }
+    if !excluded.is_empty() {
+        let names: Vec<String> = excluded.iter().map(|name| format!("{name:?}")).collect();
+        lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {}\n", names.join(", ")));
+    }
+    match (failed, call.query.has("verbose")) {
+        (true, _) => text(500, &format!("{lines}{probe} check failed\n")),
+        (false, true) => text(200, &format!("{lines}{probe} check passed\n")),
+        (false, false) => text(200, "ok"),
+    }
+}
+
+async fn indicators(server: &Server) -> String {
+    let mut lines = String::from(
+        "# HELP kubernetes_healthcheck Whether a check passes now.\n# TYPE kubernetes_healthcheck gauge\n",
+    );
+    for probe in ALL {
+        for check in of(probe) {
+            let passes = u8::from(check.passes(server).await);
+            lines.push_str(&format!("kubernetes_healthcheck{{name={:?},type={probe:?}}} {passes}\n", check.name));
+        }
+    }
+    lines
+}
