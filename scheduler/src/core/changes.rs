@@ -117,6 +117,7 @@ impl Core {
     }
 
     pub fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>, now: Instant) {
+        self.snapshot.object_changed(kind, old, new);
         self.tell(&Event::Object { kind, old, new }, now);
     }
 

@@ -247,10 +247,9 @@ impl Core {
         if Arc::ptr_eq(&state.node, &placing.node) {
             return true;
         }
-        let mut without = state.clone();
-        without.remove(&placing.pod.uid);
         let waiting = Arc::new(Pod { node_name: Str::default(), ..Pod::clone(&placing.pod) });
-        crate::cycle::fits_now(&placing.profile, &self.snapshot, &waiting, &without)
+        let node = state.id;
+        crate::cycle::still_fits(&placing.profile, &mut self.snapshot, &waiting, node)
     }
 
     pub fn decider(&mut self, scheduler_name: &str) -> Option<(&mut Decider, &mut Snapshot, &Random)> {

@@ -90,6 +90,23 @@ async fn a_node_that_changed_meanwhile_is_looked_at_again() {
 }
 
 #[tokio::test]
+async fn a_pod_that_avoids_its_like_is_not_in_its_own_way() {
+    let mut world = World::new();
+    let one_a_node = r#"[{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"app":"shy"}}}]"#;
+    let shy = |name: &str| {
+        let path = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+        pod(name).label("app", "shy").json(path, one_a_node)
+    };
+    world.node(node("a"));
+    world.pod(shy("one"));
+    let Step::Bind(placing) = world.core.step(world.now) else { panic!("it fits") };
+    world.node(node("a").label("new", "label"));
+    assert!(world.core.still_fits(&placing));
+    world.pod(shy("two"));
+    assert_eq!(world.step(), "two waits for Cleared");
+}
+
+#[tokio::test]
 async fn events_wake_only_whom_they_may_help() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "1Gi", "10").with("spec.unschedulable", true));

@@ -261,11 +261,17 @@ pub fn fits(cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (us
     filters.check(cycle, node)
 }
 
-/// Whether a pod fits a node as things are, all plugins asked anew.
-pub fn fits_now(profile: &Profile, snapshot: &Snapshot, pod: &Arc<Pod>, node: &NodeState) -> bool {
+/// Whether a pod that is counted on a node already still fits it, all plugins asked anew.
+pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, node: NodeId) -> bool {
+    for one in profile.plugins() {
+        one.plugin.prepare(snapshot, pod);
+    }
     let cycle = Cycle { snapshot, pod };
-    let Ok((filters, narrowed)) = pre_filter(profile, cycle) else { return false };
-    narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, node).is_ok()
+    let Some(mut node) = snapshot.node(node).cloned() else { return false };
+    let Ok((mut filters, narrowed)) = pre_filter(profile, cycle) else { return false };
+    // Nobody is in their own way.
+    filters.remove(cycle, pod, &mut node);
+    narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, &node).is_ok()
 }
 
 /// No node will do: somebody may know how to make room.

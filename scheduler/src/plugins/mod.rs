@@ -20,5 +20,5 @@ mod pod_topology_spread;
 mod priority_sort;
 mod scheduling_gates;
 mod taint_toleration;
-mod volume_binding;
+pub mod volume_binding;
 mod volumes;

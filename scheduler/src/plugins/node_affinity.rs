@@ -13,7 +13,6 @@ use crate::snapshot::{NodeId, NodeState};
 const NO_MATCH: &str = "node(s) didn't match Pod's node affinity/selector";
 const ADDED_NO_MATCH: &str = "node(s) didn't match scheduler-enforced node affinity";
 
-#[derive(Default)]
 pub struct NodeAffinity {
     /// What every pod of the profile asks for besides.
     added: Option<NodeSelector>,
@@ -21,7 +20,7 @@ pub struct NodeAffinity {
 }
 
 impl NodeAffinity {
-    /// With a NodeAffinity that all pods of the profile have.
+    /// With a NodeAffinity that all pods of the profile have; null for none.
     pub fn with_added(added: &Tree) -> NodeAffinity {
         let required = added.at("requiredDuringSchedulingIgnoredDuringExecution");
         let preferred = added.list("preferredDuringSchedulingIgnoredDuringExecution").iter();

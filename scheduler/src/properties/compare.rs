@@ -8,6 +8,7 @@ use client::Random;
 use super::generate::{Generator, place};
 use super::seeds;
 use super::world::{put_namespace, snapshot};
+use crate::config::Args;
 use crate::framework::{Cycle, Plugin, PreFilter, PreScore, Slot};
 use crate::model::{Node, Pod};
 use crate::plugins::list::PLUGINS;
@@ -74,7 +75,7 @@ fn check_pod(world: &World, snapshot: &mut Snapshot, pod: &Tree, context: &str) 
     let read = Arc::new(Pod::read(pod));
     for listed in PLUGINS {
         let Some(wanted) = reference::find(listed.name) else { continue };
-        let plugin = (listed.make)();
+        let plugin = (listed.make)(&Args::default());
         snapshot.settle();
         plugin.prepare(snapshot, &read);
         let asked = Asked::new(&*plugin, Cycle { snapshot, pod: &read });
@@ -106,7 +107,7 @@ fn check_what_if(generator: &Generator<'_>, world: &World, snapshot: &mut Snapsh
     let case = Case { world: &less, settings: &settings, pod };
     for listed in PLUGINS {
         let Some(filter) = reference::find(listed.name).and_then(|plugin| plugin.filter) else { continue };
-        let plugin = (listed.make)();
+        let plugin = (listed.make)(&Args::default());
         snapshot.settle();
         plugin.prepare(snapshot, &read);
         let cycle = Cycle { snapshot, pod: &read };

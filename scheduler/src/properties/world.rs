@@ -54,10 +54,13 @@ pub fn snapshot(world: &World) -> (Snapshot, Arc<Kept>) {
         (Kind::CsiStorageCapacity, &world.capacities),
         (Kind::VolumeAttachment, &world.attachments),
     ];
-    for (kind, objects) in kinds {
-        objects.iter().for_each(|object| kept.put(kind, object));
-    }
     let mut snapshot = Snapshot::new(kept.clone());
+    for (kind, objects) in kinds {
+        for object in objects {
+            kept.put(kind, object);
+            snapshot.object_changed(kind, None, Some(object));
+        }
+    }
     for namespace in &world.namespaces {
         put_namespace(&mut snapshot, namespace);
     }

@@ -3,6 +3,7 @@
 //! brought up to date.
 
 mod affinity;
+mod alike;
 mod counts;
 mod images;
 mod matching;
@@ -15,17 +16,18 @@ mod topology;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use api::Str;
+use api::{Str, Tree};
 
 use crate::model::{Labels, Pod};
 
 pub use affinity::{AffinityIndex, Wish, wishes};
+pub use alike::AlikeIndex;
 pub use counts::Counts;
 pub use images::ImageIndex;
 pub use matching::{MatchIndex, Question, Who};
 pub use nodes::NodeState;
 pub use objects::{Kind, NoObjects, Objects};
-pub use topology::{Domain, Domains, Topology};
+pub use topology::{Domain, Domains, KeyId, Topology};
 
 /// The slot of a node. It stays while the node is there; then another may get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,6 +73,7 @@ pub struct Snapshot {
     pub affinity: AffinityIndex,
     pub matching: MatchIndex,
     pub images: ImageIndex,
+    pub alike: AlikeIndex,
     pub objects: Arc<dyn Objects>,
 }
 
@@ -101,6 +104,7 @@ impl Snapshot {
             affinity: AffinityIndex::default(),
             matching: MatchIndex::default(),
             images: ImageIndex::default(),
+            alike: AlikeIndex::default(),
             nodes_generation: 0,
             objects,
         }
@@ -181,6 +185,15 @@ impl Snapshot {
 
     pub fn namespaces(&self) -> &Namespaces {
         &self.namespaces
+    }
+
+    /// An object besides pods, nodes and namespaces came, changed, or went.
+    pub fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>) {
+        match (old, new) {
+            (_, Some(new)) => self.alike.put(kind, new),
+            (Some(old), None) => self.alike.remove(kind, old),
+            (None, None) => {}
+        }
     }
 
     /// Counts the pods that a question is about from now on.

@@ -19,12 +19,19 @@ impl Domain {
 
 #[derive(Debug, Default)]
 pub struct Topology {
-    keys: BTreeMap<Str, Domains>,
+    places: BTreeMap<Str, KeyId>,
+    /// By [`KeyId`].
+    keys: Vec<Domains>,
 }
+
+/// The place of a key that is followed; it stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyId(usize);
 
 /// The domains of one key.
 #[derive(Debug, Default)]
 pub struct Domains {
+    key: Str,
     /// By node.
     of: Vec<Option<Domain>>,
     numbers: HashMap<Str, Domain>,
@@ -34,31 +41,42 @@ pub struct Domains {
 }
 
 impl Topology {
+    /// Where a key is found fast, if it is followed.
+    pub fn key(&self, key: &str) -> Option<KeyId> {
+        self.places.get(key).copied()
+    }
+
+    /// One look into an array.
+    pub fn domain_at(&self, key: KeyId, node: NodeId) -> Option<Domain> {
+        self.keys[key.0].of(node)
+    }
+
     /// The domains of a key, if it is followed.
     pub fn domains(&self, key: &str) -> Option<&Domains> {
-        self.keys.get(key)
+        self.key(key).map(|key| &self.keys[key.0])
     }
 
     pub fn domain(&self, key: &str, node: NodeId) -> Option<Domain> {
-        self.keys.get(key)?.of(node)
+        self.domain_at(self.key(key)?, node)
     }
 
     /// Follows a key from now on.
     pub fn follow<'a>(&mut self, key: &str, nodes: impl Iterator<Item = &'a NodeState>) {
-        if self.keys.contains_key(key) {
+        if self.places.contains_key(key) {
             return;
         }
-        let mut domains = Domains::default();
-        nodes.for_each(|state| domains.add(key, state));
-        self.keys.insert(Str::new(key), domains);
+        let mut domains = Domains { key: Str::new(key), ..Domains::default() };
+        nodes.for_each(|state| domains.add(state));
+        self.places.insert(Str::new(key), KeyId(self.keys.len()));
+        self.keys.push(domains);
     }
 
     pub(super) fn add_node(&mut self, state: &NodeState) {
-        self.keys.iter_mut().for_each(|(key, domains)| domains.add(key, state));
+        self.keys.iter_mut().for_each(|domains| domains.add(state));
     }
 
     pub(super) fn remove_node(&mut self, state: &NodeState) {
-        self.keys.values_mut().for_each(|domains| domains.remove(state.id));
+        self.keys.iter_mut().for_each(|domains| domains.remove(state.id));
     }
 }
 
@@ -93,8 +111,8 @@ impl Domains {
         self.values.get(domain.at()).map_or(0, |(_, nodes)| *nodes)
     }
 
-    fn add(&mut self, key: &str, state: &NodeState) {
-        let Some(value) = state.node.labels.get(key) else { return };
+    fn add(&mut self, state: &NodeState) {
+        let Some(value) = state.node.labels.get(&self.key) else { return };
         let domain = match self.numbers.get(value) {
             Some(domain) => *domain,
             None => self.make(value),

@@ -20,12 +20,6 @@ pub struct InterPodAffinity {
     ignores_others: bool,
 }
 
-impl Default for InterPodAffinity {
-    fn default() -> InterPodAffinity {
-        InterPodAffinity { hard_weight: 1, ignores_others: false }
-    }
-}
-
 impl InterPodAffinity {
     pub fn new(hard_weight: i64, ignores_others: bool) -> InterPodAffinity {
         InterPodAffinity { hard_weight, ignores_others }

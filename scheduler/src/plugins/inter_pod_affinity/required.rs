@@ -57,8 +57,7 @@ impl Required {
 
     /// The first of its kind may stand alone.
     fn has_company(&self, cycle: Cycle, node: NodeId) -> bool {
-        let topology = &cycle.snapshot.topology;
-        if self.company.iter().any(|tally| topology.domain(&tally.key, node).is_none()) {
+        if self.company.iter().any(|tally| tally.domain(cycle.snapshot, node).is_none()) {
             return false;
         }
         let is_first =

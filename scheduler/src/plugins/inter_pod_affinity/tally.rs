@@ -2,11 +2,12 @@
 
 use api::Str;
 
-use crate::snapshot::{Counts, NodeId, Snapshot};
+use crate::snapshot::{Counts, Domain, KeyId, NodeId, Snapshot};
 
 #[derive(Clone)]
 pub struct Tally {
     pub key: Str,
+    place: Option<KeyId>,
     /// By domain.
     sums: Vec<i64>,
     /// Of all domains.
@@ -16,16 +17,20 @@ pub struct Tally {
 impl Tally {
     pub fn new(snapshot: &Snapshot, key: &Str) -> Tally {
         let domains = snapshot.topology.domains(key).map_or(0, |domains| domains.slot_count());
-        Tally { key: key.clone(), sums: vec![0; domains], total: 0 }
+        Tally { key: key.clone(), place: snapshot.topology.key(key), sums: vec![0; domains], total: 0 }
+    }
+
+    pub fn domain(&self, snapshot: &Snapshot, node: NodeId) -> Option<Domain> {
+        snapshot.topology.domain_at(self.place?, node)
     }
 
     pub fn here(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
-        let domain = snapshot.topology.domain(&self.key, node);
+        let domain = self.domain(snapshot, node);
         domain.and_then(|domain| self.sums.get(domain.at())).copied().unwrap_or(0)
     }
 
     pub fn add(&mut self, snapshot: &Snapshot, node: NodeId, amount: i64) {
-        let domain = snapshot.topology.domain(&self.key, node);
+        let domain = self.domain(snapshot, node);
         if let Some(sum) = domain.and_then(|domain| self.sums.get_mut(domain.at())) {
             *sum += amount;
             self.total += amount;

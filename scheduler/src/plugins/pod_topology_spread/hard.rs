@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::framework::{Cycle, Refusal, Verdict};
 use crate::model::{Pod, SpreadConstraint};
-use crate::snapshot::{Domain, Domains, NodeId, NodeState, Snapshot};
+use crate::snapshot::{Domain, Domains, KeyId, NodeId, NodeState, Snapshot};
 
 use super::constraints::question;
 use super::eligible::{Eligible, EligibleNodes};
@@ -22,6 +22,7 @@ pub struct Hard {
 /// Pods by domain, with the fewest that a domain has.
 #[derive(Clone, Default)]
 struct Tally {
+    key: Option<KeyId>,
     /// By domain; None where none of its nodes counts.
     pods: Vec<Option<i64>>,
     domains: i64,
@@ -45,7 +46,7 @@ impl Hard {
 
     pub fn check(&self, snapshot: &Snapshot, node: NodeId) -> Verdict {
         for (constraint, tally) in self.constraints.iter().zip(&self.tallies) {
-            let Some(domain) = snapshot.topology.domain(&constraint.topology_key, node) else {
+            let Some(domain) = tally.key.and_then(|key| snapshot.topology.domain_at(key, node)) else {
                 return Err(Refusal::unresolvable(NO_LABEL));
             };
             let least = if tally.domains < constraint.min_domains { 0 } else { tally.least };
@@ -100,7 +101,8 @@ impl Tally {
             }
         }
         let own = i64::from(constraint.selector.matches(&cycle.pod.labels));
-        let mut tally = Tally { domains: pods.iter().flatten().count() as i64, pods, own, ..Tally::default() };
+        let key = cycle.snapshot.topology.key(&constraint.topology_key);
+        let mut tally = Tally { key, domains: pods.iter().flatten().count() as i64, pods, own, ..Tally::default() };
         tally.find_least();
         tally
     }

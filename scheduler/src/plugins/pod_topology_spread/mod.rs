@@ -19,18 +19,17 @@ use eligible::EligibleNodes;
 use hard::Hard;
 use soft::Soft;
 
-#[derive(Default)]
 pub struct PodTopologySpread {
     defaults: Defaults,
     eligible: EligibleNodes,
 }
 
 impl PodTopologySpread {
-    /// With constraints of the profile for pods that have none, in place of the system's.
-    pub fn with_defaults(constraints: &[Tree]) -> PodTopologySpread {
+    /// With constraints of the profile for pods that have none; None for the system's.
+    pub fn new(constraints: Option<&[Tree]>) -> PodTopologySpread {
         let read = |constraint: &Tree| SpreadConstraint::read(constraint, &Labels::default());
-        let defaults = Defaults::of(constraints.iter().map(read).collect());
-        PodTopologySpread { defaults, eligible: EligibleNodes::default() }
+        let of = |constraints: &[Tree]| Defaults::of(constraints.iter().map(read).collect());
+        PodTopologySpread { defaults: constraints.map(of).unwrap_or_default(), eligible: EligibleNodes::default() }
     }
 
     fn constraints(&self, snapshot: &Snapshot, pod: &Pod, is_hard: bool) -> Vec<SpreadConstraint> {

@@ -2,7 +2,7 @@
 
 use crate::framework::{Cycle, MAX_SCORE};
 use crate::model::SpreadConstraint;
-use crate::snapshot::{Domains, NodeId, Snapshot};
+use crate::snapshot::{Domain, Domains, KeyId, NodeId, Snapshot};
 
 use super::constraints::{HOSTNAME, question};
 use super::eligible::EligibleNodes;
@@ -16,13 +16,19 @@ pub struct Soft {
 
 #[derive(Clone)]
 struct Weighed {
-    key: api::Str,
+    key: Option<KeyId>,
     max_skew: i64,
     /// A topology of few domains counts more by pod, so that a large one does not water it down.
     weight: f64,
     /// By domain, or by node where each node is one.
     pods: Vec<i64>,
     by_node: bool,
+}
+
+impl Weighed {
+    fn domain(&self, snapshot: &Snapshot, node: NodeId) -> Option<Domain> {
+        snapshot.topology.domain_at(self.key?, node)
+    }
 }
 
 impl Soft {
@@ -45,20 +51,20 @@ impl Soft {
                 true => by_nodes(cycle, one),
                 false => by_domains(cycle, one, eligible, has_all),
             };
-            Weighed { key: one.topology_key.clone(), max_skew: one.max_skew, weight, pods, by_node }
+            Weighed { key: snapshot.topology.key(&one.topology_key), max_skew: one.max_skew, weight, pods, by_node }
         };
         Soft { constraints: constraints.iter().map(weigh).collect(), needs_all }
     }
 
     fn is_rated(&self, snapshot: &Snapshot, node: NodeId) -> bool {
-        let has = |one: &Weighed| snapshot.topology.domain(&one.key, node).is_some();
+        let has = |one: &Weighed| one.domain(snapshot, node).is_some();
         !self.needs_all || self.constraints.iter().all(has)
     }
 
     pub fn score(&self, snapshot: &Snapshot, node: NodeId) -> i64 {
         let mut score = 0.0;
         for one in &self.constraints {
-            let Some(domain) = snapshot.topology.domain(&one.key, node) else { continue };
+            let Some(domain) = one.domain(snapshot, node) else { continue };
             let at = if one.by_node { node.at() } else { domain.at() };
             let pods = one.pods.get(at).copied().unwrap_or(0);
             score += pods as f64 * one.weight + (one.max_skew - 1) as f64;

@@ -5,7 +5,7 @@ mod assumed;
 mod plan;
 mod shell;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::framework::{Cycle, Event, Hands, Plugin, Point, PreFilter, Refusal, Slot, Verdict, Working};
@@ -13,24 +13,19 @@ use crate::model::Pod;
 use crate::plugins::volumes::{claim_names, is_own_claim};
 use crate::snapshot::{Kind, NodeState};
 
-use assumed::Assumed;
+pub use assumed::Assumed;
 use plan::Claims;
 
 pub struct VolumeBinding {
     /// How long a pod waits for its volumes once it has a node.
     timeout: Duration,
-    assumed: Mutex<Assumed>,
-}
-
-impl Default for VolumeBinding {
-    fn default() -> VolumeBinding {
-        VolumeBinding::with_timeout(Duration::from_secs(600))
-    }
+    /// Of all profiles: a volume is given away once.
+    assumed: Arc<Mutex<Assumed>>,
 }
 
 impl VolumeBinding {
-    pub fn with_timeout(timeout: Duration) -> VolumeBinding {
-        VolumeBinding { timeout, assumed: Mutex::default() }
+    pub fn new(timeout: Duration, assumed: Arc<Mutex<Assumed>>) -> VolumeBinding {
+        VolumeBinding { timeout, assumed }
     }
 
     fn assumed(&self) -> MutexGuard<'_, Assumed> {
