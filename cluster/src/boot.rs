@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::local::Local;
+use crate::local::{self, Local};
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -59,11 +59,6 @@ pub struct Running {
 }
 
 impl Running {
-    /// The scheduler, where it runs here.
-    pub fn scheduler(&self) -> Option<&scheduler::Running> {
-        self.scheduler.as_ref()
-    }
-
     /// Ends nodes, scheduler and controllers, drains, then closes the store.
     pub async fn stop(self) {
         let delay = self.server.config.limits.shutdown_delay;
@@ -125,7 +120,9 @@ fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<contro
 }
 
 fn start_scheduler(server: &Arc<Server>, profiles: Vec<Profile>) -> Result<scheduler::Running> {
-    scheduler::start(Local::new(server).scheduler(profiles)).map_err(|why| Error::Flags(vec![why]))
+    let running = scheduler::start(Local::new(server).scheduler(profiles)).map_err(|why| Error::Flags(vec![why]))?;
+    let _ = server.scheduler.set(Arc::new(local::Scheduler(running.explainer())));
+    Ok(running)
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {

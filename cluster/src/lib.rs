@@ -17,3 +17,4 @@ mod logs;
 pub mod manager;
 pub mod pki;
 pub mod up;
+pub mod why;
