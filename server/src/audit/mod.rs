@@ -3,6 +3,7 @@
 
 mod backend;
 pub mod batch;
+mod counts;
 mod event;
 pub mod log;
 pub mod policy;
@@ -19,7 +20,7 @@ use api::Tree;
 use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -31,6 +32,7 @@ use crate::http::body::Body;
 use crate::limits::is_long_running;
 use backend::{Backend, Rest, Sink, Told};
 pub use backend::{Delivery, Mode, Truncate};
+use counts::Counts;
 use event::Outcome;
 use policy::{Decision, Level, Policy, Stage};
 
@@ -91,38 +93,6 @@ impl fmt::Debug for Audit {
     }
 }
 
-pub struct Counts {
-    events: IntCounter,
-    lost: IntCounterVec,
-    rejected: IntCounter,
-    levels: IntCounterVec,
-    /// The same by level, found once.
-    by_level: [IntCounter; 4],
-}
-
-impl Counts {
-    fn new() -> Counts {
-        let events = IntCounter::new("apiserver_audit_event_total", "Audit events.");
-        let lost =
-            IntCounterVec::new(Opts::new("apiserver_audit_error_total", "Audit events that were lost."), &["plugin"]);
-        let rejected =
-            IntCounter::new("apiserver_audit_requests_rejected_total", "Requests refused for want of audit.");
-        let levels = Opts::new("apiserver_audit_level_total", "Requests by the level that the policy says.");
-        let levels = IntCounterVec::new(levels, &["level"]).expect("the name is valid");
-        Counts {
-            events: events.expect("the name is valid"),
-            lost: lost.expect("the name is valid"),
-            rejected: rejected.expect("the name is valid"),
-            by_level: Level::ALL.map(|level| levels.with_label_values(&[level.name()])),
-            levels,
-        }
-    }
-
-    fn lost(&self, plugin: &str, count: u64) {
-        self.lost.with_label_values(&[plugin]).inc_by(count);
-    }
-}
-
 /// Why auditing cannot begin: the text names the file or the flags.
 #[derive(Debug)]
 pub struct Error(String);
@@ -159,15 +129,7 @@ impl Audit {
 
     /// Begins to deliver batches, on the runtime of the caller.
     pub fn start(&self, registry: &Registry) {
-        for collector in [
-            Box::new(self.counts.events.clone()) as Box<dyn prometheus::core::Collector>,
-            Box::new(self.counts.lost.clone()),
-            Box::new(self.counts.rejected.clone()),
-            Box::new(self.counts.levels.clone()),
-        ] {
-            // A second server of the same process, in a test, has a registry of its own.
-            let _ = registry.register(collector);
-        }
+        self.counts.register(registry);
         let started = self.backends.iter().filter_map(|backend| backend.start(&self.ending));
         self.running.lock().unwrap_or_else(PoisonError::into_inner).extend(started);
     }

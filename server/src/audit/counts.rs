@@ -1,0 +1,49 @@
+//! What is counted of audit, under upstream's names.
+
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+use super::policy::Level;
+
+pub struct Counts {
+    pub events: IntCounter,
+    lost: IntCounterVec,
+    pub rejected: IntCounter,
+    levels: IntCounterVec,
+    /// The same by level, found once.
+    pub by_level: [IntCounter; 4],
+}
+
+impl Counts {
+    pub fn new() -> Counts {
+        let events = IntCounter::new("apiserver_audit_event_total", "Audit events.");
+        let lost =
+            IntCounterVec::new(Opts::new("apiserver_audit_error_total", "Audit events that were lost."), &["plugin"]);
+        let rejected =
+            IntCounter::new("apiserver_audit_requests_rejected_total", "Requests refused for want of audit.");
+        let levels = Opts::new("apiserver_audit_level_total", "Requests by the level that the policy says.");
+        let levels = IntCounterVec::new(levels, &["level"]).expect("the name is valid");
+        Counts {
+            events: events.expect("the name is valid"),
+            lost: lost.expect("the name is valid"),
+            rejected: rejected.expect("the name is valid"),
+            by_level: Level::ALL.map(|level| levels.with_label_values(&[level.name()])),
+            levels,
+        }
+    }
+
+    pub fn lost(&self, plugin: &str, count: u64) {
+        self.lost.with_label_values(&[plugin]).inc_by(count);
+    }
+
+    pub fn register(&self, registry: &Registry) {
+        for collector in [
+            Box::new(self.events.clone()) as Box<dyn prometheus::core::Collector>,
+            Box::new(self.lost.clone()),
+            Box::new(self.rejected.clone()),
+            Box::new(self.levels.clone()),
+        ] {
+            // A second server of the same process, in a test, has a registry of its own.
+            let _ = registry.register(collector);
+        }
+    }
+}
