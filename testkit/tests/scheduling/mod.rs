@@ -1,5 +1,6 @@
 //! The scheduler against a real server: nodes are bare objects, and nobody acts on bound pods.
 
+mod placing;
 mod preemption;
 mod races;
 
