@@ -30,13 +30,14 @@ impl Failure {
         Failure { node_count, at_once: Some((position, refusal)), ..Failure::default() }
     }
 
-    pub(super) fn refuse(&mut self, node: NodeId, position: usize, refusal: &Refusal) {
-        let known = self.refusals.iter().position(|known| known.0 == position && known.1 == *refusal);
+    /// The place of a refusal.
+    pub(super) fn place(&mut self, position: usize, refusal: Refusal) -> u32 {
+        let known = self.refusals.iter().position(|known| known.0 == position && known.1 == refusal);
         let at = known.unwrap_or_else(|| {
-            self.refusals.push((position, refusal.clone()));
+            self.refusals.push((position, refusal));
             self.refusals.len() - 1
         });
-        self.nodes.push((node, u32::try_from(at).unwrap_or(u32::MAX)));
+        u32::try_from(at).unwrap_or(u32::MAX)
     }
 
     /// All nodes that were refused, with the plugin's position and why.
@@ -71,9 +72,11 @@ impl Failure {
     }
 
     fn histogram(&self) -> String {
+        let mut nodes = vec![0; self.refusals.len()];
+        self.nodes.iter().for_each(|(_, at)| nodes[*at as usize] += 1);
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, _, refusal) in self.by_node() {
-            refusal.reasons.iter().for_each(|reason| *counts.entry(reason).or_default() += 1);
+        for ((_, refusal), nodes) in self.refusals.iter().zip(nodes) {
+            refusal.reasons.iter().for_each(|reason| *counts.entry(reason).or_default() += nodes);
         }
         let excluded = self.excluded();
         if let Some((count, reason)) = &excluded {
@@ -107,9 +110,11 @@ mod tests {
     fn the_sentence_is_upstreams() {
         let mut failure = Failure::new(3);
         let cpu = Refusal::unschedulable("Insufficient cpu");
-        failure.refuse(NodeId(0), 1, &cpu);
-        failure.refuse(NodeId(1), 1, &cpu);
-        failure.refuse(NodeId(2), 0, &Refusal::unresolvable("node(s) were unschedulable"));
+        let cordoned = Refusal::unresolvable("node(s) were unschedulable");
+        for (node, position, refusal) in [(0, 1, &cpu), (1, 1, &cpu), (2, 0, &cordoned)] {
+            let place = failure.place(position, refusal.clone());
+            failure.nodes.push((NodeId(node), place));
+        }
         failure.post_filter = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.".into();
         assert_eq!(failure.refusals.len(), 2);
         assert_eq!(

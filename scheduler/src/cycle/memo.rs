@@ -21,15 +21,32 @@ pub struct Memo {
 /// What is remembered of one spec.
 pub struct Shape {
     spec: Arc<Spec>,
-    /// Active filters, in their order: the position, and whether what it says is remembered.
-    filters: Vec<(usize, bool)>,
+    /// Active filters whose words are remembered, in their order.
+    local: Vec<usize>,
+    /// Active filters that are asked each time: where they stand in the order of all, and their positions.
+    others: Vec<(usize, usize)>,
     /// By node: the generation that the verdict is of; 0 for none.
     checked: Vec<u64>,
     /// By node: 0 where it fits, else one more than a place in `refusals`.
     verdicts: Vec<u32>,
-    refusals: Vec<(usize, Refusal)>,
+    pub refusals: Vec<Remembered>,
     /// For each local plugin that rates: its position, and by node the generation and the score.
     pub scores: Vec<(usize, Vec<(u64, i64)>)>,
+}
+
+/// A refusal of a local plugin.
+pub struct Remembered {
+    /// Where the plugin stands in the order of all active filters.
+    order: usize,
+    pub position: usize,
+    pub refusal: Refusal,
+}
+
+/// Why a node will not do.
+pub enum Refused {
+    /// A place in the refusals of the shape.
+    Before(usize),
+    Now(usize, Refusal),
 }
 
 impl Memo {
@@ -44,10 +61,9 @@ impl Memo {
         let known = self.shapes.iter().position(|(shape, _)| Arc::ptr_eq(&shape.spec, &cycle.pod.spec));
         let at = known.unwrap_or_else(|| self.make_room());
         if at == self.shapes.len() {
-            let shape = Shape::new(profile, &cycle.pod.spec, filters, &self.raters);
-            self.shapes.push((shape, 0));
+            self.shapes.push((Shape::new(&cycle.pod.spec, &self.raters), 0));
         } else if known.is_none() {
-            self.shapes[at].0 = Shape::new(profile, &cycle.pod.spec, filters, &self.raters);
+            self.shapes[at].0 = Shape::new(&cycle.pod.spec, &self.raters);
         }
         let (shape, used) = &mut self.shapes[at];
         *used = self.turn;
@@ -67,24 +83,28 @@ impl Memo {
 }
 
 impl Shape {
-    fn new(profile: &Profile, spec: &Arc<Spec>, filters: &Filters, raters: &[usize]) -> Shape {
-        let mut shape = Shape {
+    fn new(spec: &Arc<Spec>, raters: &[usize]) -> Shape {
+        Shape {
             spec: spec.clone(),
-            filters: Vec::new(),
+            local: Vec::new(),
+            others: Vec::new(),
             checked: Vec::new(),
             verdicts: Vec::new(),
             refusals: Vec::new(),
             scores: raters.iter().map(|position| (*position, Vec::new())).collect(),
-        };
-        shape.set_active(profile, filters);
-        shape
+        }
     }
 
     /// Which local filters are active follows from the spec; which others are may change.
     fn set_active(&mut self, profile: &Profile, filters: &Filters) {
-        self.filters.clear();
-        let local = |position: &usize| (*position, profile.plugin(*position).is_local());
-        self.filters.extend(filters.active.iter().map(local));
+        self.local.clear();
+        self.others.clear();
+        for (order, position) in filters.active.iter().enumerate() {
+            match profile.plugin(*position).is_local() {
+                true => self.local.push(*position),
+                false => self.others.push((order, *position)),
+            }
+        }
     }
 
     fn grow(&mut self, slots: usize) {
@@ -96,47 +116,35 @@ impl Shape {
     }
 
     /// The first refusal in the order of the plugins, whether it was remembered or found just now.
-    pub fn check(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (usize, Refusal)> {
-        let remembered = self.local(cycle, filters, node);
-        let until = remembered.map_or(usize::MAX, |at| self.refusals[at].0);
-        // The order of the profile is the order of the filters, which need not be that of positions.
-        for (position, is_local) in &self.filters {
-            if *position == until {
-                break;
-            }
-            if !is_local {
-                let verdict = filters.profile.plugin(*position).filter(cycle, &filters.slots[*position], node);
-                verdict.map_err(|refusal| (*position, refusal))?;
-            }
+    pub fn check(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), Refused> {
+        let remembered = self.ask_local(cycle, filters, node);
+        let until = remembered.map_or(usize::MAX, |at| self.refusals[at].order);
+        for (_, position) in self.others.iter().take_while(|(order, _)| *order < until) {
+            let verdict = filters.profile.plugin(*position).filter(cycle, &filters.slots[*position], node);
+            verdict.map_err(|refusal| Refused::Now(*position, refusal))?;
         }
-        remembered.map_or(Ok(()), |at| Err(self.refusals[at].clone()))
+        remembered.map_or(Ok(()), |at| Err(Refused::Before(at)))
     }
 
     /// The place of what local plugins have against the node.
-    fn local(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Option<usize> {
+    fn ask_local(&mut self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Option<usize> {
         let (at, generation) = (node.id.at(), cycle.snapshot.generation_of(node.id));
         if self.checked[at] != generation {
             self.checked[at] = generation;
-            self.verdicts[at] = match self.ask(cycle, filters, node) {
-                Ok(()) => 0,
-                Err(refusal) => self.place(refusal),
-            };
+            let asked = self.local.iter().find_map(|position| {
+                let verdict = filters.profile.plugin(*position).filter(cycle, &filters.slots[*position], node);
+                verdict.err().map(|refusal| (*position, refusal))
+            });
+            self.verdicts[at] = asked.map_or(0, |(position, refusal)| self.remember(filters, position, refusal));
         }
         (self.verdicts[at] as usize).checked_sub(1)
     }
 
-    fn ask(&self, cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (usize, Refusal)> {
-        for (position, _) in self.filters.iter().filter(|(_, is_local)| *is_local) {
-            let verdict = filters.profile.plugin(*position).filter(cycle, &filters.slots[*position], node);
-            verdict.map_err(|refusal| (*position, refusal))?;
-        }
-        Ok(())
-    }
-
-    fn place(&mut self, refusal: (usize, Refusal)) -> u32 {
-        let known = self.refusals.iter().position(|known| *known == refusal);
-        let at = known.unwrap_or_else(|| {
-            self.refusals.push(refusal);
+    fn remember(&mut self, filters: &Filters, position: usize, refusal: Refusal) -> u32 {
+        let same = |known: &Remembered| known.position == position && known.refusal == refusal;
+        let at = self.refusals.iter().position(same).unwrap_or_else(|| {
+            let order = filters.active.iter().position(|active| *active == position).unwrap_or(0);
+            self.refusals.push(Remembered { order, position, refusal });
             self.refusals.len() - 1
         });
         u32::try_from(at + 1).unwrap_or(u32::MAX)

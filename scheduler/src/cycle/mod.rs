@@ -17,7 +17,7 @@ use crate::profile::{Filters, Profile};
 use crate::snapshot::{NodeId, NodeState, Snapshot};
 
 pub use failure::{Failure, summary};
-use memo::{Memo, Shape};
+use memo::{Memo, Refused, Shape};
 
 /// Fewer nodes than this are all tried.
 const MIN_FEASIBLE_NODES: usize = 100;
@@ -97,7 +97,8 @@ impl Decider {
         let Narrowed { only, by } = narrowed;
         let profile = self.profile.clone();
         let shape = self.memo.shape(&profile, cycle, &filters);
-        let mut search = Search { cycle, filters: &filters, shape, failure: Failure::new(cycle.snapshot.node_count()) };
+        let failure = Failure::new(cycle.snapshot.node_count());
+        let mut search = Search { cycle, filters: &filters, shape, failure, told: Vec::new() };
         let mut found = search.kept_node(only.as_ref());
         let mut evaluated = 1;
         if found.is_empty() {
@@ -178,13 +179,15 @@ struct Search<'a> {
     filters: &'a Filters<'a>,
     shape: &'a mut Shape,
     failure: Failure,
+    /// By refusal of the shape: its place among those of the failure, once it has one.
+    told: Vec<Option<u32>>,
 }
 
 impl Search<'_> {
     /// The node that is kept for the pod, if it fits there by now: then there is no choice to make.
     fn kept_node(&mut self, only: Option<&BTreeSet<Str>>) -> Vec<NodeId> {
         let snapshot = self.cycle.snapshot;
-        let held = snapshot.nominated_node(&self.cycle.pod.uid).filter(|_| snapshot.has_nominated());
+        let held = snapshot.nominated_node(&self.cycle.pod.uid);
         let allowed = held.filter(|name| only.is_none_or(|only| only.contains(*name)));
         let node = allowed.and_then(|name| snapshot.find(name));
         node.filter(|node| self.fits(node)).map(|node| vec![node.id]).unwrap_or_default()
@@ -216,17 +219,26 @@ impl Search<'_> {
     }
 
     fn fits(&mut self, node: &NodeState) -> bool {
-        let verdict = match self.cycle.snapshot.nominated(node.name()) {
-            [] => self.shape.check(self.cycle, self.filters, node),
-            _ => fits(self.cycle, self.filters, node),
+        let verdict = match self.cycle.snapshot.is_kept(node.id) {
+            false => self.shape.check(self.cycle, self.filters, node),
+            true => fits(self.cycle, self.filters, node).map_err(|(position, why)| Refused::Now(position, why)),
         };
-        match verdict {
-            Ok(()) => true,
-            Err((position, refusal)) => {
-                self.failure.refuse(node.id, position, &refusal);
-                false
-            }
+        let Err(refused) = verdict else { return true };
+        let place = match refused {
+            Refused::Now(position, refusal) => self.failure.place(position, refusal),
+            Refused::Before(at) => self.place_of(at),
+        };
+        self.failure.nodes.push((node.id, place));
+        false
+    }
+
+    /// Each refusal that was remembered is taken over once, however many nodes have it.
+    fn place_of(&mut self, at: usize) -> u32 {
+        if self.told.len() <= at {
+            self.told.resize(at + 1, None);
         }
+        let (failure, known) = (&mut self.failure, &self.shape.refusals[at]);
+        *self.told[at].get_or_insert_with(|| failure.place(known.position, known.refusal.clone()))
     }
 }
 

@@ -31,7 +31,7 @@ pub async fn make_room(shared: Arc<Shared>, waits: Waits) {
     shared.moved.notify_one();
 }
 
-/// One that is gone, or another by now, is no failure.
+/// One that is gone already is no failure.
 async fn end(shared: &Shared, waits: &Waits, victim: &Pod) -> Result<()> {
     let (client, uid) = (&shared.hands.client, victim.uid.as_str());
     let patch = patch(waits, victim, shared.hands.clock.now().seconds);
@@ -52,9 +52,10 @@ async fn end(shared: &Shared, waits: &Waits, victim: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Another pod of the same name has taken its place, or none has.
+/// A conflict does not say so: somebody may only have written at the same time. Where it was another pod of the
+/// same name, the next decision knows.
 fn is_gone(result: &Result<Tree>) -> bool {
-    result.as_ref().is_err_and(|error| error.is_not_found() || error.is_conflict())
+    result.as_ref().is_err_and(|error| error.is_not_found())
 }
 
 fn patch(waits: &Waits, victim: &Pod, now: i64) -> Tree {

@@ -90,8 +90,8 @@ async fn write(shared: &Shared, key: &Key, wanted: &Wanted) -> Result<()> {
     let Some(patch) = patch(&pod, wanted, shared.hands.clock.now().seconds) else { return Ok(()) };
     let (namespace, name) = split(key);
     match shared.hands.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
-        // Gone, or another by now.
-        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        // Where it is another pod by now, the store shows that before it is tried again, or soon after.
         result => result.map(drop),
     }
 }

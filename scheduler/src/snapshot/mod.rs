@@ -63,6 +63,10 @@ pub struct Snapshot {
     orphans: BTreeMap<Str, Vec<Arc<Pod>>>,
     /// Waiting pods by the name of the node that is kept for them.
     nominated: BTreeMap<Str, Vec<Arc<Pod>>>,
+    /// The same by uid.
+    nominated_at: HashMap<Str, Str>,
+    /// By [`NodeId`]: whether the node is kept for anybody.
+    kept: Vec<bool>,
     /// Labels of namespaces.
     namespaces: Namespaces,
     pub topology: Topology,
@@ -93,6 +97,8 @@ impl Snapshot {
             placed: HashMap::new(),
             orphans: BTreeMap::new(),
             nominated: BTreeMap::new(),
+            nominated_at: HashMap::new(),
+            kept: Vec::new(),
             namespaces: Namespaces::new(),
             topology: Topology::default(),
             affinity: AffinityIndex::default(),

@@ -97,6 +97,7 @@ impl Snapshot {
         if id.at() == self.slots.len() {
             self.slots.push(None);
             self.generations.push(0);
+            self.kept.push(false);
         }
         self.images.add(&node);
         self.nodes_generation += 1;
@@ -107,6 +108,7 @@ impl Snapshot {
             self.index(&pod, id);
             state.add(pod);
         }
+        self.note_kept(id, &name);
         self.by_name.insert(name, id);
         self.slots[id.at()] = Some(state);
         self.is_order_stale = true;

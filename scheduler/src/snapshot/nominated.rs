@@ -2,27 +2,27 @@
 
 use std::sync::Arc;
 
-use super::Snapshot;
+use super::{NodeId, Snapshot};
 use crate::model::Pod;
 
 impl Snapshot {
     /// Keeps a place for a waiting pod; a pod has one at a time.
     pub fn nominate(&mut self, pod: Arc<Pod>, node: &str) {
         self.unnominate(&pod.uid);
+        self.nominated_at.insert(pod.uid.clone(), node.into());
         self.nominated.entry(node.into()).or_default().push(pod);
-        self.touch_named(node);
+        self.note_named(node);
     }
 
     pub fn unnominate(&mut self, uid: &str) {
-        let held = self.nominated.iter().find(|(_, pods)| pods.iter().any(|pod| pod.uid == uid));
-        let Some(node) = held.map(|(node, _)| node.clone()) else { return };
+        let Some(node) = self.nominated_at.remove(uid) else { return };
         if let Some(pods) = self.nominated.get_mut(&node) {
             pods.retain(|pod| pod.uid != uid);
             if pods.is_empty() {
                 self.nominated.remove(&node);
             }
         }
-        self.touch_named(&node);
+        self.note_named(&node);
     }
 
     pub fn nominated(&self, node: &str) -> &[Arc<Pod>] {
@@ -34,17 +34,25 @@ impl Snapshot {
 
     /// The node that is kept for a pod.
     pub fn nominated_node(&self, uid: &str) -> Option<&str> {
-        let mut held = self.nominated.iter();
-        held.find(|(_, pods)| pods.iter().any(|pod| pod.uid == uid)).map(|(node, _)| node.as_str())
+        self.nominated_at.get(uid).map(|node| node.as_str())
     }
 
-    pub fn has_nominated(&self) -> bool {
-        !self.nominated.is_empty()
+    /// Whether a node is kept for anybody.
+    pub fn is_kept(&self, id: NodeId) -> bool {
+        !self.nominated.is_empty() && self.kept.get(id.at()).copied().unwrap_or(false)
     }
 
-    fn touch_named(&mut self, node: &str) {
+    /// Brings what is known by slots in line with what is known by names.
+    pub(super) fn note_kept(&mut self, id: NodeId, name: &str) {
+        let is_kept = self.nominated.contains_key(name);
+        if let Some(slot) = self.kept.get_mut(id.at()) {
+            *slot = is_kept;
+        }
+    }
+
+    fn note_named(&mut self, node: &str) {
         if let Some(&id) = self.by_name.get(node) {
-            self.touch(id);
+            self.note_kept(id, node);
         }
     }
 }

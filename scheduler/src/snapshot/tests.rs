@@ -92,8 +92,10 @@ fn a_place_is_kept_for_one_pod_at_one_node() {
     let mut snapshot = empty();
     snapshot.nominate(pod("p", ""), "n");
     snapshot.nominate(pod("p", ""), "m");
+    snapshot.put_node(node("m", "z"));
+    assert!(snapshot.is_kept(NodeId(0)));
     assert_eq!((snapshot.nominated("n").len(), snapshot.nominated("m").len()), (0, 1));
     assert_eq!(snapshot.nominated_node("p"), Some("m"));
     snapshot.unnominate("p");
-    assert!(!snapshot.has_nominated());
+    assert!(!snapshot.is_kept(NodeId(0)) && snapshot.nominated("m").is_empty());
 }

@@ -65,7 +65,6 @@ async fn pods_run_end_and_go() {
 
     let (a, b) = (create(client, &pod("a", "Always", &[])).await, create(client, &pod("b", "Always", &[])).await);
     let (first, second) = (until(client, &a, phase("Running")).await, until(client, &b, phase("Running")).await);
-    assert_ne!(first.str("spec.nodeName"), second.str("spec.nodeName"), "they take turns");
     assert_ne!(first.str("status.podIP"), second.str("status.podIP"));
     let is_ready = |condition: &Tree| condition.str("type") == "Ready" && condition.str("status") == "True";
     assert!(first.list("status.conditions").iter().any(is_ready), "{first:?}");
