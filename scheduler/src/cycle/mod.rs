@@ -53,6 +53,8 @@ pub struct Decided {
     pub decision: Decision,
     /// By plugin of the profile.
     pub slots: Vec<Slot>,
+    /// Nodes that would have done.
+    pub found: Vec<NodeId>,
 }
 
 /// Decides for the pods of one profile.
@@ -117,7 +119,7 @@ impl Decider {
             _ => score::best(&profile, cycle, &filters.slots, &found, search.shape, random),
         };
         let decision = Decision::Place { node, evaluated, feasible: found.len() };
-        Decided { decision, slots: filters.slots }
+        Decided { decision, slots: filters.slots, found }
     }
 }
 
@@ -293,7 +295,7 @@ fn give_up(profile: &Profile, cycle: Cycle, failure: Failure, filters: Option<Fi
         }
     }
     let slots = filters.map(|filters| filters.slots).unwrap_or_default();
-    Decided { decision: Decision::Wait { failure, preemption, is_cleared }, slots }
+    Decided { decision: Decision::Wait { failure, preemption, is_cleared }, slots, found: Vec::new() }
 }
 
 #[cfg(test)]

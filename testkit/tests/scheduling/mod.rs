@@ -1,5 +1,6 @@
 //! The scheduler against a real server: nodes are bare objects, and nobody acts on bound pods.
 
+mod extenders;
 mod placing;
 mod preemption;
 mod races;
@@ -7,6 +8,7 @@ mod races;
 use std::time::Duration;
 
 use api::{Tree, list, tree};
+use scheduler::config::Configuration;
 use testkit::{Client, Cluster};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -15,7 +17,11 @@ const NODES: &str = "/api/v1/nodes";
 /// A cluster with a scheduler for each of these names, and nodes that offer so many CPUs and pods.
 async fn start(schedulers: &[&str], nodes: &[(&str, &str, &str)]) -> Cluster {
     let profiles = schedulers.iter().map(|name| scheduler::plugins::list::default_profile(name)).collect();
-    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = profiles).await;
+    start_as(Configuration { profiles, ..Configuration::default() }, nodes).await
+}
+
+async fn start_as(configuration: Configuration, nodes: &[(&str, &str, &str)]) -> Cluster {
+    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = Some(configuration)).await;
     let account = tree! { "metadata" => tree! { "name" => "default" } };
     let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
     assert!(matches!(made.code, 201 | 409), "{:?}", made.tree());
