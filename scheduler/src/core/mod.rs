@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::cycle::{Decided, Decider, Decision, Failure, Preemption};
 use crate::framework::{Cycle, Point, Refusal};
+use crate::metrics::Metrics;
 use crate::model::{Node, Pod};
 use crate::profile::Profile;
 use crate::queue::{Queue, Waiting};
@@ -31,6 +32,7 @@ pub struct Core {
     making_room: BTreeSet<Str>,
     /// The uid of the pod that is decided about.
     current: Str,
+    metrics: Metrics,
 }
 
 /// What there is to do.
@@ -75,7 +77,12 @@ pub enum Nominated {
 
 impl Core {
     /// None where there is no profile, or two are for the same pods.
-    pub fn new(profiles: Vec<Arc<Profile>>, objects: Arc<dyn Objects>, random: Arc<Random>) -> Option<Core> {
+    pub fn new(
+        profiles: Vec<Arc<Profile>>,
+        objects: Arc<dyn Objects>,
+        random: Arc<Random>,
+        metrics: Metrics,
+    ) -> Option<Core> {
         let first = profiles.first()?;
         let sort = first.positions(Point::QueueSort).first()?;
         let queue = Queue::new(first.plugins()[*sort].plugin.clone());
@@ -91,6 +98,7 @@ impl Core {
             random,
             making_room: BTreeSet::new(),
             current: Str::default(),
+            metrics,
         })
     }
 
@@ -104,7 +112,10 @@ impl Core {
             return self.step(now);
         };
         let profile = decider.profile.clone();
-        let Decided { decision, slots } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        let Decided { decision, slots, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        for (point, took) in times {
+            self.metrics.point(point, &profile.scheduler_name, true, took);
+        }
         let refused = match decision {
             Decision::Place { node, .. } => match self.reserve(&profile, &pod, node, &slots) {
                 Ok(assumed) => return self.place(profile, waiting, assumed, node, now),
@@ -184,7 +195,7 @@ impl Core {
         };
         match preemption {
             Some(preemption) => self.make_room(&mut waits, preemption),
-            None => self.queue.park(&pod.uid, waits.refused_by.clone(), now),
+            None => self.park(&pod.uid, waits.refused_by.clone(), now),
         }
         if is_cleared {
             self.snapshot.unnominate(&pod.uid);
@@ -208,7 +219,19 @@ impl Core {
     /// The victims of a pod were asked to go: it waits for that now.
     pub fn room_is_made(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         self.making_room.remove(uid);
+        self.park(uid, refused_by, now);
+    }
+
+    fn park(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         self.queue.park(uid, refused_by, now);
+        self.count(uid, "ScheduleAttemptFailure");
+    }
+
+    /// Counts that a pod has come to where it is now.
+    fn count(&self, uid: &str, event: &str) {
+        if let Some((_, place)) = self.queue.get(uid) {
+            self.metrics.came(place.label(), event);
+        }
     }
 
     /// The victims of a pod could not be asked to go: it is tried again.
@@ -239,6 +262,7 @@ impl Core {
             self.tell(&crate::framework::Event::PodGone(pod), now);
         }
         self.queue.retry(&pod.uid, now);
+        self.count(&pod.uid, "ScheduleAttemptFailure");
     }
 
     /// Whether what was decided still holds, where the node has changed since.

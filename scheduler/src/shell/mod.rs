@@ -72,7 +72,7 @@ pub fn start(environment: Environment) -> Result<Running, String> {
     let informers = Arc::new(Informers::new(environment.client.clone(), random.clone()));
     let objects = Arc::new(watched::Stores::new(&informers));
     let profiles: Vec<Arc<Profile>> = environment.profiles.into_iter().map(Arc::new).collect();
-    let core = Core::new(profiles.clone(), objects.clone(), random);
+    let core = Core::new(profiles.clone(), objects.clone(), random, environment.metrics.clone());
     let core = core.ok_or("profiles: one for each scheduler's name is needed, with a plugin that sorts the queue")?;
     let events = Events::start(environment.clock.clone(), environment.client_metrics.clone());
     let recorder = |profile: &Arc<Profile>| {
