@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::cycle::{Decided, Decider, Decision, Failure, Preemption};
 use crate::extender::Extenders;
 use crate::framework::{Cycle, Point, Refusal};
+use crate::metrics::Metrics;
 use crate::model::{Node, Pod};
 use crate::profile::Profile;
 use crate::queue::{Queue, Waiting};
@@ -33,6 +34,7 @@ pub struct Core {
     making_room: BTreeSet<Str>,
     /// The uid of the pod that is decided about.
     current: Str,
+    metrics: Metrics,
 }
 
 /// What there is to do.
@@ -86,7 +88,12 @@ pub enum Nominated {
 
 impl Core {
     /// None where there is no profile, or two are for the same pods.
-    pub fn new(profiles: Vec<Arc<Profile>>, objects: Arc<dyn Objects>, random: Arc<Random>) -> Option<Core> {
+    pub fn new(
+        profiles: Vec<Arc<Profile>>,
+        objects: Arc<dyn Objects>,
+        random: Arc<Random>,
+        metrics: Metrics,
+    ) -> Option<Core> {
         let first = profiles.first()?;
         let sort = first.positions(Point::QueueSort).first()?;
         let queue = Queue::new(first.plugins()[*sort].plugin.clone());
@@ -103,6 +110,7 @@ impl Core {
             extenders: None,
             making_room: BTreeSet::new(),
             current: Str::default(),
+            metrics,
         })
     }
 
@@ -131,7 +139,10 @@ impl Core {
             return self.step(now);
         };
         let profile = decider.profile.clone();
-        let Decided { decision, slots, found } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        let Decided { decision, slots, found, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        for (point, took) in times {
+            self.metrics.point(point, &profile.scheduler_name, true, took);
+        }
         let asks = self.extenders.as_ref().is_some_and(|extenders| extenders.are_to_be_asked(&pod));
         if asks && matches!(decision, Decision::Place { .. }) {
             let name = |id: &NodeId| self.snapshot.node(*id).map(|state| state.node.name.clone());
@@ -216,7 +227,7 @@ impl Core {
         };
         match preemption {
             Some(preemption) => self.make_room(&mut waits, preemption),
-            None => self.queue.park(&pod.uid, waits.refused_by.clone(), now),
+            None => self.park(&pod.uid, waits.refused_by.clone(), now),
         }
         if is_cleared {
             self.snapshot.unnominate(&pod.uid);
@@ -240,7 +251,19 @@ impl Core {
     /// The victims of a pod were asked to go: it waits for that now.
     pub fn room_is_made(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         self.making_room.remove(uid);
+        self.park(uid, refused_by, now);
+    }
+
+    fn park(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         self.queue.park(uid, refused_by, now);
+        self.count(uid, "ScheduleAttemptFailure");
+    }
+
+    /// Counts that a pod has come to where it is now.
+    fn count(&self, uid: &str, event: &str) {
+        if let Some((_, place)) = self.queue.get(uid) {
+            self.metrics.came(place.label(), event);
+        }
     }
 
     /// The victims of a pod could not be asked to go: it is tried again.
@@ -271,6 +294,7 @@ impl Core {
             self.tell(&crate::framework::Event::PodGone(pod), now);
         }
         self.queue.retry(&pod.uid, now);
+        self.count(&pod.uid, "ScheduleAttemptFailure");
     }
 
     /// Whether what was decided still holds, where the node has changed since.

@@ -8,7 +8,7 @@ use crate::testing::{Written, node, pod};
 
 fn core() -> Core {
     let profiles = ["default-scheduler", "other"].map(|name| Arc::new(default_profile(name))).to_vec();
-    Core::new(profiles, Arc::new(NoObjects), Arc::new(Random::seeded(3))).expect("profiles")
+    Core::new(profiles, Arc::new(NoObjects), Arc::new(Random::seeded(3)), Metrics::default()).expect("profiles")
 }
 
 struct World {

@@ -84,7 +84,7 @@ pub fn start(environment: Environment) -> Result<Running, String> {
         None => profile,
     };
     let profiles: Vec<Arc<Profile>> = configuration.profiles.into_iter().map(extended).map(Arc::new).collect();
-    let core = Core::new(profiles.clone(), objects.clone(), random);
+    let core = Core::new(profiles.clone(), objects.clone(), random, environment.metrics.clone());
     let mut core =
         core.ok_or("profiles: one for each scheduler's name is needed, with a plugin that sorts the queue")?;
     core.queue.set_back_off(configuration.initial_backoff, configuration.max_backoff);
