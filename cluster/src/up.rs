@@ -59,7 +59,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
-        scheduler: options.is_scheduling.then(scheduler::default_profile).into_iter().collect(),
+        scheduler: options.is_scheduling.then(scheduler::config::Configuration::default),
         fake_nodes: options.fake_nodes,
     };
     let running = boot::start(plan, progress).await?;
