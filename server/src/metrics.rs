@@ -1,5 +1,7 @@
 //! Counters and histograms under upstream's names.
 
+use std::sync::OnceLock;
+
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
@@ -13,7 +15,12 @@ pub struct Metrics {
     reading: IntGauge,
     mutating: IntGauge,
     watchers: IntGauge,
+    /// What others in this process count, whose names are not ours.
+    also: OnceLock<Shown>,
 }
+
+/// Metrics as text.
+pub type Shown = Box<dyn Fn() -> String + Send + Sync>;
 
 /// Counts a request while it runs.
 pub struct Running {
@@ -53,6 +60,7 @@ impl Metrics {
             mutating: inflight.with_label_values(&["mutating"]),
             watchers: watchers.expect("the name is valid"),
             registry,
+            also: OnceLock::new(),
         };
         let collectors: [Box<dyn prometheus::core::Collector>; 4] = [
             Box::new(metrics.requests.clone()),
@@ -95,7 +103,13 @@ impl Metrics {
         let mut out = Vec::new();
         // Writing to a Vec does not fail.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
+        out.extend(self.also.get().map(|also| also()).unwrap_or_default().into_bytes());
         out
+    }
+
+    /// Shows what a component counts that runs in this process. There is one at most; a second is left out.
+    pub fn show_also(&self, also: Shown) {
+        let _ = self.also.set(also);
     }
 }
 
