@@ -30,7 +30,7 @@ pub use follower::{Follower, Listener};
 pub use index::Index;
 pub use informer::{Informer, Selection};
 pub use informers::Informers;
-pub use metrics::Metrics;
+pub use metrics::{Meter, Metrics};
 pub use object::{Object, Seen, key, key_of, revision_of, split};
 pub use queue::{Ended, Queue};
 pub use random::Random;

@@ -84,7 +84,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     choice::check(chosen)?;
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
-    let everything = Everything::new(environment.reader.clone(), random.clone());
+    let everything = Everything::new(environment.reader.clone(), random.clone(), environment.metrics.clone());
     let setup = Setup::new(informers.clone(), everything.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
@@ -97,6 +97,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
             options: environment.options.clone(),
             queue: environment.metrics.queue(controller.name),
             random: random.clone(),
+            metrics: environment.metrics.clone(),
             informers: informers.clone(),
         };
         match (controller.start)(&setup, &context) {
