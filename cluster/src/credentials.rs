@@ -106,7 +106,7 @@ fn exchange(authorities: Option<&Authorities>, pem: Option<&str>) -> Result<()> 
 }
 
 /// Waits for a change, and for what comes right behind it.
-async fn settled(files: Option<&Files>) {
+pub async fn settled(files: Option<&Files>) {
     match files {
         Some(files) => files.changed().await,
         None => std::future::pending().await,
