@@ -101,7 +101,7 @@ impl Follower {
     }
 
     fn take(&self, event: Event) -> Result<String> {
-        let read = |bytes: &[u8]| json::decode(bytes).map_err(|error| Error::Answer(error.to_string()));
+        let read = |bytes: &[u8]| json::decode_metadata(bytes).map_err(|error| Error::Answer(error.to_string()));
         let version = |object: &Tree| object.str("metadata.resourceVersion").to_string();
         match event {
             Event::Bookmark(version) => Ok(version),

@@ -113,9 +113,7 @@ impl Object {
 }
 
 fn decode(bytes: &[u8], types: &TypeMeta) -> Option<Tree> {
-    let mut tree = json::decode(bytes).ok()?;
-    // Who owns which field is of no use to those who only read.
-    tree.remove_at("metadata.managedFields");
+    let mut tree = json::decode_unmanaged(bytes).ok()?;
     if !types.kind.is_empty() {
         tree.set_default("kind", types.kind.clone());
         tree.set_default("apiVersion", types.api_version.clone());

@@ -107,6 +107,11 @@ impl Store {
         trees(objects)
     }
 
+    /// How many `find` finds, without a look at them.
+    pub fn count(&self, index: Index, value: &str) -> usize {
+        self.read().found.get(&(index.name, Str::new(value))).map_or(0, BTreeSet::len)
+    }
+
     /// The keys of what `find` finds, without a look at the objects.
     pub fn find_keys(&self, index: Index, value: &str) -> Vec<Key> {
         self.read().find(index, value).into_iter().map(|object| object.key.clone()).collect()
@@ -357,6 +362,7 @@ mod tests {
         assert_eq!((count("n"), count("m")), (2, 0));
         put(&store, object("x", "3", "m"));
         assert_eq!((count("n"), count("m")), (1, 1));
+        assert_eq!((store.count(NODE, "n"), store.count(NODE, "x")), (1, 0));
         store.delete("a/y");
         assert_eq!((count("n"), count("m")), (0, 1));
         assert_eq!(store.read().found.len(), 1, "an empty entry is not kept");

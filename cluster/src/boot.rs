@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use scheduler::config::Configuration;
 use server::Server;
 use server::auth::Authentication;
 use server::cache::Caches;
@@ -14,7 +15,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::local::Local;
+use crate::extenders::Callouts;
+use crate::local::{self, Local};
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -27,6 +29,8 @@ pub struct Plan {
     pub config: server::Config,
     /// None where controllers run elsewhere.
     pub controllers: Option<Controllers>,
+    /// What the scheduler is told to do; none where it runs elsewhere.
+    pub scheduler: Option<Configuration>,
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
 }
@@ -51,11 +55,12 @@ pub struct Running {
     pub address: SocketAddr,
     task: JoinHandle<()>,
     controllers: Option<controllers::Running>,
+    scheduler: Option<scheduler::Running>,
     fake_nodes: Option<fakenode::Running>,
 }
 
 impl Running {
-    /// Ends nodes and controllers, drains, then closes the store.
+    /// Ends nodes, scheduler and controllers, drains, then closes the store.
     pub async fn stop(self) {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
@@ -66,11 +71,17 @@ impl Running {
         if let Some(nodes) = self.fake_nodes {
             nodes.stop().await;
         }
+        if let Some(scheduler) = self.scheduler {
+            scheduler.stop().await;
+        }
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
         }
         self.server.closing.send_replace(true);
         let _ = self.task.await;
+        if let Some(audit) = &self.server.config.audit {
+            audit.stop().await;
+        }
         if let Err(error) = self.server.store.close().await {
             tracing::error!(%error, "the store could not be closed");
         }
@@ -86,7 +97,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let tls = tls::server_config(plan.serving.clone(), &plan.tls)?;
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
-    let chosen = plan.controllers.take();
+    let (chosen, scheduling) = (plan.controllers.take(), plan.scheduler.take());
     plan.config.port = address.port();
     let server = open(plan.engine, plan.config, plan.authentication).await?;
     progress("API server");
@@ -96,10 +107,11 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen)).transpose()?;
+    let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
     // Nodes last: somebody is there who looks after them.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, controllers, fake_nodes: nodes })
+    Ok(Running { server, address, task, controllers, scheduler, fake_nodes: nodes })
 }
 
 fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
@@ -108,6 +120,15 @@ fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<contro
     server.metrics.show_also(Box::new(move || metrics.render()));
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
+}
+
+fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result<scheduler::Running> {
+    let wrong = |why: String| Error::Flags(vec![why]);
+    let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
+    let environment = scheduler::Environment { wire: Some(wire), ..Local::new(server).scheduler(configuration) };
+    let running = scheduler::start(environment).map_err(wrong)?;
+    let _ = server.scheduler.set(Arc::new(local::Scheduler(running.explainer())));
+    Ok(running)
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {

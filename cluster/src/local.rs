@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use api::Map;
+use api::{Map, Tree};
 use bytes::Bytes;
 use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
-use http::{Request, Response};
+use http::{Method, Request, Response};
+use scheduler::config::Configuration;
 use server::{Server, local};
 
 /// Carries requests as one user.
@@ -20,10 +21,23 @@ impl InProcess {
         if request.extensions_mut().remove::<Pieces>().is_some() {
             request.extensions_mut().insert(local::Pieces);
         }
-        let answer = local::handle(&self.server, request, self.user.clone()).await;
+        let answer = self.handle(request).await?;
         let pieces = answer.extensions().get::<local::Pieces>().is_some();
         let answer = answer.map(Body::new);
         Ok(if pieces { answer.map(Body::in_pieces) } else { answer })
+    }
+}
+
+impl InProcess {
+    /// A write is a task of its own: those of one controller are spread over the cores as if they had come by
+    /// many connections. A read is over sooner than a task is made.
+    async fn handle(&self, request: Request<Bytes>) -> client::Result<Response<server::http::body::Body>> {
+        let (server, user) = (self.server.clone(), self.user.clone());
+        if request.method() == Method::GET {
+            return Ok(local::handle(&server, request, user).await);
+        }
+        let work = tokio::spawn(async move { local::handle(&server, request, user).await });
+        work.await.map_err(|error| client::Error::Transport(error.to_string()))
     }
 }
 
@@ -100,15 +114,41 @@ impl Local {
         }
     }
 
-    /// The fake nodes: each writes as itself; who reads for all of them and binds is the scheduler.
+    /// The scheduler, as it is told.
+    pub fn scheduler(&self, configuration: Configuration) -> scheduler::Environment {
+        scheduler::Environment {
+            client: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
+            configuration,
+            wire: None,
+            clock: self.clock.clone(),
+            metrics: scheduler::Metrics::default(),
+            client_metrics: client::Metrics::default(),
+            seed: self.seed,
+        }
+    }
+
+    /// The fake nodes: each writes as itself; who reads for all of them may see what a scheduler may.
     pub fn fake_nodes(&self) -> fakenode::Environment {
         let local = self.clone();
         let node = move |name: &str| local.client(KUBELET, format!("system:node:{name}"), &["system:nodes"]);
         fakenode::Environment {
-            scheduler: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
+            reader: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
             node: Box::new(node),
             clock: self.clock.clone(),
             seed: self.seed,
         }
+    }
+}
+
+/// The scheduler of this process, for those who ask the server about it.
+pub struct Scheduler(pub scheduler::Explainer);
+
+impl server::why::Explains for Scheduler {
+    fn why<'a>(&'a self, namespace: &'a str, name: &'a str) -> store::BoxFuture<'a, Result<Option<Tree>, String>> {
+        Box::pin(async move { Ok(self.0.why(namespace, name)) })
+    }
+
+    fn what_if(&self, pod: Tree) -> store::BoxFuture<'_, Result<Tree, String>> {
+        Box::pin(async move { self.0.what_if(&pod) })
     }
 }

@@ -1,15 +1,12 @@
-//! The nodes as the binder and the pods see them, behind one lock: their objects, whose turn it is, the
-//! addresses of their pods, and the pods that found no node.
+//! The nodes as their pods see them, behind one lock: which of them are there, and the addresses of their pods.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::Tree;
-use client::Key;
 
 use crate::addresses::Addresses;
-use crate::bind::Nodes;
 use crate::node;
 
 #[derive(Default)]
@@ -17,9 +14,9 @@ pub struct Fleet(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    nodes: Nodes,
+    /// By number: whether it is lost.
+    nodes: BTreeMap<u32, bool>,
     addresses: Addresses,
-    waiting: BTreeSet<Key>,
 }
 
 impl Fleet {
@@ -27,8 +24,13 @@ impl Fleet {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn follow_node(&self, name: &str, object: Option<Arc<Tree>>) {
-        self.hold().nodes.follow(name, object);
+    pub fn follow_node(&self, name: &str, object: Option<&Tree>) {
+        let Some(number) = node::number(name) else { return };
+        let mut inner = self.hold();
+        match object {
+            Some(object) => drop(inner.nodes.insert(number, node::is_down(object))),
+            None => drop(inner.nodes.remove(&number)),
+        }
     }
 
     /// A pod that is over, or gone, leaves its place to others.
@@ -46,26 +48,10 @@ impl Fleet {
 
     /// The node of this number, unless it is lost or there is none.
     pub fn is_up(&self, number: u32) -> bool {
-        self.hold().nodes.get(number).is_some_and(|node| !node::is_down(node))
+        self.hold().nodes.get(&number).is_some_and(|is_down| !is_down)
     }
 
     pub fn address(&self, number: u32, pod: &Tree) -> Option<Ipv4Addr> {
         self.hold().addresses.take(number, pod.str("metadata.uid"))
-    }
-
-    /// The node that a pod goes to, where it has a place from now on; without one it waits for a change.
-    pub fn choose(&self, key: &Key, pod: &Tree) -> Result<u32, usize> {
-        let mut inner = self.hold();
-        let Inner { nodes, addresses, waiting } = &mut *inner;
-        let uid = pod.str("metadata.uid");
-        nodes.choose(pod, |number| addresses.take(number, uid).is_some()).ok_or_else(|| {
-            waiting.insert(key.clone());
-            nodes.len()
-        })
-    }
-
-    /// The pods that waited; they are looked at again.
-    pub fn wake(&self) -> BTreeSet<Key> {
-        std::mem::take(&mut self.hold().waiting)
     }
 }

@@ -1,9 +1,8 @@
 //! Nodes that run nothing but behave: they register, renew their leases, report pods as running and ready,
-//! end those whose annotations say so, and complete deletions. Until a scheduler does it, they also give
-//! waiting pods their nodes. An ordinary client of the API, one set of informers for all nodes.
+//! end those whose annotations say so, and complete deletions. An ordinary client of the API, one set of
+//! informers for all nodes.
 
 mod addresses;
-mod bind;
 mod fleet;
 mod node;
 mod pod;
@@ -15,7 +14,7 @@ use client::{Client, Clock, Informers, Key, Queue, Random, Resource, Selection, 
 use tokio::task::JoinHandle;
 
 use fleet::Fleet;
-use work::{Binder, Nodes, Pods, Work};
+use work::{Nodes, Pods, Work};
 
 pub use node::{DOWN, LABEL, MOST, name};
 
@@ -26,12 +25,11 @@ const OUR_NODES: Selection = Selection { resource: NODES, query: "labelSelector=
 
 /// Each write waits for the disk: many at once share that. Nodes have time.
 const NODE_WORKERS: usize = 8;
-const BIND_WORKERS: usize = 32;
 const POD_WORKERS: usize = 64;
 
 pub struct Environment {
-    /// Reads for all nodes, and binds: what a scheduler may.
-    pub scheduler: Client,
+    /// Reads nodes and pods for all of them.
+    pub reader: Client,
     /// The client that acts as a node.
     pub node: Box<dyn Fn(&str) -> Client + Send + Sync>,
     pub clock: Arc<dyn Clock>,
@@ -66,15 +64,13 @@ impl Running {
 #[derive(Clone, Default)]
 struct Queues {
     nodes: Arc<Queue>,
-    /// Pods without a node.
-    waiting: Arc<Queue>,
     /// Pods on a node.
     pods: Arc<Queue>,
 }
 
 impl Queues {
     fn all(&self) -> impl Iterator<Item = &Arc<Queue>> {
-        [&self.nodes, &self.waiting, &self.pods].into_iter()
+        [&self.nodes, &self.pods].into_iter()
     }
 }
 
@@ -82,7 +78,6 @@ impl Queues {
 struct Shared {
     count: u32,
     clock: Arc<dyn Clock>,
-    scheduler: Client,
     /// By the number of the node.
     clients: Vec<Client>,
     nodes: Arc<Store>,
@@ -97,13 +92,12 @@ pub fn start(environment: Environment, count: u32) -> Result<Running, String> {
         return Err(format!("{count} are too many: at most {MOST}"));
     }
     let random = Arc::new(Random::seeded(environment.seed));
-    let informers = Arc::new(Informers::new(environment.scheduler.clone(), random));
+    let informers = Arc::new(Informers::new(environment.reader, random));
     let (nodes, pods) = (informers.informer(OUR_NODES), informers.informer(Selection::all(PODS)));
     pods.index_by(index::NODE);
     let shared = Arc::new(Shared {
         count,
         clock: environment.clock,
-        scheduler: environment.scheduler,
         clients: (0..count).map(|number| (environment.node)(&name(number))).collect(),
         nodes: nodes.store().clone(),
         pods: pods.store().clone(),
@@ -123,7 +117,6 @@ pub fn start(environment: Environment, count: u32) -> Result<Running, String> {
         workers.extend((0..count).map(|_| run()));
     };
     spawn(&queues.nodes, Arc::new(Nodes::new(shared.clone())), NODE_WORKERS);
-    spawn(&queues.waiting, Arc::new(Binder(shared.clone())), BIND_WORKERS);
     spawn(&queues.pods, Arc::new(Pods(shared)), POD_WORKERS);
     Ok(Running { queues, workers, informers })
 }

@@ -1,4 +1,4 @@
-//! The three loops: nodes that register and renew, pods that get nodes, pods that live on them. Each looks
+//! The two loops: nodes that register and renew, and pods that live on them. Each looks
 //! at what informers hold, asks a plan, and makes at most a request or two.
 
 use std::collections::BTreeMap;
@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use api::Tree;
 use api::time::Timestamp;
-use api::{Tree, list, tree};
-use client::{Change, DeleteOptions, Ended, Informers, Key, Patch, Queue, Result, Seen, index, split, written};
+use client::{Change, DeleteOptions, Ended, Informers, Key, Patch, Queue, Result, index, split, written};
 
 use crate::node::{self, LEASE_NAMESPACE, RENEW_SECONDS};
-use crate::{LEASES, NODES, PODS, Shared, bind, pod};
+use crate::{LEASES, NODES, PODS, Shared, pod};
 
 /// When to look again.
 type Next = Option<Duration>;
@@ -58,21 +58,11 @@ fn until(now: Timestamp, second: i64) -> Duration {
     left.saturating_sub(Duration::from_nanos(now.nanos.into()))
 }
 
-/// What a waiting pod may have waited for.
-fn concerns_pods(node: &Tree) -> (&Tree, &Tree, bool, bool) {
-    let ready = |condition: &Tree| condition.str("type") == "Ready" && condition.str("status") == "True";
-    let ready = node.list("status.conditions").iter().any(ready);
-    (node.at("spec"), node.at("metadata.labels"), node::is_down(node), ready)
-}
-
 impl Shared {
     pub fn node_changed(&self, change: &Change) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
-        self.fleet.follow_node(&change.key, change.new.as_ref().map(Seen::tree));
+        self.fleet.follow_node(&change.key, new);
         self.queues.nodes.add(change.key.clone());
-        if old.map(concerns_pods) != new.map(concerns_pods) {
-            self.wake_waiting();
-        }
         if old.is_none_or(node::is_down) && new.is_some_and(|node| !node::is_down(node)) {
             let there = self.pods.find_keys(index::NODE, &change.key);
             there.into_iter().for_each(|key| self.queues.pods.add(key));
@@ -83,21 +73,13 @@ impl Shared {
         let Some(new) = change.new.as_deref() else {
             if let Some(old) = change.old.as_deref() {
                 self.fleet.follow_pod(old, true);
-                // A place is free: it may be what another waits for.
-                self.wake_waiting();
             }
             return;
         };
         self.fleet.follow_pod(new, false);
-        if bind::waits(new) {
-            self.queues.waiting.add(change.key.clone());
-        } else if node::number(new.str("spec.nodeName")).is_some_and(|number| number < self.count) {
+        if node::number(new.str("spec.nodeName")).is_some_and(|number| number < self.count) {
             self.queues.pods.add(change.key.clone());
         }
-    }
-
-    fn wake_waiting(&self) {
-        self.fleet.wake().into_iter().for_each(|key| self.queues.waiting.add(key));
     }
 }
 
@@ -163,62 +145,11 @@ impl Work for Nodes {
     }
 }
 
-pub struct Binder(pub Arc<Shared>);
-
-impl Binder {
-    async fn bring(&self, key: &Key) -> Result<Next> {
-        let Some(pod) = self.0.pods.get(key).filter(|pod| bind::waits(pod)) else { return Ok(None) };
-        let (namespace, name) = split(key);
-        let result = match self.0.fleet.choose(key, &pod) {
-            Ok(number) => {
-                let binding = binding(&pod, &node::name(number));
-                self.0.scheduler.create_subresource(PODS, namespace, name, "binding", &binding).await
-            }
-            Err(nodes) => match unschedulable(&pod, nodes, self.0.clock.now().seconds) {
-                None => return Ok(None),
-                Some(patch) => self.0.scheduler.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await,
-            },
-        };
-        settle(result).map(|()| None)
-    }
-}
-
 /// A pod that is gone is no failure. One that has changed meanwhile is looked at again.
 fn settle(result: Result<Tree>) -> Result<()> {
     match result {
         Err(error) if error.is_not_found() => Ok(()),
         result => result.map(|_| ()),
-    }
-}
-
-fn binding(pod: &Tree, node: &str) -> Tree {
-    let meta = |key: &str| pod.at("metadata").str(key);
-    tree! {
-        "apiVersion" => "v1",
-        "kind" => "Binding",
-        "metadata" => tree! { "namespace" => meta("namespace"), "name" => meta("name"), "uid" => meta("uid") },
-        "target" => tree! { "apiVersion" => "v1", "kind" => "Node", "name" => node },
-    }
-}
-
-/// Why a pod waits, where it does not say so already.
-fn unschedulable(pod: &Tree, nodes: usize, now: i64) -> Option<Tree> {
-    let message = format!("0/{nodes} nodes are available: none of the fake nodes may take the pod.");
-    let said = |condition: &Tree| condition.str("type") == "PodScheduled" && condition.str("message") == message;
-    if pod.list("status.conditions").iter().any(said) {
-        return None;
-    }
-    let condition = tree! {
-        "type" => "PodScheduled", "status" => "False", "reason" => "Unschedulable", "message" => message,
-        "lastTransitionTime" => api::time::format_seconds(now),
-    };
-    let metadata = tree! { "uid" => pod.str("metadata.uid") };
-    Some(tree! { "metadata" => metadata, "status" => tree! { "conditions" => list![condition] } })
-}
-
-impl Work for Binder {
-    fn work<'a>(&'a self, key: &'a Key) -> Working<'a> {
-        Box::pin(self.bring(key))
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Call {
     pub user: Option<Arc<User>>,
     /// Who acts as `user`, where that is somebody else.
     pub impersonator: Option<Arc<User>>,
+    /// The constrained mode that allowed it; empty for none and for the old one.
+    pub impersonation_mode: &'static str,
     /// The same in all that is said of this call.
     pub audit_id: HeaderValue,
     /// Set where the audit policy asks for it.
@@ -67,8 +69,8 @@ pub struct Call {
     pub held: Option<Held>,
     /// A watch hands its objects over as they are kept; a request of this process may ask for it.
     pub pieces: bool,
-    /// Refused for want of a seat, in upstream's own form.
-    pub too_many: bool,
+    /// Refused for want of a seat, in upstream's own form: how many seconds the client is to stay away.
+    pub too_many: Option<u32>,
     /// Texts for Warning headers, in order.
     pub warnings: Vec<String>,
     /// What authorization said, where the audit log wants to know.
@@ -114,13 +116,14 @@ impl Call {
             peer,
             user: None,
             impersonator: None,
+            impersonation_mode: "",
             audit_id: HeaderValue::from_static(""),
             audit: None,
             timeout: None,
             flow: None,
             held: None,
             pieces: false,
-            too_many: false,
+            too_many: None,
             warnings: Vec::new(),
             decided: None,
             annotations: Annotations::default(),

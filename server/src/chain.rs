@@ -85,11 +85,7 @@ pub async fn handle(server: Arc<Server>, mut call: Call) -> Answer {
 /// The deadline is around all stages: whoever waits in one of them waits in its time.
 async fn run(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     call.timeout = limits::timeout(&server.config.limits, call)?;
-    limits::within(call.timeout, async {
-        run_stages(server, call).await?;
-        guarded(server, call).await
-    })
-    .await
+    limits::within(call.timeout, guarded(server, call)).await
 }
 
 fn end(refusal: Option<&Status>) -> audit::End<'_> {
@@ -101,7 +97,10 @@ fn end(refusal: Option<&Status>) -> audit::End<'_> {
 }
 
 fn refused(status: &Status, call: &Call, accepted: Accepted) -> Answer {
-    if call.too_many { fairness::too_many_answer() } else { status_answer(status, accepted) }
+    match call.too_many {
+        Some(seconds) => fairness::too_many_answer(seconds),
+        None => status_answer(status, accepted),
+    }
 }
 
 async fn run_stages(server: &Arc<Server>, call: &mut Call) -> Result<(), Status> {
@@ -125,11 +124,15 @@ async fn run_stage(run: Run, server: &Arc<Server>, call: &mut Call) -> Result<()
 
 const PANICKED: &str = "This request caused apiserver to panic. Look in the logs for details.";
 
-/// One bad request must not take the server with it.
+/// One bad request must not take the server with it, whichever stage it breaks.
 async fn guarded(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
-    let result = CatchUnwind { inner: std::pin::pin!(router::route(server, call)) }.await;
+    let all = async {
+        run_stages(server, call).await?;
+        router::route(server, call).await
+    };
+    let result = CatchUnwind { inner: std::pin::pin!(all) }.await;
     result.unwrap_or_else(|()| {
-        tracing::error!(path = call.path, "the handler panicked");
+        tracing::error!(path = call.path, "the request caused a panic");
         Err(Status::new(500, "InternalError", PANICKED))
     })
 }

@@ -14,6 +14,10 @@ impl WallClock {
     pub fn seconds(&self) -> i64 {
         i64::try_from(self.0.now().as_secs()).unwrap_or(i64::MAX)
     }
+
+    pub fn timestamp(&self) -> api::time::Timestamp {
+        api::time::Timestamp { seconds: self.seconds(), nanos: self.0.now().subsec_nanos() }
+    }
 }
 
 impl Default for WallClock {

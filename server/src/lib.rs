@@ -31,6 +31,7 @@ pub mod metrics;
 mod negotiate;
 pub mod openapi;
 mod options;
+pub mod reload;
 pub mod request;
 pub mod resource;
 mod respond;
@@ -41,13 +42,14 @@ mod subresources;
 mod testing;
 mod verbs;
 mod versions;
+pub mod why;
 mod write;
 mod ws;
 
 pub use bootstrap::hostname;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::Tree;
@@ -69,7 +71,8 @@ pub struct Config {
     pub advertise_address: IpAddr,
     pub port: u16,
     pub storage_prefix: String,
-    pub issuer: String,
+    /// Who stands in service account tokens: the first in those that are made, any in those that are taken.
+    pub issuers: Vec<String>,
     pub cors: http::cors::Cors,
     /// What answers say of HTTPS to browsers, if anything.
     pub strict_transport_security: Option<::http::HeaderValue>,
@@ -92,7 +95,7 @@ impl Default for Config {
             advertise_address: IpAddr::from([127, 0, 0, 1]),
             port: 6443,
             storage_prefix: "/registry".to_string(),
-            issuer: "https://kubernetes.default.svc".to_string(),
+            issuers: vec!["https://kubernetes.default.svc".to_string()],
             cors: http::cors::Cors::default(),
             strict_transport_security: None,
             authorization: authz::config::node_and_rbac(),
@@ -102,6 +105,13 @@ impl Default for Config {
             encryption: None,
             clock: clock::WallClock::default(),
         }
+    }
+}
+
+impl Config {
+    /// Who makes tokens here.
+    pub fn issuer(&self) -> &str {
+        self.issuers.first().map_or("", String::as_str)
     }
 }
 
@@ -118,11 +128,14 @@ pub struct Server {
     pub metrics: metrics::Metrics,
     pub fairness: fairness::Fairness,
     pub health: health::Health,
+    /// Who is asked why a pod waits.
+    pub scheduler: OnceLock<Arc<dyn why::Explains>>,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
     pub admission: Arc<admission::Setup>,
     webhooks: admission::webhook::Compiled,
+    admitted: admission::metrics::AdmissionMetrics,
     turns: admission::resource_quota::Turns,
     discovery: discovery::Documents,
     openapi: openapi::Documents,
@@ -152,10 +165,14 @@ impl Server {
         if let Some(audit) = &config.audit {
             audit.start(metrics.registry());
         }
+        if let Some(encryption) = &config.encryption {
+            encryption.measure(metrics.registry(), &config.clock);
+        }
         let started = config.clock.seconds();
         let server = Arc::new(Server {
             admission: config.admission.clone(),
             webhooks: Default::default(),
+            admitted: admission::metrics::AdmissionMetrics::new(metrics.registry(), &config.admission),
             turns: Default::default(),
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
@@ -171,6 +188,7 @@ impl Server {
             fairness: fairness::Fairness::new(&metrics),
             metrics,
             health: health::Health::new(started),
+            scheduler: OnceLock::new(),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
             shared_store,
@@ -182,6 +200,11 @@ impl Server {
         server.fairness.reload(&server);
         tokio::spawn(fairness::follow(server.clone()));
         Ok(server)
+    }
+
+    /// Other authorizers decide from now on.
+    pub fn set_authorization(&self, settings: &[authz::config::Setting]) {
+        self.authz.replace(settings, &self.caches, &self.rbac);
     }
 
     /// Seconds since the Unix epoch.

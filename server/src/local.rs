@@ -15,7 +15,8 @@ use crate::{Server, chain, http::serve};
 
 /// Stands among the extensions of a request whose sender can take objects as they are kept, and of an
 /// answer that hands them over so. Each is then a frame of the body: of a list behind its head, of a watch
-/// behind the type of its event. An event that is no object is a line, behind the frame [`LINE`].
+/// behind the type of its event. An event that is no object is a line, behind the frame [`LINE`]. Whoever asks
+/// for metadata alone gets whole objects too: taking a part out costs more than not looking at the rest.
 #[derive(Debug, Clone, Copy)]
 pub struct Pieces;
 

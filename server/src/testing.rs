@@ -15,7 +15,7 @@ use crate::{Config, Server, auth, bootstrap, resource};
 pub async fn server(config: Config) -> Arc<Server> {
     let caches = Arc::new(Caches::new(&config.storage_prefix, resource::storage_paths(), resource::adopt_own));
     let store = store::memory::open(caches.clone()).expect("a store in memory");
-    let auth = auth::Authentication { audiences: vec![config.issuer.clone()], ..auth::Authentication::default() };
+    let auth = auth::Authentication { audiences: config.issuers.clone(), ..auth::Authentication::default() };
     let server = Server::start(config, Arc::new(store), caches, auth, false).await.expect("a server");
     bootstrap::run(&server).await.expect("the first objects");
     server

@@ -21,6 +21,7 @@ pub struct Hook {
     /// The authority, in base64, as `caBundle` has it.
     pub ca_bundle: String,
     asked: Arc<Mutex<Vec<(String, Tree)>>>,
+    authorizations: Arc<Mutex<Vec<String>>>,
     _https: Https,
     _dir: tempfile::TempDir,
 }
@@ -42,7 +43,12 @@ impl Hook {
         let pair = pki.issue(&authority, &subject).expect("a certificate");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let questions = asked.clone();
-        let https = Https::serve_some(&pair, move |path, body| {
+        let authorizations = Arc::new(Mutex::new(Vec::new()));
+        let shown = authorizations.clone();
+        let https = Https::serve_some(&pair, move |parts, body| {
+            let path = parts.uri.path();
+            let authorization = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
+            shown.lock().expect("the lock").push(authorization.unwrap_or("").to_string());
             let tree = json::decode(body).unwrap_or_default();
             let said = handler(path, &tree);
             questions.lock().expect("the lock").push((path.to_string(), tree));
@@ -54,7 +60,7 @@ impl Hook {
         });
         let https = https.await;
         let ca_bundle = api::base64::encode(authority.certificate.as_bytes());
-        Hook { address: https.address, ca_bundle, asked, _https: https, _dir: dir }
+        Hook { address: https.address, ca_bundle, asked, authorizations, _https: https, _dir: dir }
     }
 
     /// A `clientConfig` that names this server by URL.
@@ -65,6 +71,11 @@ impl Hook {
     /// The path and the body of every question until now.
     pub fn asked(&self) -> Vec<(String, Tree)> {
         self.asked.lock().expect("the lock").clone()
+    }
+
+    /// The Authorization header of every question until now, "" where there was none.
+    pub fn authorizations(&self) -> Vec<String> {
+        self.authorizations.lock().expect("the lock").clone()
     }
 
     /// An answer to a review.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::credentials::{self, Credentials};
 use cluster::pki::Pair;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -32,13 +33,13 @@ impl Https {
         serving: &Pair,
         answer: impl Fn(&str, &[u8]) -> (u16, Vec<u8>) + Send + Sync + 'static,
     ) -> Https {
-        Https::serve_some(serving, move |path, body| Some(answer(path, body))).await
+        Https::serve_some(serving, move |parts, body| Some(answer(parts.uri.path(), body))).await
     }
 
     /// The same on every address of the machine; None is no answer, for longer than anybody waits.
     pub async fn serve_some(
         serving: &Pair,
-        answer: impl Fn(&str, &[u8]) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
+        answer: impl Fn(&Parts, &[u8]) -> Option<(u16, Vec<u8>)> + Send + Sync + 'static,
     ) -> Https {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().expect("an address").port()));
@@ -66,12 +67,12 @@ impl Https {
 }
 
 async fn respond(
-    answer: Arc<impl Fn(&str, &[u8]) -> Option<(u16, Vec<u8>)>>,
+    answer: Arc<impl Fn(&Parts, &[u8]) -> Option<(u16, Vec<u8>)>>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let path = request.uri().path().to_string();
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let Some((code, body)) = answer(&path, &body) else { return std::future::pending().await };
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let Some((code, body)) = answer(&parts, &body) else { return std::future::pending().await };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     Ok(response)

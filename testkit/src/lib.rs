@@ -3,6 +3,7 @@
 
 pub mod client;
 mod etcd;
+mod flagged;
 mod hook;
 mod https;
 pub mod sim;
@@ -17,6 +18,7 @@ use cluster::up::{self, Own};
 
 pub use client::{Client, Reply, Watch};
 pub use etcd::Etcd;
+pub use flagged::Flagged;
 pub use hook::{Hook, Said};
 pub use https::Https;
 
@@ -80,6 +82,7 @@ impl Cluster {
     async fn start_everything(nodes: u32, change: impl FnOnce(&mut controllers::Options)) -> Cluster {
         Cluster::start_changed(|plan, pki| {
             plan.fake_nodes = nodes;
+            plan.scheduler = (nodes > 0).then(scheduler::config::Configuration::default);
             plan.config.admission = up::admission().expect("plugins");
             let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
             let mut options = own.controller_options(&plan.config).expect("options");
@@ -169,6 +172,7 @@ async fn try_boot(
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
         controllers: None,
+        scheduler: None,
         fake_nodes: 0,
     };
     change(&mut plan, &own.pki);

@@ -8,35 +8,36 @@ use crate::tree::{MAX_DEPTH, Map, Str, Tree};
 
 /// Any JSON, duplicates resolved in silence (the last wins).
 pub fn decode(bytes: &[u8]) -> Result<Tree, Error> {
-    decode_as(bytes, None, &mut Strict::default())
+    decode_at(bytes, 0)
+}
+
+/// An object for those who only read: who owns which of its fields, often half of it, is not built.
+pub fn decode_unmanaged(bytes: &[u8]) -> Result<Tree, Error> {
+    Decoder { unmanaged: true, ..Decoder::new(bytes, None)? }.document(None, 0)
 }
 
 /// JSON of a known type: unknown fields are dropped and reported, duplicates reported.
 pub fn decode_as(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict) -> Result<Tree, Error> {
-    decode_document(bytes, ty, strict, 0)
+    Decoder::new(bytes, Some(strict))?.document(ty, 0)
 }
 
 /// A document that stands `depth` levels deep in another.
 pub(crate) fn decode_at(bytes: &[u8], depth: usize) -> Result<Tree, Error> {
-    decode_document(bytes, None, &mut Strict::default(), depth)
-}
-
-fn decode_document(bytes: &[u8], ty: Option<&'static Type>, strict: &mut Strict, depth: usize) -> Result<Tree, Error> {
-    let mut decoder = Decoder::new(bytes, strict)?;
-    let tree = decoder.value(ty.map(Ty::Struct), depth)?;
-    decoder.skip_space();
-    match decoder.bytes.get(decoder.at) {
-        None => Ok(tree),
-        Some(_) => Err(decoder.invalid("after top-level value")),
-    }
+    Decoder::new(bytes, None)?.document(None, depth)
 }
 
 /// Decodes only what the dotted paths name, and skips the rest without building it.
 pub fn decode_only(bytes: &[u8], paths: &[&str]) -> Result<Tree, Error> {
-    let strict = &mut Strict::default();
-    let mut decoder = Decoder::new(bytes, strict)?;
+    let mut decoder = Decoder::new(bytes, None)?;
     decoder.skip_space();
     decoder.some_of(paths, 0)
+}
+
+/// Type and metadata of an object, without who owns which field.
+pub fn decode_metadata(bytes: &[u8]) -> Result<Tree, Error> {
+    let mut decoder = Decoder { unmanaged: true, ..Decoder::new(bytes, None)? };
+    decoder.skip_space();
+    decoder.some_of(&["apiVersion", "kind", "metadata"], 0)
 }
 
 /// One step on the way to the value being read, kept to name it in a report.
@@ -49,14 +50,28 @@ pub(super) struct Decoder<'a> {
     bytes: &'a [u8],
     text: &'a str,
     at: usize,
+    /// Kept only where somebody hears of it.
     path: Vec<Step>,
-    strict: &'a mut Strict,
+    strict: Option<&'a mut Strict>,
+    /// Leaves `metadata.managedFields` out.
+    unmanaged: bool,
+    in_metadata: bool,
 }
 
 impl<'a> Decoder<'a> {
-    pub(super) fn new(bytes: &'a [u8], strict: &'a mut Strict) -> Result<Decoder<'a>, Error> {
+    pub(super) fn new(bytes: &'a [u8], strict: Option<&'a mut Strict>) -> Result<Decoder<'a>, Error> {
         let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8)?;
-        Ok(Decoder { bytes: text.as_bytes(), text, at: 0, path: Vec::new(), strict })
+        let bytes = text.as_bytes();
+        Ok(Decoder { bytes, text, at: 0, path: Vec::new(), strict, unmanaged: false, in_metadata: false })
+    }
+
+    fn document(mut self, ty: Option<&'static Type>, depth: usize) -> Result<Tree, Error> {
+        let tree = self.value(ty.map(Ty::Struct), depth)?;
+        self.skip_space();
+        match self.bytes.get(self.at) {
+            None => Ok(tree),
+            Some(_) => Err(self.invalid("after top-level value")),
+        }
     }
 
     pub(super) fn at(&self) -> usize {
@@ -178,7 +193,10 @@ impl<'a> Decoder<'a> {
                 return Err(self.invalid("after object key"));
             }
             self.at += 1;
-            self.entry(key, ty, depth, &mut entries)?;
+            match self.strict {
+                Some(_) => self.entry(key, ty, depth, &mut entries)?,
+                None => self.plain_entry(key, depth, &mut entries)?,
+            }
             self.skip_space();
             match self.bytes.get(self.at) {
                 Some(b',') => self.at += 1,
@@ -190,6 +208,19 @@ impl<'a> Decoder<'a> {
         Ok(Tree::Map(Map::from_entries(entries, |_| {})))
     }
 
+    /// An entry of which nothing is told: types are known only where problems are heard of.
+    fn plain_entry(&mut self, key: Str, depth: usize, entries: &mut Vec<(Str, Tree)>) -> Result<(), Error> {
+        if depth == 0 {
+            self.in_metadata = key == "metadata";
+        } else if self.unmanaged && depth == 1 && self.in_metadata && key == "managedFields" {
+            self.skip_space();
+            return self.skip_value();
+        }
+        let value = self.value(None, depth + 1)?;
+        entries.push((key, value));
+        Ok(())
+    }
+
     fn entry(&mut self, key: Str, ty: Option<Ty>, depth: usize, entries: &mut Vec<(Str, Tree)>) -> Result<(), Error> {
         let known = known(ty, &key);
         self.path.push(Step::Key(key));
@@ -199,8 +230,7 @@ impl<'a> Decoder<'a> {
             _ => Str::default(),
         };
         if entries.len() < 64 && entries.iter().any(|(earlier, _)| *earlier == key) {
-            let path = self.path_text();
-            self.strict.duplicate(&path);
+            self.report(Strict::duplicate);
         }
         match known {
             Known::Field(ty) => {
@@ -208,8 +238,7 @@ impl<'a> Decoder<'a> {
                 entries.push((key, value));
             }
             Known::No => {
-                let path = self.path_text();
-                self.strict.unknown(&path);
+                self.report(Strict::unknown);
                 self.value(None, depth + 1)?;
             }
         }
@@ -240,6 +269,9 @@ impl<'a> Decoder<'a> {
             self.at += 1;
             self.skip_space();
             let inner: Vec<&str> = paths.iter().filter_map(|path| below(path, &key)).collect();
+            if depth == 0 {
+                self.in_metadata = key == "metadata";
+            }
             if inner.is_empty() {
                 self.skip_value()?;
             } else {
@@ -299,7 +331,9 @@ impl<'a> Decoder<'a> {
             return Ok(Tree::List(items));
         }
         loop {
-            self.path.push(Step::Index(items.len()));
+            if self.strict.is_some() {
+                self.path.push(Step::Index(items.len()));
+            }
             items.push(self.value(item, depth + 1)?);
             self.path.pop();
             self.skip_space();
@@ -311,6 +345,13 @@ impl<'a> Decoder<'a> {
         }
         self.at += 1;
         Ok(Tree::List(items))
+    }
+
+    fn report(&mut self, problem: fn(&mut Strict, &str)) {
+        let path = self.path_text();
+        if let Some(strict) = &mut self.strict {
+            problem(strict, &path);
+        }
     }
 
     fn path_text(&self) -> String {

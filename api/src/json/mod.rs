@@ -6,7 +6,7 @@ mod encode;
 mod raw;
 
 pub(crate) use decode::decode_at;
-pub use decode::{decode, decode_as, decode_only};
+pub use decode::{decode, decode_as, decode_metadata, decode_only, decode_unmanaged};
 pub use encode::{encode, encode_changed, encode_into, encode_pretty, encode_with_hole, write_string};
 pub use raw::{decode_around, items};
 
@@ -133,6 +133,17 @@ mod tests {
         let tree = decode_only(text.as_bytes(), &["a.b.c", "e"]).expect("valid JSON");
         assert_eq!(String::from_utf8_lossy(&encode(&tree, None)), r#"{"a":{"b":{"c":1}},"e":"f"}"#);
         assert!(decode_only(b"{\"a\":[1,2", &["b"]).is_err());
+    }
+
+    #[test]
+    fn readers_need_not_know_who_owns_which_field() {
+        let text = r#"{"kind":"A","metadata":{"name":"n", "managedFields" : [{"x":"]}"}],"uid":"u"},"spec":{"managedFields":[1]}}"#;
+        let lean = r#"{"kind":"A","metadata":{"name":"n","uid":"u"},"spec":{"managedFields":[1]}}"#;
+        let read = |text: &str| decode(text.as_bytes()).expect("valid JSON");
+        assert_eq!(decode_unmanaged(text.as_bytes()), Ok(read(lean)));
+        let metadata = r#"{"kind":"A","metadata":{"name":"n","uid":"u"}}"#;
+        assert_eq!(decode_metadata(text.as_bytes()), Ok(read(metadata)));
+        assert!(decode_unmanaged(br#"{"metadata":{"managedFields":["#).is_err());
     }
 
     #[test]

@@ -3,14 +3,13 @@
 
 use std::ops::Range;
 
+use super::Error;
 use super::decode::Decoder;
-use super::{Error, Strict};
 use crate::tree::{Map, Str, Tree};
 
 /// The document without the value under `key`, and where that value stands in it.
 pub fn decode_around(bytes: &[u8], key: &str) -> Result<(Tree, Option<Range<usize>>), Error> {
-    let strict = &mut Strict::default();
-    let mut decoder = Decoder::new(bytes, strict)?;
+    let mut decoder = Decoder::new(bytes, None)?;
     let mut found = None;
     let mut entries: Vec<(Str, Tree)> = Vec::new();
     decoder.open(b'{')?;
@@ -28,8 +27,7 @@ pub fn decode_around(bytes: &[u8], key: &str) -> Result<(Tree, Option<Range<usiz
 
 /// Where the items of a list stand in it.
 pub fn items(bytes: &[u8]) -> Result<Vec<Range<usize>>, Error> {
-    let strict = &mut Strict::default();
-    let mut decoder = Decoder::new(bytes, strict)?;
+    let mut decoder = Decoder::new(bytes, None)?;
     let mut items = Vec::new();
     decoder.open(b'[')?;
     while decoder.has_item()? {

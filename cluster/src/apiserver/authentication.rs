@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use server::auth::oidc::{Claim, Issuer, Rules};
 use server::auth::token::Tokens;
@@ -12,16 +13,18 @@ use server::callout::{Client, Trust, kubeconfig};
 
 use super::flags::Flags;
 use super::flags::authentication::Oidc;
+use super::reload::{Apply, Followed};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 
 pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Result<auth::Authentication> {
     let given = &flags.authentication;
-    let configuration = given.config_file.as_deref().map(|path| configuration(path, &flags.config.issuer));
+    let own = issuers(flags);
+    let configuration = given.config_file.as_deref().map(|path| configuration(path, own));
     let configuration = configuration.transpose()?.unwrap_or_default();
     check(flags, &configuration)?;
     let mut rules = configuration.issuers;
-    rules.extend(issuer_of_flags(&given.oidc, &flags.config.issuer)?);
+    rules.extend(issuer_of_flags(&given.oidc, own)?);
     Ok(auth::Authentication {
         clients: authorities(current.clients.as_deref(), flags.client_ca_file.as_deref())?,
         request_header: request_header(flags, current)?,
@@ -29,7 +32,7 @@ pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Re
         token_file: read_file(given.token_auth_file.as_deref(), TokenFile::read)?,
         tokens,
         bootstrap_tokens: given.bootstrap_tokens,
-        issuers: rules.into_iter().map(issuer).collect::<Result<_>>()?,
+        issuers: auth::oidc::Issuers::from_pointee(providers(rules, &[])?),
         webhook: webhook(flags)?,
         anonymous: configuration.anonymous.unwrap_or(match given.anonymous {
             Some(false) => Anonymous::Never,
@@ -42,7 +45,30 @@ pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Re
 
 fn audiences(flags: &Flags) -> Vec<String> {
     let given = &flags.authentication.api_audiences;
-    if given.is_empty() { vec![flags.config.issuer.clone()] } else { given.clone() }
+    if given.is_empty() { issuers(flags).to_vec() } else { given.clone() }
+}
+
+/// Who makes service account tokens.
+fn issuers(flags: &Flags) -> &[String] {
+    if flags.issuers.is_empty() { &flags.config.issuers } else { &flags.issuers }
+}
+
+/// The configuration file, where there is one: its providers are followed while the server runs.
+pub fn followed(flags: &Flags) -> Result<Option<Followed>> {
+    let Some(file) = flags.authentication.config_file.clone() else { return Ok(None) };
+    let own = issuers(flags).to_vec();
+    let initial = configuration(&file, &own)?.anonymous;
+    let path = file.clone();
+    let apply: Apply = Box::new(move |server, data| {
+        let configuration = parse_configuration(&path, data, &own)?;
+        if configuration.anonymous != initial {
+            return Err(in_file(&path, "anonymous: Forbidden: changed from initial configuration file"));
+        }
+        let known = server.auth.issuers.load_full();
+        server.auth.issuers.store(Arc::new(providers(configuration.issuers, &known)?));
+        Ok(())
+    });
+    Followed::new("authentication", file, apply).map(Some)
 }
 
 fn refused(why: impl Into<String>) -> Error {
@@ -72,9 +98,12 @@ fn check(flags: &Flags, configuration: &auth::config::Configuration) -> Result<(
     if errors.is_empty() { Ok(()) } else { Err(Error::Flags(errors)) }
 }
 
-fn configuration(path: &Path, own_issuer: &str) -> Result<auth::config::Configuration> {
-    let text = fs::read(path).map_err(Error::file(path))?;
-    auth::config::read(&text, own_issuer)
+fn configuration(path: &Path, own_issuers: &[String]) -> Result<auth::config::Configuration> {
+    parse_configuration(path, &fs::read(path).map_err(Error::file(path))?, own_issuers)
+}
+
+fn parse_configuration(path: &Path, text: &[u8], own_issuers: &[String]) -> Result<auth::config::Configuration> {
+    auth::config::read(text, own_issuers)
         .map_err(|errors| Error::Flags(errors.iter().map(|why| format!("{}: {why}", path.display())).collect()))
 }
 
@@ -107,7 +136,7 @@ fn webhook(flags: &Flags) -> Result<Option<Webhook>> {
 }
 
 /// The provider of the --oidc flags.
-fn issuer_of_flags(oidc: &Oidc, own_issuer: &str) -> Result<Option<Rules>> {
+fn issuer_of_flags(oidc: &Oidc, own_issuers: &[String]) -> Result<Option<Rules>> {
     if oidc.issuer_url.is_empty() && oidc.client_id.is_empty() {
         return Ok(None);
     }
@@ -117,7 +146,7 @@ fn issuer_of_flags(oidc: &Oidc, own_issuer: &str) -> Result<Option<Rules>> {
     if !oidc.issuer_url.starts_with("https://") {
         return Err(refused("--oidc-issuer-url must begin with https://"));
     }
-    if oidc.issuer_url == own_issuer {
+    if own_issuers.contains(&oidc.issuer_url) {
         return Err(refused("--oidc-issuer-url is the issuer of service account tokens"));
     }
     let algorithms = if oidc.signing_algs.is_empty() { vec!["RS256".to_string()] } else { oidc.signing_algs.clone() };
@@ -151,6 +180,15 @@ fn username_prefix(oidc: &Oidc, claim: &str) -> String {
         Some("") | None => format!("{}#", oidc.issuer_url),
         Some(prefix) => prefix.to_string(),
     }
+}
+
+/// A provider that is known already keeps its keys.
+fn providers(rules: Vec<Rules>, known: &[Arc<Issuer>]) -> Result<Vec<Arc<Issuer>>> {
+    let provider = |rules: Rules| match known.iter().find(|issuer| issuer.rules == rules) {
+        Some(issuer) => Ok(issuer.clone()),
+        None => issuer(rules).map(Arc::new),
+    };
+    rules.into_iter().map(provider).collect()
 }
 
 fn issuer(rules: Rules) -> Result<Issuer> {

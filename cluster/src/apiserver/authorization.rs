@@ -9,6 +9,7 @@ use server::authz::{Decision, abac, config, webhook};
 use server::callout::kubeconfig;
 
 use super::flags::{Flag, flag};
+use super::reload::{Apply, Followed};
 use super::values::duration;
 use crate::error::{Error, Result};
 
@@ -150,9 +151,23 @@ impl Authorization {
 }
 
 fn read_config(file: &Path) -> Result<Vec<Setting>> {
-    let bytes = std::fs::read(file).map_err(Error::file(file))?;
+    parse_config(file, &std::fs::read(file).map_err(Error::file(file))?)
+}
+
+/// The configuration file, where there is one: it is followed while the server runs.
+pub fn followed(flags: &Authorization) -> Result<Option<Followed>> {
+    let Some(file) = flags.config.clone() else { return Ok(None) };
+    let path = file.clone();
+    let apply: Apply = Box::new(move |server, data| {
+        server.set_authorization(&parse_config(&path, data)?);
+        Ok(())
+    });
+    Followed::new("authorization", file, apply).map(Some)
+}
+
+fn parse_config(file: &Path, bytes: &[u8]) -> Result<Vec<Setting>> {
     let open = |file: &Path| kubeconfig::read(file).map_err(|error| error.to_string());
-    config::parse(&bytes, &open).map_err(|errors| bad_file(file, errors))
+    config::parse(bytes, &open).map_err(|errors| bad_file(file, errors))
 }
 
 fn bad_file(file: &Path, errors: Vec<String>) -> Error {

@@ -1,13 +1,12 @@
 //! The flags of `kube-apiserver`: one table, in parts. A flag is honoured, or refused by its name; none is taken
 //! and ignored.
 
+mod audit;
 pub mod authentication;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-
-use server::audit::{self, Format, Mode};
 
 use super::authorization;
 use super::values::{boolean, cidrs, duration, names, parsed, port_range};
@@ -33,10 +32,12 @@ pub struct Flags {
     pub tls_private_key_file: Option<PathBuf>,
     pub service_account_signing_key_file: Option<PathBuf>,
     pub service_account_key_files: Vec<PathBuf>,
+    /// None is the default.
+    pub issuers: Vec<String>,
     pub authorization: authorization::Authorization,
     pub authentication: authentication::Authentication,
     pub log_format: LogFormat,
-    pub audit: audit::Settings,
+    pub audit: server::audit::Settings,
     pub encryption_config: Option<PathBuf>,
     pub encryption_reload: bool,
     pub log_level: Level,
@@ -64,10 +65,11 @@ impl Default for Flags {
             tls_private_key_file: None,
             service_account_signing_key_file: None,
             service_account_key_files: Vec::new(),
+            issuers: Vec::new(),
             authorization: authorization::Authorization::default(),
             authentication: authentication::Authentication::default(),
             log_format: LogFormat::Text,
-            audit: audit::Settings::default(),
+            audit: server::audit::Settings::default(),
             encryption_config: None,
             encryption_reload: false,
             log_level: Level::Info,
@@ -85,7 +87,8 @@ const AGGREGATION: &str = "servers behind the API are not reached yet";
 const KUBELETS: &str = "kubelets are not spoken to yet";
 
 /// All parts of the table.
-static PARTS: &[&[Flag]] = &[FLAGS, authentication::FLAGS, authorization::FLAGS];
+static PARTS: &[&[Flag]] =
+    &[FLAGS, audit::FLAGS, audit::LOG, audit::WEBHOOK, authentication::FLAGS, authorization::FLAGS];
 
 /// Sorted by name, as each part is.
 static FLAGS: &[Flag] = &[
@@ -100,79 +103,6 @@ static FLAGS: &[Flag] = &[
     switch("allow-privileged", "only true: privileged containers are always allowed", |_, value| {
         let refused = "privileged containers cannot be forbidden yet; only true can be given";
         if boolean(value)? { Ok(()) } else { Err(refused.to_string()) }
-    }),
-    switch("audit-log-compress", "compress rotated audit logs [false]", |flags, value| {
-        flags.audit.rotation.compress = boolean(value)?;
-        Ok(())
-    }),
-    flag("audit-log-format", "json or legacy [json]", |flags, value| {
-        flags.audit.format = match value {
-            "json" => Format::Json,
-            "legacy" => Format::Legacy,
-            _ => return Err(format!("unknown format {value:?}; there are json and legacy")),
-        };
-        Ok(())
-    }),
-    flag("audit-log-maxage", "days that rotated audit logs are kept; 0 for ever [0]", |flags, value| {
-        flags.audit.rotation.max_age_days = parsed(value)?;
-        Ok(())
-    }),
-    flag("audit-log-maxbackup", "how many rotated audit logs are kept; 0 for all [0]", |flags, value| {
-        flags.audit.rotation.max_backups = parsed(value)?;
-        Ok(())
-    }),
-    flag("audit-log-maxsize", "megabytes at which an audit log is rotated; 0 is 100 [0]", |flags, value| {
-        flags.audit.rotation.max_megabytes = parsed(value)?;
-        Ok(())
-    }),
-    flag("audit-log-mode", "batch, blocking or blocking-strict [blocking]", |flags, value| {
-        flags.audit.mode = match value {
-            "batch" => Mode::Batch,
-            "blocking" => Mode::Blocking,
-            "blocking-strict" => Mode::BlockingStrict,
-            _ => return Err(format!("unknown mode {value:?}; there are batch, blocking and blocking-strict")),
-        };
-        Ok(())
-    }),
-    flag("audit-log-path", "the file that gets audit events; - is standard output", |flags, value| {
-        flags.audit.log_path = Some(value.into());
-        Ok(())
-    }),
-    flag("audit-policy-file", "which requests are told of, and how much of them", |flags, value| {
-        flags.audit.policy_file = Some(value.into());
-        Ok(())
-    }),
-    flag("audit-webhook-batch-buffer-size", "audit events that wait for the webhook [10000]", |flags, value| {
-        flags.audit.batch.buffer = parsed(value)?;
-        Ok(())
-    }),
-    flag("audit-webhook-batch-max-size", "audit events in a call to the webhook [400]", |flags, value| {
-        flags.audit.batch.max_size = parsed(value)?;
-        Ok(())
-    }),
-    flag(
-        "audit-webhook-batch-max-wait",
-        "how long a call to the webhook waits for more events [30s]",
-        |flags, value| {
-            flags.audit.batch.max_wait = duration(value)?;
-            Ok(())
-        },
-    ),
-    flag("audit-webhook-batch-throttle-qps", "calls a second to the webhook at most [10]", |flags, value| {
-        flags.audit.batch.throttle_qps = parsed(value)?;
-        Ok(())
-    }),
-    flag("audit-webhook-config-file", "a kubeconfig: who gets audit events in batches", |flags, value| {
-        flags.audit.webhook_config_file = Some(value.into());
-        Ok(())
-    }),
-    flag("audit-webhook-initial-backoff", "how long to wait before a call is tried again [10s]", |flags, value| {
-        flags.audit.batch.initial_backoff = duration(value)?;
-        Ok(())
-    }),
-    flag("audit-webhook-mode", "only batch", |_, value| match value {
-        "batch" => Ok(()),
-        _ => Err("the audit webhook is called in batches alone".to_string()),
     }),
     flag("bind-address", "the address to listen on [0.0.0.0]", |flags, value| {
         flags.bind_address = parsed(value)?;
@@ -288,11 +218,21 @@ static FLAGS: &[Flag] = &[
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
     }),
-    flag("service-account-issuer", "who stands in service account tokens", |flags, value| {
-        flags.config.issuer = value.to_string();
-        Ok(())
-    }),
-    flag("service-account-key-file", "public keys whose tokens are taken too; can be repeated", |flags, value| {
+    flag(
+        "service-account-issuer",
+        "who stands in service account tokens; can be repeated, the first signs",
+        |flags, value| {
+            if flags.issuers.iter().any(|known| known == value) {
+                return Err(format!("{value:?} is named twice"));
+            }
+            if value.is_empty() {
+                return Err("it must not be empty".to_string());
+            }
+            flags.issuers.push(value.to_string());
+            Ok(())
+        },
+    ),
+    flag("service-account-key-file", "keys whose tokens are taken too; can be repeated", |flags, value| {
         flags.service_account_key_files.extend(value.split(',').map(PathBuf::from));
         Ok(())
     }),

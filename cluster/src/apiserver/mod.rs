@@ -3,6 +3,7 @@
 mod authentication;
 pub mod authorization;
 pub mod flags;
+mod reload;
 pub(crate) mod values;
 
 use std::fs;
@@ -28,6 +29,9 @@ pub async fn run(flags: Flags) -> Result<Running> {
     let load = loader(&flags, own.clone());
     let current = load()?;
     let serving = credentials::serving(&current)?;
+    // Before they are read for the first time: what changes between the two is seen.
+    let followed = [authentication::followed(&flags)?, authorization::followed(&flags.authorization)?];
+    let followed: Vec<_> = followed.into_iter().flatten().collect();
     let plan = plan(&flags, own.as_ref(), &current, serving.clone())?;
     let running = boot::start(plan, &|step| tracing::info!(step, "starting")).await?;
     let kubeconfig = flags.data_dir.as_ref().map(|dir| (dir.join("kubeconfig"), running.address));
@@ -36,6 +40,9 @@ pub async fn run(flags: Flags) -> Result<Running> {
     }
     let keeper = Keeper { watched: watched(&flags, own.as_ref()), load, current, serving, kubeconfig };
     tokio::spawn(keeper.run(running.server.clone()));
+    for followed in followed {
+        tokio::spawn(followed.run(running.server.clone()));
+    }
     Ok(running)
 }
 
@@ -130,11 +137,15 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
-    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers: None, fake_nodes: 0 })
+    let (controllers, scheduler) = (None, None);
+    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers, scheduler, fake_nodes: 0 })
 }
 
 fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
+    if !flags.issuers.is_empty() {
+        config.issuers.clone_from(&flags.issuers);
+    }
     config.advertise_address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
     config
 }

@@ -6,7 +6,7 @@ pub mod flags;
 mod follow;
 mod gates;
 mod port;
-mod remote;
+pub mod remote;
 
 use std::fs;
 use std::net::SocketAddr;

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
 use server::auth::token::Tokens;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::error::{Error, Result};
 pub use describe::{Description, describe};
@@ -72,11 +73,32 @@ pub fn tokens(signing_key: &Path, public_keys: &[PathBuf]) -> Result<Tokens> {
     let mut tokens = Tokens::new(&key).map_err(|error| bad(signing_key, error.into()))?;
     for path in public_keys {
         let pem = fs::read(path).map_err(Error::file(path))?;
-        for key in SubjectPublicKeyInfoDer::pem_slice_iter(&pem) {
-            tokens.trust(key.map_err(|error| bad(path, Box::new(error)))?.to_vec());
+        let keys = verification_keys(&pem).map_err(|error| bad(path, Box::new(error)))?;
+        if keys.is_empty() {
+            return Err(bad(path, "there is no key in it".into()));
+        }
+        for key in keys {
+            tokens.trust(key).map_err(|error| bad(path, error.into()))?;
         }
     }
     Ok(tokens)
+}
+
+/// Public keys, and the public parts of private ones and of certificates.
+fn verification_keys(pem: &[u8]) -> std::result::Result<Vec<Vec<u8>>, rustls::pki_types::pem::Error> {
+    let mut keys = Vec::new();
+    for key in SubjectPublicKeyInfoDer::pem_slice_iter(pem) {
+        keys.push(key?.to_vec());
+    }
+    for key in PrivateKeyDer::pem_slice_iter(pem) {
+        keys.extend(Tokens::public_der(&key?));
+    }
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate?;
+        let parsed = X509Certificate::from_der(&certificate).ok();
+        keys.extend(parsed.map(|(_, parsed)| parsed.public_key().raw.to_vec()));
+    }
+    Ok(keys)
 }
 
 /// How long certificates live. They are made again when a third of it is left.

@@ -65,6 +65,15 @@ fn chooses(service: &Tree, object: &Tree) -> bool {
         && service.map("spec.selector").iter().all(|(key, value)| labels.get(key).is_some_and(|has| has == value))
 }
 
+/// A large service costs a look at all of its pods each time: not for every one of them that changes.
+fn gathering(pods: usize) -> Duration {
+    const LARGE: usize = 500;
+    const PODS_PER_MILLISECOND: usize = 25;
+    const LONGEST: usize = 200;
+    let millis = if pods < LARGE { 0 } else { (pods / PODS_PER_MILLISECOND).min(LONGEST) };
+    Duration::from_millis(millis as u64)
+}
+
 /// The pods of a process as endpoints see them, and who wants to hear of the services behind which they are.
 pub struct Served {
     services: Arc<Store>,
@@ -124,16 +133,27 @@ impl Served {
     }
 
     fn tell(&self, pod: &Tree) {
-        let services = self.services_of(pod);
+        let services: Vec<(Key, Duration)> =
+            self.choosing(pod).map(|service| (client::key_of(&service), self.gathering(&service))).collect();
         for (queue, batch) in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            services.iter().for_each(|key| add(queue, key.clone(), *batch));
+            services.iter().for_each(|(key, gathering)| add(queue, key.clone(), (*gathering).max(*batch)));
         }
     }
 
     /// The services whose selector chooses a pod.
-    fn services_of(&self, pod: &Tree) -> Vec<Key> {
+    fn choosing(&self, pod: &Tree) -> impl Iterator<Item = Arc<Tree>> {
         let found = service_keys(pod).into_iter().flat_map(|key| self.services.find(BY_SELECTOR, &key));
-        found.filter(|service| chooses(service, pod)).map(|service| client::key_of(&service)).collect()
+        found.filter(move |service| chooses(service, pod))
+    }
+
+    fn services_of(&self, pod: &Tree) -> Vec<Key> {
+        self.choosing(pod).map(|service| client::key_of(&service)).collect()
+    }
+
+    /// How long changes of the pods of a large service are gathered.
+    fn gathering(&self, service: &Tree) -> Duration {
+        let counts = labels_of_pods(service).map(|label| self.store.count(index::LABELS, &label));
+        gathering(counts.min().unwrap_or(0))
     }
 
     /// The services of the pods on a node.
@@ -164,6 +184,13 @@ mod tests {
     use api::tree;
 
     use super::*;
+
+    #[test]
+    fn changes_of_large_services_are_gathered() {
+        for (pods, millis) in [(0, 0), (499, 0), (500, 20), (1_000, 40), (5_000, 200), (100_000, 200)] {
+            assert_eq!(gathering(pods), Duration::from_millis(millis), "{pods}");
+        }
+    }
 
     #[test]
     fn a_service_is_found_by_the_labels_of_its_pods() {

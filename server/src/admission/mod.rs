@@ -18,6 +18,7 @@ pub mod initial_resources;
 mod initializers;
 mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
+pub mod metrics;
 mod namespace_auto_provision;
 mod namespace_exists;
 mod namespace_lifecycle;
@@ -31,6 +32,7 @@ mod pod_toleration_restriction;
 mod pod_topology_labels;
 mod priority;
 pub mod resource_quota;
+mod run;
 mod runtime_class;
 mod service_account;
 mod setup;
@@ -40,7 +42,6 @@ mod tolerations;
 pub mod webhook;
 
 use std::pin::Pin;
-use std::time::Duration;
 
 use api::Tree;
 use api::status::Status;
@@ -50,6 +51,7 @@ use crate::Server;
 use crate::call::Call;
 use crate::options::DeleteOptions;
 use crate::resource::Resource;
+pub use run::{admit, mutate, validate};
 pub use setup::{Settings, Setup};
 pub use webhook::Rounds;
 
@@ -230,91 +232,16 @@ static PLUGINS: &[Plugin] = &[
     Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
     Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
     // Behind all that is built in: they see the object that will be stored.
-    Plugin::new("MutatingAdmissionWebhook").mutate_later(webhook::mutate),
+    Plugin::new("MutatingAdmissionWebhook").configure(webhook::configure_mutating).mutate_later(webhook::mutate),
     // Of old Kubernetes: behind all that changes an object at its creation.
     Plugin::off("Initializers").mutate_later(initializers::mutate),
-    Plugin::new("ValidatingAdmissionWebhook").validate_later(webhook::validate),
+    Plugin::new("ValidatingAdmissionWebhook")
+        .configure(webhook::configure_validating)
+        .validate_later(webhook::validate),
     // Last: what anybody else refuses is not charged.
     Plugin::new("ResourceQuota").validate(resource_quota::validate),
     Plugin::off("AlwaysDeny").validate(always::deny),
 ];
-
-/// How long a request waits for what a controller is about to make.
-const READY_WAIT: Duration = Duration::from_secs(1);
-
-/// The mutating half, a second time where a webhook has changed what earlier plugins had seen. What is
-/// no write of an object is shown only to those who ask others.
-pub async fn mutate(
-    attributes: &Attributes<'_>,
-    mut object: Option<&mut Tree>,
-    old: Option<&Tree>,
-    warnings: &mut Vec<String>,
-) -> Result<(), Status> {
-    mutate_once(attributes, object.as_deref_mut(), old, warnings).await?;
-    if attributes.rounds.begin_second() {
-        mutate_once(attributes, object, old, warnings).await?;
-    }
-    Ok(())
-}
-
-async fn mutate_once(
-    attributes: &Attributes<'_>,
-    mut object: Option<&mut Tree>,
-    old: Option<&Tree>,
-    warnings: &mut Vec<String>,
-) -> Result<(), Status> {
-    for plugin in attributes.server.admission.plugins() {
-        if let Some(object) = object.as_deref_mut().filter(|_| attributes.operation != Operation::Connect) {
-            if let Some(is_ready) = plugin.is_ready {
-                wait_until(attributes, object, is_ready).await;
-            }
-            if let Some(mutate) = plugin.mutate {
-                mutate(attributes, object, old, warnings)?;
-            }
-        }
-        if let Some(mutate) = plugin.mutate_later
-            && let Some(asking) = mutate(attributes, object.as_deref_mut(), old, warnings)
-        {
-            asking.await?;
-        }
-    }
-    Ok(())
-}
-
-/// Both halves, for what is answered and never stored.
-pub async fn admit(attributes: &Attributes<'_>, object: &mut Tree, warnings: &mut Vec<String>) -> Result<(), Status> {
-    mutate(attributes, Some(object), None, warnings).await?;
-    validate(attributes, Some(object), None, warnings).await
-}
-
-/// The plugin itself refuses what is still missing when the time is over.
-async fn wait_until(attributes: &Attributes<'_>, object: &Tree, is_ready: fn(&Attributes<'_>, &Tree) -> bool) {
-    if is_ready(attributes, object) {
-        return;
-    }
-    let deadline = tokio::time::Instant::now() + READY_WAIT;
-    attributes.server.caches.until(deadline, || is_ready(attributes, object)).await;
-}
-
-/// The validating half.
-pub async fn validate(
-    attributes: &Attributes<'_>,
-    object: Option<&Tree>,
-    old: Option<&Tree>,
-    warnings: &mut Vec<String>,
-) -> Result<(), Status> {
-    for plugin in attributes.server.admission.plugins() {
-        if let Some(validate) = plugin.validate {
-            validate(attributes, object, old, warnings)?;
-        }
-        if let Some(validate) = plugin.validate_later
-            && let Some(asking) = validate(attributes, object, old, warnings)
-        {
-            asking.await?;
-        }
-    }
-    Ok(())
-}
 
 /// Several complaints as one text, each once.
 pub fn join_errors(errors: Vec<String>) -> String {

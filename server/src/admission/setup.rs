@@ -11,6 +11,7 @@ use super::{
     PLUGINS, Plugin, event_rate_limit, image_policy_webhook, initial_resources, pod_node_selector, pod_security,
     pod_toleration_restriction,
 };
+use crate::callout::Logins;
 
 /// What plugins were told, one field for each that can be told something.
 #[derive(Default)]
@@ -21,6 +22,9 @@ pub struct Settings {
     pub node_selectors: pod_node_selector::Selectors,
     pub pod_security: pod_security::Config,
     pub tolerations: pod_toleration_restriction::Restriction,
+    /// Who the server is to webhooks, of each side.
+    pub mutating_logins: Logins,
+    pub validating_logins: Logins,
 }
 
 /// The plugins that are on, in their order.
@@ -254,6 +258,15 @@ mod tests {
         check("[{name: LimitRanger, configuration: {}}]", "plugins[0].name: LimitRanger has nothing to be configured");
         check("[{name: PodSecurity}]", "plugins[0].configuration: exactly one of");
         check("[{name: PodSecurity, path: none.yaml}]", "plugins[0].path: ");
+        let webhooks = |fields: &str| {
+            format!(
+                "[{{name: MutatingAdmissionWebhook, configuration: {{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration{fields}}}}}]"
+            )
+        };
+        check(&webhooks(", kubeConfigFile: a.yaml"), "configuration.kubeConfigFile: it must be an absolute path");
+        check(&webhooks(", kubeConfigFile: /no/such"), "configuration.kubeConfigFile: /no/such: No such file");
+        check(&webhooks(", other: 1"), "configuration.other: unknown field");
+        check(&webhooks(""), "configuration.kubeConfigFile: it must be an absolute path");
         check("[{name: PodSecurity, other: 1}]", "plugins[0].other: unknown field");
         check("[", "admission.yaml: ");
         std::fs::remove_dir_all(&dir).expect("the folder goes");

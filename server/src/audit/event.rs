@@ -39,9 +39,20 @@ pub struct Outcome<'a> {
     pub response: Option<Tree>,
 }
 
+/// Whether the bodies of request and answer are in an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Bodies {
+    Shown,
+    /// The event would be too large with them, and says so.
+    LeftOut,
+}
+
+/// A head is no longer than this.
+pub const HEAD_BYTES: usize = 192;
+
 /// The start of an event: what changes between stages. The rest and a bracket follow.
 pub fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
-    let mut out = Vec::with_capacity(192);
+    let mut out = Vec::with_capacity(HEAD_BYTES);
     out.extend_from_slice(b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"");
     out.extend_from_slice(level.name().as_bytes());
     out.extend_from_slice(b"\",\"stage\":\"");
@@ -53,7 +64,7 @@ pub fn head(level: Level, stage: Stage, time: SystemTime) -> Vec<u8> {
 }
 
 /// All fields but those of `head`, each with its comma before it.
-pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Vec<u8> {
+pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>, bodies: Bodies) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     text(&mut out, "auditID", call.audit_id.to_str().unwrap_or(""));
     let uri = call.info.path.as_str();
@@ -68,6 +79,10 @@ pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Vec<u8
     if call.original_user().is_some() {
         user(&mut out, "impersonatedUser", call.user.as_deref());
     }
+    if !call.impersonation_mode.is_empty() {
+        let constraint = Tree::from(format!("impersonate:{}", call.impersonation_mode));
+        object(&mut out, "authenticationMetadata", &api::tree! { "impersonationConstraint" => constraint });
+    }
     out.extend_from_slice(b",\"sourceIPs\":");
     write_source_ips(&mut out, call);
     if let Some(agent) = call.header(http::header::USER_AGENT) {
@@ -77,18 +92,21 @@ pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Vec<u8
     if let Some(outcome) = outcome {
         response_status(&mut out, outcome);
     }
-    if trail.decision.level >= Level::Request
+    if bodies == Bodies::Shown
+        && trail.decision.level >= Level::Request
         && let Some(tree) = request_object(call, trail)
     {
         object(&mut out, "requestObject", &tree);
     }
-    if let Some(tree) = outcome.and_then(|outcome| outcome.response.as_ref()) {
+    if bodies == Bodies::Shown
+        && let Some(tree) = outcome.and_then(|outcome| outcome.response.as_ref())
+    {
         object(&mut out, "responseObject", tree);
     }
     out.extend_from_slice(b",\"requestReceivedTimestamp\":\"");
     write_micros(&mut out, since_epoch(trail.received));
     out.push(b'"');
-    annotations(&mut out, call);
+    annotations(&mut out, call, bodies);
     out
 }
 
@@ -145,17 +163,17 @@ fn object_ref(out: &mut Vec<u8>, call: &Call, trail: &Trail) {
     if !info.is_resource {
         return;
     }
-    // A new object's name is in its body alone.
-    let from_body = if info.name.is_empty() && info.verb == "create" { body_name(trail) } else { String::new() };
-    let name = if info.name.is_empty() { from_body.as_str() } else { &info.name };
+    let given = Given::of(call, trail);
     key(out, "objectRef");
     out.extend_from_slice(b"{\"resource\":");
     write_string(out, &info.resource);
     let fields = [
-        ("namespace", info.namespace.as_str()),
-        ("name", name),
+        ("namespace", first(&info.namespace, &given.namespace)),
+        ("name", first(&info.name, &given.name)),
+        ("uid", &given.uid),
         ("apiGroup", &info.group),
         ("apiVersion", &info.version),
+        ("resourceVersion", &given.resource_version),
         ("subresource", &info.subresource),
     ];
     for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
@@ -164,9 +182,39 @@ fn object_ref(out: &mut Vec<u8>, call: &Call, trail: &Trail) {
     out.push(b'}');
 }
 
-fn body_name(trail: &Trail) -> String {
-    let tree = trail.request.as_ref().and_then(|bytes| json::decode_only(bytes, &["metadata.name"]).ok());
-    tree.map(|tree| tree.str("metadata.name").to_string()).unwrap_or_default()
+/// The path says it, or else the body does.
+fn first<'a>(path: &'a str, body: &'a str) -> &'a str {
+    if path.is_empty() { body } else { path }
+}
+
+/// What the object in a request's body says of itself.
+#[derive(Default)]
+struct Given {
+    namespace: String,
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+impl Given {
+    const PATHS: [&str; 4] = ["metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion"];
+
+    /// A patch and the options of a deletion are no objects.
+    fn of(call: &Call, trail: &Trail) -> Given {
+        if !matches!(call.info.verb, "create" | "update") {
+            return Given::default();
+        }
+        let Some(bytes) = trail.request.as_ref().filter(|bytes| !bytes.is_empty()) else { return Given::default() };
+        let kind = call.header(http::header::CONTENT_TYPE).unwrap_or("");
+        let tree = if kind.contains("protobuf") || kind.contains("yaml") {
+            decoded(bytes, kind, false)
+        } else {
+            json::decode_only(bytes, &Given::PATHS).ok()
+        };
+        let Some(tree) = tree else { return Given::default() };
+        let [namespace, name, uid, resource_version] = Given::PATHS.map(|path| tree.str(path).to_string());
+        Given { namespace, name, uid, resource_version }
+    }
 }
 
 fn response_status(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
@@ -185,9 +233,9 @@ fn response_status(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
     out.push(b'}');
 }
 
-fn annotations(out: &mut Vec<u8>, call: &Call) {
+fn annotations(out: &mut Vec<u8>, call: &Call, bodies: Bodies) {
     call.annotations.read(|all| {
-        if all.is_empty() && call.decided.is_none() {
+        if all.is_empty() && call.decided.is_none() && bodies == Bodies::Shown {
             return;
         }
         key(out, "annotations");
@@ -203,6 +251,9 @@ fn annotations(out: &mut Vec<u8>, call: &Call) {
             write_string(out, name);
             out.push(b':');
             write_string(out, value);
+        }
+        if bodies == Bodies::LeftOut {
+            text(out, "audit.k8s.io/truncated", "true");
         }
         // In the place of the first comma.
         out[start] = b'{';

@@ -1,45 +1,67 @@
 //! Audit: who did what, told to a log and a webhook as far as a policy says. A call that the policy is
 //! silent about costs the look at its rules; writing happens on another thread.
 
+mod backend;
+pub mod batch;
 mod event;
 pub mod log;
 pub mod policy;
-pub mod webhook;
+mod webhook;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use api::Tree;
 use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
-use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::Server;
 use crate::call::{Answer, Call};
-use crate::callout::kubeconfig::{self, Remote};
+use crate::callout::kubeconfig;
 use crate::chain::Step;
 use crate::http::body::Body;
 use crate::limits::is_long_running;
+use backend::{Backend, Rest, Sink, Told};
+pub use backend::{Delivery, Mode, Truncate};
 use event::Outcome;
 use policy::{Decision, Level, Policy, Stage};
 
 /// What the flags say.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     pub policy_file: Option<PathBuf>,
     /// `-` is standard output.
     pub log_path: Option<PathBuf>,
     pub format: Format,
-    pub mode: Mode,
     pub rotation: log::Rotation,
+    pub log: Delivery,
     pub webhook_config_file: Option<PathBuf>,
-    pub batch: webhook::Batch,
+    pub webhook: Delivery,
+    /// How long the webhook is left alone after a failure.
+    pub initial_backoff: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            policy_file: None,
+            log_path: None,
+            format: Format::default(),
+            rotation: log::Rotation::default(),
+            log: Delivery::of_log(),
+            webhook_config_file: None,
+            webhook: Delivery::of_webhook(),
+            initial_backoff: Duration::from_secs(10),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,41 +71,33 @@ pub enum Format {
     Legacy,
 }
 
-/// What a request does when the log is slow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// Never waits; what does not fit is lost and counted.
-    Batch,
-    /// Waits for room.
-    #[default]
-    Blocking,
-    /// Waits until its beginning is written, and is refused where that fails.
-    BlockingStrict,
-}
-
 /// Bytes of lines that wait for the log's thread.
 const LOG_BUFFER: usize = 8 << 20;
+/// How long the end waits for batches that are on their way.
+const LAST_WAIT: Duration = Duration::from_secs(10);
 
 pub struct Audit {
     policy: Policy,
-    log: Option<Arc<log::Log>>,
-    format: Format,
-    mode: Mode,
-    webhook: Option<mpsc::Sender<Vec<u8>>>,
-    /// Until the server starts it.
-    idle_webhook: Mutex<Option<Idle>>,
+    backends: Vec<Backend>,
     counts: Arc<Counts>,
+    ending: watch::Sender<bool>,
+    running: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl fmt::Debug for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Audit").field("format", &self.format).field("mode", &self.mode).finish_non_exhaustive()
+        let modes = self.backends.iter().map(|backend| backend.mode);
+        f.debug_list().entries(modes).finish()
     }
 }
 
 pub struct Counts {
     events: IntCounter,
     lost: IntCounterVec,
+    rejected: IntCounter,
+    levels: IntCounterVec,
+    /// The same by level, found once.
+    by_level: [IntCounter; 4],
 }
 
 impl Counts {
@@ -91,7 +105,17 @@ impl Counts {
         let events = IntCounter::new("apiserver_audit_event_total", "Audit events.");
         let lost =
             IntCounterVec::new(Opts::new("apiserver_audit_error_total", "Audit events that were lost."), &["plugin"]);
-        Counts { events: events.expect("the name is valid"), lost: lost.expect("the name is valid") }
+        let rejected =
+            IntCounter::new("apiserver_audit_requests_rejected_total", "Requests refused for want of audit.");
+        let levels = Opts::new("apiserver_audit_level_total", "Requests by the level that the policy says.");
+        let levels = IntCounterVec::new(levels, &["level"]).expect("the name is valid");
+        Counts {
+            events: events.expect("the name is valid"),
+            lost: lost.expect("the name is valid"),
+            rejected: rejected.expect("the name is valid"),
+            by_level: Level::ALL.map(|level| levels.with_label_values(&[level.name()])),
+            levels,
+        }
     }
 
     fn lost(&self, plugin: &str, count: u64) {
@@ -99,7 +123,7 @@ impl Counts {
     }
 }
 
-/// Why auditing cannot begin: the text names the file.
+/// Why auditing cannot begin: the text names the file or the flags.
 #[derive(Debug)]
 pub struct Error(String);
 
@@ -119,99 +143,113 @@ impl Audit {
             let needs = "--audit-log-path and --audit-webhook-config-file need --audit-policy-file";
             return if has_backend { Err(Error(needs.to_string())) } else { Ok(None) };
         };
+        let problems = [settings.log.problems("log"), settings.webhook.problems("webhook")].concat();
+        if !problems.is_empty() {
+            return Err(Error(problems.join("; ")));
+        }
         let policy = Policy::read(policy).map_err(|error| Error(error.to_string()))?;
         let counts = Arc::new(Counts::new());
         let log = settings.log_path.as_deref().map(|path| open_log(path, settings, &counts)).transpose()?;
-        let remote = settings.webhook_config_file.as_deref().map(kubeconfig::read).transpose();
-        let remote = remote.map_err(|error| Error(error.to_string()))?;
-        let (webhook, idle) = remote.map(|remote| idle(remote, &settings.batch)).unzip();
-        let (format, mode, idle_webhook) = (settings.format, settings.mode, Mutex::new(idle));
-        Ok(Some(Audit { policy, log, format, mode, webhook, idle_webhook, counts }))
+        let webhook =
+            settings.webhook_config_file.as_deref().map(|file| open_webhook(file, settings, &counts)).transpose()?;
+        let backends = log.into_iter().chain(webhook).collect();
+        let (ending, running) = (watch::Sender::new(false), Mutex::default());
+        Ok(Some(Audit { policy, backends, counts, ending, running }))
     }
 
-    /// Begins to send, on the runtime of the caller.
+    /// Begins to deliver batches, on the runtime of the caller.
     pub fn start(&self, registry: &Registry) {
         for collector in [
             Box::new(self.counts.events.clone()) as Box<dyn prometheus::core::Collector>,
             Box::new(self.counts.lost.clone()),
+            Box::new(self.counts.rejected.clone()),
+            Box::new(self.counts.levels.clone()),
         ] {
             // A second server of the same process, in a test, has a registry of its own.
             let _ = registry.register(collector);
         }
-        let idle = self.idle_webhook.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((remote, batch, events)) = idle {
-            tokio::spawn(webhook::run(remote, batch, events, self.counts.clone()));
-        }
+        let started = self.backends.iter().filter_map(|backend| backend.start(&self.ending));
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).extend(started);
     }
 
-    /// Hands one event to the backends without waiting; false where the log has no room, and must not lose it.
-    fn tell(&self, call_line: impl FnOnce() -> Vec<u8>, rest: &[u8], level: Level, stage: Stage) -> bool {
-        self.counts.events.inc();
-        let head = event::head(level, stage, SystemTime::now());
-        if let Some(webhook) = &self.webhook
-            && webhook.try_send([&head, rest, b"}"].concat()).is_err()
-        {
-            self.counts.lost("webhook", 1);
-        }
-        let Some(log) = &self.log else { return true };
-        let added = match self.format {
-            Format::Legacy => log.add(&[&call_line()]),
-            Format::Json => log.add(&[&head, rest, b"}"]),
+    /// No more events come: those that wait go out, unless that takes too long.
+    pub async fn stop(&self) {
+        self.ending.send_replace(true);
+        let running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = async {
+            for task in running {
+                let _ = task.await;
+            }
+            for backend in &self.backends {
+                backend.flush().await;
+            }
         };
-        if !added && self.mode == Mode::Batch {
-            self.counts.lost("log", 1);
-            return true;
-        }
-        added
-    }
-
-    /// The log is behind: in a blocking mode the request waits for it.
-    async fn catch_up(&self, line: Vec<u8>) {
-        if let Some(log) = &self.log {
-            log.add_later(&[&line]).await;
+        if tokio::time::timeout(LAST_WAIT, all).await.is_err() {
+            tracing::error!("the last audit events could not be delivered in time");
         }
     }
 
-    /// Waits until everything before this is written.
-    async fn written(&self, bytes: &[u8]) -> io::Result<()> {
-        match &self.log {
-            Some(log) => log.write(&[bytes]).await,
-            None => Ok(()),
+    /// Hands one event to the backends without waiting; gives those that must be waited for.
+    fn tell(&self, told: &Told<'_>) -> Vec<(usize, Vec<u8>)> {
+        self.counts.events.inc();
+        let offered = self.backends.iter().enumerate();
+        offered.filter_map(|(at, backend)| Some((at, backend.offer(told)?))).collect()
+    }
+
+    async fn finish(&self, waiting: Vec<(usize, Vec<u8>)>) {
+        for (at, event) in waiting {
+            self.backends[at].finish(event).await;
         }
     }
 
-    /// The line of an event, for the log.
-    fn line(&self, call_line: impl FnOnce() -> Vec<u8>, rest: &[u8], level: Level, stage: Stage) -> Vec<u8> {
-        match self.format {
-            Format::Legacy => call_line(),
-            Format::Json => [&event::head(level, stage, SystemTime::now()), rest, b"}"].concat(),
+    /// The beginning of a request: in the strict mode there is no request without its line.
+    async fn insist(&self, waiting: Vec<(usize, Vec<u8>)>) -> Result<(), Status> {
+        for (at, event) in waiting {
+            self.backends[at].insist(event).await.map_err(|error| {
+                self.counts.rejected.inc();
+                tracing::error!(%error, "a request is refused because its audit event could not be written");
+                Status::new(500, "InternalError", "audit failure: the event could not be written")
+            })?;
         }
+        Ok(())
+    }
+
+    fn has_lines(&self) -> bool {
+        self.backends.iter().any(|backend| backend.format == Format::Legacy)
+    }
+
+    /// The event but its head, and a shorter form where a backend will not take it as it is.
+    fn rest(&self, call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>) -> Rest {
+        let full = event::rest(call, trail, outcome, event::Bodies::Shown);
+        let long = |backend: &Backend| backend.shortens(full.len() + event::HEAD_BYTES);
+        let brief = trail.decision.level >= Level::Request && self.backends.iter().any(long);
+        let brief = brief.then(|| event::rest(call, trail, outcome, event::Bodies::LeftOut));
+        Rest { full, brief }
     }
 }
 
 impl Drop for Audit {
     fn drop(&mut self) {
-        if let Some(log) = &self.log {
-            log.close();
-        }
+        self.backends.iter().for_each(Backend::close);
     }
 }
 
-fn open_log(path: &Path, settings: &Settings, counts: &Arc<Counts>) -> Result<Arc<log::Log>, Error> {
-    let counts = counts.clone();
+fn open_log(path: &Path, settings: &Settings, counts: &Arc<Counts>) -> Result<Backend, Error> {
+    let failing = counts.clone();
     let failed = move |error: &io::Error| {
-        counts.lost("log", 1);
+        failing.lost("log", 1);
         tracing::error!(%error, "the audit log cannot be written");
     };
-    log::Log::start(path, settings.rotation.clone(), LOG_BUFFER, failed)
-        .map_err(|error| Error(format!("--audit-log-path {}: {error}", path.display())))
+    let log = log::Log::start(path, settings.rotation.clone(), LOG_BUFFER, failed)
+        .map_err(|error| Error(format!("--audit-log-path {}: {error}", path.display())))?;
+    Ok(Backend::new("log", &settings.log, settings.format, Sink::Log(log), counts))
 }
 
-type Idle = (Remote, webhook::Batch, mpsc::Receiver<Vec<u8>>);
-
-fn idle(remote: Remote, batch: &webhook::Batch) -> (mpsc::Sender<Vec<u8>>, Idle) {
-    let (sender, receiver) = mpsc::channel(batch.buffer.max(1));
-    (sender, (remote, batch.clone(), receiver))
+fn open_webhook(file: &Path, settings: &Settings, counts: &Arc<Counts>) -> Result<Backend, Error> {
+    let remote = kubeconfig::read(file).map_err(|error| Error(error.to_string()))?;
+    let webhook = webhook::Webhook { remote, initial_backoff: settings.initial_backoff };
+    let sink = Sink::Webhook(Box::new(webhook), counts.clone());
+    Ok(Backend::new("webhook", &settings.webhook, Format::Json, sink, counts))
 }
 
 /// What is kept of a call that is told of.
@@ -240,6 +278,7 @@ pub fn sign(headers: &mut http::HeaderMap, call: &Call) {
 pub fn begin<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     let Some(audit) = &server.config.audit else { return Step::Done(Ok(())) };
     let decision = audit.policy.decide(&call.info, call.user.as_deref());
+    audit.counts.by_level[decision.level as usize].inc();
     if decision.level == Level::None {
         return Step::Done(Ok(()));
     }
@@ -250,30 +289,15 @@ pub fn begin<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
         call.audit = Some(trail);
         return Step::Done(Ok(()));
     }
-    let rest = event::rest(call, &trail, None);
+    let rest = audit.rest(call, &trail, None);
     call.audit = Some(trail);
-    if audit.mode == Mode::BlockingStrict {
-        return Step::Later(Box::pin(strictly(audit, decision.level, rest)));
-    }
-    let legacy = || event::legacy(call, stage, SystemTime::now(), None);
-    if audit.tell(legacy, &rest, decision.level, stage) {
+    let head = event::head(decision.level, stage, SystemTime::now());
+    let line = || event::legacy(call, stage, SystemTime::now(), None);
+    let waiting = audit.tell(&Told { begins: true, head: &head, rest: &rest, line: &line });
+    if waiting.is_empty() {
         return Step::Done(Ok(()));
     }
-    let line = audit.line(legacy, &rest, decision.level, stage);
-    Step::Later(Box::pin(async {
-        audit.catch_up(line).await;
-        Ok(())
-    }))
-}
-
-/// No request without its line.
-async fn strictly(audit: &Audit, level: Level, rest: Vec<u8>) -> Result<(), Status> {
-    audit.counts.events.inc();
-    let bytes = [&event::head(level, Stage::RequestReceived, SystemTime::now()), rest.as_slice(), b"}"].concat();
-    audit.written(&bytes).await.map_err(|error| {
-        tracing::error!(%error, "a request is refused because the audit log cannot be written");
-        Status::new(500, "InternalError", "audit failure: the event could not be written")
-    })
+    Step::Later(Box::pin(audit.insist(waiting)))
 }
 
 /// How a call ended, for `complete`.
@@ -298,17 +322,19 @@ pub async fn complete(server: &Arc<Server>, call: &mut Call, answer: &mut Answer
     };
     let response = (trail.decision.level == Level::RequestResponse).then(|| response_object(answer, &trail)).flatten();
     let outcome = Outcome { code: answer.status().as_u16(), status, response };
-    let rest = event::rest(call, &trail, Some(&outcome));
+    let rest = audit.rest(call, &trail, Some(&outcome));
     let code = Some(outcome.code);
     let decision = trail.decision;
     let line = |stage| event::legacy(call, stage, SystemTime::now(), code);
     let goes_on = status.is_none() && is_long_running(&call.info);
     let now = if goes_on { Stage::ResponseStarted } else { stage };
-    if decision.tells(now) && !audit.tell(|| line(now), &rest, decision.level, now) {
-        audit.catch_up(audit.line(|| line(now), &rest, decision.level, now)).await;
+    if decision.tells(now) {
+        let head = event::head(decision.level, now, SystemTime::now());
+        let waiting = audit.tell(&Told { begins: false, head: &head, rest: &rest, line: &|| line(now) });
+        audit.finish(waiting).await;
     }
     if goes_on && decision.tells(Stage::ResponseComplete) {
-        let line = if audit.format == Format::Legacy { line(Stage::ResponseComplete) } else { Vec::new() };
+        let line = if audit.has_lines() { line(Stage::ResponseComplete) } else { Vec::new() };
         let last = Last { audit: audit.clone(), level: decision.level, rest, line };
         let body = std::mem::replace(answer.body_mut(), Body::empty());
         *answer.body_mut() = Body::held(body, Box::new(last));
@@ -327,16 +353,25 @@ fn begin_unknown(audit: &Audit, call: &mut Call) {
 struct Last {
     audit: Arc<Audit>,
     level: Level,
-    rest: Vec<u8>,
+    rest: Rest,
     line: Vec<u8>,
 }
 
 impl Drop for Last {
     fn drop(&mut self) {
-        let line = std::mem::take(&mut self.line);
-        // Nobody can wait here: what does not fit is lost, and counted.
-        if !self.audit.tell(|| line, &self.rest, self.level, Stage::ResponseComplete) {
-            self.audit.counts.lost("log", 1);
+        let head = event::head(self.level, Stage::ResponseComplete, SystemTime::now());
+        let line = || self.line.clone();
+        let waiting = self.audit.tell(&Told { begins: false, head: &head, rest: &self.rest, line: &line });
+        if waiting.is_empty() {
+            return;
+        }
+        // Nobody can wait here: a task does, or the event is lost with the runtime.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => {
+                let audit = self.audit.clone();
+                runtime.spawn(async move { audit.finish(waiting).await });
+            }
+            Err(_) => self.audit.counts.lost("log", waiting.len() as u64),
         }
     }
 }
@@ -358,6 +393,13 @@ impl Call {
     pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
         if self.audit.is_some() {
             self.annotations.add(key, value);
+        }
+    }
+
+    /// The same for what repeats parts of a body: only where the policy asks for bodies.
+    pub fn annotate_request(&self, key: impl Into<Cow<'static, str>>, value: impl FnOnce() -> String) {
+        if self.audit.as_ref().is_some_and(|trail| trail.decision.level >= Level::Request) {
+            self.annotations.add(key, value());
         }
     }
 

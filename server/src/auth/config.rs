@@ -22,10 +22,10 @@ pub struct Configuration {
 }
 
 /// Everything that is wrong is told at once, each as `field: why`.
-pub fn read(text: &[u8], own_issuer: &str) -> Result<Configuration, Vec<String>> {
+pub fn read(text: &[u8], own_issuers: &[String]) -> Result<Configuration, Vec<String>> {
     let tree = api::yaml::decode(text).map_err(|error| vec![error.to_string()])?;
     let mut reader = Reader { errors: Vec::new() };
-    let configuration = reader.configuration(&tree, own_issuer);
+    let configuration = reader.configuration(&tree, own_issuers);
     if reader.errors.is_empty() { Ok(configuration) } else { Err(reader.errors) }
 }
 
@@ -69,7 +69,7 @@ impl Reader {
         }
     }
 
-    fn configuration(&mut self, tree: &Tree, own_issuer: &str) -> Configuration {
+    fn configuration(&mut self, tree: &Tree, own_issuers: &[String]) -> Configuration {
         self.check_fields("", tree, &["apiVersion", "kind", "jwt", "anonymous"]);
         if tree.str("kind") != "AuthenticationConfiguration" {
             self.error("kind", "it must be AuthenticationConfiguration");
@@ -82,7 +82,7 @@ impl Reader {
             self.error("jwt", format!("there can be no more than {MAX_ISSUERS}"));
         }
         let issuers: Vec<Rules> =
-            list.iter().enumerate().map(|(at, jwt)| self.issuer(&format!("jwt[{at}]"), jwt, own_issuer)).collect();
+            list.iter().enumerate().map(|(at, jwt)| self.issuer(&format!("jwt[{at}]"), jwt, own_issuers)).collect();
         let mut seen = HashSet::new();
         for (at, rules) in issuers.iter().enumerate() {
             if !seen.insert(rules.url.clone()) {
@@ -92,10 +92,10 @@ impl Reader {
         Configuration { issuers, anonymous: self.anonymous(tree.at("anonymous")) }
     }
 
-    fn issuer(&mut self, at: &str, jwt: &Tree, own_issuer: &str) -> Rules {
+    fn issuer(&mut self, at: &str, jwt: &Tree, own_issuers: &[String]) -> Rules {
         self.check_fields(at, jwt, &["issuer", "claimMappings", "claimValidationRules", "userValidationRules"]);
         let mut rules = Rules { algorithms: ALGORITHMS.iter().map(ToString::to_string).collect(), ..Rules::default() };
-        self.provider(&format!("{at}.issuer"), jwt.at("issuer"), own_issuer, &mut rules);
+        self.provider(&format!("{at}.issuer"), jwt.at("issuer"), own_issuers, &mut rules);
         self.mappings(&format!("{at}.claimMappings"), jwt.at("claimMappings"), &mut rules);
         for (n, rule) in jwt.list("claimValidationRules").iter().enumerate() {
             let at = format!("{at}.claimValidationRules[{n}]");
@@ -113,13 +113,13 @@ impl Reader {
         rules
     }
 
-    fn provider(&mut self, at: &str, issuer: &Tree, own_issuer: &str, rules: &mut Rules) {
+    fn provider(&mut self, at: &str, issuer: &Tree, own_issuers: &[String], rules: &mut Rules) {
         let known =
             ["url", "discoveryURL", "certificateAuthority", "audiences", "audienceMatchPolicy", "egressSelectorType"];
         self.check_fields(at, issuer, &known);
         rules.url = self.text(at, issuer, "url");
         self.check_url(&format!("{at}.url"), &rules.url);
-        if rules.url == own_issuer {
+        if own_issuers.contains(&rules.url) {
             self.error(&format!("{at}.url"), "it is the issuer of service account tokens");
         }
         rules.discovery_url = Some(self.text(at, issuer, "discoveryURL")).filter(|url| !url.is_empty());
@@ -233,7 +233,7 @@ anonymous: {enabled: true, conditions: [{path: /livez}]}
 
     #[test]
     fn a_file_becomes_issuers() {
-        let read = read(GOOD.as_bytes(), "https://own").expect("a configuration");
+        let read = read(GOOD.as_bytes(), &["https://own".to_string()]).expect("a configuration");
         let [a, b] = read.issuers.as_slice() else { panic!("{read:?}") };
         assert_eq!((a.url.as_str(), a.audiences.len(), a.algorithms.len()), ("https://a.example", 2, 9));
         assert_eq!(a.username, Claim { name: "sub".to_string(), prefix: "a:".to_string() });
@@ -266,7 +266,8 @@ anonymous: {enabled: true, conditions: [{path: /livez}]}
         ];
         for (from, to, want) in cases {
             assert!(GOOD.contains(from), "{from}");
-            let errors = read(GOOD.replacen(from, to, 1).as_bytes(), "https://own").err().unwrap_or_default();
+            let errors =
+                read(GOOD.replacen(from, to, 1).as_bytes(), &["https://own".to_string()]).err().unwrap_or_default();
             assert!(errors.iter().any(|error| error.contains(want)), "{from} -> {to}: {errors:?}");
         }
     }

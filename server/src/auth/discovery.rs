@@ -23,12 +23,20 @@ fn json(tree: &Tree, content_type: &'static str) -> Answer {
 fn configuration(server: &Server, tokens: &Tokens) -> Tree {
     let address = std::net::SocketAddr::new(server.config.advertise_address, server.config.port);
     tree! {
-        "issuer" => server.config.issuer.as_str(),
+        "issuer" => server.config.issuer(),
         "jwks_uri" => format!("https://{address}/openid/v1/jwks"),
         "response_types_supported" => list!["id_token"],
         "subject_types_supported" => list!["public"],
-        "id_token_signing_alg_values_supported" => list![tokens.algorithm()],
+        "id_token_signing_alg_values_supported" => tokens.algorithms(),
     }
+}
+
+/// The content of a SubjectPublicKeyInfo: a point, or a PKCS#1 key.
+pub fn public_key(spki: &[u8]) -> Option<&[u8]> {
+    let (_, body) = read_der(spki, 0x30)?;
+    let (rest, _algorithm) = read_der(body, 0x30)?;
+    let (_, bits) = read_der(rest, 0x03)?;
+    bits.split_first().filter(|(unused, _)| **unused == 0).map(|(_, key)| key)
 }
 
 /// The two numbers of a PKCS#1 RSA public key: modulus and exponent, without leading zeros.
@@ -65,6 +73,13 @@ fn read_der(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_found_in_its_envelope() {
+        let spki = [0x30, 0x09, 0x30, 0x02, 0x05, 0x00, 0x03, 0x03, 0x00, 0x04, 0x07];
+        assert_eq!(public_key(&spki), Some(&[0x04, 0x07][..]));
+        assert_eq!(public_key(&spki[..8]), None);
+    }
 
     #[test]
     fn the_numbers_of_a_key_are_found() {

@@ -62,7 +62,7 @@ pub struct Authentication {
     /// None where no key was given: then there are no service account tokens.
     pub tokens: Option<token::Tokens>,
     pub bootstrap_tokens: bool,
-    pub issuers: Vec<oidc::Issuer>,
+    pub issuers: oidc::Issuers,
     pub webhook: Option<webhook::Webhook>,
     pub anonymous: Anonymous,
     /// Whom a token must be meant for.
@@ -74,7 +74,7 @@ impl Authentication {
     /// An identity of a way that knows no audiences: it is good for those of the server.
     fn for_any_audience(&self, user: Arc<User>, asked: &[String]) -> Verdict {
         let audiences = common(asked, &self.audiences);
-        if audiences.is_empty() { Verdict::Unknown } else { Verdict::Known(union::Identity { user, audiences }) }
+        if audiences.is_empty() { Verdict::Unknown } else { Verdict::Known(union::Identity::new(user, audiences)) }
     }
 }
 

@@ -6,7 +6,7 @@ use api::{Map, Tree, json, tree};
 use aws_lc_rs::digest;
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm};
+use aws_lc_rs::signature::{self, EcdsaKeyPair, KeyPair, RsaKeyPair, VerificationAlgorithm};
 use kinds::User;
 use rustls::pki_types::PrivateKeyDer;
 
@@ -14,6 +14,7 @@ use super::jwt::{self, url_encode};
 use super::union::Identity as Known;
 use super::{Answered, Question, Verdict, legacy_token};
 use crate::Server;
+use crate::metrics::TokenUse;
 
 /// A name and a uid.
 type Identity = (String, String);
@@ -47,8 +48,49 @@ enum Key {
 pub struct Tokens {
     key: Key,
     id: String,
-    /// Other public keys whose tokens are taken, as SubjectPublicKeyInfo.
-    trusted: Vec<Vec<u8>>,
+    /// Other public keys whose tokens are taken.
+    trusted: Vec<Public>,
+}
+
+/// A public key as SubjectPublicKeyInfo.
+struct Public {
+    der: Vec<u8>,
+    algorithm: &'static str,
+}
+
+impl Public {
+    fn new(der: Vec<u8>) -> Option<Public> {
+        let algorithm = match super::discovery::public_key(&der)? {
+            // An uncompressed point of P-256.
+            [4, point @ ..] if point.len() == 64 => "ES256",
+            key => super::discovery::rsa_numbers(key).map(|_| "RS256")?,
+        };
+        Some(Public { der, algorithm })
+    }
+
+    fn id(&self) -> String {
+        url_encode(digest::digest(&digest::SHA256, &self.der).as_ref())
+    }
+
+    /// As a JSON web key.
+    fn jwk(&self) -> Tree {
+        let mut jwk = tree! { "use" => "sig", "kid" => self.id(), "alg" => self.algorithm };
+        let key = super::discovery::public_key(&self.der).unwrap_or_default();
+        if self.algorithm == "ES256" {
+            // A mark, then both coordinates.
+            let (x, y) = key.get(1..).unwrap_or_default().split_at(key.len() / 2);
+            jwk.set("kty", "EC");
+            jwk.set("crv", "P-256");
+            jwk.set("x", url_encode(x));
+            jwk.set("y", url_encode(y));
+        } else {
+            let (n, e) = super::discovery::rsa_numbers(key).unwrap_or_default();
+            jwk.set("kty", "RSA");
+            jwk.set("n", url_encode(n));
+            jwk.set("e", url_encode(e));
+        }
+        jwk
+    }
 }
 
 /// Why a token of ours is not taken.
@@ -58,69 +100,59 @@ impl Tokens {
     /// Takes a P-256 or an RSA key.
     pub fn new(key: &PrivateKeyDer<'_>) -> Result<Tokens, String> {
         let key = Key::read(key).ok_or("the service account key is neither P-256 nor RSA")?;
-        let id = url_encode(digest::digest(&digest::SHA256, &key.public_der()?).as_ref());
-        Ok(Tokens { key, id, trusted: Vec::new() })
+        let public = Public::new(key.public_der()?).ok_or("the service account key has no public part")?;
+        Ok(Tokens { key, id: public.id(), trusted: vec![public] })
     }
 
-    pub fn algorithm(&self) -> &'static str {
-        self.key.algorithm()
+    /// Those of all keys, each once.
+    pub fn algorithms(&self) -> Vec<Tree> {
+        let mut all: Vec<&str> = self.trusted.iter().map(|key| key.algorithm).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter().map(Tree::from).collect()
     }
 
-    /// The public key as a JSON web key.
-    pub fn jwks(&self) -> Tree {
-        let mut jwk = tree! { "use" => "sig", "kid" => self.id.as_str(), "alg" => self.algorithm() };
-        match &self.key {
-            Key::Ecdsa(key) => {
-                // An uncompressed point: a mark, then both coordinates.
-                let point = key.public_key().as_ref();
-                let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
-                jwk.set("kty", "EC");
-                jwk.set("crv", "P-256");
-                jwk.set("x", url_encode(x));
-                jwk.set("y", url_encode(y));
-            }
-            Key::Rsa(key) => {
-                let (n, e) = super::discovery::rsa_numbers(key.public_key().as_ref()).unwrap_or_default();
-                jwk.set("kty", "RSA");
-                jwk.set("n", url_encode(n));
-                jwk.set("e", url_encode(e));
-            }
-        }
-        api::list![jwk]
+    /// The public keys as JSON web keys, the own one first.
+    pub fn jwks(&self) -> Vec<Tree> {
+        self.trusted.iter().map(Public::jwk).collect()
     }
 
     /// Takes tokens of another key too, given as SubjectPublicKeyInfo.
-    pub fn trust(&mut self, public_key: Vec<u8>) {
-        self.trusted.push(public_key);
+    pub fn trust(&mut self, public_key: Vec<u8>) -> Result<(), String> {
+        let key = Public::new(public_key).ok_or("the key is neither P-256 nor RSA")?;
+        if !self.trusted.iter().any(|known| known.der == key.der) {
+            self.trusted.push(key);
+        }
+        Ok(())
     }
 
-    pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<String, String> {
+    /// The public part of a key, for those who have to trust it.
+    pub fn public_der(key: &PrivateKeyDer<'_>) -> Option<Vec<u8>> {
+        Key::read(key)?.public_der().ok()
+    }
+
+    /// The token, and its `jti`.
+    pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<(String, String), String> {
         let header = tree! { "alg" => self.key.algorithm(), "kid" => self.id.as_str() };
         let claims = claims(subject, issuer, now);
         let part = |tree: &Tree| url_encode(&json::encode(tree, None));
         let text = format!("{}.{}", part(&header), part(&claims));
         let signature = self.key.sign(text.as_bytes())?;
-        Ok(format!("{text}.{}", url_encode(&signature)))
-    }
-
-    fn is_trusted(&self, algorithm: &str, text: &[u8], signature: &[u8]) -> bool {
-        let algorithm: &dyn VerificationAlgorithm = match algorithm {
-            "ES256" => &signature::ECDSA_P256_SHA256_FIXED,
-            "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
-            _ => return false,
-        };
-        self.trusted.iter().any(|key| algorithm.verify_sig(key, text, signature).is_ok())
+        Ok((format!("{text}.{}", url_encode(&signature)), claims.str("jti").to_string()))
     }
 
     /// The claims of a token that a known key has signed.
     fn verify(&self, token: &str) -> Option<Tree> {
         let token = jwt::split(token)?;
-        let (algorithm, signed) = (token.algorithm(), token.signed.as_bytes());
-        let own = algorithm == self.key.algorithm() && self.key.verifies(signed, &token.signature);
-        if !own && !self.is_trusted(algorithm, signed, &token.signature) {
-            return None;
-        }
-        Some(token.claims)
+        let algorithm: &dyn VerificationAlgorithm = match token.algorithm() {
+            "ES256" => &signature::ECDSA_P256_SHA256_FIXED,
+            "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
+            _ => return None,
+        };
+        let (text, signature) = (token.signed.as_bytes(), &token.signature);
+        let fits = |key: &&Public| key.algorithm == token.algorithm();
+        let mut keys = self.trusted.iter().filter(fits);
+        keys.any(|key| algorithm.verify_sig(&key.der, text, signature).is_ok()).then_some(token.claims)
     }
 }
 
@@ -170,19 +202,6 @@ impl Key {
             }
         }
     }
-
-    fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
-        match self {
-            Key::Ecdsa(key) => {
-                let algorithm = &signature::ECDSA_P256_SHA256_FIXED;
-                UnparsedPublicKey::new(algorithm, key.public_key().as_ref()).verify(text, signature).is_ok()
-            }
-            Key::Rsa(key) => {
-                let algorithm = &signature::RSA_PKCS1_2048_8192_SHA256;
-                UnparsedPublicKey::new(algorithm, key.public_key().as_ref()).verify(text, signature).is_ok()
-            }
-        }
-    }
 }
 
 fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
@@ -215,7 +234,7 @@ fn claims(subject: &Subject<'_>, issuer: &str, now: i64) -> Tree {
 pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
     let claims = server.auth.tokens.as_ref().and_then(|tokens| tokens.verify(question.token));
     Answered::Now(match claims {
-        Some(claims) if claims.str("iss") == server.config.issuer => {
+        Some(claims) if server.config.issuers.iter().any(|issuer| claims.str("iss") == issuer) => {
             judge(server, &claims, question).map_or_else(Verdict::Refused, Verdict::Known)
         }
         Some(claims) if claims.str("iss") == legacy_token::ISSUER => legacy_token::judge(server, &claims, question),
@@ -227,7 +246,17 @@ fn judge(server: &Server, claims: &Tree, question: Question<'_>) -> Result<Known
     let audiences = check_audiences(claims, question.audiences)?;
     check_time(claims, question.now)?;
     check_objects(server, claims, question.now)?;
-    Ok(Known { user: Arc::new(user_of(claims)), audiences })
+    let notes = stale_note(server, claims, question.now).into_iter().collect();
+    Ok(Known { notes, ..Known::new(Arc::new(user_of(claims)), audiences) })
+}
+
+/// A token that lives longer for the sake of those who do not renew it says when it should have been renewed.
+fn stale_note(server: &Server, claims: &Tree, now: i64) -> Option<(&'static str, String)> {
+    let due = claims.get("kubernetes.io")?.int("warnafter").filter(|due| *due != 0)?;
+    let late = now - due;
+    server.metrics.count_token(if late > 0 { TokenUse::Stale } else { TokenUse::Valid });
+    let note = || format!("subject: {}, seconds after warning threshold: {late}", claims.str("sub"));
+    (late > 0).then(|| ("authentication.k8s.io/stale-token", note()))
 }
 
 fn check_audiences(claims: &Tree, wanted: &[String]) -> Result<Vec<String>, Refusal> {
@@ -337,8 +366,9 @@ mod tests {
     #[test]
     fn only_what_was_signed_is_taken() {
         let tokens = tokens();
-        let token = tokens.sign(&subject(), "https://issuer", 1000).expect("a token");
+        let (token, id) = tokens.sign(&subject(), "https://issuer", 1000).expect("a token");
         let claims = tokens.verify(&token).expect("our token");
+        assert_eq!(claims.str("jti"), id);
         assert_eq!(claims.str("sub"), "system:serviceaccount:n:a");
         assert_eq!(claims.get("kubernetes.io").map(|private| private.str("pod.name")), Some("p"));
         let (text, signature) = token.rsplit_once('.').expect("a signature");
@@ -349,7 +379,12 @@ mod tests {
         }
         let mut other = self::tokens();
         assert_eq!(other.verify(&token), None);
-        other.trust(tokens.key.public_der().expect("a public key"));
+        let public = tokens.key.public_der().expect("a public key");
+        assert_eq!((other.trust(public.clone()), other.trust(public)), (Ok(()), Ok(())));
+        assert!(other.trust(b"no key".to_vec()).is_err());
+        let ids: Vec<String> = other.jwks().iter().map(|key| key.str("kid").to_string()).collect();
+        assert_eq!(ids, [other.id.clone(), tokens.id.clone()], "each once, the own one first");
+        assert_eq!(other.algorithms(), [Tree::from("ES256")]);
         assert_eq!(other.verify(&token).expect("a trusted token").str("sub"), "system:serviceaccount:n:a");
         assert_eq!(other.verify(&format!("{text}.")), None);
     }

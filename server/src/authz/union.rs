@@ -1,7 +1,8 @@
 //! The configured authorizers, asked one after the other.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use kinds::User;
 
 use super::config::{Mode, Setting};
@@ -10,20 +11,44 @@ use super::{Attributes, Authorizer, Decision, Known, MASTERS, Reason, Verdict, a
 use crate::cache::Caches;
 
 pub struct Union {
-    members: Vec<Member>,
+    /// Exchanged when the configuration file changes.
+    members: ArcSwap<Vec<Member>>,
+    /// Made once: what it knows of the caches outlives a change.
+    node: OnceLock<Arc<node::Node>>,
 }
 
 struct Member {
     /// Stands before its reasons.
     name: String,
-    authorizer: Box<dyn Authorizer>,
+    authorizer: Arc<dyn Authorizer>,
 }
 
 impl Union {
     pub fn new(settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) -> Union {
-        let member =
-            |setting: &Setting| Member { name: setting.name.clone(), authorizer: make(&setting.mode, caches, rbac) };
-        Union { members: settings.iter().map(member).collect() }
+        let union = Union { members: ArcSwap::default(), node: OnceLock::new() };
+        union.replace(settings, caches, rbac);
+        union
+    }
+
+    /// Other authorizers from now on; who waits for an old one is answered by it.
+    pub fn replace(&self, settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) {
+        let member = |setting: &Setting| Member {
+            name: setting.name.clone(),
+            authorizer: self.make(&setting.mode, caches, rbac),
+        };
+        self.members.store(Arc::new(settings.iter().map(member).collect()));
+    }
+
+    /// The line of each mode.
+    fn make(&self, mode: &Mode, caches: &Caches, rbac: &Arc<Rbac>) -> Arc<dyn Authorizer> {
+        match mode {
+            Mode::AlwaysAllow => Arc::new(always::AlwaysAllow),
+            Mode::AlwaysDeny => Arc::new(always::AlwaysDeny),
+            Mode::Abac(policies) => Arc::new(abac::Abac::new(policies.clone())),
+            Mode::Node => self.node.get_or_init(|| Arc::new(node::Node::new(caches))).clone(),
+            Mode::Rbac => Arc::new(rbac.clone()),
+            Mode::Webhook(settings) => Arc::new(webhook::Webhook::new(settings.clone())),
+        }
     }
 
     /// The verdict, or None where one of the authorizers must wait for somebody.
@@ -32,7 +57,7 @@ impl Union {
             return Some(Verdict::ALLOW);
         }
         let mut silent = Silent::default();
-        for member in &self.members {
+        for member in self.members.load().iter() {
             let verdict = member.authorizer.decide(attributes)?;
             if verdict.decision != Decision::NoOpinion {
                 return Some(verdict);
@@ -48,7 +73,7 @@ impl Union {
             return Verdict::ALLOW;
         }
         let mut silent = Silent::default();
-        for member in &self.members {
+        for member in self.members.load_full().iter() {
             let verdict = match member.authorizer.decide(attributes) {
                 Some(verdict) => verdict,
                 None => member.authorizer.wait(attributes).await,
@@ -65,7 +90,7 @@ impl Union {
     pub fn rules(&self, user: &User, namespace: &str) -> Known {
         let mut all = Known::default();
         let mut errors = Vec::new();
-        for member in &self.members {
+        for member in self.members.load().iter() {
             let known = member.authorizer.rules(user, namespace);
             all.rules.extend(known.rules);
             all.incomplete |= known.incomplete;
@@ -73,18 +98,6 @@ impl Union {
         }
         all.error = aggregate(errors);
         all
-    }
-}
-
-/// The line of each mode.
-fn make(mode: &Mode, caches: &Caches, rbac: &Arc<Rbac>) -> Box<dyn Authorizer> {
-    match mode {
-        Mode::AlwaysAllow => Box::new(always::AlwaysAllow),
-        Mode::AlwaysDeny => Box::new(always::AlwaysDeny),
-        Mode::Abac(policies) => Box::new(abac::Abac::new(policies.clone())),
-        Mode::Node => Box::new(node::Node::new(caches)),
-        Mode::Rbac => Box::new(rbac.clone()),
-        Mode::Webhook(settings) => Box::new(webhook::Webhook::new(settings.clone())),
     }
 }
 
@@ -143,9 +156,10 @@ mod tests {
     fn union(verdicts: Vec<Verdict>) -> Union {
         let member = |(at, verdict): (usize, Verdict)| Member {
             name: format!("m{at}"),
-            authorizer: Box::new(Says(verdict)) as Box<dyn Authorizer>,
+            authorizer: Arc::new(Says(verdict)) as Arc<dyn Authorizer>,
         };
-        Union { members: verdicts.into_iter().enumerate().map(member).collect() }
+        let members: Vec<Member> = verdicts.into_iter().enumerate().map(member).collect();
+        Union { members: ArcSwap::from_pointee(members), node: OnceLock::new() }
     }
 
     #[test]

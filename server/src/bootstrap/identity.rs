@@ -43,6 +43,11 @@ pub fn hostname() -> String {
     if usable { name } else { "localhost".to_string() }
 }
 
+/// Who this server is among others.
+pub fn server_id() -> String {
+    name(&hostname())
+}
+
 /// The same on every start of a machine.
 fn name(hostname: &str) -> String {
     let hash = digest::digest(&digest::SHA256, hostname.as_bytes());

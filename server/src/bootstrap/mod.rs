@@ -10,7 +10,7 @@ pub(crate) mod rbac;
 mod reconcile;
 mod service;
 
-pub use identity::hostname;
+pub use identity::{hostname, server_id};
 
 use std::sync::Arc;
 

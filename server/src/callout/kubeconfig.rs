@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use api::Tree;
 
-use super::{Client, Credentials, Identity, Trust, Url};
+use super::{Client, Credentials, Identity, Login, Logins, Trust, Url};
 
 /// What a file says: a client, and the URL that it is for.
 pub struct Remote {
@@ -55,12 +55,14 @@ const USER_FIELDS: &[&str] = &[
 
 /// Reads the file's current context.
 pub fn read(file: &Path) -> Result<Remote, Error> {
-    let bytes = std::fs::read(file).map_err(|error| Error {
-        file: file.to_path_buf(),
-        field: String::new(),
-        why: error.to_string(),
-    })?;
-    Reader { file }.remote(&bytes)
+    let reader = Reader { file };
+    reader.remote(&reader.bytes()?)
+}
+
+/// Reads the file's users alone, which are named by hosts.
+pub fn read_logins(file: &Path) -> Result<Logins, Error> {
+    let reader = Reader { file };
+    reader.logins(&reader.bytes()?)
 }
 
 /// The file itself and those that it names, as far as it can be read.
@@ -94,11 +96,38 @@ impl Reader<'_> {
         Error { file: self.file.to_path_buf(), field: field.into(), why: why.to_string() }
     }
 
-    fn remote(&self, bytes: &[u8]) -> Result<Remote, Error> {
+    fn bytes(&self) -> Result<Vec<u8>, Error> {
+        std::fs::read(self.file).map_err(|error| self.error("", error))
+    }
+
+    fn tree(&self, bytes: &[u8]) -> Result<Tree, Error> {
         let tree = api::yaml::decode(bytes).map_err(|error| self.error("", error))?;
         if !matches!(tree.str("kind"), "" | "Config") {
             return Err(self.error("kind", format!("{:?} is no Config", tree.str("kind"))));
         }
+        Ok(tree)
+    }
+
+    fn logins(&self, bytes: &[u8]) -> Result<Logins, Error> {
+        let tree = self.tree(bytes)?;
+        let mut named = Vec::new();
+        for (at, user) in tree.list("users").iter().enumerate() {
+            let entry = Entry { at: format!("users[{at}].user"), tree: user.at("user") };
+            named.push((user.str("name").to_string(), self.login(&entry)?));
+        }
+        let current = tree.str("current-context");
+        let context = tree.list("contexts").iter().find(|context| context.str("name") == current);
+        let current = context.map(|context| context.str("context.user").to_string());
+        Ok(Logins { named, current })
+    }
+
+    fn login(&self, user: &Entry<'_>) -> Result<Login, Error> {
+        self.check_fields(user, USER_FIELDS)?;
+        Ok(Login { identity: self.identity(user)?, credentials: self.credentials(user) })
+    }
+
+    fn remote(&self, bytes: &[u8]) -> Result<Remote, Error> {
+        let tree = self.tree(bytes)?;
         let current = tree.str("current-context");
         if current.is_empty() {
             return Err(self.error("current-context", "a context must be named"));
@@ -124,16 +153,10 @@ impl Reader<'_> {
     fn client(&self, cluster: &Entry<'_>, user: Option<&Entry<'_>>) -> Result<Client, Error> {
         self.check_fields(cluster, CLUSTER_FIELDS)?;
         let trust = self.trust(cluster)?;
-        let mut identity = None;
-        let mut credentials = Credentials::None;
-        if let Some(user) = user {
-            self.check_fields(user, USER_FIELDS)?;
-            identity = self.identity(user)?;
-            credentials = self.credentials(user);
-        }
-        let client = Client::new(&trust, identity.as_ref()).map_err(|error| self.error(&cluster.at, error))?;
+        let login = user.map(|user| self.login(user)).transpose()?;
+        let client = Login::client(login.as_ref(), &trust).map_err(|error| self.error(&cluster.at, error))?;
         let name = Some(cluster.tree.str("tls-server-name").to_string()).filter(|name| !name.is_empty());
-        Ok(client.with_credentials(credentials).with_server_name(name))
+        Ok(client.with_server_name(name))
     }
 
     fn check_fields(&self, entry: &Entry<'_>, known: &[&str]) -> Result<(), Error> {
@@ -226,6 +249,16 @@ users: [{name: u, user: {token: t}}]
     fn a_file_names_server_and_credentials() {
         check(GOOD, "https://a:8443/x");
         check(&GOOD.replace("tls-server-name: b", "insecure-skip-tls-verify: true"), "https://a:8443/x");
+    }
+
+    #[test]
+    fn users_are_logins_by_the_names_of_hosts() {
+        let reader = Reader { file: Path::new("/etc/w.yaml") };
+        let logins = reader.logins(GOOD.as_bytes()).expect("users");
+        assert!(matches!(logins.find("any:1"), Some(Login { credentials: Credentials::Bearer(t), .. }) if t == "t"));
+        let bad = reader.logins(GOOD.replace("token: t", "auth-provider: {}").as_bytes());
+        let error = bad.err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(error, "/etc/w.yaml: users[0].user.auth-provider: it cannot be honoured here");
     }
 
     #[test]

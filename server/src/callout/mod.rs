@@ -5,6 +5,7 @@
 mod connect;
 mod error;
 pub mod kubeconfig;
+mod logins;
 mod service;
 mod trust;
 mod url;
@@ -23,6 +24,7 @@ use rustls::ClientConfig;
 use connect::Address;
 pub use error::Error;
 use error::Failure;
+pub use logins::{Login, Logins};
 pub use service::Target;
 pub use trust::{Identity, Trust};
 pub use url::Url;

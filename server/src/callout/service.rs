@@ -7,7 +7,7 @@ use api::Tree;
 use http::Method;
 
 use super::error::Failure;
-use super::{Answer, Client, Error, Trust, Url};
+use super::{Answer, Client, Error, Login, Logins, Trust, Url};
 use crate::{Server, endpoints};
 
 /// A `clientConfig`, compiled.
@@ -25,7 +25,7 @@ struct Service {
 
 impl Target {
     /// Reads a `clientConfig`; the error says what is wrong with it.
-    pub fn new(config: &Tree) -> Result<Target, String> {
+    pub fn new(config: &Tree, logins: &Logins) -> Result<Target, String> {
         let trust = match config.str("caBundle") {
             "" => Trust::System,
             bundle => {
@@ -33,12 +33,13 @@ impl Target {
                 Trust::pem(&pem).map_err(|error| format!("unable to load root certificates: {error}"))?
             }
         };
-        let client = Client::new(&trust, None).map_err(|error| error.to_string())?;
         let service = config.has("service").then(|| Service::new(config.at("service")));
         let url = match &service {
             Some(service) => service.url(config.str("service.path"))?,
             None => Url::parse(config.str("url"))?,
         };
+        let login = logins.find(&format!("{}:{}", url.host_name(), url.port));
+        let client = Login::client(login, &trust).map_err(|error| error.to_string())?;
         Ok(Target { client, url, service })
     }
 

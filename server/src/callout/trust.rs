@@ -41,6 +41,12 @@ pub struct Identity {
     key: PrivateKeyDer<'static>,
 }
 
+impl Clone for Identity {
+    fn clone(&self) -> Identity {
+        Identity { chain: self.chain.clone(), key: self.key.clone_key() }
+    }
+}
+
 impl Identity {
     pub fn pem(chain: &[u8], key: &[u8]) -> Result<Identity, String> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();

@@ -49,6 +49,11 @@ impl Url {
         self.authority.clone()
     }
 
+    /// The host as it stands before a port.
+    pub fn host_name(&self) -> String {
+        if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
+    }
+
     /// With one more pair in the query.
     pub fn with_query(mut self, key: &str, value: &str) -> Url {
         let joint = if self.path.contains('?') { '&' } else { '?' };

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 use super::crowd::Crowd;
 use super::demand::{Claim, smooth};
+use super::dropped::Dropped;
+use super::dump::{About, Queue};
 use super::queues::{Load, Place, Queues, Reason, Shape, Verdict};
 
 /// A level's seats as its object and its shares give them.
@@ -26,9 +28,28 @@ pub struct Level {
 }
 
 struct State {
-    queues: Queues<oneshot::Sender<()>>,
+    queues: Queues<Waiter>,
     bounds: Bounds,
     smoothed: f64,
+    dropped: Dropped,
+    tally: Tally,
+}
+
+/// Somebody in a queue.
+struct Waiter {
+    told: oneshot::Sender<()>,
+    about: About,
+}
+
+/// Requests that got nothing, since the level is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// At once, for want of room.
+    pub rejected: u64,
+    /// After their time in a queue.
+    pub timed_out: u64,
+    /// Gone away while they waited.
+    pub cancelled: u64,
 }
 
 pub enum Entry {
@@ -42,6 +63,7 @@ pub struct Seat {
     level: Arc<Level>,
     place: Place,
     began: Instant,
+    timed_out: bool,
 }
 
 impl Seat {
@@ -49,28 +71,41 @@ impl Seat {
     pub fn begin(&mut self) {
         self.began = Instant::now();
     }
+
+    /// The wait was too long, and ends without a seat.
+    pub fn give_up(mut self) {
+        self.timed_out = true;
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);
-        let woken = self.level.hold().queues.leave(self.level.since(now), self.place, took);
+        let mut state = self.level.hold();
+        let (woken, gave_up) = state.queues.leave(self.level.since(now), self.place, took);
+        if gave_up && self.timed_out {
+            state.tally.timed_out += 1;
+        } else if gave_up {
+            state.tally.cancelled += 1;
+        }
+        drop(state);
         wake(woken);
     }
 }
 
 /// One that has gone away meanwhile gives its seats back by itself.
-fn wake(woken: Vec<oneshot::Sender<()>>) {
-    for sender in woken {
-        let _ = sender.send(());
+fn wake(woken: Vec<Waiter>) {
+    for waiter in woken {
+        let _ = waiter.told.send(());
     }
 }
 
 impl Level {
     pub fn new(shape: Shape, bounds: Bounds) -> Level {
         let queues = Queues::new(shape, bounds.nominal.max(1), Duration::ZERO);
-        let state = Mutex::new(State { queues, bounds, smoothed: 0.0 });
+        let state =
+            Mutex::new(State { queues, bounds, smoothed: 0.0, dropped: Dropped::default(), tally: Tally::default() });
         Level { started: Instant::now(), state, crowd: Crowd::default() }
     }
 
@@ -100,20 +135,45 @@ impl Level {
         }
     }
 
-    pub fn enter(self: &Arc<Level>, now: Instant, hash: u64, seats: u32) -> Entry {
+    /// `about` is asked for only where the request has to wait.
+    pub fn enter(self: &Arc<Level>, now: Instant, hash: u64, seats: u32, about: impl FnOnce() -> About) -> Entry {
         let mut told = None;
         let verdict = self.hold().queues.arrive(self.since(now), hash, seats, || {
             let (sender, receiver) = oneshot::channel();
             told = Some(receiver);
-            sender
+            Waiter { told: sender, about: about() }
         });
-        let seat = |place| Seat { level: self.clone(), place, began: now };
+        let seat = |place| Seat { level: self.clone(), place, began: now, timed_out: false };
         match (verdict, told) {
             (Verdict::Run(place), _) => Entry::Run(seat(place)),
             (Verdict::Wait(place), Some(receiver)) => Entry::Wait(seat(place), receiver),
             (Verdict::Wait(_), None) => Entry::Reject(Reason::QueueFull),
             (Verdict::Reject(reason), _) => Entry::Reject(reason),
         }
+    }
+
+    /// A request of this second is refused, at once or after its wait; how long it is to stay away.
+    pub fn refuse(&self, second: i64, at_once: bool) -> u32 {
+        let mut state = self.hold();
+        state.tally.rejected += u64::from(at_once);
+        state.dropped.count(second)
+    }
+
+    pub fn tally(&self) -> Tally {
+        self.hold().tally
+    }
+
+    /// Shows the queues as they are at one moment.
+    pub fn look<R>(&self, look: impl FnOnce(&[Queue<'_>]) -> R) -> R {
+        let state = self.hold();
+        let queues = state.queues.look().map(|seen| Queue {
+            waiting: seen.waiting.into_iter().map(|(waiter, seats)| (&waiter.about, seats)).collect(),
+            running: seen.running,
+            running_seats: seen.running_seats,
+            next_start: seen.next_start,
+            work: seen.work,
+        });
+        look(&queues.collect::<Vec<_>>())
     }
 
     pub fn load(&self) -> Load {

@@ -5,6 +5,8 @@
 mod changes;
 mod crowd;
 mod demand;
+mod dropped;
+pub mod dump;
 mod hand;
 mod level;
 mod matching;
@@ -92,7 +94,8 @@ impl Fairness {
         self.metrics.show(&self.plan.load());
     }
 
-    /// Lends seats anew once the period is over. Only requests come here: an idle server does nothing.
+    /// Lends seats anew once the period is over. Only requests that come or wait are here: an idle server
+    /// does nothing.
     fn adjust(&self, plan: &Plan, now: Instant) {
         let millis = now.saturating_duration_since(self.started).as_millis() as u64;
         let last = self.adjusted.load(Ordering::Relaxed);
@@ -102,13 +105,46 @@ impl Fairness {
         }
     }
 
+    /// When seats are lent anew for the next time.
+    fn next_adjustment(&self) -> Instant {
+        self.started + Duration::from_millis(self.adjusted.load(Ordering::Relaxed)) + ADJUSTMENT
+    }
+
     fn flow_hash(&self, schema: &Schema, call: &Call) -> u64 {
-        let flow = match schema.distinguisher {
-            Distinguisher::None => "",
-            Distinguisher::User => call.user_name(),
-            Distinguisher::Namespace => &call.info.namespace,
-        };
+        let flow = distinguisher(schema, call);
         BuildHasherDefault::<DefaultHasher>::default().hash_one((self.salt, &schema.name, flow))
+    }
+}
+
+/// What tells the flow of a call from others of its schema.
+fn distinguisher<'a>(schema: &Schema, call: &'a Call) -> &'a str {
+    match schema.distinguisher {
+        Distinguisher::None => "",
+        Distinguisher::User => call.user_name(),
+        Distinguisher::Namespace => &call.info.namespace,
+    }
+}
+
+/// A call that has to wait, for whoever looks at the queues.
+fn about(server: &Server, schema: &Schema, call: &Call) -> dump::About {
+    let info = &call.info;
+    let api_version =
+        if info.group.is_empty() { info.version.clone() } else { format!("{}/{}", info.group, info.version) };
+    let details = [
+        call.user_name(),
+        info.verb,
+        &info.path,
+        &info.namespace,
+        &info.name,
+        &api_version,
+        &info.resource,
+        &info.subresource,
+    ];
+    dump::About {
+        schema: schema.name.clone(),
+        flow: distinguisher(schema, call).to_string(),
+        arrived: api::time::format_micros(server.config.clock.timestamp()).to_string(),
+        details: details.map(str::to_string),
     }
 }
 
@@ -177,13 +213,16 @@ fn take(server: &Server, call: &mut Call, plan: &Plan, at: usize, flow: u64) -> 
     let now = Instant::now();
     server.fairness.adjust(plan, now);
     let seats = width::seats(server, call, level.bounds().nominal);
-    match level.enter(now, flow, seats) {
+    match level.enter(now, flow, seats, || about(server, schema, call)) {
         Entry::Run(seat) => {
             schema.metrics.dispatched.inc();
             call.held = Some(Held::Seat(seat));
             Taken::Done(Ok(()))
         }
-        Entry::Reject(reason) => Taken::Done(Err(reject(server, call, schema, priority, reason.text()))),
+        Entry::Reject(reason) => {
+            let seconds = level.refuse(server.now(), true);
+            Taken::Done(Err(reject(server, call, (schema, priority), reason.text(), seconds)))
+        }
         Entry::Wait(seat, told) => Taken::Later(seat, told),
     }
 }
@@ -192,21 +231,38 @@ async fn wait(
     server: &Server,
     call: &mut Call,
     mut seat: Seat,
-    told: oneshot::Receiver<()>,
+    mut told: oneshot::Receiver<()>,
     (plan, at): (Arc<Plan>, usize),
 ) -> Result<(), Status> {
     let (schema, priority) = plan.at(at);
     let began = Instant::now();
     let time = call.timeout.unwrap_or(server.config.limits.request_timeout) / PATIENCE;
-    let got = tokio::time::timeout(time, told).await;
+    let got = tokio::time::timeout(time, told_or_lent(&server.fairness, &plan, &mut told)).await;
     schema.metrics.waited.observe(began.elapsed().as_secs_f64());
     if !matches!(got, Ok(Ok(()))) {
-        return Err(reject(server, call, schema, priority, "time-out"));
+        seat.give_up();
+        let seconds = priority.level.as_ref().map_or(1, |level| level.refuse(server.now(), false));
+        return Err(reject(server, call, (schema, priority), "time-out", seconds));
     }
     seat.begin();
     schema.metrics.dispatched.inc();
     call.held = Some(Held::Seat(seat));
     Ok(())
+}
+
+/// Seats that were lent to others come back while somebody waits, also where nobody else asks any more.
+async fn told_or_lent(
+    fairness: &Fairness,
+    plan: &Plan,
+    told: &mut oneshot::Receiver<()>,
+) -> Result<(), oneshot::error::RecvError> {
+    loop {
+        tokio::select! {
+            biased;
+            got = &mut *told => return got,
+            () = tokio::time::sleep_until(fairness.next_adjustment()) => fairness.adjust(plan, Instant::now()),
+        }
+    }
 }
 
 /// Without fairness: a place among the requests under way, or 429.
@@ -217,29 +273,32 @@ fn count(server: &Server, call: &mut Call) -> Result<(), Status> {
             call.held = counted.map(Held::Counted);
             Ok(())
         }
-        Err(_) => {
-            call.too_many = true;
-            Err(too_many())
-        }
+        Err(_) => Err(too_many(call, 1)),
     }
 }
 
-fn reject(server: &Server, call: &mut Call, schema: &Schema, priority: &Priority, reason: &str) -> Status {
+fn reject(
+    server: &Server,
+    call: &mut Call,
+    (schema, priority): (&Schema, &Priority),
+    reason: &str,
+    seconds: u32,
+) -> Status {
     server.fairness.metrics.reject(&priority.name, &schema.name, reason);
-    call.too_many = true;
-    too_many()
+    too_many(call, seconds)
 }
 
 const TOO_MANY: &str = "Too many requests, please try again later.";
 
-fn too_many() -> Status {
-    Status::too_many_requests(TOO_MANY, 1)
+fn too_many(call: &mut Call, seconds: u32) -> Status {
+    call.too_many = Some(seconds);
+    Status::too_many_requests(TOO_MANY, seconds)
 }
 
 /// Upstream refuses with plain text here, and clients know it by its header.
-pub fn too_many_answer() -> Answer {
+pub fn too_many_answer(seconds: u32) -> Answer {
     let mut answer = text(429, &format!("{TOO_MANY}\n"));
-    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     answer.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }

@@ -69,6 +69,12 @@ impl Plan {
         (schema, &self.levels[schema.level])
     }
 
+    /// Requests of a level that got seats, or needed none.
+    pub fn dispatched(&self, level: &str) -> u64 {
+        let own = self.schemas.iter().filter(|schema| self.levels[schema.level].name == level);
+        own.map(|schema| schema.metrics.dispatched.get()).sum()
+    }
+
     /// Where the request belongs. The mandatory catch-all takes whatever no other schema does; None is a
     /// plan without it.
     pub fn find(&self, digest: &Digest<'_>) -> Option<usize> {

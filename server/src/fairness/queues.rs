@@ -107,6 +107,16 @@ pub struct Load {
     pub waiting_seats: u32,
 }
 
+/// A queue as somebody looks at it.
+pub struct Seen<'a, T> {
+    pub waiting: Vec<(&'a T, u32)>,
+    pub running: u32,
+    pub running_seats: u32,
+    pub next_start: f64,
+    /// Seat-seconds that those who wait are taken to need.
+    pub work: f64,
+}
+
 impl<T> Queues<T> {
     pub fn new(shape: Shape, limit: u32, now: Duration) -> Queues<T> {
         let mut queues = Queues {
@@ -154,6 +164,17 @@ impl<T> Queues<T> {
         }
     }
 
+    /// Each queue as it is: who waits and with how many seats, what runs, and when it begins the next.
+    pub fn look(&self) -> impl Iterator<Item = Seen<'_, T>> {
+        self.queues.iter().take(self.shape.queues).map(|queue| Seen {
+            waiting: queue.waiting.iter().map(|waiting| (&waiting.token, waiting.seats)).collect(),
+            running: queue.running,
+            running_seats: queue.running_seats,
+            next_start: queue.next_start,
+            work: ESTIMATE * f64::from(queue.waiting_seats),
+        })
+    }
+
     /// What was asked for since the last time this was called.
     pub fn take_demand(&mut self, now: Duration) -> super::demand::Summary {
         self.advance(now);
@@ -188,18 +209,19 @@ impl<T> Queues<T> {
         Verdict::Wait(place)
     }
 
-    /// A request is done after `took`, or gives up waiting. Gives those that run now.
-    pub fn leave(&mut self, now: Duration, place: Place, took: Duration) -> Vec<T> {
+    /// A request is done after `took`, or gives up waiting. Gives those that run now, and whether it gave up.
+    pub fn leave(&mut self, now: Duration, place: Place, took: Duration) -> (Vec<T>, bool) {
         self.advance(now);
         let at = place.queue % self.queues.len();
-        if !self.give_up(at, place.id) {
+        let gave_up = self.give_up(at, place.id);
+        if !gave_up {
             self.finish(at, place.seats, took);
         }
         if !self.queues[at].is_active() {
             self.active -= 1;
         }
         self.note_demand();
-        self.dispatch()
+        (self.dispatch(), gave_up)
     }
 
     /// More or fewer seats; gives those that run now.

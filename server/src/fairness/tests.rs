@@ -19,18 +19,22 @@ fn level(response: Tree) -> Tree {
 }
 
 fn schema() -> Tree {
+    schema_of("bob", "tight")
+}
+
+fn schema_of(user: &str, level: &str) -> Tree {
     let everything = tree! {
         "verbs" => list!["*"], "apiGroups" => list!["*"], "resources" => list!["*"], "namespaces" => list!["*"],
         "clusterScope" => true,
     };
-    let bob = tree! { "kind" => "User", "user" => tree! { "name" => "bob" } };
+    let subject = tree! { "kind" => "User", "user" => tree! { "name" => user } };
     tree! {
         "kind" => "FlowSchema", "apiVersion" => "flowcontrol.apiserver.k8s.io/v1",
-        "metadata" => tree! { "name" => "bobs", "uid" => "schema-uid" },
+        "metadata" => tree! { "name" => format!("{user}s"), "uid" => "schema-uid" },
         "spec" => tree! {
-            "priorityLevelConfiguration" => tree! { "name" => "tight" }, "matchingPrecedence" => 50,
+            "priorityLevelConfiguration" => tree! { "name" => level }, "matchingPrecedence" => 50,
             "distinguisherMethod" => tree! { "type" => "ByUser" },
-            "rules" => list![tree! { "subjects" => list![bob], "resourceRules" => list![everything] }],
+            "rules" => list![tree! { "subjects" => list![subject], "resourceRules" => list![everything] }],
         },
     }
 }
@@ -62,8 +66,8 @@ async fn a_level_without_queues_refuses_at_once() {
     let (mut first, mut second) = (get("bob"), get("bob"));
     assert!(matches!(admit(&server, &mut first), Step::Done(Ok(()))));
     let status = admitted(&server, &mut second).await.expect_err("no seat is left");
-    assert_eq!((status.code, second.too_many), (429, true));
-    let answer = too_many_answer();
+    assert_eq!((status.code, second.too_many), (429, Some(1)));
+    let answer = too_many_answer(1);
     assert_eq!(answer.headers()["retry-after"], "1");
     let mut headers = HeaderMap::new();
     sign(&mut headers, &second);
@@ -117,6 +121,47 @@ async fn one_who_goes_away_while_waiting_takes_no_seat_along() {
     assert!(matches!(admit(&server, &mut next), Step::Done(Ok(()))));
 }
 
+fn dumped(server: &Server, what: &str) -> Vec<String> {
+    let call = testing::call(Method::GET, &format!("/debug/api_priority_and_fairness/{what}"), "root");
+    let answer = dump::route(server, &call).expect("a table");
+    let bytes = answer.body().bytes().expect("text").clone();
+    String::from_utf8(bytes.to_vec()).expect("text").lines().map(|line| line.replace(' ', "")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_sees_levels_queues_and_who_waits() {
+    let server = server(queuing()).await;
+    let mut first = get("bob");
+    assert!(admitted(&server, &mut first).await.is_ok());
+    let waiting = {
+        let server = server.clone();
+        tokio::spawn(async move { admitted(&server, &mut get("bob")).await.is_ok() })
+    };
+    tokio::task::yield_now().await;
+    let levels = dumped(&server, "dump_priority_levels");
+    assert!(levels[0].starts_with("PriorityLevelName,ActiveQueues,IsIdle,IsQuiescing,"), "{}", levels[0]);
+    assert!(levels.contains(&"tight,1,false,false,1,1,1,0,0,0".to_string()), "{levels:?}");
+    assert!(levels.contains(&"catch-all,0,true,false,0,0,0,0,0,0".to_string()), "{levels:?}");
+    assert!(levels.contains(&"exempt,<none>,<none>,false,<none>,<none>,0,0,0,0".to_string()), "{levels:?}");
+    let queues = dumped(&server, "dump_queues");
+    let own: Vec<_> = queues.iter().filter(|row| row.starts_with("tight,")).collect();
+    assert_eq!(own.len(), 4, "{queues:?}");
+    assert!(own.iter().any(|row| row.ends_with(",1,1,0.00300000ss")), "{queues:?}");
+    let requests = dumped(&server, "dump_requests?includeRequestDetails=1");
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    assert!(
+        requests[0]
+            .ends_with(",AdditionalLatency,UserName,Verb,APIPath,Namespace,Name,APIVersion,Resource,SubResource")
+    );
+    assert!(requests[1].starts_with("tight,bobs,"), "{requests:?}");
+    assert!(requests[1].ends_with(",1,0,0s,bob,get,/api/v1/namespaces/a/pods/x,a,x,v1,pods,"), "{requests:?}");
+    assert!(dumped(&server, "dump_requests")[0].ends_with(",AdditionalLatency"));
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    let levels = dumped(&server, "dump_priority_levels");
+    assert!(levels.contains(&"tight,0,false,false,0,1,1,0,0,1".to_string()), "{levels:?}");
+}
+
 #[tokio::test]
 async fn streams_other_than_watches_need_no_seat() {
     let server = server(tree! { "type" => "Reject" }).await;
@@ -129,4 +174,97 @@ async fn streams_other_than_watches_need_no_seat() {
     assert!(admitted(&server, &mut log).await.is_ok() && log.held.is_none());
     let mut watch = testing::call(Method::GET, "/api/v1/pods?watch=1", "bob");
     assert!(admitted(&server, &mut watch).await.is_err());
+}
+
+/// A level that lends all of its seats while nobody wants them.
+fn lending(name: &str, shares: i64) -> Tree {
+    let queuing = tree! { "queues" => 8, "handSize" => 2, "queueLengthLimit" => 1000 };
+    let mut level = level(tree! { "type" => "Queue", "queuing" => queuing });
+    level.child("metadata").set("name", name);
+    let limited = level.child("spec").child("limited");
+    limited.set("nominalConcurrencyShares", shares);
+    limited.set("lendablePercent", 100);
+    limited.set("borrowingLimitPercent", Tree::Null);
+    level
+}
+
+/// So many requests of a user, each of which takes a second and is followed by another.
+fn flood(server: &Arc<Server>, user: &'static str, count: usize) -> tokio::task::JoinSet<()> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let server = server.clone();
+        tasks.spawn(async move {
+            loop {
+                let mut call = get(user);
+                call.timeout = Some(Duration::from_secs(3600));
+                admitted(&server, &mut call).await.expect("a seat in time");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+    }
+    tasks
+}
+
+/// What a level has by its shares, what it has now, and what is in use of that.
+fn seats_of(server: &Server, name: &str) -> (u32, u32, u32) {
+    let plan = server.fairness.plan.load();
+    let priority = plan.levels.iter().find(|priority| priority.name == name).expect("the level");
+    let level = priority.level.as_ref().expect("a limited level");
+    (level.bounds().nominal, level.load().limit, level.load().running_seats)
+}
+
+#[tokio::test(start_paused = true)]
+async fn lent_seats_come_back_to_whom_they_belong() {
+    let limits = Limits { max_requests_inflight: 60, max_mutating_requests_inflight: 40, ..Limits::default() };
+    let server = testing::server(Config { limits, ..Config::default() }).await;
+    let group = "flowcontrol.apiserver.k8s.io";
+    for (user, shares) in [("ada", 245), ("bob", 245)] {
+        testing::put(&server, group, "v1", "prioritylevelconfigurations", lending(user, shares)).await;
+        testing::put(&server, group, "v1", "flowschemas", schema_of(user, user)).await;
+    }
+    server.fairness.reload(&server);
+    let period = ADJUSTMENT + Duration::from_secs(2);
+    let (nominal, limit, _) = seats_of(&server, "ada");
+    assert_eq!((nominal, limit), (34, 34), "a third of 100 for each, and for all the others together");
+
+    let _bobs = flood(&server, "bob", 90);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(seats_of(&server, "bob"), (34, 34, 34), "nothing is lent yet");
+    tokio::time::sleep(period).await;
+    let (_, _, before) = seats_of(&server, "bob");
+    assert!(before > 60, "ada's seats are lent: {before}");
+    assert!(seats_of(&server, "ada").1 < 5, "{:?}", seats_of(&server, "ada"));
+
+    // She has one or two at once, and all that are hers at the next turn; bob's requests end by themselves.
+    let _adas = flood(&server, "ada", 50);
+    tokio::time::sleep(period).await;
+    let (nominal, _, used) = seats_of(&server, "ada");
+    assert!(used >= nominal, "{used} of {nominal}");
+    let (_, limit, used) = seats_of(&server, "bob");
+    assert!(used <= limit && used <= 66, "bob keeps no seats of hers: {used} of {limit}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lent_seats_come_back_although_nobody_else_asks() {
+    let limits = Limits { max_requests_inflight: 60, max_mutating_requests_inflight: 40, ..Limits::default() };
+    let server = testing::server(Config { limits, ..Config::default() }).await;
+    let group = "flowcontrol.apiserver.k8s.io";
+    testing::put(&server, group, "v1", "prioritylevelconfigurations", lending("ada", 245)).await;
+    testing::put(&server, group, "v1", "flowschemas", schema_of("ada", "ada")).await;
+    server.fairness.reload(&server);
+    let plan = server.fairness.plan.load_full();
+    tokio::time::sleep(ADJUSTMENT).await;
+    lend(&plan, Instant::now());
+    plan.levels
+        .iter()
+        .find(|level| level.name == "ada")
+        .and_then(|level| level.level.as_ref())
+        .expect("a level")
+        .set_limit(Instant::now(), 1);
+    let (mut first, mut second) = (get("ada"), get("ada"));
+    second.timeout = Some(Duration::from_secs(3600));
+    assert!(admitted(&server, &mut first).await.is_ok());
+    let began = Instant::now();
+    assert!(admitted(&server, &mut second).await.is_ok(), "the first still has the only seat");
+    assert!(began.elapsed() <= ADJUSTMENT + Duration::from_secs(1), "{:?}", began.elapsed());
 }

@@ -91,7 +91,8 @@ async fn start(
         cache,
         pieces: None,
     };
-    if call.pieces && accepted == Accepted::JSON && resource.serves_stored_bytes() {
+    let whole = matches!(accepted.shape, Shape::Plain | Shape::PartialObjectMetadata(_));
+    if call.pieces && whole && accepted.media == Media::Json && resource.serves_stored_bytes() {
         watcher.pieces = Some(VecDeque::new());
     }
     watcher.begin(server, options).await?;

@@ -1,4 +1,4 @@
-//! A whole control plane in one test: server, store, controllers and fake nodes on one thread, in simulated
+//! A whole control plane in one test: server, store, controllers, scheduler and fake nodes on one thread, in simulated
 //! time, with faults that follow from a seed. An hour passes in seconds, and a seed run twice makes the
 //! same writes in the same order.
 
@@ -36,6 +36,7 @@ pub struct Simulation {
     pub node_count: u32,
     local: Local,
     controllers: Option<controllers::Running>,
+    scheduler: Option<scheduler::Running>,
     /// They run until the end.
     _nodes: fakenode::Running,
 }
@@ -114,9 +115,11 @@ impl Simulation {
             node_count: nodes,
             local,
             controllers: None,
+            scheduler: None,
             _nodes: started,
         };
         simulation.start_controllers();
+        simulation.start_scheduler();
         simulation
     }
 
@@ -124,6 +127,21 @@ impl Simulation {
         let options = Arc::new(controllers::Options::default());
         let started = controllers::start(self.local.controllers(options), &["*".to_string()]);
         self.controllers = Some(started.expect("controllers"));
+    }
+
+    fn start_scheduler(&mut self) {
+        let started = scheduler::start(self.local.scheduler(scheduler::config::Configuration::default()));
+        self.scheduler = Some(started.expect("a scheduler"));
+    }
+
+    /// Kills the scheduler wherever it is, and starts it again after a while.
+    pub async fn restart_scheduler(&mut self, after: Duration) {
+        if let Some(scheduler) = self.scheduler.take() {
+            scheduler.abort();
+        }
+        tokio::time::sleep(after).await;
+        self.local.seed = self.random.number();
+        self.start_scheduler();
     }
 
     /// Kills the controllers wherever they are, and starts them again after a while.

@@ -1,13 +1,10 @@
 //! What one connection may have, how a server takes its leave, and logs that cannot be written.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use server::audit::{Audit, Format, Mode, Settings};
+use server::audit::{Delivery, Format, Mode, Settings};
 use testkit::client::DEADLINE;
 use testkit::{Cluster, Kept};
 
-use super::{POLICY, events};
+use super::{audited_with, events};
 use crate::until;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -100,19 +97,13 @@ async fn each_check_has_a_path_and_can_be_left_out() {
     cluster.stop().await;
 }
 
-async fn audited(dir: &Path, settings: Settings) -> Cluster {
-    std::fs::write(dir.join("policy.yaml"), POLICY).expect("a policy");
-    let settings = Settings { policy_file: Some(dir.join("policy.yaml")), ..settings };
-    let audit = Audit::open(&settings).expect("a good policy").map(Arc::new);
-    Cluster::start_with(Kept::Embedded, server::Config { audit, ..server::Config::default() }, async |_| {}).await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_log_that_is_full_lets_nobody_in() {
     let dir = tempfile::tempdir().expect("a folder");
     for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
-        let full = Settings { log_path: Some("/dev/full".into()), mode, ..Settings::default() };
-        let mut cluster = audited(dir.path(), full).await;
+        let delivery = Delivery { mode, ..Delivery::of_log() };
+        let full = Settings { log_path: Some("/dev/full".into()), log: delivery, ..Settings::default() };
+        let mut cluster = audited_with(dir.path(), full).await;
         let reply = cluster.client.get(MAPS).await;
         assert_eq!(reply.code, code, "{mode:?}");
         let lost = async || {
@@ -121,6 +112,12 @@ async fn a_strict_log_that_is_full_lets_nobody_in() {
         };
         if mode == Mode::Blocking {
             until("what is lost is counted", lost).await;
+            let metrics = String::from_utf8_lossy(&cluster.client.get("/metrics").await.bytes).into_owned();
+            assert!(metrics.contains("apiserver_audit_level_total{level=\"RequestResponse\"} "), "{metrics}");
+            assert!(metrics.contains("apiserver_audit_requests_rejected_total 0"), "{metrics}");
+        } else {
+            let metrics = String::from_utf8(cluster.server().metrics.text()).expect("text");
+            assert!(metrics.contains("apiserver_audit_requests_rejected_total 1"), "{metrics}");
         }
         cluster.stop().await;
     }
@@ -131,7 +128,7 @@ async fn the_old_format_is_a_line_of_words() {
     let dir = tempfile::tempdir().expect("a folder");
     let log = dir.path().join("audit.log");
     let legacy = Settings { log_path: Some(log.clone()), format: Format::Legacy, ..Settings::default() };
-    let mut cluster = audited(dir.path(), legacy).await;
+    let mut cluster = audited_with(dir.path(), legacy).await;
     assert_eq!(cluster.client.get(&format!("{MAPS}?limit=5")).await.code, 200);
     let uri = format!("uri=\"{MAPS}?limit=5\"");
     let told = |stage: &str, response: &str| {
@@ -152,7 +149,7 @@ async fn the_old_format_is_a_line_of_words() {
 async fn refusals_are_told_with_their_reason() {
     let dir = tempfile::tempdir().expect("a folder");
     let settings = Settings { log_path: Some(dir.path().join("audit.log")), ..Settings::default() };
-    let mut cluster = audited(dir.path(), settings).await;
+    let mut cluster = audited_with(dir.path(), settings).await;
     let reply = cluster.client.raw("GET", MAPS, &[("impersonate-user", "nobody")], Vec::new()).await;
     assert_eq!(reply.code, 403);
     let refused = |event: &api::Tree| {

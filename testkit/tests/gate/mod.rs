@@ -1,7 +1,11 @@
 //! What the whole server does around requests: audit, deadlines, fairness' marks on answers.
 
+mod attacks;
+mod audit;
 mod encryption;
 mod limits;
+mod panics;
+mod startup;
 mod webhook;
 
 use std::path::Path;
@@ -16,13 +20,16 @@ const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level
 
 /// A server whose audit log is in a folder, with everything in it that a policy of one line tells of.
 async fn audited(dir: &Path) -> Cluster {
-    std::fs::write(dir.join("policy.yaml"), POLICY).expect("a policy");
-    let settings = Settings {
-        policy_file: Some(dir.join("policy.yaml")),
-        log_path: Some(dir.join("audit.log")),
-        ..Settings::default()
-    };
-    let audit = Audit::open(&settings).expect("a good policy").map(Arc::new);
+    audited_with(dir, Settings { log_path: Some(dir.join("audit.log")), ..Settings::default() }).await
+}
+
+/// The same with other settings; the policy of one line stands in for a missing one.
+async fn audited_with(dir: &Path, mut settings: Settings) -> Cluster {
+    settings.policy_file.get_or_insert_with(|| {
+        std::fs::write(dir.join("policy.yaml"), POLICY).expect("a policy");
+        dir.join("policy.yaml")
+    });
+    let audit = Audit::open(&settings).expect("good settings").map(Arc::new);
     let config = server::Config { audit, ..server::Config::default() };
     Cluster::start_with(Kept::Embedded, config, async |_| {}).await
 }

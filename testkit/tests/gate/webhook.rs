@@ -1,14 +1,15 @@
 //! Audit events to a webhook of the test's own, which is away at first.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, json};
-use server::audit::{Audit, Settings, webhook::Batch};
-use testkit::{Cluster, Kept};
+use server::audit::batch::Batch;
+use server::audit::{Delivery, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+
+use super::audited_with;
 
 /// Reads one request and answers with a code; gives the body.
 async fn answer(stream: &mut TcpStream, code: &str) -> Option<Vec<u8>> {
@@ -57,21 +58,14 @@ async fn a_webhook_gets_events_in_lists_and_may_be_away() {
         "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster: {{server: 'http://127.0.0.1:{port}/audit'}}\nusers: []\ncontexts:\n- name: a\n  context: {{cluster: a}}\ncurrent-context: a\n"
     );
     std::fs::write(dir.path().join("webhook.yaml"), kubeconfig).expect("a file");
-    std::fs::write(dir.path().join("policy.yaml"), super::POLICY).expect("a file");
+    let batch = Batch { max_wait: Duration::from_millis(20), throttle: false, ..Batch::of_webhook() };
     let settings = Settings {
-        policy_file: Some(dir.path().join("policy.yaml")),
         webhook_config_file: Some(dir.path().join("webhook.yaml")),
-        batch: Batch {
-            max_wait: Duration::from_millis(20),
-            initial_backoff: Duration::from_millis(1),
-            throttle_qps: 0.0,
-            ..Batch::default()
-        },
+        webhook: Delivery { batch, ..Delivery::of_webhook() },
+        initial_backoff: Duration::from_millis(1),
         ..Settings::default()
     };
-    let audit = Audit::open(&settings).expect("good files").map(Arc::new);
-    let config = server::Config { audit, ..server::Config::default() };
-    let mut cluster = Cluster::start_with(Kept::Embedded, config, async |_| {}).await;
+    let mut cluster = audited_with(dir.path(), settings).await;
     cluster.client.get("/api/v1/namespaces/default").await;
     let mut stages = Vec::new();
     while !stages.contains(&"ResponseComplete".to_string()) {

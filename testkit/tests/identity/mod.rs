@@ -1,6 +1,9 @@
 //! Who callers are, and what connections and answers carry.
 
 mod authentication;
-mod jwt;
+mod bound;
+mod issuers;
+pub mod jwt;
+mod reload;
 mod remote;
 mod secured;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use api::{Tree, json, list, tree};
 use cluster::pki::{Pair, Pki, Subject};
-use server::auth::oidc::{Claim, Issuer, Rules};
+use server::auth::oidc::{Claim, Issuer, Issuers, Rules};
 use server::auth::webhook::Webhook;
 use server::authz::config::{Mode, Setting};
 use server::authz::{Decision, webhook};
@@ -17,12 +17,12 @@ use testkit::{Client, Cluster, Https};
 use super::jwt::{Signer, unsigned};
 use crate::until;
 
-fn now() -> i64 {
+pub fn now() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
 /// An authority and a server's certificate of it.
-fn pair(dir: &std::path::Path) -> (Pair, Pair) {
+pub fn pair(dir: &std::path::Path) -> (Pair, Pair) {
     let pki = Pki::open(dir.to_path_buf()).expect("a folder");
     let authority = pki.authority("ca", "provider").expect("an authority");
     let subject = Subject {
@@ -36,7 +36,7 @@ fn pair(dir: &std::path::Path) -> (Pair, Pair) {
     (authority.clone(), pki.leaf(&authority, &subject).expect("a certificate"))
 }
 
-async fn user_of(client: &Client, token: &str) -> (u16, String) {
+pub async fn user_of(client: &Client, token: &str) -> (u16, String) {
     let review = tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "SelfSubjectReview" };
     let bearer = format!("Bearer {token}");
     let headers = [("content-type", "application/json"), ("authorization", &bearer)];
@@ -49,14 +49,14 @@ async fn user_of(client: &Client, token: &str) -> (u16, String) {
 
 /// The documents of a provider: what it signs with now, and how often it was asked for its keys.
 #[derive(Default)]
-struct Provider {
-    url: Mutex<String>,
-    keys: Mutex<Vec<Tree>>,
-    asked: AtomicUsize,
+pub struct Provider {
+    pub url: Mutex<String>,
+    pub keys: Mutex<Vec<Tree>>,
+    pub asked: AtomicUsize,
 }
 
 impl Provider {
-    fn answer(&self, path: &str) -> (u16, Vec<u8>) {
+    pub fn answer(&self, path: &str) -> (u16, Vec<u8>) {
         let url = self.url.lock().expect("a URL").clone();
         let document = match path {
             "/.well-known/openid-configuration" => tree! { "issuer" => &url, "jwks_uri" => format!("{url}/keys") },
@@ -68,6 +68,10 @@ impl Provider {
         };
         (200, json::encode(&document, None))
     }
+}
+
+fn one(issuer: Issuer) -> Issuers {
+    Issuers::from_pointee(vec![Arc::new(issuer)])
 }
 
 fn rules(url: &str) -> Rules {
@@ -95,7 +99,7 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
     let trust = Trust::pem(authority.certificate.as_bytes()).expect("an authority");
     let caller = Caller::new(&trust, None).expect("a client");
     let issuer = Issuer::new(rules(&https.url()), caller).expect("an issuer");
-    let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = vec![issuer]).await;
+    let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = one(issuer)).await;
     let nobody = cluster.client_as(None);
     let claims = tree! {
         "iss" => https.url(), "aud" => list!["cluster"], "sub" => "jane", "roles" => list!["devs"],
@@ -146,7 +150,7 @@ async fn a_provider_that_nobody_vouches_for_is_not_believed() {
     *provider.url.lock().expect("a URL") = https.url();
     let trust = Trust::pem(other.certificate.as_bytes()).expect("an authority");
     let issuer = Issuer::new(rules(&https.url()), Caller::new(&trust, None).expect("a client")).expect("an issuer");
-    let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = vec![issuer]).await;
+    let mut cluster = Cluster::start_changed(|plan, _| plan.authentication.issuers = one(issuer)).await;
     let claims = tree! { "iss" => https.url(), "aud" => "cluster", "sub" => "jane", "exp" => now() + 600 };
     assert_eq!(user_of(&cluster.client_as(None), &key.token(&claims)).await.0, 401);
     assert_eq!(provider.asked.load(Ordering::SeqCst), 0);

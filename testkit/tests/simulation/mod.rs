@@ -1,6 +1,6 @@
-//! Hours in the life of a cluster, from seeds: with faults on the way to the server, controllers that are
-//! killed in the middle of their work, and nodes that are lost. Once nothing disturbs any more, everything
-//! must become as it was asked for.
+//! Hours in the life of a cluster, from seeds: with faults on the way to the server, controllers and a
+//! scheduler that are killed in the middle of their work, and nodes that are lost. Once nothing disturbs any
+//! more, everything must become as it was asked for.
 
 /// Twenty seeds of a scenario, or those that `TIPHYS_SEEDS` says, in four tests that can run beside each other.
 macro_rules! in_quarters {
@@ -37,6 +37,7 @@ use in_quarters;
 mod jobs;
 mod node_loss;
 mod rollout;
+mod scheduling;
 
 use std::time::Duration;
 
@@ -54,14 +55,15 @@ async fn nodes_come_up(simulation: &Simulation) {
     simulation.until("the account of pods", MINUTE, account).await;
 }
 
-/// A time of troubles: requests fail, controllers are killed, nodes are lost and found.
+/// A time of troubles: requests fail, controllers and the scheduler are killed, nodes are lost and found.
 async fn disturb(simulation: &mut Simulation, until: Duration) {
     let end = tokio::time::Instant::now() + until;
     simulation.faults.set(true);
     while tokio::time::Instant::now() < end {
         simulation.pass(simulation.random.seconds(5, 90)).await;
-        match simulation.random.below(3) {
+        match simulation.random.below(4) {
             0 => simulation.restart_controllers(simulation.random.seconds(0, 30)).await,
+            2 => simulation.restart_scheduler(simulation.random.seconds(0, 30)).await,
             1 => {
                 let node = simulation.random.below(simulation.node_count.into()) as u32;
                 simulation.set_node_down(node, true).await;

@@ -1,6 +1,7 @@
 //! Admission webhooks against a server of the test's own, over TLS.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::sync::Arc;
 
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster, Hook, Kept, Said};
@@ -280,5 +281,91 @@ async fn selectors_and_conditions_are_honoured_or_refused() {
     let reply = client.post(&format!("{GROUP}/validatingwebhookconfigurations"), &object).await;
     assert_eq!(reply.code, 422);
     assert!(reply.tree().str("message").contains("webhooks[0].matchConditions: Forbidden: "), "{:?}", reply.tree());
+    cluster.stop().await;
+}
+
+/// A server whose webhooks are called with the credentials of a kubeconfig.
+async fn with_logins(dir: &std::path::Path, users: &str) -> Cluster {
+    let kubeconfig = dir.join("users.yaml");
+    std::fs::write(&kubeconfig, format!("apiVersion: v1\nkind: Config\nusers:\n{users}")).expect("a file");
+    let configuration = format!(
+        "{{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: {}}}",
+        kubeconfig.display()
+    );
+    let file = dir.join("admission.yaml");
+    let text = format!(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- {{name: MutatingAdmissionWebhook, configuration: {configuration}}}\n"
+    );
+    std::fs::write(&file, text).expect("a file");
+    let admission = Arc::new(server::admission::Setup::new(&[], &[], Some(&file)).expect("a good file"));
+    let config = server::Config { admission, ..server::Config::default() };
+    Cluster::start_with(Kept::Embedded, config, async |_| {}).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_are_shown_the_credentials_for_their_host() {
+    let hook = Hook::start(&[], |_, review| Hook::reply(review, true, tree! {})).await;
+    let dir = tempfile::tempdir().expect("a folder");
+    let users = format!(
+        "- {{name: '{}', user: {{token: secret-of-this-host}}}}\n- {{name: '*', user: {{username: u, password: p}}}}\n",
+        hook.address
+    );
+    let mut cluster = with_logins(dir.path(), &users).await;
+    let client = &cluster.client;
+    configure(client, "Mutating", "m", vec![webhook("m", hook.by_url("/"), tree! {})]).await;
+    configure(client, "Validating", "v", vec![webhook("v", hook.by_url("/"), tree! {})]).await;
+    assert_eq!(client.post(CONFIG_MAPS, &config_map("x")).await.code, 201);
+    // The other plugin was told nothing of credentials.
+    assert_eq!(hook.authorizations(), ["Bearer secret-of-this-host", ""]);
+    cluster.stop().await;
+    let users = "- {name: '*', user: {username: u, password: p}}\n";
+    let mut cluster = with_logins(dir.path(), users).await;
+    configure(&cluster.client, "Mutating", "m", vec![webhook("m", hook.by_url("/"), tree! {})]).await;
+    assert_eq!(cluster.client.post(CONFIG_MAPS, &config_map("x")).await.code, 201);
+    assert_eq!(hook.authorizations().last().map(String::as_str), Some("Basic dTpw"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn admission_is_measured() {
+    let hook = Hook::start(&[], |path, review| match path {
+        "/no" => Hook::reply(review, false, tree! { "status" => tree! { "code" => 418 } }),
+        "/broken" => Said::Text(500, "on fire".to_string()),
+        "/nonsense" => Hook::patch(review, r#"[{"op":"remove","path":"/no/such"}]"#),
+        _ => Hook::reply(review, true, tree! {}),
+    })
+    .await;
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    let passed = tree! { "failurePolicy" => "Ignore" };
+    configure(client, "Mutating", "a", vec![webhook("fine", hook.by_url("/"), tree! {})]).await;
+    configure(client, "Mutating", "b", vec![webhook("open", hook.by_url("/broken"), passed)]).await;
+    assert_eq!(client.post(CONFIG_MAPS, &config_map("x")).await.code, 201);
+    configure(client, "Validating", "c", vec![webhook("no", hook.by_url("/no"), tree! {})]).await;
+    assert_eq!(client.post(CONFIG_MAPS, &config_map("y")).await.code, 418);
+    configure(client, "Mutating", "d", vec![webhook("odd", hook.by_url("/nonsense"), tree! {})]).await;
+    assert_eq!(client.post(CONFIG_MAPS, &config_map("z")).await.code, 500);
+    let text = String::from_utf8_lossy(&client.get("/metrics").await.bytes).into_owned();
+    let has = |line: &str| assert!(text.contains(&format!("apiserver_admission_{line}")), "{line} is not in\n{text}");
+    has(
+        "webhook_request_total{code=\"200\",name=\"fine.example.com\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 3",
+    );
+    has("webhook_fail_open_count{name=\"open.example.com\",type=\"admit\"} 3");
+    has(
+        "webhook_request_total{code=\"500\",name=\"open.example.com\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 3",
+    );
+    has(
+        "webhook_rejection_count{error_type=\"no_error\",name=\"no.example.com\",operation=\"CREATE\",rejection_code=\"418\",type=\"validating\"} 1",
+    );
+    has(
+        "webhook_rejection_count{error_type=\"apiserver_internal_error\",name=\"odd.example.com\",operation=\"CREATE\",rejection_code=\"0\",type=\"admit\"} 1",
+    );
+    has(
+        "webhook_admission_duration_seconds_count{name=\"fine.example.com\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"} 3",
+    );
+    has(
+        "controller_admission_duration_seconds_count{name=\"MutatingAdmissionWebhook\",operation=\"CREATE\",rejected=\"true\",type=\"admit\"} 1",
+    );
+    has("step_admission_duration_seconds_count{operation=\"CREATE\",rejected=\"true\",type=\"validate\"} 1");
     cluster.stop().await;
 }

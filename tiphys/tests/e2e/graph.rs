@@ -27,7 +27,8 @@ fn no_crate_knows_what_it_must_not() {
         ("client", &["kinds", "store", "server", "cluster", "openapi", "wire"]),
         ("controllers", &["store", "server", "cluster", "openapi", "wire"]),
         ("fakenode", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
-        ("server", &["client", "cluster", "controllers"]),
+        ("scheduler", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
+        ("server", &["client", "cluster", "controllers", "scheduler"]),
     ];
     for (package, absent) in absences {
         let known = dependencies(package);

@@ -66,6 +66,9 @@ fn what_is_not_there_is_refused() {
         ("--strict-transport-security-directives=x", "--strict-transport-security-directives cannot be honoured: "),
         ("--oidc-required-claim=x", "--oidc-required-claim cannot be honoured: \"x\" is no claim=value"),
         ("--kubelet-client-key=x", "--kubelet-client-key cannot be honoured: kubelets are not"),
+        ("--audit-log-mode=later", "--audit-log-mode cannot be honoured: unknown mode \"later\""),
+        ("--audit-webhook-version=audit.k8s.io/v1beta1", "--audit-webhook-version cannot be honoured: "),
+        ("--service-account-issuer=", "--service-account-issuer cannot be honoured: it must not be empty"),
         ("--secure-port=0", "--secure-port cannot be honoured: it cannot"),
         ("--secure-port=x", "--secure-port cannot be honoured: invalid value \"x\""),
         ("--service-cluster-ip-range=x", "--service-cluster-ip-range cannot be honoured: invalid CIDR"),
@@ -117,6 +120,40 @@ fn what_is_there_is_honoured() {
     assert_eq!(flags.config.event_ttl, Duration::from_secs(7200));
     assert_eq!(flags.config.node_ports, 20000..=20010);
     assert_eq!((flags.log_format, flags.log_level), (LogFormat::Json, Level::Debug));
+}
+
+#[test]
+fn the_flags_of_both_audit_backends_reach_their_own() {
+    use server::audit::Mode;
+    let common = |name: &str| {
+        let flag = |end: &str| format!("--audit-{name}-{end}");
+        let ends = [
+            "batch-buffer-size=7",
+            "batch-max-size=3",
+            "batch-max-wait=2s",
+            "batch-throttle-burst=5",
+            "batch-throttle-enable=true",
+            "batch-throttle-qps=1.5",
+            "mode=blocking-strict",
+            "truncate-enabled",
+            "truncate-max-batch-size=900",
+            "truncate-max-event-size=800",
+            "version=audit.k8s.io/v1",
+        ];
+        ends.map(flag).to_vec()
+    };
+    for (name, other) in [("log", "webhook"), ("webhook", "log")] {
+        let arguments = common(name);
+        let flags = read(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{e:?}"));
+        let of = |name: &str| if name == "log" { &flags.audit.log } else { &flags.audit.webhook };
+        let own = of(name);
+        assert_eq!((own.batch.buffer, own.batch.max_size, own.batch.max_wait.as_secs()), (7, 3, 2));
+        assert_eq!((own.batch.throttle, own.batch.qps, own.batch.burst), (true, 1.5, 5));
+        assert_eq!(own.mode, Mode::BlockingStrict);
+        assert_eq!((own.truncate.enabled, own.truncate.max_batch, own.truncate.max_event), (true, 900, 800));
+        assert_eq!(of(other).batch.buffer, 10_000);
+        assert_ne!(of(other).mode, Mode::BlockingStrict);
+    }
 }
 
 #[test]

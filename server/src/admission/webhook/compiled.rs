@@ -8,7 +8,7 @@ use api::selector::Selector;
 use arc_swap::ArcSwapOption;
 
 use crate::Server;
-use crate::callout::Target;
+use crate::callout::{Logins, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -67,21 +67,26 @@ impl Compiled {
         if let Some(kept) = kept.as_ref().filter(|kept| kept.0 == revision) {
             return Some(kept.1.clone()).filter(|hooks| !hooks.is_empty());
         }
+        let settings = &server.admission.settings;
+        let logins = match side {
+            Side::Mutating => &settings.mutating_logins,
+            Side::Validating => &settings.validating_logins,
+        };
         let configurations = cache.items_in("");
-        let hooks: Vec<Hook> = configurations.iter().flat_map(|item| compile(&item.tree())).collect();
+        let hooks: Vec<Hook> = configurations.iter().flat_map(|item| compile(&item.tree(), logins)).collect();
         let hooks = Arc::new(hooks);
         slot.store(Some(Arc::new((revision, hooks.clone()))));
         Some(hooks).filter(|hooks| !hooks.is_empty())
     }
 }
 
-fn compile(configuration: &Tree) -> Vec<Hook> {
+fn compile(configuration: &Tree, logins: &Logins) -> Vec<Hook> {
     let name = configuration.str("metadata.name");
     let hooks = configuration.list("webhooks").iter().enumerate();
-    hooks.map(|(index, webhook)| hook(name, index, webhook)).collect()
+    hooks.map(|(index, webhook)| hook(name, index, webhook, logins)).collect()
 }
 
-fn hook(configuration: &str, index: usize, webhook: &Tree) -> Hook {
+fn hook(configuration: &str, index: usize, webhook: &Tree, logins: &Logins) -> Hook {
     let selector = |key: &str| Selector::from_object(webhook.at(key)).map_err(|error| error.to_string());
     let name = webhook.str("name");
     Hook {
@@ -96,7 +101,7 @@ fn hook(configuration: &str, index: usize, webhook: &Tree) -> Hook {
         timeout: Duration::from_secs(webhook.int("timeoutSeconds").map_or(10, |seconds| seconds.clamp(1, 30) as u64)),
         reinvoke: webhook.str("reinvocationPolicy") == "IfNeeded",
         review_version: review_version(webhook.list("admissionReviewVersions")),
-        target: Target::new(webhook.at("clientConfig")),
+        target: Target::new(webhook.at("clientConfig"), logins),
         has_conditions: !webhook.list("matchConditions").is_empty(),
     }
 }

@@ -1,12 +1,16 @@
 //! One call of one webhook.
 
-use api::status::Status;
+use std::time::Duration;
 
-use super::compiled::Side;
+use api::status::Status;
+use tokio::time::Instant;
+
+use super::compiled::{Hook, Side};
 use super::matching::Invocation;
 use super::review;
 use super::shown::Shown;
 use crate::admission::Attributes;
+use crate::admission::metrics::Outcome;
 use crate::callout::Answer;
 
 /// What a webhook has said.
@@ -15,16 +19,30 @@ pub struct Said {
     pub verdict: Result<Option<Vec<u8>>, Failure>,
     pub warnings: Vec<String>,
     pub annotations: Vec<(String, String)>,
+    pub took: Duration,
+}
+
+impl Said {
+    /// For the metrics; a patch may still turn out to be of no use.
+    pub fn outcome(&self, hook: &Hook) -> Outcome {
+        match &self.verdict {
+            Ok(_) => Outcome::Allowed,
+            Err(Failure::Refused(status)) => Outcome::Refused(status.code),
+            Err(Failure::Calling(code, _)) => Outcome::Failed(*code, hook.ignore_failure),
+        }
+    }
 }
 
 pub enum Failure {
-    /// It could not be asked, or its answer is none.
-    Calling(String),
+    /// It could not be asked, or its answer is none; the code is what upstream makes of that.
+    Calling(u16, String),
     Refused(Status),
 }
 
 pub async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, shown: &Shown, side: Side) -> Said {
-    let silent = |failure| Said { verdict: Err(failure), warnings: Vec::new(), annotations: Vec::new() };
+    let began = Instant::now();
+    let silent =
+        |failure| Said { verdict: Err(failure), warnings: Vec::new(), annotations: Vec::new(), took: began.elapsed() };
     if invocation.hook.has_conditions {
         let why = format!(
             "webhook {:?} has matchConditions, which need the CEL engine, which is not built in yet",
@@ -33,19 +51,19 @@ pub async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, show
         return silent(Failure::Refused(Status::internal(why)));
     }
     match ask(attributes, invocation, shown, side).await {
-        Err(why) => silent(Failure::Calling(why)),
-        Ok(reply) => said(invocation, reply),
+        Err((code, why)) => silent(Failure::Calling(code, why)),
+        Ok(reply) => said(invocation, reply, began.elapsed()),
     }
 }
 
-fn said(invocation: &Invocation<'_>, reply: review::Reply) -> Said {
+fn said(invocation: &Invocation<'_>, reply: review::Reply, took: Duration) -> Said {
     let name = &invocation.hook.name;
     let verdict = match (reply.allowed, reply.patch) {
         (false, _) => Err(Failure::Refused(review::refusal(name, &reply.status))),
         (true, patch) => Ok(Some(patch).filter(|patch| !patch.is_empty())),
     };
     let annotations = reply.annotations.into_iter().map(|(key, value)| (format!("{name}/{key}"), value)).collect();
-    Said { verdict, warnings: reply.warnings, annotations }
+    Said { verdict, warnings: reply.warnings, annotations, took }
 }
 
 async fn ask(
@@ -53,20 +71,22 @@ async fn ask(
     invocation: &Invocation<'_>,
     shown: &Shown,
     side: Side,
-) -> Result<review::Reply, String> {
+) -> Result<review::Reply, (u16, String)> {
     let hook = invocation.hook;
-    let version = hook.review_version.ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?;
-    let target = hook.target.as_ref().map_err(Clone::clone)?;
+    let unknown = || (400, "webhook does not accept known AdmissionReview versions (v1, v1beta1)".to_string());
+    let version = hook.review_version.ok_or_else(unknown)?;
+    let target = hook.target.as_ref().map_err(|why| (500, why.clone()))?;
     let uid = crate::ids::uid();
     let question = review::question(attributes, invocation, shown, version, &uid);
     let body = api::json::encode(&question, None);
     let answer = target.post_json(attributes.server, body, hook.timeout).await;
-    let answer = answer.map_err(|error| format!("failed to call webhook: {error}"))?;
+    let answer = answer.map_err(|error| (503, format!("failed to call webhook: {error}")))?;
     if !answer.is_success() {
-        return Err(format!("failed to call webhook: {}", describe(&answer)));
+        return Err((answer.code, format!("failed to call webhook: {}", describe(&answer))));
     }
     let read = review::read(&answer.body, version, &uid, side);
-    read.map_err(|why| if why.starts_with("couldn't") { format!("failed to call webhook: {why}") } else { why })
+    let called = |why: String| if why.starts_with("couldn't") { format!("failed to call webhook: {why}") } else { why };
+    read.map_err(|why| (503, called(why)))
 }
 
 /// How much of an unexpected answer is repeated.

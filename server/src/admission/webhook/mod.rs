@@ -4,7 +4,8 @@
 
 mod compiled;
 mod invoke;
-mod matching;
+pub mod matching;
+mod notes;
 mod review;
 mod rounds;
 mod shown;
@@ -14,7 +15,10 @@ use std::sync::Arc;
 use api::Tree;
 use api::status::Status;
 
-use super::{Asking, Attributes};
+use super::metrics::{Half, Outcome};
+use super::setup::Source;
+use super::{Asking, Attributes, Settings};
+use crate::callout::{Logins, kubeconfig};
 use crate::join::{Joined, join_all};
 pub use compiled::Compiled;
 use compiled::{Hook, Side};
@@ -43,6 +47,28 @@ pub fn validate<'a>(
     Some(Box::pin(validate_all(attributes, hooks, object, old, warnings)))
 }
 
+pub fn configure_mutating(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+    settings.mutating_logins = logins(source)?;
+    Ok(())
+}
+
+pub fn configure_validating(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+    settings.validating_logins = logins(source)?;
+    Ok(())
+}
+
+/// A WebhookAdmissionConfiguration names a kubeconfig whose users are named by the webhooks' hosts.
+fn logins(source: &Source<'_>) -> Result<Logins, String> {
+    let old = source.expect(&["apiserver.config.k8s.io/v1alpha1"], "WebhookAdmission");
+    old.or_else(|_| source.expect(&["apiserver.config.k8s.io/v1"], "WebhookAdmissionConfiguration"))?;
+    source.only("", source.tree, &["apiVersion", "kind", "kubeConfigFile"])?;
+    let file = std::path::Path::new(source.tree.str("kubeConfigFile"));
+    if !file.is_absolute() {
+        return Err("kubeConfigFile: it must be an absolute path".to_string());
+    }
+    kubeconfig::read_logins(file).map_err(|error| format!("kubeConfigFile: {error}"))
+}
+
 /// The webhooks of a side; None where there are none, or where nobody may interfere: what the server
 /// writes of itself, and the configurations, which a broken webhook must not keep from being repaired.
 fn relevant(attributes: &Attributes<'_>, side: Side) -> Option<Arc<Vec<Hook>>> {
@@ -69,14 +95,21 @@ async fn mutate_all(
         let mut said = invoke::call(attributes, &invocation, &shown, Side::Mutating).await;
         attributes.rounds.called(hook);
         note(attributes, &said, warnings);
-        let patch = match settle(attributes, hook, &mut said, Side::Mutating, index)? {
-            Some(patch) => patch,
-            None => continue,
-        };
-        let changed = shown.patch(attributes, &invocation, object.as_deref_mut(), &patch)?;
-        let key = format!("mutation.webhook.admission.k8s.io/round_{}_index_{index}", attributes.rounds.number());
-        attributes.annotate(key, mutation_note(hook, changed));
-        if changed {
+        let (outcome, took) = (said.outcome(hook), said.took);
+        let settled = settle(attributes, hook, &mut said, Side::Mutating, index);
+        let changed = settled.and_then(|patch| match patch {
+            None => Ok(false),
+            Some(patch) => {
+                let changed = shown.patch(attributes, &invocation, object.as_deref_mut(), &patch)?;
+                notes::patch(attributes, hook, index, &patch);
+                Ok(changed)
+            }
+        });
+        let broken = changed.is_err() && outcome == Outcome::Allowed;
+        let outcome = if broken { Outcome::Broken } else { outcome };
+        attributes.server.admitted.webhook(&hook.name, Half::Admit, attributes.operation, outcome, took);
+        notes::mutation(attributes, hook, index, *changed.as_ref().unwrap_or(&false));
+        if changed? {
             attributes.rounds.changed();
         }
     }
@@ -91,22 +124,24 @@ async fn validate_all(
     old: Option<&Tree>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Status> {
-    let mut calls: Vec<(usize, Invocation<'_>, Shown)> = Vec::new();
-    for (index, hook) in hooks.iter().enumerate() {
+    let mut calls: Vec<(Invocation<'_>, Shown)> = Vec::new();
+    for hook in hooks.iter() {
         if let Some(invocation) = matching::find(hook, attributes, object, old)? {
             let shown = Shown::new(attributes, &invocation, object, old)?;
-            calls.push((index, invocation, shown));
+            calls.push((invocation, shown));
         }
     }
-    let asked = calls.iter().map(|(_, invocation, shown)| {
+    let asked = calls.iter().map(|(invocation, shown)| {
         let call = invoke::call(attributes, invocation, shown, Side::Validating);
         Box::pin(call) as Joined<'_, Said>
     });
     let answers = join_all(asked.collect()).await;
     let mut refused = None;
-    for ((index, invocation, _), mut said) in calls.iter().zip(answers) {
+    for (index, ((invocation, _), mut said)) in calls.iter().zip(answers).enumerate() {
         note(attributes, &said, warnings);
-        let verdict = settle(attributes, invocation.hook, &mut said, Side::Validating, *index);
+        let (hook, operation) = (invocation.hook, attributes.operation);
+        attributes.server.admitted.webhook(&hook.name, Half::Validate, operation, said.outcome(hook), said.took);
+        let verdict = settle(attributes, invocation.hook, &mut said, Side::Validating, index);
         refused = refused.or(verdict.err());
     }
     refused.map_or(Ok(()), Err)
@@ -130,19 +165,13 @@ fn settle(
     match std::mem::replace(&mut said.verdict, Ok(None)) {
         Ok(patch) => Ok(patch),
         Err(Failure::Refused(status)) => Err(status),
-        Err(Failure::Calling(why)) if hook.ignore_failure => {
+        Err(Failure::Calling(_, why)) if hook.ignore_failure => {
             tracing::warn!(webhook = hook.name, %why, "a webhook failed and is passed over");
-            let prefix = match side {
-                Side::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
-                Side::Validating => "failed-open.validating.webhook.admission.k8s.io/",
-            };
-            attributes.annotate(format!("{prefix}round_{}_index_{index}", attributes.rounds.number()), &hook.name);
+            notes::failed_open(attributes, hook, index, side);
             Ok(None)
         }
-        Err(Failure::Calling(why)) => Err(Status::internal(format!("failed calling webhook {:?}: {why}", hook.name))),
+        Err(Failure::Calling(_, why)) => {
+            Err(Status::internal(format!("failed calling webhook {:?}: {why}", hook.name)))
+        }
     }
-}
-
-fn mutation_note(hook: &Hook, changed: bool) -> String {
-    format!("{{\"configuration\":{:?},\"webhook\":{:?},\"mutated\":{changed}}}", hook.configuration, hook.name)
 }

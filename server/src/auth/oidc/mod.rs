@@ -3,7 +3,10 @@
 
 mod keys;
 
+use std::sync::Arc;
+
 use api::Tree;
+use arc_swap::ArcSwap;
 use kinds::User;
 
 use super::jwt::{self, Unverified};
@@ -37,8 +40,11 @@ pub struct Claim {
     pub prefix: String,
 }
 
+/// The providers; exchanged when the configuration file changes.
+pub type Issuers = ArcSwap<Vec<Arc<Issuer>>>;
+
 pub struct Issuer {
-    rules: Rules,
+    pub rules: Rules,
     keys: keys::Keys,
 }
 
@@ -51,7 +57,7 @@ impl Issuer {
     }
 
     /// The keys may have to be fetched: then the answer takes time.
-    fn judge<'a>(&'a self, server: &'a Server, token: Unverified<'a>, question: Question<'a>) -> Answered<'a> {
+    fn judge<'a>(self: Arc<Self>, server: &'a Server, token: Unverified<'a>, question: Question<'a>) -> Answered<'a> {
         if let Some(verified) = self.keys.verifies(&token) {
             return Answered::Now(self.conclude(server, &token, verified, question));
         }
@@ -78,19 +84,20 @@ impl Issuer {
 }
 
 pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
-    if server.auth.issuers.is_empty() {
+    let issuers = server.auth.issuers.load();
+    if issuers.is_empty() {
         return Answered::Now(Verdict::Unknown);
     }
     let Some(token) = jwt::split(question.token) else { return Answered::Now(Verdict::Unknown) };
     let named = token.claims.str("iss").to_string();
-    let Some(issuer) = server.auth.issuers.iter().find(|issuer| issuer.rules.url == named) else {
+    let Some(issuer) = issuers.iter().find(|issuer| issuer.rules.url == named) else {
         return Answered::Now(Verdict::Unknown);
     };
     // Before any key is asked for: what is not allowed is not worth a fetch.
     if !issuer.rules.algorithms.iter().any(|allowed| allowed == token.algorithm()) {
         return Answered::Now(Verdict::refused("oidc: verify token: the algorithm is not allowed"));
     }
-    issuer.judge(server, token, question)
+    issuer.clone().judge(server, token, question)
 }
 
 /// The user of a token whose signature is good.
@@ -193,6 +200,16 @@ mod tests {
         for (claims, want) in cases {
             assert_eq!(judged(claims).as_deref(), Ok(want), "{claims}");
         }
+    }
+
+    #[test]
+    fn groups_that_are_kept_elsewhere_are_not_followed() {
+        let claim = Claim { name: "roles".to_string(), prefix: String::new() };
+        let of = |text: &str| groups(&claim, &json::decode(text.as_bytes()).expect("claims"));
+        assert_eq!(of("{}"), Ok(Vec::new()));
+        assert_eq!(of(r#"{"_claim_names":{"other":"s"}}"#), Ok(Vec::new()));
+        let error = of(r#"{"_claim_names":{"roles":"s"},"_claim_sources":{"s":{"endpoint":"https://a"}}}"#);
+        assert_eq!(error, Err("the groups claim \"roles\" is kept elsewhere, which cannot be followed".to_string()));
     }
 
     #[test]

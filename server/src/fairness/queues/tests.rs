@@ -120,7 +120,7 @@ impl Simulation {
         for Running { began, place, flow, .. } in done {
             self.done[flow] += 1;
             self.served[flow] += (self.millis - began) * u64::from(place.seats);
-            let woken = self.queues.leave(self.now(), place, Duration::from_millis(self.millis - began));
+            let (woken, _) = self.queues.leave(self.now(), place, Duration::from_millis(self.millis - began));
             self.wake(woken);
         }
     }
@@ -194,7 +194,8 @@ fn those_who_give_up_leave_nothing_behind() {
     let places: Vec<Place> = simulation.waiting.drain().map(|(_, (_, place))| place).collect();
     assert!(places.len() > 10);
     for place in places {
-        assert!(simulation.queues.leave(Duration::from_millis(5), place, Duration::ZERO).is_empty());
+        let (woken, gave_up) = simulation.queues.leave(Duration::from_millis(5), place, Duration::ZERO);
+        assert!(woken.is_empty() && gave_up);
     }
     let load = simulation.queues.load();
     assert_eq!((load.waiting, load.waiting_seats, load.running), (0, 0, 2));

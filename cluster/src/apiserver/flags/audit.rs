@@ -1,0 +1,151 @@
+//! Flags that say which requests are told of, and to whom. The log and the webhook have the same flags for
+//! modes, batches and sizes.
+
+use server::audit::{Format, Mode};
+
+use super::super::values::{boolean, duration, parsed};
+use super::{Flag, Flags, flag, switch};
+
+/// The flags of one backend, by its field.
+macro_rules! delivery {
+    ($field:ident, $text:literal) => {
+        &[
+            flag(concat!("audit-", $text, "-batch-buffer-size"), "audit events that wait [10000]", |flags, value| {
+                flags.audit.$field.batch.buffer = parsed(value)?;
+                Ok(())
+            }),
+            flag(
+                concat!("audit-", $text, "-batch-max-size"),
+                "audit events in a batch [log 1, webhook 400]",
+                |flags, value| {
+                    flags.audit.$field.batch.max_size = parsed(value)?;
+                    Ok(())
+                },
+            ),
+            flag(
+                concat!("audit-", $text, "-batch-max-wait"),
+                "how long a batch waits for more events [log 0s, webhook 30s]",
+                |flags, value| {
+                    flags.audit.$field.batch.max_wait = duration(value)?;
+                    Ok(())
+                },
+            ),
+            flag(
+                concat!("audit-", $text, "-batch-throttle-burst"),
+                "batches at once after a quiet time [webhook 15]",
+                |flags, value| {
+                    flags.audit.$field.batch.burst = parsed(value)?;
+                    Ok(())
+                },
+            ),
+            switch(
+                concat!("audit-", $text, "-batch-throttle-enable"),
+                "whether batches are throttled [webhook]",
+                |flags, value| {
+                    flags.audit.$field.batch.throttle = boolean(value)?;
+                    Ok(())
+                },
+            ),
+            flag(
+                concat!("audit-", $text, "-batch-throttle-qps"),
+                "batches a second at most [webhook 10]",
+                |flags, value| {
+                    flags.audit.$field.batch.qps = parsed(value)?;
+                    Ok(())
+                },
+            ),
+            flag(
+                concat!("audit-", $text, "-mode"),
+                "batch, blocking or blocking-strict [log blocking, webhook batch]",
+                |flags, value| {
+                    flags.audit.$field.mode = mode(value)?;
+                    Ok(())
+                },
+            ),
+            switch(
+                concat!("audit-", $text, "-truncate-enabled"),
+                "leave bodies out of large events [false]",
+                |flags, value| {
+                    flags.audit.$field.truncate.enabled = boolean(value)?;
+                    Ok(())
+                },
+            ),
+            flag(
+                concat!("audit-", $text, "-truncate-max-batch-size"),
+                "bytes of a batch [10485760]",
+                |flags, value| {
+                    flags.audit.$field.truncate.max_batch = parsed(value)?;
+                    Ok(())
+                },
+            ),
+            flag(concat!("audit-", $text, "-truncate-max-event-size"), "bytes of an event [102400]", |flags, value| {
+                flags.audit.$field.truncate.max_event = parsed(value)?;
+                Ok(())
+            }),
+            flag(concat!("audit-", $text, "-version"), "only audit.k8s.io/v1", |_, value| version(value)),
+        ]
+    };
+}
+
+/// Sorted by name, as the next two are.
+pub static FLAGS: &[Flag] = &[
+    switch("audit-log-compress", "compress rotated audit logs [false]", |flags, value| {
+        flags.audit.rotation.compress = boolean(value)?;
+        Ok(())
+    }),
+    flag("audit-log-format", "json or legacy [json]", |flags, value| {
+        flags.audit.format = match value {
+            "json" => Format::Json,
+            "legacy" => Format::Legacy,
+            _ => return Err(format!("unknown format {value:?}; there are json and legacy")),
+        };
+        Ok(())
+    }),
+    flag("audit-log-maxage", "days that rotated audit logs are kept; 0 for ever [0]", |flags, value| {
+        flags.audit.rotation.max_age_days = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-maxbackup", "how many rotated audit logs are kept; 0 for all [0]", |flags, value| {
+        flags.audit.rotation.max_backups = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-maxsize", "megabytes at which an audit log is rotated; 0 is 100 [0]", |flags, value| {
+        flags.audit.rotation.max_megabytes = parsed(value)?;
+        Ok(())
+    }),
+    flag("audit-log-path", "the file that gets audit events; - is standard output", |flags, value| {
+        flags.audit.log_path = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-policy-file", "which requests are told of, and how much of them", |flags, value| {
+        flags.audit.policy_file = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-webhook-batch-initial-backoff", "the old name of --audit-webhook-initial-backoff", backoff),
+    flag("audit-webhook-config-file", "a kubeconfig: who gets audit events", |flags, value| {
+        flags.audit.webhook_config_file = Some(value.into());
+        Ok(())
+    }),
+    flag("audit-webhook-initial-backoff", "how long to wait before a call is tried again [10s]", backoff),
+];
+
+pub static LOG: &[Flag] = delivery!(log, "log");
+pub static WEBHOOK: &[Flag] = delivery!(webhook, "webhook");
+
+fn backoff(flags: &mut Flags, value: &str) -> Result<(), String> {
+    flags.audit.initial_backoff = duration(value)?;
+    Ok(())
+}
+
+fn mode(value: &str) -> Result<Mode, String> {
+    match value {
+        "batch" => Ok(Mode::Batch),
+        "blocking" => Ok(Mode::Blocking),
+        "blocking-strict" => Ok(Mode::BlockingStrict),
+        _ => Err(format!("unknown mode {value:?}; there are batch, blocking and blocking-strict")),
+    }
+}
+
+fn version(value: &str) -> Result<(), String> {
+    if value == "audit.k8s.io/v1" { Ok(()) } else { Err(format!("{value:?} is no version; there is audit.k8s.io/v1")) }
+}

@@ -1,0 +1,76 @@
+//! Configuration files that count while the server runs: read again when they change. A file that cannot be
+//! used leaves everything as it was, and is told of in the log and the metrics.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use server::Server;
+use server::reload::Reloads;
+
+use crate::credentials::settled;
+use crate::error::{Error, Result};
+use crate::files::Files;
+
+/// Puts new data in force.
+pub type Apply = Box<dyn Fn(&Server, &[u8]) -> Result<()> + Send + Sync>;
+
+/// A file, and what it was read as at the start.
+pub struct Followed {
+    /// As metrics call it.
+    pub what: &'static str,
+    pub path: PathBuf,
+    pub data: Vec<u8>,
+    pub apply: Apply,
+}
+
+impl Followed {
+    /// Reads the file a first time.
+    pub fn new(what: &'static str, path: PathBuf, apply: Apply) -> Result<Followed> {
+        let data = std::fs::read(&path).map_err(Error::file(&path))?;
+        Ok(Followed { what, path, data, apply })
+    }
+
+    /// Until the server drains.
+    pub async fn run(mut self, server: Arc<Server>) {
+        let reloads = match Reloads::new(server.metrics.registry(), self.what, &self.data) {
+            Ok(reloads) => reloads,
+            Err(error) => return tracing::error!(%error, "the metrics of a configuration file cannot be made"),
+        };
+        let files = Files::watch(std::slice::from_ref(&self.path)).inspect_err(|error| {
+            tracing::warn!(%error, path = %self.path.display(), "changes are not seen before the next start");
+        });
+        let mut closing = server.closing.subscribe();
+        // What has changed between the first reading and the watch counts too.
+        loop {
+            self.look(&server, &reloads);
+            tokio::select! {
+                biased;
+                _ = closing.wait_for(|closing| *closing) => return,
+                () = settled(files.as_ref().ok()) => {}
+            }
+        }
+    }
+
+    fn look(&mut self, server: &Server, reloads: &Reloads) {
+        let read = std::fs::read(&self.path).map_err(Error::file(&self.path));
+        let applied = match read {
+            Ok(data) if data == self.data => return,
+            Ok(data) => {
+                self.data = data;
+                (self.apply)(server, &self.data)
+            }
+            Err(error) => Err(error),
+        };
+        let path = self.path.display();
+        match applied {
+            Ok(()) => {
+                tracing::info!(%path, "the {} configuration is read anew", self.what);
+                reloads.succeeded(server.now(), &self.data);
+            }
+            Err(error) => {
+                tracing::error!(%path, error = error.describe(), "the {} configuration is left as it was", self.what);
+                reloads.failed(server.now());
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What happens in the cluster, as it reaches the snapshot and the queue.
+
+use std::sync::Arc;
+
+use api::Tree;
+use tokio::time::Instant;
+
+use super::Core;
+use crate::framework::{Event, Point};
+use crate::model::{Labels, Node, Pod};
+use crate::profile::Profile;
+use crate::queue::Waiting;
+use crate::snapshot::Kind;
+
+impl Core {
+    /// A pod as it is now.
+    pub fn pod_changed(&mut self, pod: &Tree, now: Instant) {
+        let pod = self.specs.share(Pod::read(pod));
+        if pod.is_over {
+            self.pod_gone(&pod.uid, now);
+        } else if pod.node_name.is_empty() {
+            self.waits_changed(pod, now);
+        } else {
+            self.placed_changed(pod, now);
+        }
+    }
+
+    /// A pod is gone, or over.
+    pub fn pod_gone(&mut self, uid: &str, now: Instant) {
+        let kept = self.snapshot.nominated_node(uid).is_some();
+        self.snapshot.unnominate(uid);
+        let waiting = self.queue.remove(uid).map(|waiting| waiting.pod);
+        if let Some(pod) = &waiting {
+            self.records.remove(&pod.key);
+        }
+        let placed = self.snapshot.placed(uid).cloned();
+        self.snapshot.remove_pod(uid);
+        // A place that was kept is free as much as one that was taken.
+        if let Some(pod) = placed.or(waiting.filter(|_| kept)) {
+            self.tell(&Event::PodGone(&pod), now);
+        }
+    }
+
+    fn placed_changed(&mut self, pod: Arc<Pod>, now: Instant) {
+        self.queue.remove(&pod.uid);
+        self.records.remove(&pod.key);
+        self.snapshot.unnominate(&pod.uid);
+        let confirmed = self.snapshot.is_assumed(&pod.uid);
+        let old = self.snapshot.placed(&pod.uid).filter(|_| !confirmed).cloned();
+        self.snapshot.put_pod(pod.clone());
+        match old {
+            None => self.tell(&Event::PodPlaced(&pod), now),
+            Some(old) if old.spec != pod.spec || old.labels != pod.labels => {
+                self.tell(&Event::PodChanged { old: &old, new: &pod }, now);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn waits_changed(&mut self, pod: Arc<Pod>, now: Instant) {
+        if self.snapshot.is_assumed(&pod.uid) {
+            // What is shown is older than what was decided.
+            return;
+        }
+        if !self.is_ours(&pod) || pod.is_terminating {
+            self.pod_gone(&pod.uid, now);
+            return;
+        }
+        if !pod.nominated_node_name.is_empty() && self.snapshot.nominated_node(&pod.uid).is_none() {
+            self.snapshot.nominate(pod.clone(), &pod.nominated_node_name);
+        }
+        let gated_by = self.gated_by(&pod);
+        let Some(old) = self.queue.get(&pod.uid).map(|(waiting, _)| waiting.pod.clone()) else {
+            self.queue.add(pod.clone(), gated_by, now);
+            return self.count(&pod.uid, "PodAdd");
+        };
+        self.queue.update(pod.clone());
+        self.queue.gate(&pod.uid, gated_by);
+        if old.spec != pod.spec || old.labels != pod.labels || old.gates != pod.gates {
+            self.tell_self(&old, &pod, now);
+        }
+    }
+
+    /// The plugin that does not let a pod be tried.
+    fn gated_by(&self, pod: &Pod) -> Option<&'static str> {
+        let profile = &self.deciders.get(&pod.scheduler_name)?.profile;
+        let refuses = profile.at(Point::PreEnqueue).find(|(_, plugin)| plugin.pre_enqueue(pod).is_err());
+        refuses.map(|(_, plugin)| plugin.name())
+    }
+
+    pub fn node_changed(&mut self, name: &str, node: Option<&Tree>, now: Instant) {
+        let old = self.snapshot.find(name).map(|state| state.node.clone());
+        match (old, node.map(Node::read)) {
+            (None, None) => {}
+            (Some(old), None) => {
+                self.snapshot.remove_node(name);
+                self.tell(&Event::NodeGone(&old), now);
+            }
+            (None, Some(new)) => {
+                self.snapshot.put_node(new.clone());
+                self.tell(&Event::NodeAdded(&new), now);
+            }
+            (Some(old), Some(new)) if *old != new => {
+                self.snapshot.put_node(new.clone());
+                self.tell(&Event::NodeChanged { old: &old, new: &new }, now);
+            }
+            (Some(_), Some(_)) => {}
+        }
+    }
+
+    pub fn namespace_changed(&mut self, name: &str, namespace: Option<&Tree>, now: Instant) {
+        let labels = namespace.map(|namespace| Labels::read(namespace.map("metadata.labels")));
+        if labels.as_ref() == Some(self.snapshot.namespace_labels(name)) {
+            return;
+        }
+        self.snapshot.set_namespace(name, labels);
+        self.tell(&Event::NamespaceChanged, now);
+    }
+
+    pub fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>, now: Instant) {
+        self.snapshot.object_changed(kind, old, new);
+        self.tell(&Event::Object { kind, old, new }, now);
+    }
+
+    /// Wakes those whom an event may help.
+    pub fn tell(&mut self, event: &Event, now: Instant) {
+        let deciders = &self.deciders;
+        let helped = |waiting: &Waiting| match deciders.get(&waiting.pod.scheduler_name) {
+            Some(decider) => may_help(&decider.profile, waiting, event),
+            None => false,
+        };
+        let places = self.queue.happened(now, helped);
+        places.iter().for_each(|place| self.metrics.came(place.label(), &event.label()));
+        self.making_room.iter().for_each(|uid| self.queue.miss(uid));
+    }
+
+    fn tell_self(&mut self, old: &Pod, new: &Pod, now: Instant) {
+        let event = Event::SelfChanged { old, new };
+        let Some(profile) = self.deciders.get(&new.scheduler_name).map(|decider| decider.profile.clone()) else {
+            return;
+        };
+        let helps = self.queue.get(&new.uid).is_some_and(|(waiting, _)| may_help(&profile, waiting, &event));
+        if helps {
+            self.queue.wake(&new.uid, now);
+        }
+    }
+}
+
+/// Whoever was refused by nobody in particular hopes for anything.
+fn may_help(profile: &Profile, waiting: &Waiting, event: &Event) -> bool {
+    waiting.refused_by.is_empty()
+        || waiting.refused_by.iter().any(|name| {
+            let position = profile.position_of(name);
+            position.is_none_or(|position| profile.plugin(position).may_help(&waiting.pod, event))
+        })
+}

@@ -1,0 +1,174 @@
+use api::tree;
+
+use super::*;
+use crate::plugins::list::default_profile;
+use crate::queue::Place;
+use crate::snapshot::NoObjects;
+use crate::testing::{Written, node, pod};
+
+fn core() -> Core {
+    let profiles = ["default-scheduler", "other"].map(|name| Arc::new(default_profile(name))).to_vec();
+    Core::new(profiles, Arc::new(NoObjects), Arc::new(Random::seeded(3)), Metrics::default()).expect("profiles")
+}
+
+struct World {
+    core: Core,
+    now: Instant,
+}
+
+impl World {
+    fn new() -> World {
+        World { core: core(), now: Instant::now() }
+    }
+
+    fn node(&mut self, node: Written) {
+        let name = node.0.str("metadata.name").to_string();
+        self.core.node_changed(&name, Some(&node.0), self.now);
+    }
+
+    fn pod(&mut self, pod: Written) {
+        self.core.pod_changed(&pod.0, self.now);
+    }
+
+    fn step(&mut self) -> String {
+        match self.core.step(self.now) {
+            Step::Idle(_) => "idle".to_string(),
+            Step::Bind(placing) => format!("{} on {}", placing.pod.name, placing.pod.node_name),
+            Step::Ask(asking) => format!("{} asks about {:?}", asking.waiting.pod.name, asking.nodes),
+            Step::Wait(waits) => format!("{} waits for {:?}", waits.pod.name, waits.nominated),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_placed_once_and_confirmed() {
+    let mut world = World::new();
+    world.node(node("a").allocatable("1", "1Gi", "10"));
+    let one = pod("one").cpu("1");
+    world.pod(one.clone());
+    world.pod(pod("two").cpu("1"));
+    assert_eq!(world.step(), "one on a");
+    world.pod(one.clone().label("late", "1"));
+    assert_eq!(world.step(), "two waits for Cleared", "the place is taken, whatever is shown of it");
+    assert_eq!(world.step(), "idle");
+    world.core.bound("one");
+    world.pod(one.on("a"));
+    assert_eq!(world.step(), "idle");
+    world.core.pod_gone("one", world.now);
+    assert_eq!(world.step(), "two on a");
+}
+
+#[tokio::test]
+async fn a_binding_that_fails_gives_the_place_back() {
+    let mut world = World::new();
+    world.node(node("a").allocatable("1", "1Gi", "10"));
+    world.pod(pod("one").cpu("1"));
+    let Step::Bind(placing) = world.core.step(world.now) else { panic!("it fits") };
+    world.pod(pod("two").cpu("1"));
+    assert_eq!(world.step(), "two waits for Cleared");
+    world.core.not_bound(&placing, world.now);
+    assert_eq!(world.step(), "two on a", "it is woken; the other pauses after its error");
+    assert!(matches!(world.core.queue.get("one"), Some((_, Place::BackOff { is_error: true, .. }))));
+}
+
+#[tokio::test]
+async fn a_node_that_changed_meanwhile_is_looked_at_again() {
+    let mut world = World::new();
+    let check = |world: &mut World, change: fn(&mut World), want: bool| {
+        world.node(node("a"));
+        world.pod(pod("one").cpu("1"));
+        let Step::Bind(placing) = world.core.step(world.now) else { panic!("it fits") };
+        change(world);
+        assert_eq!(world.core.still_fits(&placing), want);
+        world.core.not_bound(&placing, world.now);
+        world.core.pod_gone("one", world.now);
+    };
+    check(&mut world, |_| {}, true);
+    check(&mut world, |world| world.node(node("a").label("new", "label")), true);
+    check(&mut world, |world| world.node(node("a").with("spec.unschedulable", true)), false);
+    check(&mut world, |world| world.node(node("a").allocatable("500m", "1Gi", "1")), false);
+    check(&mut world, |world| world.core.node_changed("a", None, world.now), false);
+}
+
+#[tokio::test]
+async fn a_pod_that_avoids_its_like_is_not_in_its_own_way() {
+    let mut world = World::new();
+    let one_a_node = r#"[{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"app":"shy"}}}]"#;
+    let shy = |name: &str| {
+        let path = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+        pod(name).label("app", "shy").json(path, one_a_node)
+    };
+    world.node(node("a"));
+    world.pod(shy("one"));
+    let Step::Bind(placing) = world.core.step(world.now) else { panic!("it fits") };
+    world.node(node("a").label("new", "label"));
+    assert!(world.core.still_fits(&placing));
+    world.pod(shy("two"));
+    assert_eq!(world.step(), "two waits for Cleared");
+}
+
+#[tokio::test]
+async fn events_wake_only_whom_they_may_help() {
+    let mut world = World::new();
+    world.node(node("a").allocatable("1", "1Gi", "10").with("spec.unschedulable", true));
+    world.pod(pod("one").cpu("1"));
+    assert_eq!(world.step(), "one waits for Cleared");
+    world.pod(pod("x").on("a"));
+    world.core.pod_gone("x", world.now);
+    assert_eq!(world.step(), "idle", "the node is cordoned, whoever goes from it");
+    world.node(node("a").allocatable("1", "1Gi", "10"));
+    assert_eq!(world.step(), "one on a");
+}
+
+#[tokio::test]
+async fn gates_hold_pods_back_until_they_are_gone() {
+    let mut world = World::new();
+    world.node(node("a"));
+    world.pod(pod("one").json("spec.schedulingGates", r#"[{"name":"g"}]"#));
+    assert_eq!(world.step(), "idle");
+    world.pod(pod("one"));
+    assert_eq!(world.step(), "one on a");
+}
+
+#[tokio::test]
+async fn each_scheduler_takes_its_own_pods() {
+    let mut world = World::new();
+    world.node(node("a"));
+    world.pod(pod("one").with("spec.schedulerName", "other"));
+    world.pod(pod("two").with("spec.schedulerName", "nobody"));
+    assert_eq!((world.step().as_str(), world.step().as_str()), ("one on a", "idle"));
+}
+
+#[tokio::test]
+async fn room_is_made_and_waited_for() {
+    let mut world = World::new();
+    world.node(node("a").allocatable("1", "1Gi", "10"));
+    world.pod(pod("low").cpu("1").on("a"));
+    world.pod(pod("high").cpu("1").priority(5));
+    let Step::Wait(waits) = world.core.step(world.now) else { panic!("it is full") };
+    assert_eq!(waits.victims.iter().map(|victim| victim.name.as_str()).collect::<Vec<_>>(), ["low"]);
+    assert_eq!(waits.nominated, Nominated::Set("a".into()));
+    world.pod(pod("mid").cpu("1").priority(3));
+    assert_eq!(world.step(), "mid waits for Cleared", "the place is kept, and nobody else is to go for it");
+    world.core.pod_gone("low", world.now);
+    world.core.room_is_made("high", waits.refused_by.clone(), world.now);
+    assert_eq!(world.step(), "high on a", "what happened meanwhile is not missed");
+    assert_eq!(world.step(), "mid waits for Cleared");
+}
+
+#[tokio::test]
+async fn why_is_kept_until_the_pod_has_a_node() {
+    let mut world = World::new();
+    world.node(node("a").allocatable("1", "1Gi", "10"));
+    world.pod(pod("one").cpu("2"));
+    world.step();
+    let why = world.core.records.get("default/one").expect("a record");
+    let want = tree! {
+        "node" => "a", "plugin" => "NodeResourcesFit", "reasons" => api::list!["Insufficient cpu"], "preemptionMayHelp" => false,
+    };
+    assert_eq!(why.list("nodes"), [want]);
+    assert!(why.str("message").starts_with("0/1 nodes are available: 1 Insufficient cpu."));
+    world.node(node("a"));
+    assert_eq!(world.step(), "one on a");
+    assert!(world.core.records.get("default/one").is_none());
+}

@@ -1,0 +1,339 @@
+//! One decision: a function of the snapshot, the profile, the pod and a seeded chance. What equal pods share
+//! is remembered from one decision to the next and changes no result.
+
+mod failure;
+mod memo;
+mod score;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Str;
+use client::Random;
+use tokio::time::Instant;
+
+use crate::framework::{Cycle, Point, PostFilter, PostFiltering, PreFilter, Refusal, Slot, Ways};
+use crate::model::Pod;
+use crate::profile::{Filters, Profile};
+use crate::snapshot::{NodeId, NodeState, Snapshot};
+
+pub use failure::{Failure, summary};
+use memo::{Memo, Refused, Shape};
+
+/// Fewer nodes than this are all tried.
+const MIN_FEASIBLE_NODES: usize = 100;
+const MIN_PERCENTAGE: usize = 5;
+
+/// What became of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    Place {
+        node: NodeId,
+        /// How many nodes were looked at, and how many of these would have done.
+        evaluated: usize,
+        feasible: usize,
+    },
+    /// No node will do now; room may be made for it.
+    Wait {
+        failure: Failure,
+        preemption: Option<Preemption>,
+        /// The node that is kept for the pod is of no use any more.
+        is_cleared: bool,
+    },
+}
+
+/// Pods that go so that another fits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preemption {
+    pub node: NodeId,
+    pub victims: Vec<Arc<Pod>>,
+}
+
+/// What may be known of a pod after its decision: filters keep what a reserve needs.
+pub struct Decided {
+    pub decision: Decision,
+    /// By plugin of the profile.
+    pub slots: Vec<Slot>,
+    /// Nodes that would have done.
+    pub found: Vec<NodeId>,
+    pub times: Times,
+}
+
+/// How long the work at each point took.
+pub type Times = Vec<(Point, Duration)>;
+
+/// Decides for the pods of one profile.
+pub struct Decider {
+    pub profile: Arc<Profile>,
+    memo: Memo,
+    /// Where the look at nodes starts, so that all get their turn.
+    start: usize,
+}
+
+impl Decider {
+    pub fn new(profile: Arc<Profile>) -> Decider {
+        let memo = Memo::new(&profile);
+        Decider { profile, memo, start: 0 }
+    }
+
+    pub fn decide(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> Decided {
+        let profile = self.profile.clone();
+        let began = Instant::now();
+        snapshot.settle();
+        for one in profile.plugins() {
+            one.plugin.prepare(snapshot, pod);
+        }
+        let cycle = Cycle { snapshot, pod };
+        let asked = pre_filter(&profile, cycle);
+        let times = vec![(Point::PreFilter, began.elapsed())];
+        match asked {
+            Ok((filters, narrowed)) => self.look(cycle, filters, narrowed, random, times),
+            Err((position, refusal)) => {
+                let failure = Failure::at_once(snapshot.node_count(), position, refusal);
+                give_up(&profile, cycle, failure, None, random, times)
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn forget(&mut self) {
+        self.memo = Memo::new(&self.profile);
+    }
+
+    /// The same as [`Decider::decide`], and nobody's turn moves.
+    pub fn what_if(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> Decided {
+        let start = self.start;
+        let decided = self.decide(snapshot, pod, random);
+        self.start = start;
+        decided
+    }
+
+    fn look(
+        &mut self,
+        cycle: Cycle,
+        filters: Filters,
+        narrowed: Narrowed,
+        random: &Random,
+        mut times: Times,
+    ) -> Decided {
+        let (profile, began) = (self.profile.clone(), Instant::now());
+        let shape = self.memo.shape(&profile, cycle, &filters);
+        let enough = wanted(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score);
+        let failure = Failure::new(cycle.snapshot.node_count());
+        let mut search = Search { cycle, filters: &filters, shape, failure, told: Vec::new() };
+        let (found, evaluated) = search.find(&narrowed, &mut self.start, enough);
+        times.push((Point::Filter, began.elapsed()));
+        if found.is_empty() {
+            let failure = Failure { excluded_by: narrowed.by, ..search.failure };
+            let looked = Some((&filters, &search.shape.ways));
+            return give_up(&profile, cycle, failure, looked, random, times);
+        }
+        let began = Instant::now();
+        let node = match found.as_slice() {
+            [one] => *one,
+            _ => score::best(&profile, cycle, &filters.slots, &found, search.shape, random),
+        };
+        times.push((Point::Score, began.elapsed()));
+        let decision = Decision::Place { node, evaluated, feasible: found.len() };
+        Decided { decision, slots: filters.slots, found, times }
+    }
+}
+
+/// How many nodes that fit are enough.
+pub fn wanted(nodes: usize, percentage: Option<u8>) -> usize {
+    let adaptive = || 50usize.saturating_sub(nodes / 125).max(MIN_PERCENTAGE);
+    let percentage = percentage.filter(|percentage| *percentage > 0).map_or_else(adaptive, usize::from);
+    if nodes < MIN_FEASIBLE_NODES || percentage >= 100 {
+        return nodes;
+    }
+    (nodes * percentage / 100).max(MIN_FEASIBLE_NODES)
+}
+
+/// The only nodes that can do, and the names of the plugins that said so.
+#[derive(Default)]
+struct Narrowed {
+    only: Option<BTreeSet<Str>>,
+    by: Vec<&'static str>,
+}
+
+/// Asks all plugins what they want to know of the pod, and whether it is worth a look at nodes.
+fn pre_filter<'a>(profile: &'a Profile, cycle: Cycle) -> Result<(Filters<'a>, Narrowed), (usize, Refusal)> {
+    let mut slots: Vec<Slot> = profile.plugins().iter().map(|_| Slot::default()).collect();
+    let mut skipped = BTreeSet::new();
+    let mut narrowed = Narrowed::default();
+    for (position, plugin) in profile.at(Point::PreFilter) {
+        match plugin.pre_filter(cycle) {
+            PreFilter::Skip => drop(skipped.insert(position)),
+            PreFilter::Check(slot) => slots[position] = slot,
+            PreFilter::Refuse(refusal) => return Err((position, refusal)),
+            PreFilter::Only(names, slot) => {
+                slots[position] = slot;
+                narrowed.by.push(plugin.name());
+                let both = narrowed.only.map(|known| known.intersection(&names).cloned().collect());
+                let names: BTreeSet<Str> = both.unwrap_or(names);
+                if names.is_empty() {
+                    return Err((position, nowhere(narrowed.by)));
+                }
+                narrowed.only = Some(names);
+            }
+        }
+    }
+    let all = profile.positions(Point::Filter).iter().copied();
+    let active = all.filter(|position| !skipped.contains(position)).collect();
+    Ok((Filters { profile, active, slots }, narrowed))
+}
+
+fn nowhere(mut plugins: Vec<&str>) -> Refusal {
+    plugins.sort_unstable();
+    Refusal::unresolvable(match plugins.as_slice() {
+        [one] => format!("node(s) didn't satisfy plugin {one}"),
+        _ => format!("node(s) didn't satisfy plugin(s) [{}] simultaneously", plugins.join(" ")),
+    })
+}
+
+/// The look at one node after the other.
+struct Search<'a> {
+    cycle: Cycle<'a>,
+    filters: &'a Filters<'a>,
+    shape: &'a mut Shape,
+    failure: Failure,
+    /// By refusal of the shape: its place among those of the failure, once it has one.
+    told: Vec<Option<u32>>,
+}
+
+impl<'a> Search<'a> {
+    /// Nodes that the pod fits, and how many were looked at.
+    fn find(&mut self, narrowed: &Narrowed, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
+        let kept = self.kept_node().filter(|node| narrowed.only.as_ref().is_none_or(|only| only.contains(node.name())));
+        if let Some(node) = kept {
+            // Where it fits there by now, there is no choice to make.
+            if fits(self.cycle, self.filters, node).is_ok() {
+                return (vec![node.id], 1);
+            }
+        }
+        match &narrowed.only {
+            Some(names) => self.among(names),
+            None => self.round(start, enough),
+        }
+    }
+
+    fn kept_node(&self) -> Option<&'a NodeState> {
+        let snapshot = self.cycle.snapshot;
+        snapshot.find(snapshot.nominated_node(&self.cycle.pod.uid)?)
+    }
+
+    fn among(&mut self, names: &BTreeSet<Str>) -> (Vec<NodeId>, usize) {
+        let nodes: Vec<&NodeState> = names.iter().filter_map(|name| self.cycle.snapshot.find(name)).collect();
+        let found = nodes.iter().filter(|node| self.fits(node)).map(|node| node.id).collect();
+        (found, nodes.len())
+    }
+
+    /// Goes round the nodes from where the last look ended, until enough are found.
+    fn round(&mut self, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
+        let order = self.cycle.snapshot.order();
+        let (mut found, mut evaluated) = (Vec::with_capacity(enough.min(order.len())), 0);
+        let first = start.checked_rem(order.len()).unwrap_or(0);
+        for id in order[first..].iter().chain(&order[..first]) {
+            evaluated += 1;
+            let Some(node) = self.cycle.snapshot.node(*id) else { continue };
+            if self.fits(node) {
+                found.push(*id);
+                if found.len() >= enough {
+                    break;
+                }
+            }
+        }
+        *start = (first + evaluated).checked_rem(order.len()).unwrap_or(0);
+        (found, evaluated)
+    }
+
+    fn fits(&mut self, node: &NodeState) -> bool {
+        let verdict = match self.cycle.snapshot.is_kept(node.id) {
+            false => self.shape.check(self.cycle, self.filters, node),
+            true => fits(self.cycle, self.filters, node).map_err(|(position, why)| Refused::Now(position, why)),
+        };
+        let Err(refused) = verdict else { return true };
+        let place = match refused {
+            Refused::Now(position, refusal) => self.failure.place(position, refusal),
+            Refused::Before(at) => self.place_of(at),
+        };
+        self.failure.nodes.push((node.id, place));
+        false
+    }
+
+    /// Each refusal that was remembered is taken over once, however many nodes have it.
+    fn place_of(&mut self, at: usize) -> u32 {
+        if self.told.len() <= at {
+            self.told.resize(at + 1, None);
+        }
+        let (failure, known) = (&mut self.failure, &self.shape.refusals[at]);
+        *self.told[at].get_or_insert_with(|| failure.place(known.position, known.refusal.clone()))
+    }
+}
+
+/// Pods for which a node is kept and that come before this one.
+fn rivals(cycle: Cycle, node: &NodeState) -> Vec<Arc<Pod>> {
+    let pod = cycle.pod;
+    let comes_first = |other: &&Arc<Pod>| other.priority >= pod.priority && other.uid != pod.uid;
+    cycle.snapshot.nominated(node.name()).iter().filter(comes_first).cloned().collect()
+}
+
+/// Whether a pod fits a node, which may be one in the mind only: with those that come before it and, since
+/// they may never come, without them.
+pub fn fits(cycle: Cycle, filters: &Filters, node: &NodeState) -> Result<(), (usize, Refusal)> {
+    let rivals = rivals(cycle, node);
+    if !rivals.is_empty() {
+        let (mut crowded, mut told) = (node.clone(), filters.clone());
+        rivals.iter().for_each(|rival| told.add(cycle, rival, &mut crowded));
+        told.check(cycle, &crowded)?;
+    }
+    filters.check(cycle, node)
+}
+
+/// Whether a pod that is counted on a node already still fits it, all plugins asked anew.
+pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, node: NodeId) -> bool {
+    for one in profile.plugins() {
+        one.plugin.prepare(snapshot, pod);
+    }
+    let cycle = Cycle { snapshot, pod };
+    let Some(mut node) = snapshot.node(node).cloned() else { return false };
+    let Ok((mut filters, narrowed)) = pre_filter(profile, cycle) else { return false };
+    // Nobody is in their own way.
+    filters.remove(cycle, pod, &mut node);
+    narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, &node).is_ok()
+}
+
+/// No node will do: somebody may know how to make room.
+fn give_up(
+    profile: &Profile,
+    cycle: Cycle,
+    mut failure: Failure,
+    looked: Option<(&Filters, &RefCell<Ways>)>,
+    random: &Random,
+    mut times: Times,
+) -> Decided {
+    let (began, (filters, ways)) = (Instant::now(), looked.unzip());
+    let (mut preemption, mut is_cleared) = (None, false);
+    for (_, plugin) in profile.at(Point::PostFilter) {
+        let asked = PostFiltering { profile, cycle, filters, failure: &failure, ways, chance: random.next() };
+        match plugin.post_filter(&asked) {
+            PostFilter::Skip => {}
+            PostFilter::Nothing { text, clears } => {
+                failure.post_filter = text;
+                is_cleared |= clears;
+            }
+            PostFilter::Preempt { node, victims } => {
+                preemption = Some(Preemption { node, victims });
+                break;
+            }
+        }
+    }
+    times.push((Point::PostFilter, began.elapsed()));
+    let decision = Decision::Wait { failure, preemption, is_cleared };
+    Decided { decision, slots: Vec::new(), found: Vec::new(), times }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Which of the nodes that fit is the best: each plugin rates all of them, the weighted sum decides, and a
+//! seeded choice among equals.
+
+use client::Random;
+
+use super::memo::Shape;
+use crate::framework::{Cycle, Plugin, Point, PreScore, Slot};
+use crate::profile::Profile;
+use crate::snapshot::NodeId;
+
+pub fn best(
+    profile: &Profile,
+    cycle: Cycle,
+    slots: &[Slot],
+    nodes: &[NodeId],
+    shape: &mut Shape,
+    random: &Random,
+) -> NodeId {
+    let totals = totals(profile, cycle, slots, nodes, shape);
+    let highest = totals.iter().copied().max().unwrap_or(0);
+    let equals = totals.iter().filter(|total| **total == highest).count();
+    let chosen = random.below(equals as u64) as usize;
+    let mut among = nodes.iter().zip(&totals).filter(|(_, total)| **total == highest);
+    among.nth(chosen).map_or(nodes[0], |(node, _)| *node)
+}
+
+/// The sums of all scores, in the order of `nodes`.
+fn totals(profile: &Profile, cycle: Cycle, slots: &[Slot], nodes: &[NodeId], shape: &mut Shape) -> Vec<i64> {
+    let mut totals = vec![0; nodes.len()];
+    let mut scores = Vec::with_capacity(nodes.len());
+    for (position, plugin) in profile.at(Point::Score) {
+        let PreScore::Rate(slot) = plugin.pre_score(cycle, &slots[position], nodes) else { continue };
+        let weight = profile.weight(position);
+        scores.clear();
+        match shape.scores.iter_mut().find(|(known, _)| *known == position) {
+            Some((_, remembered)) => rate_changed(plugin, cycle, &slot, nodes, remembered, &mut scores),
+            None => scores.extend(nodes.iter().map(|id| rate(plugin, cycle, &slot, *id))),
+        }
+        plugin.normalize(cycle, &slot, nodes, &mut scores);
+        totals.iter_mut().zip(&scores).for_each(|(total, score)| *total += score * weight);
+    }
+    totals
+}
+
+fn rate(plugin: &dyn Plugin, cycle: Cycle, slot: &Slot, id: NodeId) -> i64 {
+    cycle.snapshot.node(id).map_or(0, |node| plugin.score(cycle, slot, node))
+}
+
+/// Only nodes that have changed since are rated again.
+fn rate_changed(
+    plugin: &dyn Plugin,
+    cycle: Cycle,
+    slot: &Slot,
+    nodes: &[NodeId],
+    remembered: &mut [(u64, i64)],
+    scores: &mut Vec<i64>,
+) {
+    for id in nodes {
+        let generation = cycle.snapshot.generation_of(*id);
+        let known = &mut remembered[id.at()];
+        if known.0 != generation {
+            *known = (generation, rate(plugin, cycle, slot, *id));
+        }
+        scores.push(known.1);
+    }
+}

@@ -1,0 +1,183 @@
+//! What a scheduler counts, under upstream's names, in the classic text format.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    TextEncoder, exponential_buckets,
+};
+
+use crate::framework::Point;
+use crate::queue::Counts;
+
+/// Clones count into the same.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Registry,
+    attempts: IntCounterVec,
+    attempt_duration: HistogramVec,
+    algorithm_duration: Histogram,
+    pod_attempts: Histogram,
+    sli_duration: HistogramVec,
+    points: HistogramVec,
+    pending: IntGaugeVec,
+    incoming: IntCounterVec,
+    preemption_attempts: IntCounter,
+    preemption_victims: Histogram,
+    cache: IntGaugeVec,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    Scheduled,
+    Unschedulable,
+    Error,
+}
+
+impl Attempt {
+    fn label(self) -> &'static str {
+        match self {
+            Attempt::Scheduled => "scheduled",
+            Attempt::Unschedulable => "unschedulable",
+            Attempt::Error => "error",
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let registry = Registry::new();
+        let buckets =
+            |start: f64, factor: f64, count: usize| exponential_buckets(start, factor, count).unwrap_or_default();
+        let options = |name: &str, help: &str, buckets: Vec<f64>| {
+            HistogramOpts::new(format!("scheduler_{name}"), help).buckets(buckets)
+        };
+        let named = |name: &str, help: &str| Opts::new(format!("scheduler_{name}"), help);
+        let (millis, micros) = (buckets(0.001, 2.0, 15), buckets(0.0001, 2.0, 12));
+        let inner = Inner {
+            attempts: known(
+                IntCounterVec::new(
+                    named("schedule_attempts_total", "Attempts by how they ended."),
+                    &["profile", "result"],
+                ),
+                &registry,
+            ),
+            attempt_duration: known(
+                HistogramVec::new(
+                    options("scheduling_attempt_duration_seconds", "From the look to the binding.", millis.clone()),
+                    &["profile", "result"],
+                ),
+                &registry,
+            ),
+            algorithm_duration: known(
+                Histogram::with_opts(options("scheduling_algorithm_duration_seconds", "The look alone.", millis)),
+                &registry,
+            ),
+            pod_attempts: known(
+                Histogram::with_opts(options(
+                    "pod_scheduling_attempts",
+                    "Attempts until a pod was bound.",
+                    buckets(1.0, 2.0, 5),
+                )),
+                &registry,
+            ),
+            sli_duration: known(
+                HistogramVec::new(
+                    options(
+                        "pod_scheduling_sli_duration_seconds",
+                        "From the queue to the binding.",
+                        buckets(0.01, 2.0, 20),
+                    ),
+                    &["attempts"],
+                ),
+                &registry,
+            ),
+            points: known(
+                HistogramVec::new(
+                    options("framework_extension_point_duration_seconds", "Work at extension points.", micros),
+                    &["extension_point", "status", "profile"],
+                ),
+                &registry,
+            ),
+            pending: known(IntGaugeVec::new(named("pending_pods", "Pods that wait, by where."), &["queue"]), &registry),
+            incoming: known(
+                IntCounterVec::new(named("queue_incoming_pods_total", "Pods that came to wait."), &["queue", "event"]),
+                &registry,
+            ),
+            preemption_attempts: known(
+                IntCounter::with_opts(named("preemption_attempts_total", "Preemptions.")),
+                &registry,
+            ),
+            preemption_victims: known(
+                Histogram::with_opts(options("preemption_victims", "Victims of a preemption.", buckets(1.0, 2.0, 7))),
+                &registry,
+            ),
+            cache: known(IntGaugeVec::new(named("cache_size", "What the cache holds."), &["type"]), &registry),
+            registry,
+        };
+        Metrics(Arc::new(inner))
+    }
+}
+
+/// Names are constants of this file and each is registered once.
+fn known<C: Collector + Clone + 'static>(collector: prometheus::Result<C>, registry: &Registry) -> C {
+    let collector = collector.expect("the names are valid");
+    registry.register(Box::new(collector.clone())).expect("each collector is registered once");
+    collector
+}
+
+impl Metrics {
+    pub fn attempt(&self, profile: &str, attempt: Attempt, took: Duration) {
+        let labels = [profile, attempt.label()];
+        self.0.attempts.with_label_values(&labels).inc();
+        self.0.attempt_duration.with_label_values(&labels).observe(took.as_secs_f64());
+    }
+
+    pub fn looked(&self, took: Duration) {
+        self.0.algorithm_duration.observe(took.as_secs_f64());
+    }
+
+    pub fn point(&self, point: Point, profile: &str, is_well: bool, took: Duration) {
+        let (point, status) = (format!("{point:?}"), if is_well { "Success" } else { "Error" });
+        self.0.points.with_label_values(&[point.as_str(), status, profile]).observe(took.as_secs_f64());
+    }
+
+    pub fn bound(&self, attempts: u32, waited: Duration) {
+        self.0.pod_attempts.observe(attempts.into());
+        let attempts = if attempts > 15 { "16+".to_string() } else { attempts.to_string() };
+        self.0.sli_duration.with_label_values(&[attempts.as_str()]).observe(waited.as_secs_f64());
+    }
+
+    pub fn came(&self, queue: &str, event: &str) {
+        self.0.incoming.with_label_values(&[queue, event]).inc();
+    }
+
+    pub fn preempted(&self, victims: usize) {
+        self.0.preemption_attempts.inc();
+        self.0.preemption_victims.observe(victims as f64);
+    }
+
+    /// Sets what is counted only when somebody asks, and writes all.
+    pub fn render(&self, counts: Counts, nodes: usize, pods: usize, assumed: usize) -> String {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let queues = [
+            ("active", counts.active),
+            ("backoff", counts.backing_off),
+            ("unschedulable", counts.parked),
+            ("gated", counts.gated),
+        ];
+        queues.iter().for_each(|(queue, count)| self.0.pending.with_label_values(&[*queue]).set(number(*count)));
+        let sizes = [("nodes", nodes), ("pods", pods), ("assumed_pods", assumed)];
+        sizes.iter().for_each(|(kind, count)| self.0.cache.with_label_values(&[*kind]).set(number(*count)));
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.0.registry.gather(), &mut text) {
+            tracing::error!(%error, "metrics cannot be written");
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}

@@ -1,0 +1,41 @@
+//! Pods and nodes as the scheduler sees them: parsed once from the API's objects into plain values that
+//! compare and hash. Nothing here knows of the cluster around an object.
+
+mod affinity;
+mod features;
+mod labels;
+mod node;
+mod pod;
+mod ports;
+mod requests;
+mod resources;
+mod selector;
+mod spec;
+mod spread;
+mod taints;
+mod volumes;
+
+pub use affinity::{AffinityTerm, PodAffinity};
+pub use labels::Labels;
+pub use node::{Image, Node};
+pub use pod::{Controller, Pod};
+pub use ports::HostPort;
+pub use requests::{DEFAULT_MEMORY, DEFAULT_MILLI_CPU};
+pub use resources::Resources;
+pub use selector::{NodeSelector, NodeTerm, Operator, Requirement, Selector};
+pub use spec::Spec;
+pub use spread::{Policy, SpreadConstraint, WhenUnsatisfiable};
+pub use taints::{Effect, Taint, Toleration, TolerationOperator};
+pub use volumes::Volume;
+
+use api::{Str, Tree};
+
+/// A list of texts.
+fn texts(list: &[Tree]) -> Vec<Str> {
+    list.iter().filter_map(Tree::as_str).map(Str::new).collect()
+}
+
+/// One field of each of a list.
+fn texts_of(list: &[Tree], field: &str) -> Vec<Str> {
+    list.iter().map(|one| Str::new(one.str(field))).collect()
+}

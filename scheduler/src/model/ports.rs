@@ -1,0 +1,30 @@
+//! Ports of the host that containers ask for.
+
+use api::{Str, Tree};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostPort {
+    pub protocol: Str,
+    /// `0.0.0.0` for all addresses.
+    pub ip: Str,
+    pub port: i64,
+}
+
+const ALL: &str = "0.0.0.0";
+
+impl HostPort {
+    pub fn read(port: &Tree) -> Option<HostPort> {
+        let number = port.int("hostPort").filter(|number| *number > 0)?;
+        let or = |text: &str, default: &'static str| {
+            if text.is_empty() { Str::const_new(default) } else { Str::new(text) }
+        };
+        let (protocol, ip) = (or(port.str("protocol"), "TCP"), or(port.str("hostIP"), ALL));
+        Some(HostPort { protocol, ip, port: number })
+    }
+
+    /// Two cannot be had at once: all addresses stand in the way of each.
+    pub fn conflicts_with(&self, other: &HostPort) -> bool {
+        let same_address = self.ip == other.ip || self.ip == ALL || other.ip == ALL;
+        self.port == other.port && self.protocol == other.protocol && same_address
+    }
+}

@@ -1,0 +1,155 @@
+//! What a pod asks for in all: its containers at once, its init containers one after the other beside those
+//! that keep running, what is asked for the pod as a whole, and the overhead of its runtime.
+
+use api::Tree;
+
+use super::Resources;
+
+/// What a container without a request is taken to need where pods are counted for a score.
+pub const DEFAULT_MILLI_CPU: i64 = 100;
+pub const DEFAULT_MEMORY: i64 = 200 << 20;
+
+/// What containers that say nothing are taken to ask for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Assumed {
+    milli_cpu: Option<i64>,
+    memory: Option<i64>,
+}
+
+/// What a pod asks for.
+pub fn requests(pod: &Tree) -> Resources {
+    total(pod, Assumed::default())
+}
+
+/// CPU and memory that a pod is taken to ask for where it says nothing.
+pub fn nonzero(pod: &Tree, requests: &Resources) -> (i64, i64) {
+    let whole = !pod.map("spec.resources.requests").is_empty();
+    let assumed = Assumed {
+        milli_cpu: (!whole || requests.milli_cpu == 0).then_some(DEFAULT_MILLI_CPU),
+        memory: (!whole || requests.memory == 0).then_some(DEFAULT_MEMORY),
+    };
+    let total = total(pod, assumed);
+    (total.milli_cpu, total.memory)
+}
+
+fn total(pod: &Tree, assumed: Assumed) -> Resources {
+    let mut total = Resources::default();
+    for container in pod.list("spec.containers") {
+        total.add(&of_container(pod, container, "status.containerStatuses", assumed));
+    }
+    let (mut sidecars, mut largest) = (Resources::default(), Resources::default());
+    for container in pod.list("spec.initContainers") {
+        let own = of_container(pod, container, "status.initContainerStatuses", assumed);
+        if container.str("restartPolicy") == "Always" {
+            total.add(&own);
+            sidecars.add(&own);
+            largest.raise_to(&sidecars);
+        } else {
+            let mut beside = own;
+            beside.add(&sidecars);
+            largest.raise_to(&beside);
+        }
+    }
+    total.raise_to(&largest);
+    // What is asked for the pod as a whole stands for the sum of its containers.
+    let whole = pod.map("spec.resources.requests");
+    let amounts = Resources::read(whole);
+    for name in whole.keys().filter(|name| matches!(*name, "cpu" | "memory") || name.starts_with("hugepages-")) {
+        total.set(name, amounts.get(name));
+    }
+    total.add(&Resources::read(pod.map("spec.overhead")));
+    total
+}
+
+/// While a container is resized in place, the largest of what it had, has and is to have.
+fn of_container(pod: &Tree, container: &Tree, statuses: &str, assumed: Assumed) -> Resources {
+    let wanted = container.map("resources.requests");
+    let mut requests = Resources::read(wanted);
+    let name = container.str("name");
+    let status = pod.list(statuses).iter().find(|status| status.str("name") == name && status.has("resources"));
+    if let Some(status) = status {
+        if is_infeasible(pod) {
+            requests = Resources::default();
+        }
+        requests.raise_to(&Resources::read(status.map("resources.requests")));
+        requests.raise_to(&Resources::read(status.map("allocatedResources")));
+    }
+    if let Some(milli_cpu) = assumed.milli_cpu.filter(|_| !wanted.contains("cpu")) {
+        requests.milli_cpu = requests.milli_cpu.max(milli_cpu);
+    }
+    if let Some(memory) = assumed.memory.filter(|_| !wanted.contains("memory")) {
+        requests.memory = requests.memory.max(memory);
+    }
+    requests
+}
+
+/// Whether the node has refused a resize for good: what is wanted then counts for nothing.
+fn is_infeasible(pod: &Tree) -> bool {
+    let conditions = pod.list("status.conditions").iter();
+    conditions.into_iter().any(|one| one.str("type") == "PodResizePending" && one.str("reason") == "Infeasible")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{Tree, json};
+
+    use super::*;
+
+    fn check(what: &str, spec: &str, status: &str, want: (i64, i64), nonzero_want: (i64, i64)) {
+        let pod = format!(r#"{{"spec":{spec},"status":{status}}}"#);
+        let pod: Tree = json::decode(pod.as_bytes()).expect("JSON");
+        let requests = requests(&pod);
+        assert_eq!((requests.milli_cpu, requests.memory), want, "{what}");
+        assert_eq!(nonzero(&pod, &requests), nonzero_want, "{what}");
+    }
+
+    fn container(name: &str, cpu: &str, more: &str) -> String {
+        format!(r#"{{"name":"{name}","resources":{{"requests":{{"cpu":"{cpu}","memory":"1Gi"}}}}{more}}}"#)
+    }
+
+    const GI: i64 = 1 << 30;
+
+    #[test]
+    fn requests_are_counted_as_upstream_counts_them() {
+        let always = r#","restartPolicy":"Always""#;
+        let (a, b) = (container("a", "1", ""), container("b", "2", ""));
+        check("two at once", &format!(r#"{{"containers":[{a},{b}]}}"#), "{}", (3000, 2 * GI), (3000, 2 * GI));
+        let init = container("i", "5", "");
+        let with_init = format!(r#"{{"containers":[{a}],"initContainers":[{init}]}}"#);
+        check("a larger init container", &with_init, "{}", (5000, GI), (5000, GI));
+        let sidecar = container("s", "2", always);
+        let spec = format!(r#"{{"containers":[{a}],"initContainers":[{sidecar},{init}]}}"#);
+        check("an init container beside a sidecar", &spec, "{}", (7000, 2 * GI), (7000, 2 * GI));
+        let spec = format!(r#"{{"containers":[{a}],"initContainers":[{init},{sidecar}]}}"#);
+        check("a sidecar that comes later", &spec, "{}", (5000, 2 * GI), (5000, 2 * GI));
+        let spec = format!(r#"{{"containers":[{a}],"overhead":{{"cpu":"250m"}}}}"#);
+        check("overhead", &spec, "{}", (1250, GI), (1250, GI));
+        let silent = r#"{"containers":[{"name":"a"},{"name":"b"}]}"#;
+        check("nothing is asked for", silent, "{}", (0, 0), (200, 400 << 20));
+    }
+
+    #[test]
+    fn a_pod_as_a_whole_can_ask() {
+        let spec = format!(
+            r#"{{"containers":[{},{{"name":"b"}}],"resources":{{"requests":{{"cpu":"4"}}}}}}"#,
+            container("a", "1", "")
+        );
+        check("cpu for all", &spec, "{}", (4000, GI), (4000, GI));
+    }
+
+    #[test]
+    fn a_resize_under_way_counts_at_its_largest() {
+        let spec = format!(r#"{{"containers":[{}]}}"#, container("a", "1", ""));
+        let status = |more: &str| {
+            format!(
+                r#"{{"containerStatuses":[{{"name":"a","resources":{{"requests":{{"cpu":"3","memory":"1Gi"}}}},
+                "allocatedResources":{{"cpu":"2","memory":"1Gi"}}}}]{more}}}"#
+            )
+        };
+        check("shrinking", &spec, &status(""), (3000, GI), (3000, GI));
+        let spec = format!(r#"{{"containers":[{}]}}"#, container("a", "9", ""));
+        check("growing", &spec, &status(""), (9000, GI), (9000, GI));
+        let refused = r#","conditions":[{"type":"PodResizePending","reason":"Infeasible"}]"#;
+        check("refused", &spec, &status(refused), (3000, GI), (3000, GI));
+    }
+}

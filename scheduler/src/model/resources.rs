@@ -1,0 +1,131 @@
+//! Amounts of resources. The three that everything has are fields; all others are a short sorted list.
+
+use api::quantity::Quantity;
+use api::{Map, Str};
+
+/// CPU in thousandths, all else in whole units.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Resources {
+    pub milli_cpu: i64,
+    pub memory: i64,
+    pub ephemeral_storage: i64,
+    /// Huge pages, volumes that attach, and what nodes offer besides. Sorted by name.
+    pub others: Vec<(Str, i64)>,
+}
+
+pub const CPU: &str = "cpu";
+pub const MEMORY: &str = "memory";
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+
+impl Resources {
+    pub fn read(list: &Map) -> Resources {
+        let mut resources = Resources::default();
+        for (name, quantity) in list.iter() {
+            // Numbers are quantities too, where somebody writes them so.
+            let quantity = match (quantity.as_str(), quantity.as_int()) {
+                (Some(text), _) => Quantity::parse(text).unwrap_or_default(),
+                (None, number) => Quantity::new(number.unwrap_or(0), Default::default()),
+            };
+            resources.set(name, if name == CPU { quantity.milli_value() } else { quantity.value() });
+        }
+        resources
+    }
+
+    pub fn get(&self, name: &str) -> i64 {
+        match name {
+            CPU => self.milli_cpu,
+            MEMORY => self.memory,
+            EPHEMERAL_STORAGE => self.ephemeral_storage,
+            _ => self.find(name).map_or(0, |at| self.others[at].1),
+        }
+    }
+
+    /// Names that are no resource of a node are left out.
+    pub fn set(&mut self, name: &str, amount: i64) {
+        match name {
+            CPU => self.milli_cpu = amount,
+            MEMORY => self.memory = amount,
+            EPHEMERAL_STORAGE => self.ephemeral_storage = amount,
+            _ if is_scalar(name) => match self.find(name) {
+                Ok(at) => self.others[at].1 = amount,
+                Err(at) => self.others.insert(at, (Str::new(name), amount)),
+            },
+            _ => {}
+        }
+    }
+
+    pub fn add(&mut self, other: &Resources) {
+        self.merge(other, i64::saturating_add);
+    }
+
+    /// Names stay, with what is left of them.
+    pub fn subtract(&mut self, other: &Resources) {
+        self.merge(other, i64::saturating_sub);
+    }
+
+    /// The larger of each.
+    pub fn raise_to(&mut self, other: &Resources) {
+        self.merge(other, i64::max);
+    }
+
+    fn merge(&mut self, other: &Resources, how: fn(i64, i64) -> i64) {
+        self.milli_cpu = how(self.milli_cpu, other.milli_cpu);
+        self.memory = how(self.memory, other.memory);
+        self.ephemeral_storage = how(self.ephemeral_storage, other.ephemeral_storage);
+        for (name, amount) in &other.others {
+            match self.find(name) {
+                Ok(at) => self.others[at].1 = how(self.others[at].1, *amount),
+                Err(at) => self.others.insert(at, (name.clone(), how(0, *amount))),
+            }
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<usize, usize> {
+        self.others.binary_search_by(|(known, _)| known.as_str().cmp(name))
+    }
+
+    pub fn is_zero(&self) -> bool {
+        (self.milli_cpu, self.memory, self.ephemeral_storage) == (0, 0, 0)
+            && self.others.iter().all(|(_, amount)| *amount == 0)
+    }
+}
+
+fn is_scalar(name: &str) -> bool {
+    name.contains('/') || name.starts_with("hugepages-") || name.starts_with("attachable-volumes-")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    fn read(tree: api::Tree) -> Resources {
+        Resources::read(tree.as_map().expect("a map"))
+    }
+
+    #[test]
+    fn amounts_are_read_and_rounded_up() {
+        let read = read(tree! {
+            "cpu" => "1500m", "memory" => "1Ki", "ephemeral-storage" => "1.5", "example.com/gpu" => "2",
+            "hugepages-2Mi" => "4Mi", "pods" => "110", "storage" => "1",
+        });
+        assert_eq!((read.milli_cpu, read.memory, read.ephemeral_storage), (1500, 1024, 2));
+        assert_eq!((read.get("example.com/gpu"), read.get("hugepages-2Mi"), read.others.len()), (2, 4 << 20, 2));
+        assert_eq!((read.get("storage"), read.get("cpu")), (0, 1500));
+    }
+
+    #[test]
+    fn sums_come_back_and_the_larger_stays() {
+        let (one, two) = (read(tree! { "cpu" => "1", "a/b" => "3" }), read(tree! { "cpu" => "2", "a/c" => "1" }));
+        let mut sum = one.clone();
+        sum.add(&two);
+        assert_eq!((sum.milli_cpu, sum.get("a/b"), sum.get("a/c")), (3000, 3, 1));
+        sum.subtract(&one);
+        sum.subtract(&two);
+        assert!(sum.is_zero());
+        let mut most = one;
+        most.raise_to(&two);
+        assert_eq!((most.milli_cpu, most.get("a/b"), most.get("a/c")), (2000, 3, 1));
+    }
+}

@@ -1,0 +1,132 @@
+//! Pods that want to be near to others, or far from them, and others that want the same of them.
+
+mod required;
+mod tally;
+mod wished;
+
+use std::sync::Arc;
+
+use crate::framework::{Cycle, Event, MAX_SCORE, Plugin, Point, PreFilter, PreScore, Slot, Verdict};
+use crate::model::{AffinityTerm, Labels, Pod};
+use crate::snapshot::{NodeId, NodeState, Question, Snapshot, Who, wishes};
+
+use required::Required;
+use wished::Wished;
+
+pub struct InterPodAffinity {
+    /// What a required term of a placed pod counts for a pod that it means.
+    hard_weight: i64,
+    /// Whether wishes of placed pods do not count for a pod that has none itself.
+    ignores_others: bool,
+}
+
+impl InterPodAffinity {
+    pub fn new(hard_weight: i64, ignores_others: bool) -> InterPodAffinity {
+        InterPodAffinity { hard_weight, ignores_others }
+    }
+}
+
+/// Pods that a term means.
+fn question(term: &AffinityTerm) -> Question {
+    Question { all: vec![Who::of_term(term)], with_terminating: true }
+}
+
+/// Pods that all required terms of affinity mean.
+fn question_of_all(pod: &Pod) -> Question {
+    Question { all: pod.spec.affinity.required.iter().map(Who::of_term).collect(), with_terminating: true }
+}
+
+impl Plugin for InterPodAffinity {
+    fn name(&self) -> &'static str {
+        "InterPodAffinity"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn prepare(&self, snapshot: &mut Snapshot, pod: &Arc<Pod>) {
+        let spec = &pod.spec;
+        if !spec.affinity.required.is_empty() {
+            snapshot.ask(question_of_all(pod));
+        }
+        let weighted = spec.affinity.preferred.iter().chain(&spec.anti_affinity.preferred).map(|(_, term)| term);
+        spec.anti_affinity.required.iter().chain(weighted).for_each(|term| snapshot.ask(question(term)));
+        let keys = wishes(pod).map(|(_, term)| &term.topology_key);
+        keys.for_each(|key| snapshot.follow(key));
+        // Of placed pods: a restarted scheduler meets them before it has tried any pod like them.
+        let unknown = snapshot.affinity.unfollowed(&snapshot.topology);
+        unknown.iter().for_each(|key| snapshot.follow(key));
+    }
+
+    fn pre_filter(&self, cycle: Cycle) -> PreFilter {
+        match Required::new(cycle) {
+            Some(required) => PreFilter::Check(Slot::new(required)),
+            None => PreFilter::Skip,
+        }
+    }
+
+    fn filter(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
+        slot.get::<Required>().map_or(Ok(()), |required| required.check(cycle, node.id))
+    }
+
+    fn add_pod(&self, cycle: Cycle, slot: &mut Slot, added: &Arc<Pod>, node: &NodeState) {
+        if let Some(required) = slot.get_mut::<Required>() {
+            required.change(cycle, added, node.id, 1);
+        }
+    }
+
+    fn remove_pod(&self, cycle: Cycle, slot: &mut Slot, removed: &Arc<Pod>, node: &NodeState) {
+        if let Some(required) = slot.get_mut::<Required>() {
+            required.change(cycle, removed, node.id, -1);
+        }
+    }
+
+    fn pre_score(&self, cycle: Cycle, _slot: &Slot, _nodes: &[NodeId]) -> PreScore {
+        match Wished::new(cycle, self.hard_weight, self.ignores_others) {
+            Some(wished) => PreScore::Rate(Slot::new(wished)),
+            None => PreScore::Skip,
+        }
+    }
+
+    fn score(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> i64 {
+        slot.get::<Wished>().map_or(0, |wished| wished.score(cycle.snapshot, node.id))
+    }
+
+    fn normalize(&self, _cycle: Cycle, _slot: &Slot, _nodes: &[NodeId], scores: &mut [i64]) {
+        let (least, most) = (scores.iter().min().copied().unwrap_or(0), scores.iter().max().copied().unwrap_or(0));
+        for score in scores {
+            let part = if most == least { 0.0 } else { (*score - least) as f64 / (most - least) as f64 };
+            *score = (MAX_SCORE as f64 * part) as i64;
+        }
+    }
+
+    fn may_help(&self, pod: &Pod, event: &Event) -> bool {
+        let spec = &pod.spec;
+        let keys = || wishes(pod).map(|(_, term)| term.topology_key.as_str());
+        let has_key = |labels: &Labels| keys().any(|key| labels.get(key).is_some());
+        let is_company = |other: &Pod| spec.affinity.required.iter().any(|term| may_mean(term, other));
+        let was_in_the_way = |other: &Pod| {
+            spec.anti_affinity.required.iter().any(|term| may_mean(term, other))
+                || other.spec.anti_affinity.required.iter().any(|term| may_mean(term, pod))
+        };
+        match event {
+            Event::PodPlaced(other) => is_company(other),
+            Event::PodGone(other) => was_in_the_way(other) || is_company(other),
+            Event::PodChanged { old, new } => {
+                old.labels != new.labels && (is_company(new) || is_company(old) || was_in_the_way(old))
+            }
+            Event::SelfChanged { old, new } => old.labels != new.labels || old.spec != new.spec,
+            Event::NodeAdded(node) => spec.affinity.required.is_empty() || has_key(&node.labels),
+            Event::NodeChanged { old, new } => old.labels != new.labels,
+            Event::NamespaceChanged => true,
+            _ => false,
+        }
+    }
+}
+
+/// Whether a term may mean a pod; namespaces that it selects by labels are taken for granted.
+fn may_mean(term: &AffinityTerm, pod: &Pod) -> bool {
+    let named = term.namespaces.binary_search(&pod.namespace).is_ok();
+    term.selector.matches(&pod.labels) && (named || !term.namespace_selector.is_nothing())
+}

@@ -1,0 +1,24 @@
+//! The plugins, a file each.
+
+pub mod list;
+
+pub mod allocation;
+mod budgets;
+mod default_binder;
+pub mod default_preemption;
+mod dynamic_resources;
+mod image_locality;
+mod inter_pod_affinity;
+mod node_affinity;
+mod node_declared_features;
+mod node_name;
+mod node_ports;
+pub mod node_resources_balanced_allocation;
+pub mod node_resources_fit;
+mod node_unschedulable;
+mod pod_topology_spread;
+mod priority_sort;
+mod scheduling_gates;
+mod taint_toleration;
+pub mod volume_binding;
+mod volumes;

@@ -1,0 +1,32 @@
+//! A pod that names its node goes nowhere else.
+
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::model::Pod;
+use crate::snapshot::NodeState;
+
+pub struct NodeName;
+
+impl Plugin for NodeName {
+    fn name(&self) -> &'static str {
+        "NodeName"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn pre_filter(&self, cycle: Cycle) -> PreFilter {
+        if cycle.pod.node_name.is_empty() { PreFilter::Skip } else { PreFilter::Check(Slot::default()) }
+    }
+
+    fn filter(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> Verdict {
+        if cycle.pod.node_name == node.name() {
+            return Ok(());
+        }
+        Err(Refusal::unresolvable("node(s) didn't match the requested node name"))
+    }
+
+    fn may_help(&self, pod: &Pod, event: &Event) -> bool {
+        matches!(event, Event::NodeAdded(node) if node.name == pod.node_name)
+    }
+}

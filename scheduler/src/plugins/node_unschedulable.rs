@@ -1,0 +1,44 @@
+//! Keeps pods from nodes that are cordoned, unless they tolerate that.
+
+use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict};
+use crate::model::{Effect, Pod, Taint};
+use crate::snapshot::NodeState;
+
+pub struct NodeUnschedulable;
+
+const TAINT: &str = "node.kubernetes.io/unschedulable";
+
+impl Plugin for NodeUnschedulable {
+    fn name(&self) -> &'static str {
+        "NodeUnschedulable"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter]
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn filter(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> Verdict {
+        if !node.node.unschedulable || is_tolerated(cycle.pod) {
+            return Ok(());
+        }
+        Err(Refusal::unresolvable("node(s) were unschedulable"))
+    }
+
+    fn may_help(&self, pod: &Pod, event: &Event) -> bool {
+        match event {
+            Event::NodeAdded(node) => !node.unschedulable || is_tolerated(pod),
+            Event::NodeChanged { old, new } => old.unschedulable && !new.unschedulable,
+            Event::SelfChanged { .. } => is_tolerated(pod),
+            _ => false,
+        }
+    }
+}
+
+fn is_tolerated(pod: &Pod) -> bool {
+    let taint = Taint { key: TAINT.into(), value: Default::default(), effect: Effect::NoSchedule };
+    pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(&taint))
+}

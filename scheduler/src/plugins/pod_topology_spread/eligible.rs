@@ -1,0 +1,96 @@
+//! Nodes that count for a constraint. Without a node selector and a look at taints all that have the keys do;
+//! otherwise each node is asked once, and again when a node has changed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::framework::Cycle;
+use crate::model::{Node, Policy, Spec, SpreadConstraint};
+use crate::plugins::taint_toleration::tolerates;
+use crate::snapshot::{NodeId, Snapshot};
+
+/// Answers that are kept.
+const MOST: usize = 32;
+
+#[derive(Default)]
+pub struct EligibleNodes(Mutex<Vec<Known>>);
+
+struct Known {
+    spec: Arc<Spec>,
+    honors: Honors,
+    nodes_generation: u64,
+    nodes: Arc<Vec<bool>>,
+}
+
+/// What of a pod says which nodes count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Honors {
+    affinity: bool,
+    taints: bool,
+}
+
+/// All nodes, or those whose slots are true.
+#[derive(Clone)]
+pub enum Eligible {
+    All,
+    Some(Arc<Vec<bool>>),
+}
+
+impl Eligible {
+    pub fn has(&self, node: NodeId) -> bool {
+        match self {
+            Eligible::All => true,
+            Eligible::Some(nodes) => nodes.get(node.at()).copied().unwrap_or(false),
+        }
+    }
+
+    pub fn is_all(&self) -> bool {
+        matches!(self, Eligible::All)
+    }
+}
+
+impl EligibleNodes {
+    pub fn of(&self, cycle: Cycle, constraint: &SpreadConstraint) -> Eligible {
+        let spec = &cycle.pod.spec;
+        let honors = Honors {
+            affinity: constraint.node_affinity_policy == Policy::Honor
+                && (spec.node_affinity.is_some() || !spec.node_selector.is_empty()),
+            taints: constraint.node_taints_policy == Policy::Honor,
+        };
+        if !honors.affinity && !honors.taints {
+            return Eligible::All;
+        }
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = cycle.snapshot.nodes_generation();
+        let same = |one: &Known| one.honors == honors && one.nodes_generation == generation && is_same(&one.spec, spec);
+        if let Some(at) = known.iter().position(same) {
+            return Eligible::Some(known[at].nodes.clone());
+        }
+        let nodes = Arc::new(honors.nodes(cycle.snapshot, spec));
+        if known.len() == MOST {
+            known.remove(0);
+        }
+        known.push(Known { spec: spec.clone(), honors, nodes_generation: generation, nodes: nodes.clone() });
+        Eligible::Some(nodes)
+    }
+}
+
+fn is_same(one: &Arc<Spec>, other: &Arc<Spec>) -> bool {
+    Arc::ptr_eq(one, other)
+        || (one.node_affinity == other.node_affinity
+            && one.node_selector == other.node_selector
+            && one.tolerations == other.tolerations)
+}
+
+impl Honors {
+    fn nodes(self, snapshot: &Snapshot, spec: &Spec) -> Vec<bool> {
+        let mut nodes = vec![false; snapshot.slot_count()];
+        for state in snapshot.nodes() {
+            nodes[state.id.at()] = self.include(spec, &state.node);
+        }
+        nodes
+    }
+
+    fn include(self, spec: &Spec, node: &Node) -> bool {
+        (!self.affinity || spec.selects(&node.name, &node.labels)) && (!self.taints || tolerates(spec, node))
+    }
+}

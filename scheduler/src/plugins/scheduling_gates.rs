@@ -1,0 +1,27 @@
+//! Holds back pods that somebody has put gates before.
+
+use crate::framework::{Event, Plugin, Point, Refusal, Verdict};
+use crate::model::Pod;
+
+pub struct SchedulingGates;
+
+impl Plugin for SchedulingGates {
+    fn name(&self) -> &'static str {
+        "SchedulingGates"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreEnqueue]
+    }
+
+    fn pre_enqueue(&self, pod: &Pod) -> Verdict {
+        if pod.gates.is_empty() {
+            return Ok(());
+        }
+        Err(Refusal::unresolvable(format!("waiting for scheduling gates: [{}]", pod.gates.join(" "))))
+    }
+
+    fn may_help(&self, pod: &Pod, event: &Event) -> bool {
+        matches!(event, Event::SelfChanged { .. }) && pod.gates.is_empty()
+    }
+}

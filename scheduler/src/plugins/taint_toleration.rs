@@ -1,0 +1,56 @@
+//! Keeps pods from nodes with taints that they do not tolerate, and from those that are better avoided.
+
+use crate::framework::{Cycle, Event, Plugin, Point, Refusal, Slot, Verdict, normalize_by_largest};
+use crate::model::{Effect, Node, Pod, Spec, Taint};
+use crate::snapshot::{NodeId, NodeState};
+
+pub struct TaintToleration;
+
+impl Plugin for TaintToleration {
+    fn name(&self) -> &'static str {
+        "TaintToleration"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::Filter, Point::PreScore, Point::Score]
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn filter(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> Verdict {
+        if tolerates(&cycle.pod.spec, &node.node) {
+            return Ok(());
+        }
+        Err(Refusal::unresolvable("node(s) had untolerated taint(s)"))
+    }
+
+    /// How many taints there are that the pod would rather not meet.
+    fn score(&self, cycle: Cycle, _slot: &Slot, node: &NodeState) -> i64 {
+        let soft = node.node.taints.iter().filter(|taint| taint.effect == Effect::PreferNoSchedule);
+        soft.filter(|taint| !is_tolerated(&cycle.pod.spec, taint)).count() as i64
+    }
+
+    fn normalize(&self, _cycle: Cycle, _slot: &Slot, _nodes: &[NodeId], scores: &mut [i64]) {
+        normalize_by_largest(scores, true);
+    }
+
+    fn may_help(&self, pod: &Pod, event: &Event) -> bool {
+        match event {
+            Event::NodeAdded(node) => tolerates(&pod.spec, node),
+            Event::NodeChanged { old, new } => !tolerates(&pod.spec, old) && tolerates(&pod.spec, new),
+            Event::SelfChanged { old, new } => old.spec.tolerations != new.spec.tolerations,
+            _ => false,
+        }
+    }
+}
+
+fn is_tolerated(spec: &Spec, taint: &Taint) -> bool {
+    spec.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+}
+
+/// Whether no taint of the node keeps such a pod away.
+pub fn tolerates(spec: &Spec, node: &Node) -> bool {
+    node.taints.iter().filter(|taint| taint.is_hard()).all(|taint| is_tolerated(spec, taint))
+}

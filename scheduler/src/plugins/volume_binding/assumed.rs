@@ -1,0 +1,67 @@
+//! What decisions have taken and not everybody sees yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{Str, Tree};
+use client::key_of;
+
+use super::plan::Decision;
+
+#[derive(Default)]
+pub struct Assumed {
+    /// Volumes by name, with the key of the claim that gets them.
+    volumes: BTreeMap<Str, Str>,
+    /// Claims by key, with the node that their volumes will be made for.
+    nodes: BTreeMap<Str, Str>,
+    pods: BTreeMap<Str, Arc<Decision>>,
+}
+
+impl Assumed {
+    /// The key of the claim that a volume has been given to.
+    pub fn owner_of(&self, volume: &str) -> Option<&str> {
+        self.volumes.get(volume).map(Str::as_str)
+    }
+
+    pub fn node_of(&self, claim: &str) -> Option<&str> {
+        self.nodes.get(claim).map(Str::as_str)
+    }
+
+    pub fn of(&self, uid: &str) -> Option<Arc<Decision>> {
+        self.pods.get(uid).cloned()
+    }
+
+    /// A decision with nothing to do takes nothing.
+    pub fn take(&mut self, uid: &str, node: &str, decision: Decision) {
+        self.give_back(uid);
+        if decision.is_empty() {
+            return;
+        }
+        for (claim, volume) in &decision.bindings {
+            self.volumes.insert(Str::new(volume.str("metadata.name")), key(claim));
+        }
+        for claim in &decision.provisions {
+            self.nodes.insert(key(claim), Str::new(node));
+        }
+        self.pods.insert(Str::new(uid), Arc::new(decision));
+    }
+
+    pub fn give_back(&mut self, uid: &str) {
+        let Some(decision) = self.pods.remove(uid) else { return };
+        for (_, volume) in &decision.bindings {
+            self.volumes.remove(volume.str("metadata.name"));
+        }
+        // Another pod may use the same claim on the same node.
+        let still =
+            |wanted: &Str| self.pods.values().any(|one| one.provisions.iter().any(|claim| key(claim) == *wanted));
+        for claim in
+            decision.provisions.iter().map(|claim| key(claim)).filter(|claim| !still(claim)).collect::<Vec<_>>()
+        {
+            self.nodes.remove(&claim);
+        }
+    }
+}
+
+pub fn key(claim: &Tree) -> Str {
+    Str::from(key_of(claim).to_string())
+}

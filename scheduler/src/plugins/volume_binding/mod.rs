@@ -1,0 +1,97 @@
+//! Claims that are bound say where a pod can go; those that wait for their first user are bound, or their
+//! volumes made, where the pod goes. What a decision has taken is nobody else's until it is written.
+
+mod assumed;
+mod plan;
+mod shell;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::framework::{Cycle, Event, Hands, Plugin, Point, PreFilter, Refusal, Slot, Verdict, Working};
+use crate::model::Pod;
+use crate::plugins::volumes::{claim_names, is_own_claim};
+use crate::snapshot::{Kind, NodeState};
+
+pub use assumed::Assumed;
+use plan::Claims;
+
+pub struct VolumeBinding {
+    /// How long a pod waits for its volumes once it has a node.
+    timeout: Duration,
+    /// Of all profiles: a volume is given away once.
+    assumed: Arc<Mutex<Assumed>>,
+}
+
+impl VolumeBinding {
+    pub fn new(timeout: Duration, assumed: Arc<Mutex<Assumed>>) -> VolumeBinding {
+        VolumeBinding { timeout, assumed }
+    }
+
+    fn assumed(&self) -> MutexGuard<'_, Assumed> {
+        self.assumed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Plugin for VolumeBinding {
+    fn name(&self) -> &'static str {
+        "VolumeBinding"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter, Point::Reserve, Point::PreBind]
+    }
+
+    fn pre_filter(&self, cycle: Cycle) -> PreFilter {
+        if claim_names(cycle.pod).next().is_none() {
+            return PreFilter::Skip;
+        }
+        match Claims::of(&*cycle.snapshot.objects, &self.assumed(), cycle.pod) {
+            Ok(claims) => PreFilter::Check(Slot::new(claims)),
+            Err(refusal) => PreFilter::Refuse(refusal),
+        }
+    }
+
+    fn filter(&self, _cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
+        slot.get::<Claims>().map_or(Ok(()), |claims| claims.decide(&node.node).map(drop))
+    }
+
+    fn reserve(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
+        let Some(claims) = slot.get::<Claims>() else { return Ok(()) };
+        let decision = claims.decide(&node.node)?;
+        self.assumed().take(&cycle.pod.uid, node.name(), decision);
+        Ok(())
+    }
+
+    fn unreserve(&self, pod: &Pod, _node: &str) {
+        self.assumed().give_back(&pod.uid);
+    }
+
+    fn pre_bind<'a>(&'a self, hands: &'a Hands, pod: &'a Pod, node: &'a str) -> Option<Working<'a>> {
+        let decision = self.assumed().of(&pod.uid)?;
+        Some(Box::pin(async move {
+            shell::bind(hands, node, &decision, self.timeout).await?;
+            self.assumed().give_back(&pod.uid);
+            Ok(())
+        }))
+    }
+
+    fn may_help(&self, pod: &Pod, event: &Event) -> bool {
+        match event {
+            Event::NodeAdded(_) => true,
+            Event::NodeChanged { old, new } => old.labels != new.labels,
+            Event::Object { kind: Kind::PersistentVolumeClaim, new, .. } => is_own_claim(pod, *new),
+            Event::Object { kind, new, .. } => new.is_some() && is_of_storage(*kind),
+            _ => false,
+        }
+    }
+}
+
+fn is_of_storage(kind: Kind) -> bool {
+    use Kind::{CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass};
+    matches!(kind, PersistentVolume | StorageClass | CsiNode | CsiDriver | CsiStorageCapacity)
+}
+
+fn refuse<T>(reason: impl Into<crate::framework::Reason>) -> Result<T, Refusal> {
+    Err(Refusal::unresolvable(reason))
+}

@@ -1,0 +1,131 @@
+//! Disks that only one node can have, and claims that only one pod can.
+
+use std::sync::Arc;
+
+use api::Str;
+
+use super::{claim, is_own_claim, named_claims, not_found};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::model::{Pod, Volume};
+use crate::snapshot::{Kind, NodeState};
+
+const NO_DISK: &str = "node(s) had no available disk";
+const CLAIM_IN_USE: &str =
+    "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+
+pub struct VolumeRestrictions;
+
+/// Claims of the pod that nobody else may use, and how often others use them.
+#[derive(Clone)]
+struct Exclusive {
+    names: Vec<Str>,
+    uses: i64,
+}
+
+impl Exclusive {
+    fn uses_of(&self, cycle: Cycle, other: &Pod) -> i64 {
+        if other.namespace != cycle.pod.namespace {
+            return 0;
+        }
+        named_claims(other).filter(|name| self.names.contains(name)).count() as i64
+    }
+}
+
+impl Plugin for VolumeRestrictions {
+    fn name(&self) -> &'static str {
+        "VolumeRestrictions"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn pre_filter(&self, cycle: Cycle) -> PreFilter {
+        if cycle.pod.spec.volumes.is_empty() {
+            return PreFilter::Skip;
+        }
+        let mut exclusive = match exclusive_claims(cycle) {
+            Ok(names) => Exclusive { names, uses: 0 },
+            Err(refusal) => return PreFilter::Refuse(refusal),
+        };
+        if !exclusive.names.is_empty() {
+            let pods = cycle.snapshot.nodes().flat_map(|node| &node.pods);
+            exclusive.uses = pods.map(|pod| exclusive.uses_of(cycle, pod)).sum();
+        }
+        let has_disk = cycle.pod.spec.volumes.iter().any(is_disk);
+        match has_disk || exclusive.uses > 0 {
+            true => PreFilter::Check(Slot::new(exclusive)),
+            false => PreFilter::Skip,
+        }
+    }
+
+    fn filter(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
+        let disks = || cycle.pod.spec.volumes.iter().filter(|volume| is_disk(volume));
+        let conflicts = |pod: &Arc<Pod>| disks().any(|one| pod.spec.volumes.iter().any(|other| conflict(one, other)));
+        if node.pods.iter().any(conflicts) {
+            return Err(Refusal::unschedulable(NO_DISK));
+        }
+        match slot.get::<Exclusive>() {
+            Some(exclusive) if exclusive.uses > 0 => Err(Refusal::unschedulable(CLAIM_IN_USE)),
+            _ => Ok(()),
+        }
+    }
+
+    fn add_pod(&self, cycle: Cycle, slot: &mut Slot, added: &Arc<Pod>, _node: &NodeState) {
+        if let Some(exclusive) = slot.get_mut::<Exclusive>() {
+            exclusive.uses += exclusive.uses_of(cycle, added);
+        }
+    }
+
+    fn remove_pod(&self, cycle: Cycle, slot: &mut Slot, removed: &Arc<Pod>, _node: &NodeState) {
+        if let Some(exclusive) = slot.get_mut::<Exclusive>() {
+            exclusive.uses -= exclusive.uses_of(cycle, removed);
+        }
+    }
+
+    fn may_help(&self, pod: &Pod, event: &Event) -> bool {
+        match event {
+            Event::NodeAdded(_) => true,
+            Event::PodGone(gone) => {
+                let freed = |one: &Volume| gone.spec.volumes.iter().any(|other| conflict(one, other));
+                let same_claim = || named_claims(pod).any(|name| named_claims(gone).any(|other| other == name));
+                pod.spec.volumes.iter().any(freed) || (gone.namespace == pod.namespace && same_claim())
+            }
+            Event::Object { kind: Kind::PersistentVolumeClaim, new, .. } => is_own_claim(pod, *new),
+            _ => false,
+        }
+    }
+}
+
+fn exclusive_claims(cycle: Cycle) -> Result<Vec<Str>, Refusal> {
+    let mut names = Vec::new();
+    for name in named_claims(cycle.pod) {
+        let claim = claim(&*cycle.snapshot.objects, &cycle.pod.namespace, name);
+        let claim = claim.ok_or_else(|| not_found("persistentvolumeclaim", name))?;
+        if claim.list("spec.accessModes").iter().any(|mode| mode.as_str() == Some("ReadWriteOncePod")) {
+            names.push(name.clone());
+        }
+    }
+    Ok(names)
+}
+
+fn is_disk(volume: &Volume) -> bool {
+    !matches!(volume, Volume::Claim { .. } | Volume::Ephemeral { .. })
+}
+
+/// The same disk, and not only read by both.
+fn conflict(one: &Volume, other: &Volume) -> bool {
+    use Volume::{AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd};
+    match (one, other) {
+        (GcePersistentDisk { name, read_only }, GcePersistentDisk { name: other, read_only: too }) => {
+            name == other && !(*read_only && *too)
+        }
+        (AwsElasticBlockStore { id, .. }, AwsElasticBlockStore { id: other, .. }) => id == other,
+        (Iscsi { iqn, read_only }, Iscsi { iqn: other, read_only: too }) => iqn == other && !(*read_only && *too),
+        (Rbd { monitors, pool, image, read_only }, Rbd { monitors: others, pool: p, image: i, read_only: too }) => {
+            let shared = monitors.iter().any(|monitor| others.contains(monitor));
+            shared && pool == p && image == i && !(*read_only && *too)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,110 @@
+//! A volume that says its zone is used from nodes of that zone.
+
+use std::sync::Arc;
+
+use api::{Str, Tree};
+
+use super::{claim, class_name, is_own_claim, named_claims, not_found};
+use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::model::{Labels, Pod};
+use crate::snapshot::{Kind, NodeState};
+
+pub struct VolumeZone;
+
+/// Labels that say a zone or region, each with the one that took its place.
+const KEYS: [(&str, &str); 4] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
+];
+
+/// What volumes say of their zones: places in [`KEYS`] with values of which one will do.
+#[derive(Clone)]
+struct Zones(Vec<(usize, Vec<Str>)>);
+
+impl Plugin for VolumeZone {
+    fn name(&self) -> &'static str {
+        "VolumeZone"
+    }
+
+    fn points(&self) -> &'static [Point] {
+        &[Point::PreFilter, Point::Filter]
+    }
+
+    fn pre_filter(&self, cycle: Cycle) -> PreFilter {
+        match volumes(cycle) {
+            Err(refusal) => PreFilter::Refuse(refusal),
+            Ok(volumes) => {
+                let zones: Vec<_> = volumes.iter().flat_map(|volume| zones(volume)).collect();
+                if zones.is_empty() { PreFilter::Skip } else { PreFilter::Check(Slot::new(Zones(zones))) }
+            }
+        }
+    }
+
+    fn filter(&self, _cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
+        let Some(Zones(zones)) = slot.get::<Zones>() else { return Ok(()) };
+        let labels = &node.node.labels;
+        // A cluster of one zone need not say so.
+        let says_none = KEYS.iter().all(|(key, _)| labels.get(key).is_none());
+        match says_none || zones.iter().all(|(at, values)| is_in(labels, KEYS[*at], values)) {
+            true => Ok(()),
+            false => Err(Refusal::unresolvable("node(s) had no available volume zone")),
+        }
+    }
+
+    fn may_help(&self, pod: &Pod, event: &Event) -> bool {
+        match event {
+            Event::NodeAdded(_) => true,
+            Event::NodeChanged { old, new } => old.labels != new.labels,
+            Event::Object { kind: Kind::StorageClass | Kind::PersistentVolume, new, .. } => new.is_some(),
+            Event::Object { kind: Kind::PersistentVolumeClaim, new, .. } => is_own_claim(pod, *new),
+            _ => false,
+        }
+    }
+}
+
+fn is_in(labels: &Labels, (key, newer): (&str, &str), values: &[Str]) -> bool {
+    let zone = labels.get(key).or_else(|| labels.get(newer));
+    zone.is_some_and(|zone| values.iter().any(|value| value == zone))
+}
+
+fn zones(volume: &Tree) -> Vec<(usize, Vec<Str>)> {
+    let labels = volume.map("metadata.labels");
+    let values = |key: &str| -> Option<Vec<Str>> {
+        let text = labels.get(key)?.as_str()?;
+        Some(text.split("__").map(|value| Str::new(value.trim())).collect())
+    };
+    KEYS.iter().enumerate().filter_map(|(at, (key, _))| Some((at, values(key)?))).collect()
+}
+
+/// The volumes of claims that are bound; those that will be bound later say nothing yet.
+fn volumes(cycle: Cycle) -> Result<Vec<Arc<Tree>>, Refusal> {
+    let objects = &*cycle.snapshot.objects;
+    let mut volumes = Vec::new();
+    for name in named_claims(cycle.pod) {
+        let claim = claim(objects, &cycle.pod.namespace, name);
+        let claim = claim.ok_or_else(|| not_found("persistentvolumeclaim", name))?;
+        let bound = claim.str("spec.volumeName");
+        if bound.is_empty() {
+            will_be_bound(cycle, &claim)?;
+            continue;
+        }
+        let volume = objects.get(Kind::PersistentVolume, bound);
+        volumes.push(volume.ok_or_else(|| not_found("persistentvolume", bound))?);
+    }
+    Ok(volumes)
+}
+
+fn will_be_bound(cycle: Cycle, claim: &Tree) -> Result<(), Refusal> {
+    let name = class_name(claim);
+    if name.is_empty() {
+        return Err(Refusal::unresolvable("PersistentVolumeClaim had no pv name and storageClass name"));
+    }
+    let class = cycle.snapshot.objects.get(Kind::StorageClass, name);
+    match class.ok_or_else(|| not_found("storageclass.storage.k8s.io", name))?.str("volumeBindingMode") {
+        "WaitForFirstConsumer" => Ok(()),
+        "" => Err(Refusal::unresolvable(format!("VolumeBindingMode not set for StorageClass \"{name}\""))),
+        _ => Err(Refusal::unresolvable("PersistentVolume had no name")),
+    }
+}

@@ -1,0 +1,126 @@
+//! A profile: which plugins run at which point, in which order, with which weights, for pods that name this
+//! scheduler.
+
+use std::sync::Arc;
+
+use api::Str;
+
+use crate::framework::{Cycle, POINTS, Plugin, Point, Slot, Verdict};
+use crate::model::Pod;
+use crate::snapshot::NodeState;
+
+/// The most plugins that a profile has: what equal pods share is kept by their bits.
+pub const MOST_PLUGINS: usize = 64;
+
+pub struct Profile {
+    pub scheduler_name: Str,
+    /// How many of the nodes that fit are rated, in percent; None for a number that follows their count.
+    pub percentage_of_nodes_to_score: Option<u8>,
+    /// In the order of the list.
+    plugins: Vec<Enabled>,
+    /// By [`Point`]: positions in `plugins`, in the order in which they are called.
+    points: Vec<Vec<usize>>,
+}
+
+pub struct Enabled {
+    pub plugin: Arc<dyn Plugin>,
+    /// What its scores count.
+    pub weight: i64,
+}
+
+impl Profile {
+    /// All plugins at all of their points, in their order.
+    pub fn new(scheduler_name: &str, plugins: Vec<Enabled>) -> Profile {
+        let at = |point: Point| {
+            let all = plugins.iter().enumerate();
+            all.filter(|(_, one)| one.plugin.points().contains(&point)).map(|(at, _)| at).collect()
+        };
+        let points = POINTS.map(at).to_vec();
+        Profile { scheduler_name: Str::new(scheduler_name), percentage_of_nodes_to_score: None, plugins, points }
+    }
+
+    /// The same with other plugins, or another order, at a point.
+    pub fn with_point(mut self, point: Point, positions: Vec<usize>) -> Profile {
+        self.points[point as usize] = positions;
+        self
+    }
+
+    /// One more plugin, at the end of each of its points; what binds comes first.
+    pub fn with_plugin(mut self, plugin: Arc<dyn Plugin>, weight: i64) -> Profile {
+        let position = self.plugins.len();
+        for point in plugin.points() {
+            let positions = &mut self.points[*point as usize];
+            let at = if *point == Point::Bind { 0 } else { positions.len() };
+            positions.insert(at, position);
+        }
+        self.plugins.push(Enabled { plugin, weight });
+        self
+    }
+
+    pub fn plugins(&self) -> &[Enabled] {
+        &self.plugins
+    }
+
+    /// Positions of the plugins of a point.
+    pub fn positions(&self, point: Point) -> &[usize] {
+        &self.points[point as usize]
+    }
+
+    pub fn plugin(&self, position: usize) -> &dyn Plugin {
+        &*self.plugins[position].plugin
+    }
+
+    pub fn weight(&self, position: usize) -> i64 {
+        self.plugins[position].weight
+    }
+
+    pub fn at(&self, point: Point) -> impl Iterator<Item = (usize, &dyn Plugin)> {
+        self.positions(point).iter().map(|position| (*position, self.plugin(*position)))
+    }
+
+    /// Gives back what plugins have claimed for a pod, the last one first.
+    pub fn unreserve(&self, pod: &Pod, node: &str) {
+        for position in self.positions(Point::Reserve).iter().rev() {
+            self.plugin(*position).unreserve(pod, node);
+        }
+    }
+
+    pub fn position_of(&self, name: &str) -> Option<usize> {
+        self.plugins.iter().position(|one| one.plugin.name() == name)
+    }
+}
+
+/// Filters with what they have found out about a pod, which can be told of pods that come and go in the mind.
+#[derive(Clone)]
+pub struct Filters<'a> {
+    pub profile: &'a Profile,
+    /// Positions of those that did not say that they have nothing to object.
+    pub active: Vec<usize>,
+    /// By plugin of the profile.
+    pub slots: Vec<Slot>,
+}
+
+impl Filters<'_> {
+    /// The first refusal, with the position of its plugin.
+    pub fn check(&self, cycle: Cycle, node: &NodeState) -> Result<(), (usize, crate::framework::Refusal)> {
+        for &position in &self.active {
+            let verdict: Verdict = self.profile.plugin(position).filter(cycle, &self.slots[position], node);
+            verdict.map_err(|refusal| (position, refusal))?;
+        }
+        Ok(())
+    }
+
+    pub fn add(&mut self, cycle: Cycle, pod: &Arc<Pod>, node: &mut NodeState) {
+        node.add(pod.clone());
+        for &position in &self.active {
+            self.profile.plugin(position).add_pod(cycle, &mut self.slots[position], pod, node);
+        }
+    }
+
+    pub fn remove(&mut self, cycle: Cycle, pod: &Arc<Pod>, node: &mut NodeState) {
+        node.remove(&pod.uid);
+        for &position in &self.active {
+            self.profile.plugin(position).remove_pod(cycle, &mut self.slots[position], pod, node);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Every plugin says of every node what the reference says.
+
+use std::sync::Arc;
+
+use api::{Tree, tree};
+use client::Random;
+
+use super::generate::{Generator, place};
+use super::seeds;
+use super::world::{put_namespace, snapshot};
+use crate::config::Args;
+use crate::framework::{Cycle, Plugin, PreFilter, PreScore, Slot};
+use crate::model::{Node, Pod};
+use crate::plugins::list::PLUGINS;
+use crate::reference::{self, Case, Settings, Verdict, World};
+use crate::snapshot::{NodeId, NodeState, Snapshot};
+
+#[test]
+fn plugins_say_what_the_reference_says() {
+    for seed in seeds(60) {
+        let random = Random::seeded(seed);
+        let mut generator = Generator { random: &random, made: 0 };
+        let (nodes, pods) = (1 + generator.below(9), generator.below(25));
+        let mut world = generator.world(nodes, pods);
+        let (mut snapshot, _) = snapshot(&world);
+        for round in 0..6 {
+            let pod = generator.pod();
+            check_pod(&world, &mut snapshot, &pod, &format!("seed {seed} round {round}"));
+            check_what_if(&generator, &world, &mut snapshot, &pod, &format!("seed {seed} round {round}"));
+            change(&mut generator, &mut world, &mut snapshot);
+        }
+    }
+}
+
+/// What happens between two decisions; the counts have to follow.
+fn change(generator: &mut Generator<'_>, world: &mut World, snapshot: &mut Snapshot) {
+    for _ in 0..4 {
+        let nodes = world.nodes.len() as u64;
+        let at = generator.below(nodes) as usize;
+        match generator.below(6) {
+            0 | 1 => {
+                let mut pod = generator.pod();
+                place(&mut pod, world.nodes[at].str("metadata.name"));
+                snapshot.put_pod(Arc::new(Pod::read(&pod)));
+                world.pods.push(pod);
+            }
+            2 if !world.pods.is_empty() => {
+                let gone = world.pods.swap_remove(generator.below(world.pods.len() as u64) as usize);
+                snapshot.remove_pod(gone.str("metadata.uid"));
+            }
+            3 if !world.pods.is_empty() => {
+                let at = generator.below(world.pods.len() as u64) as usize;
+                let pod = &mut world.pods[at];
+                pod.child("metadata").set("deletionTimestamp", "2026-01-01T00:00:00Z");
+                snapshot.put_pod(Arc::new(Pod::read(pod)));
+            }
+            4 => {
+                let node = generator.node(world.nodes[at].str("metadata.name"));
+                snapshot.put_node(Node::read(&node));
+                world.nodes[at] = node;
+            }
+            _ => {
+                let at = generator.below(world.namespaces.len() as u64) as usize;
+                let namespace = generator.namespace(world.namespaces[at].str("metadata.name"));
+                put_namespace(snapshot, &namespace);
+                world.namespaces[at] = namespace;
+            }
+        }
+    }
+}
+
+fn check_pod(world: &World, snapshot: &mut Snapshot, pod: &Tree, context: &str) {
+    let settings = Settings::default();
+    let case = Case { world, settings: &settings, pod };
+    let read = Arc::new(Pod::read(pod));
+    for listed in PLUGINS {
+        let Some(wanted) = reference::find(listed.name) else { continue };
+        let plugin = (listed.make)(&Args::default());
+        snapshot.settle();
+        plugin.prepare(snapshot, &read);
+        let asked = Asked::new(&*plugin, Cycle { snapshot, pod: &read });
+        for node in world.nodes.iter().filter(|_| wanted.filter.is_some()) {
+            let want = wanted.filter.map(|filter| filter(&case, node)).unwrap_or(Verdict::Fits);
+            let state = snapshot.find(node.str("metadata.name")).expect("the node is known");
+            assert_eq!(asked.verdict(state), want, "{context} {} on {}: {}", listed.name, text(node), text(pod));
+        }
+        if let Some(score) = wanted.score {
+            let nodes: Vec<&Tree> = world.nodes.iter().collect();
+            let want = score(&case, &nodes).unwrap_or_else(|| vec![0; nodes.len()]);
+            assert_eq!(asked.scores(&nodes), want, "{context} {}: {}", listed.name, text(pod));
+        }
+    }
+}
+
+/// Pods are taken from a node in the mind, as preemption does it, and one is put back.
+fn check_what_if(generator: &Generator<'_>, world: &World, snapshot: &mut Snapshot, pod: &Tree, context: &str) {
+    let settings = Settings::default();
+    let node = &world.nodes[generator.below(world.nodes.len() as u64) as usize];
+    let name = node.str("metadata.name");
+    let read = Arc::new(Pod::read(pod));
+    let mut less = world.clone();
+    let goes = |other: &Tree| other.str("spec.nodeName") == name && other.int("spec.priority") == Some(0);
+    let back = less.pods.iter().find(|other| goes(other)).cloned();
+    less.pods.retain(|other| !goes(other));
+    less.pods.extend(back.clone());
+    let back = back.map(|back| back.str("metadata.uid").to_string());
+    let case = Case { world: &less, settings: &settings, pod };
+    for listed in PLUGINS {
+        let Some(filter) = reference::find(listed.name).and_then(|plugin| plugin.filter) else { continue };
+        let plugin = (listed.make)(&Args::default());
+        snapshot.settle();
+        plugin.prepare(snapshot, &read);
+        let cycle = Cycle { snapshot, pod: &read };
+        let mut asked = Asked::new(&*plugin, cycle);
+        // A plugin that had nothing to object hears of no changes.
+        if asked.slot().is_none() {
+            continue;
+        }
+        let mut state = snapshot.find(name).expect("the node is known").clone();
+        let gone: Vec<Arc<Pod>> = state.pods.iter().filter(|other| other.priority == 0).cloned().collect();
+        for other in &gone {
+            state.remove(&other.uid);
+            asked.slot().into_iter().for_each(|slot| plugin.remove_pod(cycle, slot, other, &state));
+        }
+        for other in gone.iter().filter(|other| Some(other.uid.as_str()) == back.as_deref()) {
+            state.add(other.clone());
+            asked.slot().into_iter().for_each(|slot| plugin.add_pod(cycle, slot, other, &state));
+        }
+        let want = filter(&case, node);
+        assert_eq!(asked.verdict(&state), want, "{context} {} without pods of {name}: {}", listed.name, text(pod));
+    }
+}
+
+fn text(object: &Tree) -> String {
+    String::from_utf8_lossy(&api::json::encode(object, None)).into_owned()
+}
+
+/// A plugin that has been asked about a pod.
+struct Asked<'a> {
+    plugin: &'a dyn Plugin,
+    cycle: Cycle<'a>,
+    /// None where it has nothing to object.
+    pre_filter: Option<PreFilter>,
+}
+
+impl<'a> Asked<'a> {
+    fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> Asked<'a> {
+        let pre_filter = match plugin.pre_filter(cycle) {
+            PreFilter::Skip => None,
+            other => Some(other),
+        };
+        Asked { plugin, cycle, pre_filter }
+    }
+
+    /// What it keeps of the pod; None where it keeps nothing.
+    fn slot(&mut self) -> Option<&mut Slot> {
+        match &mut self.pre_filter {
+            Some(PreFilter::Check(slot) | PreFilter::Only(_, slot)) => Some(slot),
+            _ => None,
+        }
+    }
+
+    fn verdict(&self, node: &NodeState) -> Verdict {
+        let verdict = match &self.pre_filter {
+            None => Ok(()),
+            Some(PreFilter::Refuse(refusal)) => Err(refusal.clone()),
+            Some(PreFilter::Check(slot) | PreFilter::Only(_, slot)) => self.plugin.filter(self.cycle, slot, node),
+            Some(PreFilter::Skip) => Ok(()),
+        };
+        match verdict {
+            Ok(()) => Verdict::Fits,
+            Err(refusal) => {
+                let reasons = refusal.reasons.iter().map(|reason| reason.to_string()).collect();
+                if refusal.is_final { Verdict::Unresolvable(reasons) } else { Verdict::Unschedulable(reasons) }
+            }
+        }
+    }
+
+    fn scores(&self, nodes: &[&Tree]) -> Vec<i64> {
+        let states: Vec<&NodeState> =
+            nodes.iter().filter_map(|node| self.cycle.snapshot.find(node.str("metadata.name"))).collect();
+        let ids: Vec<NodeId> = states.iter().map(|state| state.id).collect();
+        let empty = Slot::default();
+        let slot = match &self.pre_filter {
+            Some(PreFilter::Check(slot) | PreFilter::Only(_, slot)) => slot,
+            _ => &empty,
+        };
+        let PreScore::Rate(slot) = self.plugin.pre_score(self.cycle, slot, &ids) else { return vec![0; ids.len()] };
+        let mut scores: Vec<i64> = states.iter().map(|state| self.plugin.score(self.cycle, &slot, state)).collect();
+        self.plugin.normalize(self.cycle, &slot, &ids, &mut scores);
+        scores
+    }
+}
+
+#[test]
+fn a_difference_would_be_seen() {
+    let mut world = World::default();
+    world.nodes.push(tree! { "metadata" => tree! { "name" => "n", "uid" => "n" } });
+    let (mut snapshot, _) = snapshot(&world);
+    world.nodes[0].child("spec").set("unschedulable", true);
+    let pod = tree! { "metadata" => tree! { "name" => "p" } };
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check_pod(&world, &mut snapshot, &pod, "")));
+    assert!(checked.is_err());
+}

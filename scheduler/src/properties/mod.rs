@@ -1,0 +1,14 @@
+//! Every plugin against the reference, and whole decisions against what must hold, in random clusters. A seed
+//! gives one cluster; `TIPHYS_SEEDS` says how many, as a count or `FROM..TO`.
+
+mod compare;
+mod generate;
+mod simulate;
+mod world;
+
+/// The seeds of a test.
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("TIPHYS_SEEDS") else { return 0..usual };
+    let number = |text: &str| text.parse().expect("TIPHYS_SEEDS is a number, or FROM..TO");
+    text.split_once("..").map_or_else(|| 0..number(&text), |(from, to)| number(from)..number(to))
+}

@@ -1,0 +1,95 @@
+use super::*;
+use crate::plugins::list::default_profile;
+use crate::testing::pod;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn queue() -> Queue {
+    let profile = default_profile("default-scheduler");
+    let at = profile.position_of("PrioritySort").expect("a plugin");
+    Queue::new(profile.plugins()[at].plugin.clone())
+}
+
+fn names(queue: &mut Queue, now: Instant) -> String {
+    let mut names = Vec::new();
+    while let Some(waiting) = queue.pop(now) {
+        names.push(waiting.pod.name.to_string());
+    }
+    names.join(" ")
+}
+
+#[tokio::test]
+async fn priority_comes_first_then_whoever_came_first() {
+    let (mut queue, now) = (queue(), Instant::now());
+    for (name, priority, after) in [("a", 0, 0), ("b", 5, 2), ("c", 5, 1), ("d", 0, 0)] {
+        queue.add(pod(name).priority(priority).pod(), None, now + SECOND * after);
+    }
+    queue.remove("d");
+    assert_eq!(names(&mut queue, now), "c b a");
+}
+
+#[tokio::test]
+async fn pauses_grow_and_a_pod_is_tried_early_where_nobody_else_wants_to() {
+    let (mut queue, now) = (queue(), Instant::now());
+    queue.add(pod("a").pod(), None, now);
+    for (failures, seconds) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10)] {
+        queue.pop(now).expect("a pod");
+        queue.park("a", vec!["NodePorts"], now);
+        assert_eq!(queue.happened(now, |waiting| waiting.refused_by == ["NodePorts"]).len(), 1);
+        let until = now + SECOND * seconds;
+        assert_eq!(queue.get("a").map(|(_, place)| place), Some(Place::BackOff { until, is_error: false }));
+        assert_eq!((queue.next_due(), queue.get("a").map(|(one, _)| one.failures)), (Some(until), Some(failures)));
+    }
+    queue.add(pod("b").pod(), None, now);
+    assert_eq!(names(&mut queue, now), "b a");
+}
+
+#[tokio::test]
+async fn errors_pause_to_the_end() {
+    let (mut queue, now) = (queue(), Instant::now());
+    queue.add(pod("a").pod(), None, now);
+    queue.pop(now);
+    queue.retry("a", now);
+    assert!(queue.pop(now).is_none());
+    assert_eq!(queue.pop(now + SECOND).map(|waiting| waiting.attempts), Some(2));
+}
+
+#[tokio::test]
+async fn only_those_whom_it_may_help_are_woken_and_nobody_waits_for_good() {
+    let (mut queue, now) = (queue(), Instant::now());
+    for name in ["a", "b"] {
+        queue.add(pod(name).pod(), None, now);
+        queue.pop(now);
+        queue.park(name, vec![name_of(name)], now);
+    }
+    assert_eq!(queue.happened(now, |waiting| waiting.refused_by.contains(&"NodeName")).len(), 1);
+    assert_eq!(queue.counts(), Counts { active: 0, backing_off: 1, parked: 1, gated: 0 });
+    assert_eq!(queue.pop(now).map(|waiting| waiting.pod.name.to_string()).as_deref(), Some("a"));
+    assert_eq!(queue.next_due(), Some(now + LONGEST_PARKED));
+    assert!(queue.pop(now + LONGEST_PARKED - SECOND).is_none());
+    assert_eq!(names(&mut queue, now + LONGEST_PARKED), "b");
+}
+
+fn name_of(name: &str) -> &'static str {
+    if name == "a" { "NodeName" } else { "NodePorts" }
+}
+
+#[tokio::test]
+async fn what_happens_meanwhile_is_not_missed() {
+    let (mut queue, now) = (queue(), Instant::now());
+    queue.add(pod("a").pod(), None, now);
+    queue.pop(now);
+    queue.miss("a");
+    queue.park("a", vec!["NodePorts"], now);
+    assert!(matches!(queue.get("a"), Some((_, Place::BackOff { is_error: false, .. }))));
+}
+
+#[tokio::test]
+async fn gates_hold_back() {
+    let (mut queue, now) = (queue(), Instant::now());
+    queue.add(pod("a").pod(), Some("SchedulingGates"), now);
+    assert!(queue.pop(now + LONGEST_PARKED * 2).is_none());
+    assert_eq!(queue.counts().gated, 1);
+    queue.gate("a", None);
+    assert_eq!(names(&mut queue, now), "a");
+}

@@ -1,0 +1,131 @@
+//! What pods ask for and nodes have. CPU counts in thousandths, everything else in whole units.
+
+use std::collections::BTreeMap;
+
+use api::Tree;
+use api::tree::Map;
+
+use super::{Case, quantity};
+
+pub type Amounts = BTreeMap<String, i64>;
+
+/// What a container is taken to use where it does not say, when nodes are scored.
+const DEFAULTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
+
+pub fn allocatable(node: &Tree) -> Amounts {
+    amounts(node.map("status.allocatable"))
+}
+
+pub fn requests(pod: &Tree) -> Amounts {
+    total(pod, &[])
+}
+
+/// With a little for every container that asks for no CPU or memory. A pod that asks as a whole gets it only
+/// for what nobody in it asks for.
+pub fn requests_nonzero(pod: &Tree) -> Amounts {
+    let (whole, said) = (pod.map("spec.resources.requests"), requests(pod));
+    let counts = |name: &str| whole.is_empty() || said.get(name).is_none_or(|amount| *amount == 0);
+    let defaults: Vec<_> = DEFAULTS.into_iter().filter(|(name, _)| counts(name)).collect();
+    total(pod, &defaults)
+}
+
+/// What the pods on a node ask for together.
+pub fn used(case: &Case<'_>, node: &Tree) -> Amounts {
+    sum(case, node, requests)
+}
+
+pub fn used_nonzero(case: &Case<'_>, node: &Tree) -> Amounts {
+    sum(case, node, requests_nonzero)
+}
+
+fn sum(case: &Case<'_>, node: &Tree, of: fn(&Tree) -> Amounts) -> Amounts {
+    let mut all = Amounts::new();
+    for pod in case.world.pods_on(node.str("metadata.name")) {
+        add(&mut all, &of(pod));
+    }
+    all
+}
+
+fn amounts(map: &Map) -> Amounts {
+    let amount = |name: &str, value: &Tree| {
+        if name == "cpu" { quantity(value).milli_value() } else { quantity(value).value() }
+    };
+    map.iter().map(|(name, value)| (name.to_string(), amount(name, value))).collect()
+}
+
+fn add(all: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        let sum = all.entry(name.clone()).or_default();
+        *sum = sum.saturating_add(*amount);
+    }
+}
+
+fn raise(all: &mut Amounts, other: &Amounts) {
+    for (name, amount) in other {
+        let most = all.entry(name.clone()).or_default();
+        *most = (*most).max(*amount);
+    }
+}
+
+/// Containers run together, and so do the init containers that stay; the others run one after another
+/// beside those that stay and have started.
+fn total(pod: &Tree, defaults: &[(&str, i64)]) -> Amounts {
+    let mut all = Amounts::new();
+    for container in pod.list("spec.containers") {
+        add(&mut all, &of_container(pod, container, "containerStatuses", defaults));
+    }
+    let (mut staying, mut highest) = (Amounts::new(), Amounts::new());
+    for container in pod.list("spec.initContainers") {
+        let own = of_container(pod, container, "initContainerStatuses", defaults);
+        let mut now = staying.clone();
+        add(&mut now, &own);
+        if container.str("restartPolicy") == "Always" {
+            add(&mut all, &own);
+            staying = now.clone();
+        }
+        raise(&mut highest, &now);
+    }
+    raise(&mut all, &highest);
+    let whole = amounts(pod.map("spec.resources.requests"));
+    all.extend(whole.into_iter().filter(|(name, _)| is_of_pod(name)));
+    add(&mut all, &amounts(pod.map("spec.overhead")));
+    all
+}
+
+/// What a pod as a whole may ask for.
+fn is_of_pod(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
+}
+
+/// A running container holds what it was given until a change of its size has happened.
+fn of_container(pod: &Tree, container: &Tree, statuses: &str, defaults: &[(&str, i64)]) -> Amounts {
+    let wanted = amounts(container.map("resources.requests"));
+    let path = format!("status.{statuses}");
+    let is_own = |status: &&Tree| status.str("name") == container.str("name") && status.has("resources");
+    let status = pod.list(&path).iter().find(is_own);
+    let mut all = match status {
+        Some(status) if is_infeasible(pod) => held(status).unwrap_or(wanted),
+        Some(status) => {
+            let mut all = wanted;
+            raise(&mut all, &held(status).unwrap_or_default());
+            all
+        }
+        None => wanted,
+    };
+    for (name, amount) in defaults {
+        all.entry(name.to_string()).or_insert(*amount);
+    }
+    all
+}
+
+fn held(status: &Tree) -> Option<Amounts> {
+    let mut all = amounts(status.map("resources.requests"));
+    raise(&mut all, &amounts(status.map("allocatedResources")));
+    (!all.is_empty()).then_some(all)
+}
+
+fn is_infeasible(pod: &Tree) -> bool {
+    let refused =
+        |condition: &Tree| condition.str("type") == "PodResizePending" && condition.str("reason") == "Infeasible";
+    pod.list("status.conditions").iter().any(refused)
+}

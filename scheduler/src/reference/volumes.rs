@@ -1,0 +1,180 @@
+//! VolumeRestrictions, NodeVolumeLimits and VolumeZone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::Tree;
+
+use super::{Case, Verdict, by_name, label};
+
+/// The name of the claim behind a volume, and whether it was made for the volume alone.
+pub fn claim_name(pod: &Tree, volume: &Tree) -> Option<(String, bool)> {
+    match (volume.has("persistentVolumeClaim"), volume.has("ephemeral")) {
+        (true, _) => Some((volume.str("persistentVolumeClaim.claimName").to_string(), false)),
+        (_, true) => Some((format!("{}-{}", pod.str("metadata.name"), volume.str("name")), true)),
+        _ => None,
+    }
+}
+
+pub fn not_found(resource: &str, name: &str) -> String {
+    format!("{resource} \"{name}\" not found")
+}
+
+/// The class by name; the annotation is older than the field and wins.
+pub fn class_name(claim: &Tree) -> &str {
+    match claim.map("metadata.annotations").get("volume.beta.kubernetes.io/storage-class").and_then(Tree::as_str) {
+        Some(name) => name,
+        None => claim.str("spec.storageClassName"),
+    }
+}
+
+pub fn restrictions(case: &Case<'_>, node: &Tree) -> Verdict {
+    let namespace = case.pod.str("metadata.namespace");
+    let volumes = case.pod.list("spec.volumes");
+    let mut exclusive = BTreeSet::new();
+    for volume in volumes.iter().filter(|volume| volume.has("persistentVolumeClaim")) {
+        let name = volume.str("persistentVolumeClaim.claimName");
+        let Some(claim) = case.world.claim(namespace, name) else {
+            return Verdict::unresolvable(not_found("persistentvolumeclaim", name));
+        };
+        if claim.list("spec.accessModes").iter().any(|mode| mode.as_str() == Some("ReadWriteOncePod")) {
+            exclusive.insert(name);
+        }
+    }
+    let mut here = case.world.pods_on(node.str("metadata.name"));
+    if here.any(|pod| volumes.iter().any(|a| pod.list("spec.volumes").iter().any(|b| conflict(a, b)))) {
+        return Verdict::unschedulable("node(s) had no available disk");
+    }
+    Verdict::when(!is_claim_used(case, &exclusive), || {
+        let reason = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+        Verdict::unschedulable(reason)
+    })
+}
+
+fn is_claim_used(case: &Case<'_>, names: &BTreeSet<&str>) -> bool {
+    let uses = |pod: &Tree| {
+        let mut volumes = pod.list("spec.volumes").iter();
+        volumes.any(|volume| names.contains(volume.str("persistentVolumeClaim.claimName")))
+    };
+    let namespace = case.pod.str("metadata.namespace");
+    let nodes = case.world.nodes.iter().flat_map(|node| case.world.pods_on(node.str("metadata.name")));
+    nodes.filter(|pod| pod.str("metadata.namespace") == namespace).any(uses)
+}
+
+/// The same disk, and not only read by both.
+fn conflict(a: &Tree, b: &Tree) -> bool {
+    let same = |path: &str| a.has(head(path)) && b.has(head(path)) && a.str(path) == b.str(path);
+    let written = |kind: &str| !(a.at(kind).bool("readOnly") && b.at(kind).bool("readOnly"));
+    (same("gcePersistentDisk.pdName") && written("gcePersistentDisk"))
+        || same("awsElasticBlockStore.volumeID")
+        || (same("iscsi.iqn") && written("iscsi"))
+        || (shares_monitor(a, b) && same("rbd.pool") && same("rbd.image") && written("rbd"))
+}
+
+fn head(path: &str) -> &str {
+    path.split_once('.').map_or(path, |(head, _)| head)
+}
+
+fn shares_monitor(a: &Tree, b: &Tree) -> bool {
+    a.list("rbd.monitors").iter().any(|monitor| b.list("rbd.monitors").contains(monitor))
+}
+
+pub fn limits(case: &Case<'_>, node: &Tree) -> Verdict {
+    let name = node.str("metadata.name");
+    let drivers = by_name(&case.world.csi_nodes, name).map_or(&[][..], |node| node.list("spec.drivers"));
+    let limits: BTreeMap<&str, i64> =
+        drivers.iter().filter_map(|driver| Some((driver.str("name"), driver.int("allocatable.count")?))).collect();
+    let mut attached = attachments(case, name);
+    attached.extend(case.world.pods_on(name).flat_map(|pod| disks(case, pod)));
+    let added: BTreeSet<(String, String)> = disks(case, case.pod).difference(&attached).cloned().collect();
+    let of =
+        |disks: &BTreeSet<(String, String)>, driver: &str| disks.iter().filter(|disk| disk.0 == driver).count() as i64;
+    let full =
+        |(driver, limit): (&&str, &i64)| of(&added, driver) > 0 && of(&attached, driver) + of(&added, driver) > *limit;
+    Verdict::when(!limits.iter().any(full), || Verdict::unschedulable("node(s) exceed max volume count"))
+}
+
+/// Driver and handle of what the pod needs attached. A volume that is yet to be made counts by its claim.
+fn disks(case: &Case<'_>, pod: &Tree) -> BTreeSet<(String, String)> {
+    let namespace = pod.str("metadata.namespace");
+    let names = pod.list("spec.volumes").iter().filter_map(|volume| claim_name(pod, volume));
+    let claims = names.filter_map(|(name, _)| case.world.claim(namespace, &name));
+    claims.filter_map(|claim| disk(case, claim)).collect()
+}
+
+fn disk(case: &Case<'_>, claim: &Tree) -> Option<(String, String)> {
+    if let Some(volume) = by_name(&case.world.volumes, claim.str("spec.volumeName")) {
+        return csi(volume);
+    }
+    let class = by_name(&case.world.classes, class_name(claim))?;
+    let of_claim = format!("{}/{}", claim.str("metadata.namespace"), claim.str("metadata.name"));
+    Some((class.str("provisioner").to_string(), of_claim))
+}
+
+fn csi(volume: &Tree) -> Option<(String, String)> {
+    let source = volume.at("spec.csi");
+    (!source.is_null()).then(|| (source.str("driver").to_string(), source.str("volumeHandle").to_string()))
+}
+
+fn attachments(case: &Case<'_>, node: &str) -> BTreeSet<(String, String)> {
+    let here = case.world.attachments.iter().filter(|attachment| attachment.str("spec.nodeName") == node);
+    let volumes =
+        here.filter_map(|attachment| by_name(&case.world.volumes, attachment.str("spec.source.persistentVolumeName")));
+    volumes.filter_map(csi).collect()
+}
+
+const ZONE: [(&str, &str); 4] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
+];
+
+pub fn zone(case: &Case<'_>, node: &Tree) -> Verdict {
+    let volumes = match bound_volumes(case) {
+        Ok(volumes) => volumes,
+        Err(reason) => return Verdict::unresolvable(reason),
+    };
+    // A cluster of one zone need not say so.
+    if ZONE.iter().all(|(key, _)| label(node, key).is_none()) {
+        return Verdict::Fits;
+    }
+    let reaches = |volume: &&Tree| {
+        ZONE.iter().all(|(key, newer)| match label(volume, key) {
+            None => true,
+            Some(zones) => {
+                let zone = label(node, key).or(label(node, newer));
+                zone.is_some_and(|zone| zones.split("__").any(|one| one.trim() == zone))
+            }
+        })
+    };
+    Verdict::when(volumes.iter().all(reaches), || Verdict::unresolvable("node(s) had no available volume zone"))
+}
+
+fn bound_volumes<'a>(case: &Case<'a>) -> Result<Vec<&'a Tree>, String> {
+    let mut volumes = Vec::new();
+    for volume in case.pod.list("spec.volumes").iter().filter(|volume| volume.has("persistentVolumeClaim")) {
+        let name = volume.str("persistentVolumeClaim.claimName");
+        let claim = case.world.claim(case.pod.str("metadata.namespace"), name);
+        let claim = claim.ok_or_else(|| not_found("persistentvolumeclaim", name))?;
+        let bound = claim.str("spec.volumeName");
+        if bound.is_empty() {
+            will_be_bound(case, claim)?;
+            continue;
+        }
+        volumes.push(by_name(&case.world.volumes, bound).ok_or_else(|| not_found("persistentvolume", bound))?);
+    }
+    Ok(volumes)
+}
+
+fn will_be_bound(case: &Case<'_>, claim: &Tree) -> Result<(), String> {
+    let name = class_name(claim);
+    if name.is_empty() {
+        return Err("PersistentVolumeClaim had no pv name and storageClass name".to_string());
+    }
+    let class = by_name(&case.world.classes, name).ok_or_else(|| not_found("storageclass.storage.k8s.io", name))?;
+    match class.str("volumeBindingMode") {
+        "WaitForFirstConsumer" => Ok(()),
+        "" => Err(format!("VolumeBindingMode not set for StorageClass \"{name}\"")),
+        _ => Err("PersistentVolume had no name".to_string()),
+    }
+}

@@ -1,0 +1,74 @@
+//! Asks pods to go so that another fits: each says why it goes before it does.
+
+use std::sync::Arc;
+
+use api::{Tree, list, tree};
+use client::{DeleteOptions, Patch, Result};
+use tokio::time::Instant;
+
+use super::{PODS, Shared, reference};
+use crate::core::{Nominated, Waits};
+use crate::model::Pod;
+
+pub async fn make_room(shared: Arc<Shared>, waits: Waits) {
+    let mut result = Ok(());
+    for victim in &waits.victims {
+        result = end(&shared, &waits, victim).await;
+        if result.is_err() {
+            break;
+        }
+    }
+    let (mut core, uid, now) = (shared.core(), &waits.pod.uid, Instant::now());
+    match result {
+        Ok(()) => core.room_is_made(uid, waits.refused_by.clone(), now),
+        Err(error) => {
+            tracing::warn!(pod = &*waits.pod.key, %error, "no room could be made for it; it is tried again");
+            core.room_is_not_made(uid, now);
+            shared.statuses.want(&waits.pod, None, Nominated::Cleared);
+        }
+    }
+    drop(core);
+    shared.moved.notify_one();
+}
+
+/// One that is gone already is no failure.
+async fn end(shared: &Shared, waits: &Waits, victim: &Pod) -> Result<()> {
+    let (client, uid) = (&shared.hands.client, victim.uid.as_str());
+    let patch = patch(waits, victim, shared.hands.clock.now().seconds);
+    let marked = client.patch(PODS, &victim.namespace, &victim.name, "status", Patch::Strategic(&patch)).await;
+    if is_gone(&marked) {
+        return Ok(());
+    }
+    marked?;
+    let options = DeleteOptions { uid: Some(uid), ..DeleteOptions::default() };
+    let deleted = client.delete(PODS, &victim.namespace, &victim.name, options).await;
+    if is_gone(&deleted) {
+        return Ok(());
+    }
+    deleted?;
+    let node = &victim.node_name;
+    let message = format!("Preempted by pod {} on node {node}", waits.pod.uid);
+    shared.recorder(&waits.profile).normal(&reference(victim), "Preempted", message);
+    Ok(())
+}
+
+/// A conflict does not say so: somebody may only have written at the same time. Where it was another pod of the
+/// same name, the next decision knows.
+fn is_gone(result: &Result<Tree>) -> bool {
+    result.as_ref().is_err_and(|error| error.is_not_found())
+}
+
+fn patch(waits: &Waits, victim: &Pod, now: i64) -> Tree {
+    let message = format!("{}: preempting to accommodate a higher priority pod", waits.pod.scheduler_name);
+    let condition = tree! {
+        "type" => "DisruptionTarget",
+        "status" => "True",
+        "reason" => "PreemptionByScheduler",
+        "message" => message,
+        "lastTransitionTime" => api::time::format_seconds(now),
+    };
+    tree! {
+        "metadata" => tree! { "uid" => victim.uid.clone() },
+        "status" => tree! { "conditions" => list![condition] },
+    }
+}

@@ -1,0 +1,40 @@
+//! Small numbers by node: sorted by slot and without zeros, so that a walk touches only nodes that count.
+
+use super::NodeId;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counts(Vec<(NodeId, u32)>);
+
+impl Counts {
+    pub fn get(&self, node: NodeId) -> u32 {
+        self.find(node).map_or(0, |at| self.0[at].1)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, u32)> {
+        self.0.iter().copied()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn add(&mut self, node: NodeId, more: u32) {
+        match self.find(node) {
+            Ok(at) => self.0[at].1 += more,
+            Err(at) => self.0.insert(at, (node, more)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, node: NodeId, less: u32) {
+        if let Ok(at) = self.find(node) {
+            self.0[at].1 = self.0[at].1.saturating_sub(less);
+            if self.0[at].1 == 0 {
+                self.0.remove(at);
+            }
+        }
+    }
+
+    fn find(&self, node: NodeId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&node, |(id, _)| *id)
+    }
+}

@@ -1,0 +1,144 @@
+//! Nodes that come, change and go, and the order in which they are tried.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::Str;
+
+use super::{NodeId, Snapshot};
+use crate::model::{HostPort, Node, Pod, Resources};
+
+/// A node and what its pods take of it. A copy with pods added or taken away answers what would be if.
+#[derive(Debug, Clone)]
+pub struct NodeState {
+    pub id: NodeId,
+    pub node: Arc<Node>,
+    pub requested: Resources,
+    pub nonzero_milli_cpu: i64,
+    pub nonzero_memory: i64,
+    /// In the order in which they came.
+    pub pods: Vec<Arc<Pod>>,
+    /// Ports of the host that are taken.
+    pub ports: Vec<HostPort>,
+}
+
+impl NodeState {
+    pub fn new(id: NodeId, node: Arc<Node>) -> NodeState {
+        NodeState {
+            id,
+            node,
+            requested: Resources::default(),
+            nonzero_milli_cpu: 0,
+            nonzero_memory: 0,
+            pods: Vec::new(),
+            ports: Vec::new(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    pub fn add(&mut self, pod: Arc<Pod>) {
+        let spec = &pod.spec;
+        self.requested.add(&spec.requests);
+        self.nonzero_milli_cpu += spec.nonzero_milli_cpu;
+        self.nonzero_memory += spec.nonzero_memory;
+        self.ports.extend(spec.ports.iter().cloned());
+        self.pods.push(pod);
+    }
+
+    /// The pod that was there, if it was.
+    pub fn remove(&mut self, uid: &str) -> Option<Arc<Pod>> {
+        let at = self.pods.iter().position(|pod| pod.uid == uid)?;
+        let pod = self.pods.remove(at);
+        let spec = &pod.spec;
+        self.requested.subtract(&spec.requests);
+        self.nonzero_milli_cpu -= spec.nonzero_milli_cpu;
+        self.nonzero_memory -= spec.nonzero_memory;
+        for port in &spec.ports {
+            if let Some(at) = self.ports.iter().position(|taken| taken == port) {
+                self.ports.swap_remove(at);
+            }
+        }
+        Some(pod)
+    }
+}
+
+impl Snapshot {
+    /// A node as it is now; where nothing changed that matters here, nothing moves.
+    pub fn put_node(&mut self, node: Node) {
+        let Some(&id) = self.by_name.get(&node.name) else { return self.add_node(node) };
+        let Some(mut state) = self.slots[id.at()].take() else { return };
+        if *state.node == node {
+            self.slots[id.at()] = Some(state);
+            return;
+        }
+        let is_moved = state.node.labels != node.labels;
+        if is_moved {
+            state.pods.iter().for_each(|pod| self.unindex(pod, id));
+            self.topology.remove_node(&state);
+            self.is_order_stale |= state.node.zone() != node.zone();
+        }
+        self.images.remove(&state.node);
+        self.images.add(&node);
+        self.nodes_generation += 1;
+        state.node = Arc::new(node);
+        if is_moved {
+            self.topology.add_node(&state);
+            state.pods.iter().for_each(|pod| self.index(pod, id));
+        }
+        self.slots[id.at()] = Some(state);
+        self.touch(id);
+    }
+
+    fn add_node(&mut self, node: Node) {
+        let id = self.free.pop().unwrap_or(NodeId(u32::try_from(self.slots.len()).unwrap_or(u32::MAX)));
+        if id.at() == self.slots.len() {
+            self.slots.push(None);
+            self.generations.push(0);
+            self.kept.push(false);
+        }
+        self.images.add(&node);
+        self.nodes_generation += 1;
+        let name = node.name.clone();
+        let mut state = NodeState::new(id, Arc::new(node));
+        self.topology.add_node(&state);
+        for pod in self.orphans.remove(&name).unwrap_or_default() {
+            self.index(&pod, id);
+            state.add(pod);
+        }
+        self.note_kept(id, &name);
+        self.by_name.insert(name, id);
+        self.slots[id.at()] = Some(state);
+        self.is_order_stale = true;
+        self.touch(id);
+    }
+
+    /// Its pods are known still: the node may come back, and others count them until they are gone.
+    pub fn remove_node(&mut self, name: &str) {
+        let Some(id) = self.by_name.remove(name) else { return };
+        let Some(state) = self.slots[id.at()].take() else { return };
+        state.pods.iter().for_each(|pod| self.unindex(pod, id));
+        self.topology.remove_node(&state);
+        self.images.remove(&state.node);
+        self.nodes_generation += 1;
+        if !state.pods.is_empty() {
+            self.orphans.insert(Str::new(name), state.pods);
+        }
+        self.free.push(id);
+        self.is_order_stale = true;
+        self.touch(id);
+    }
+}
+
+/// Nodes zone by zone in turn, so that the first few are spread already. Zones come in the order of their
+/// names, nodes of one in that of their slots.
+pub(super) fn in_turn<'a>(nodes: impl Iterator<Item = &'a NodeState>) -> Vec<NodeId> {
+    let mut zones: BTreeMap<Str, Vec<NodeId>> = BTreeMap::new();
+    for state in nodes {
+        zones.entry(state.node.zone()).or_default().push(state.id);
+    }
+    let longest = zones.values().map(Vec::len).max().unwrap_or(0);
+    (0..longest).flat_map(|turn| zones.values().filter_map(move |zone| zone.get(turn)).copied()).collect()
+}

@@ -1,0 +1,58 @@
+//! Waiting pods for which a node is kept: others of less priority do not take their place there.
+
+use std::sync::Arc;
+
+use super::{NodeId, Snapshot};
+use crate::model::Pod;
+
+impl Snapshot {
+    /// Keeps a place for a waiting pod; a pod has one at a time.
+    pub fn nominate(&mut self, pod: Arc<Pod>, node: &str) {
+        self.unnominate(&pod.uid);
+        self.nominated_at.insert(pod.uid.clone(), node.into());
+        self.nominated.entry(node.into()).or_default().push(pod);
+        self.note_named(node);
+    }
+
+    pub fn unnominate(&mut self, uid: &str) {
+        let Some(node) = self.nominated_at.remove(uid) else { return };
+        if let Some(pods) = self.nominated.get_mut(&node) {
+            pods.retain(|pod| pod.uid != uid);
+            if pods.is_empty() {
+                self.nominated.remove(&node);
+            }
+        }
+        self.note_named(&node);
+    }
+
+    pub fn nominated(&self, node: &str) -> &[Arc<Pod>] {
+        if self.nominated.is_empty() {
+            return &[];
+        }
+        self.nominated.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// The node that is kept for a pod.
+    pub fn nominated_node(&self, uid: &str) -> Option<&str> {
+        self.nominated_at.get(uid).map(|node| node.as_str())
+    }
+
+    /// Whether a node is kept for anybody.
+    pub fn is_kept(&self, id: NodeId) -> bool {
+        !self.nominated.is_empty() && self.kept.get(id.at()).copied().unwrap_or(false)
+    }
+
+    /// Brings what is known by slots in line with what is known by names.
+    pub(super) fn note_kept(&mut self, id: NodeId, name: &str) {
+        let is_kept = self.nominated.contains_key(name);
+        if let Some(slot) = self.kept.get_mut(id.at()) {
+            *slot = is_kept;
+        }
+    }
+
+    fn note_named(&mut self, node: &str) {
+        if let Some(&id) = self.by_name.get(node) {
+            self.note_kept(id, node);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Pods that have a node, or are taken to have one until their binding is confirmed or given up.
+
+use std::sync::Arc;
+
+use super::{NodeId, Placed, Snapshot};
+use crate::model::Pod;
+
+impl Snapshot {
+    /// A pod with a node, as the API shows it. One that is over takes no place.
+    pub fn put_pod(&mut self, pod: Arc<Pod>) {
+        if pod.is_over || pod.node_name.is_empty() {
+            return self.remove_pod(&pod.uid);
+        }
+        if let Some(placed) = self.placed.get_mut(&pod.uid) {
+            placed.is_assumed = false;
+            if same_place(&placed.pod, &pod) {
+                return self.refresh(pod);
+            }
+            self.remove_pod(&pod.uid);
+        }
+        self.place(pod, false);
+    }
+
+    /// A pod that has just been decided about, with its node's name in it.
+    pub fn assume(&mut self, pod: Arc<Pod>) {
+        if !self.placed.contains_key(&pod.uid) {
+            self.place(pod, true);
+        }
+    }
+
+    /// Undoes an assumption, unless the API has confirmed it meanwhile.
+    pub fn forget(&mut self, uid: &str) {
+        if self.is_assumed(uid) {
+            self.remove_pod(uid);
+        }
+    }
+
+    pub fn is_assumed(&self, uid: &str) -> bool {
+        self.placed.get(uid).is_some_and(|placed| placed.is_assumed)
+    }
+
+    pub fn placed(&self, uid: &str) -> Option<&Arc<Pod>> {
+        self.placed.get(uid).map(|placed| &placed.pod)
+    }
+
+    pub fn placed_count(&self) -> usize {
+        self.placed.len()
+    }
+
+    pub fn assumed_count(&self) -> usize {
+        self.placed.values().filter(|placed| placed.is_assumed).count()
+    }
+
+    pub fn remove_pod(&mut self, uid: &str) {
+        let Some(placed) = self.placed.remove(uid) else { return };
+        let Some(&id) = self.by_name.get(&placed.pod.node_name) else {
+            if let Some(orphans) = self.orphans.get_mut(&placed.pod.node_name) {
+                orphans.retain(|pod| pod.uid != uid);
+            }
+            self.orphans.retain(|_, pods| !pods.is_empty());
+            return;
+        };
+        if let Some(pod) = self.slots[id.at()].as_mut().and_then(|state| state.remove(uid)) {
+            self.unindex(&pod, id);
+        }
+        self.touch(id);
+    }
+
+    fn place(&mut self, pod: Arc<Pod>, is_assumed: bool) {
+        self.placed.insert(pod.uid.clone(), Placed { pod: pod.clone(), is_assumed });
+        let Some(&id) = self.by_name.get(&pod.node_name) else {
+            self.orphans.entry(pod.node_name.clone()).or_default().push(pod);
+            return;
+        };
+        self.index(&pod, id);
+        if let Some(state) = &mut self.slots[id.at()] {
+            state.add(pod);
+        }
+        self.touch(id);
+    }
+
+    /// Nothing of the pod changed that is counted, but other things of it may have.
+    fn refresh(&mut self, pod: Arc<Pod>) {
+        let node = self.by_name.get(&pod.node_name).and_then(|id| self.slots[id.at()].as_mut());
+        let pods = match node {
+            Some(state) => Some(&mut state.pods),
+            None => self.orphans.get_mut(&pod.node_name),
+        };
+        if let Some(slot) = pods.and_then(|pods| pods.iter_mut().find(|known| known.uid == pod.uid)) {
+            *slot = pod.clone();
+        }
+        if let Some(placed) = self.placed.get_mut(&pod.uid) {
+            placed.pod = pod;
+        }
+    }
+
+    pub(super) fn index(&mut self, pod: &Arc<Pod>, id: NodeId) {
+        self.affinity.add(pod, id);
+        self.matching.add(pod, id, &self.namespaces);
+    }
+
+    pub(super) fn unindex(&mut self, pod: &Arc<Pod>, id: NodeId) {
+        self.affinity.remove(pod, id);
+        self.matching.remove(pod, id);
+    }
+}
+
+/// Whether all is the same that is counted of a pod.
+fn same_place(old: &Pod, new: &Pod) -> bool {
+    old.node_name == new.node_name
+        && old.labels == new.labels
+        && (Arc::ptr_eq(&old.spec, &new.spec) || old.spec == new.spec)
+        && old.is_terminating == new.is_terminating
+}

@@ -1,0 +1,147 @@
+//! Domains of nodes by the labels that pods spread over or gather in. A key is known from when the first pod
+//! asks for it; then `domain of node` is one look into an array.
+
+use std::collections::{BTreeMap, HashMap};
+
+use api::Str;
+
+use super::{NodeId, NodeState};
+
+/// The number of a value of a key. One that no node has any more is given to another value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Domain(pub u32);
+
+impl Domain {
+    pub fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Topology {
+    places: BTreeMap<Str, KeyId>,
+    /// By [`KeyId`].
+    keys: Vec<Domains>,
+}
+
+/// The place of a key that is followed; it stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyId(usize);
+
+/// The domains of one key.
+#[derive(Debug, Default)]
+pub struct Domains {
+    key: Str,
+    /// By node.
+    of: Vec<Option<Domain>>,
+    numbers: HashMap<Str, Domain>,
+    /// By domain: its value, and how many nodes it has.
+    values: Vec<(Str, u32)>,
+    free: Vec<Domain>,
+}
+
+impl Topology {
+    /// Where a key is found fast, if it is followed.
+    pub fn key(&self, key: &str) -> Option<KeyId> {
+        self.places.get(key).copied()
+    }
+
+    /// One look into an array.
+    pub fn domain_at(&self, key: KeyId, node: NodeId) -> Option<Domain> {
+        self.keys[key.0].of(node)
+    }
+
+    /// The domains of a key, if it is followed.
+    pub fn domains(&self, key: &str) -> Option<&Domains> {
+        self.key(key).map(|key| &self.keys[key.0])
+    }
+
+    pub fn domain(&self, key: &str, node: NodeId) -> Option<Domain> {
+        self.domain_at(self.key(key)?, node)
+    }
+
+    /// Follows a key from now on.
+    pub fn follow<'a>(&mut self, key: &str, nodes: impl Iterator<Item = &'a NodeState>) {
+        if self.places.contains_key(key) {
+            return;
+        }
+        let mut domains = Domains { key: Str::new(key), ..Domains::default() };
+        nodes.for_each(|state| domains.add(state));
+        self.places.insert(Str::new(key), KeyId(self.keys.len()));
+        self.keys.push(domains);
+    }
+
+    pub(super) fn add_node(&mut self, state: &NodeState) {
+        self.keys.iter_mut().for_each(|domains| domains.add(state));
+    }
+
+    pub(super) fn remove_node(&mut self, state: &NodeState) {
+        self.keys.iter_mut().for_each(|domains| domains.remove(state.id));
+    }
+}
+
+impl Domains {
+    pub fn of(&self, node: NodeId) -> Option<Domain> {
+        self.of.get(node.at()).copied().flatten()
+    }
+
+    /// Nodes that have the key, with their domains.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, Domain)> {
+        let numbered = (0u32..).map(NodeId).zip(&self.of);
+        numbered.filter_map(|(node, domain)| Some((node, (*domain)?)))
+    }
+
+    /// Domains that have nodes.
+    pub fn present(&self) -> impl Iterator<Item = Domain> {
+        let numbered = (0u32..).map(Domain).zip(&self.values);
+        numbered.filter(|(_, (_, nodes))| *nodes > 0).map(|(domain, _)| domain)
+    }
+
+    /// One more than the largest domain: the size of an array by [`Domain`].
+    pub fn slot_count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// How many domains have nodes.
+    pub fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    pub fn nodes_in(&self, domain: Domain) -> u32 {
+        self.values.get(domain.at()).map_or(0, |(_, nodes)| *nodes)
+    }
+
+    fn add(&mut self, state: &NodeState) {
+        let Some(value) = state.node.labels.get(&self.key) else { return };
+        let domain = match self.numbers.get(value) {
+            Some(domain) => *domain,
+            None => self.make(value),
+        };
+        self.values[domain.at()].1 += 1;
+        if self.of.len() <= state.id.at() {
+            self.of.resize(state.id.at() + 1, None);
+        }
+        self.of[state.id.at()] = Some(domain);
+    }
+
+    fn make(&mut self, value: &str) -> Domain {
+        let next = Domain(u32::try_from(self.values.len()).unwrap_or(u32::MAX));
+        let domain = self.free.pop().unwrap_or(next);
+        if domain == next {
+            self.values.push(Default::default());
+        }
+        self.values[domain.at()] = (Str::new(value), 0);
+        self.numbers.insert(Str::new(value), domain);
+        domain
+    }
+
+    fn remove(&mut self, node: NodeId) {
+        let Some(domain) = self.of.get_mut(node.at()).and_then(Option::take) else { return };
+        let (value, nodes) = &mut self.values[domain.at()];
+        *nodes -= 1;
+        if *nodes == 0 {
+            self.numbers.remove(value);
+            self.free.push(domain);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Specs that pods share: equal ones are one, for as long as somebody uses it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::model::{Pod, Spec};
+
+/// Below this nobody looks for those that are not used any more.
+const FEW: usize = 1024;
+
+#[derive(Default)]
+pub struct Specs {
+    known: HashSet<Arc<Spec>>,
+    /// How many there were when it was last tidied up.
+    kept: usize,
+}
+
+impl Specs {
+    pub fn share(&mut self, mut pod: Pod) -> Arc<Pod> {
+        if let Some(known) = self.known.get(&pod.spec) {
+            pod.spec = known.clone();
+            return Arc::new(pod);
+        }
+        if self.known.len() > FEW + 2 * self.kept {
+            self.known.retain(|spec| Arc::strong_count(spec) > 1);
+            self.kept = self.known.len();
+        }
+        self.known.insert(pod.spec.clone());
+        Arc::new(pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+
+    #[test]
+    fn equal_specs_are_one_and_unused_ones_go() {
+        let mut specs = Specs::default();
+        let read = |cpu: &str| Pod::read(&pod("p").cpu(cpu).0);
+        let (one, same, other) = (specs.share(read("1")), specs.share(read("1")), specs.share(read("2")));
+        assert!(Arc::ptr_eq(&one.spec, &same.spec) && !Arc::ptr_eq(&one.spec, &other.spec));
+        (0..5 * FEW).for_each(|number| drop(specs.share(read(&format!("{}m", number + 1)))));
+        assert!(specs.known.len() <= 2 * FEW, "{}", specs.known.len());
+        assert!(specs.known.contains(&one.spec));
+    }
+}

@@ -1,0 +1,116 @@
+//! Why pods wait: every node's verdict by plugin, for as many pods as there is room for, and what would become
+//! of a pod that is not there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use api::{Str, Tree, tree};
+use client::Key;
+
+use crate::cycle::{Decision, Failure};
+use crate::framework::Refusal;
+use crate::model::Pod;
+use crate::profile::Profile;
+use crate::snapshot::Snapshot;
+
+/// So many verdicts are kept in all; the oldest pods are forgotten first.
+const MOST_VERDICTS: usize = 500_000;
+
+#[derive(Default)]
+pub struct Records {
+    records: BTreeMap<Key, Record>,
+    /// Keys in the order in which they were written, with the number that they had then.
+    order: VecDeque<(Key, u64)>,
+    verdicts: usize,
+    number: u64,
+}
+
+struct Record {
+    number: u64,
+    profile: Arc<Profile>,
+    failure: Failure,
+    /// Names of nodes by their slots, as they were; most records share one.
+    names: Arc<[Str]>,
+}
+
+impl Records {
+    pub fn put(&mut self, pod: &Pod, profile: &Arc<Profile>, snapshot: &Snapshot, failure: Failure) {
+        self.remove(&pod.key);
+        self.number += 1;
+        self.verdicts += failure.nodes.len();
+        let record = Record { number: self.number, profile: profile.clone(), failure, names: snapshot.names() };
+        self.records.insert(pod.key.clone(), record);
+        self.order.push_back((pod.key.clone(), self.number));
+        self.tidy();
+    }
+
+    pub fn remove(&mut self, key: &Key) {
+        if let Some(record) = self.records.remove(key) {
+            self.verdicts -= record.failure.nodes.len();
+        }
+    }
+
+    /// Also what is left in the order of those that are gone is let go in time.
+    fn tidy(&mut self) {
+        while self.verdicts > MOST_VERDICTS || self.order.len() > 1024 + 2 * self.records.len() {
+            let Some((key, number)) = self.order.pop_front() else { return };
+            if self.records.get(&key).is_some_and(|record| record.number == number) {
+                if self.verdicts > MOST_VERDICTS {
+                    self.remove(&key);
+                } else {
+                    self.order.push_back((key, number));
+                }
+            }
+        }
+    }
+
+    /// What is known of a pod that waits.
+    pub fn get(&self, key: &str) -> Option<Tree> {
+        let record = self.records.get(key)?;
+        Some(explain(&record.failure, &record.profile, &record.names))
+    }
+}
+
+/// What became of a pod, or would.
+pub fn decided(decision: &Decision, profile: &Profile, snapshot: &Snapshot) -> Tree {
+    let name = |id| snapshot.node(id).map_or("", |state| state.name()).to_string();
+    match decision {
+        Decision::Place { node, evaluated, feasible } => tree! {
+            "node" => name(*node),
+            "nodesEvaluated" => i64::try_from(*evaluated).unwrap_or(i64::MAX),
+            "nodesFeasible" => i64::try_from(*feasible).unwrap_or(i64::MAX),
+        },
+        Decision::Wait { failure, preemption, .. } => {
+            let mut told = explain(failure, profile, &snapshot.names());
+            if let Some(preemption) = preemption {
+                let victims = preemption.victims.iter().map(|victim| Tree::from(&*victim.key)).collect::<Vec<_>>();
+                told.set("preemption", tree! { "node" => name(preemption.node), "victims" => victims });
+            }
+            told
+        }
+    }
+}
+
+fn explain(failure: &Failure, profile: &Profile, names: &[Str]) -> Tree {
+    let verdict = |position: usize, refusal: &Refusal| {
+        let reasons: Vec<Tree> = refusal.reasons.iter().map(|reason| Tree::from(reason.as_ref())).collect();
+        tree! { "plugin" => profile.plugin(position).name(), "reasons" => reasons, "preemptionMayHelp" => !refusal.is_final }
+    };
+    let mut nodes: Vec<Tree> = failure
+        .by_node()
+        .filter_map(|(id, position, refusal)| {
+            let mut one = verdict(position, refusal);
+            one.set("node", names.get(id.at())?.clone());
+            Some(one)
+        })
+        .collect();
+    nodes.sort_by(|one, other| one.str("node").cmp(other.str("node")));
+    let mut told = tree! { "message" => failure.message(), "nodes" => nodes };
+    if let Some((position, refusal)) = &failure.at_once {
+        told.set("allNodes", verdict(*position, refusal));
+    }
+    if let Some((count, reason)) = failure.excluded() {
+        told.set("otherNodes", tree! { "count" => i64::try_from(count).unwrap_or(i64::MAX), "reason" => reason });
+    }
+    told
+}

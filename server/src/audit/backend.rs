@@ -1,0 +1,240 @@
+//! Where events go: a log and a webhook, each in its own mode. One path for both; they differ in how a
+//! batch is delivered.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::batch::{self, Batch};
+use super::log::Log;
+use super::webhook::Webhook;
+use super::{Counts, Format};
+
+/// What a request does when a backend is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Never waits; what does not fit is lost and counted.
+    Batch,
+    /// Waits for room, or for the webhook's answer.
+    Blocking,
+    /// Waits until its beginning is written, and is refused where that fails.
+    BlockingStrict,
+}
+
+/// How large events and batches may be.
+#[derive(Debug, Clone)]
+pub struct Truncate {
+    pub enabled: bool,
+    pub max_event: usize,
+    pub max_batch: usize,
+}
+
+impl Default for Truncate {
+    fn default() -> Truncate {
+        Truncate { enabled: false, max_event: 100 << 10, max_batch: 10 << 20 }
+    }
+}
+
+/// What the flags say of one backend.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub mode: Mode,
+    pub batch: Batch,
+    pub truncate: Truncate,
+}
+
+impl Delivery {
+    pub fn of_log() -> Delivery {
+        Delivery { mode: Mode::Blocking, batch: Batch::of_log(), truncate: Truncate::default() }
+    }
+
+    pub fn of_webhook() -> Delivery {
+        Delivery { mode: Mode::Batch, batch: Batch::of_webhook(), truncate: Truncate::default() }
+    }
+
+    /// What cannot work, by flag.
+    pub fn problems(&self, name: &str) -> Vec<String> {
+        let mut problems = if self.mode == Mode::Batch { self.batch.problems(name) } else { Vec::new() };
+        let Truncate { enabled, max_event, max_batch } = self.truncate;
+        if enabled && (max_event == 0 || max_batch < max_event) {
+            problems.push(format!(
+                "--audit-{name}-truncate-max-event-size must be positive, and no more than the max-batch-size"
+            ));
+        }
+        problems
+    }
+}
+
+/// An event in pieces; what is made of it depends on the backend.
+pub struct Told<'a> {
+    /// The first of a request.
+    pub begins: bool,
+    pub head: &'a [u8],
+    pub rest: &'a Rest,
+    /// The line of the old format.
+    pub line: &'a dyn Fn() -> Vec<u8>,
+}
+
+/// All of an event but its head; again without the bodies where a backend may want less.
+pub struct Rest {
+    pub full: Vec<u8>,
+    pub brief: Option<Vec<u8>>,
+}
+
+/// Where a batch ends up.
+pub enum Sink {
+    Log(Arc<Log>),
+    Webhook(Box<Webhook>, Arc<Counts>),
+}
+
+impl Sink {
+    /// What is lost is counted there.
+    pub async fn deliver(&self, events: &[Vec<u8>]) {
+        match self {
+            Sink::Log(log) => {
+                for event in events {
+                    log.add_later(&[event]).await;
+                }
+            }
+            Sink::Webhook(webhook, counts) => {
+                if webhook.send(events).await.is_err() {
+                    counts.lost("webhook", events.len() as u64);
+                }
+            }
+        }
+    }
+
+    /// One event, and whether it has arrived.
+    async fn insist(&self, event: Vec<u8>) -> io::Result<()> {
+        match self {
+            Sink::Log(log) => log.write(&[&event]).await,
+            Sink::Webhook(webhook, _) => webhook.send(&[event]).await.map_err(io::Error::other),
+        }
+    }
+}
+
+pub struct Backend {
+    name: &'static str,
+    pub mode: Mode,
+    pub format: Format,
+    truncate: Truncate,
+    sink: Arc<Sink>,
+    /// In batch mode.
+    queue: Option<mpsc::Sender<Vec<u8>>>,
+    /// Until the server starts it.
+    idle: Mutex<Option<(Batch, mpsc::Receiver<Vec<u8>>)>>,
+    counts: Arc<Counts>,
+}
+
+impl Backend {
+    pub fn new(name: &'static str, delivery: &Delivery, format: Format, sink: Sink, counts: &Arc<Counts>) -> Backend {
+        let batches = delivery.mode == Mode::Batch;
+        let (queue, events) = mpsc::channel(delivery.batch.buffer.max(1));
+        Backend {
+            name,
+            mode: delivery.mode,
+            format,
+            truncate: delivery.truncate.clone(),
+            sink: Arc::new(sink),
+            queue: batches.then_some(queue),
+            idle: Mutex::new(batches.then(|| (delivery.batch.clone(), events))),
+            counts: counts.clone(),
+        }
+    }
+
+    /// Begins to deliver batches, on the runtime of the caller.
+    pub fn start(&self, ending: &watch::Sender<bool>) -> Option<JoinHandle<()>> {
+        let (batch, events) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let max_bytes = if self.truncate.enabled { self.truncate.max_batch } else { usize::MAX };
+        Some(tokio::spawn(batch::run(batch, max_bytes, events, ending.subscribe(), self.sink.clone())))
+    }
+
+    /// Whether an event of so many bytes is shown without its bodies.
+    pub fn shortens(&self, bytes: usize) -> bool {
+        self.truncate.enabled && self.format == Format::Json && bytes > self.truncate.max_event
+    }
+
+    /// Hands an event over. What comes back has to be waited for, by `finish` or, at the beginning of a
+    /// request, by `insist`.
+    pub fn offer(&self, told: &Told<'_>) -> Option<Vec<u8>> {
+        let line;
+        let pieces = match self.format {
+            // Such a line has no bodies that could be left out.
+            Format::Legacy => {
+                line = (told.line)();
+                [line.as_slice(), b"", b""]
+            }
+            Format::Json => self.fit(told)?,
+        };
+        match (&self.queue, &*self.sink) {
+            (Some(queue), _) => {
+                if queue.try_send(pieces.concat()).is_err() {
+                    self.counts.lost(self.name, 1);
+                }
+                None
+            }
+            (None, Sink::Log(log)) if !(told.begins && self.mode == Mode::BlockingStrict) && log.add(&pieces) => None,
+            (None, _) => Some(pieces.concat()),
+        }
+    }
+
+    /// The event, or as much of it as may be shown; None where even that is too large, which is counted.
+    fn fit<'a>(&self, told: &Told<'a>) -> Option<[&'a [u8]; 3]> {
+        let whole = |rest: &'a [u8]| [told.head, rest, b"}".as_slice()];
+        let size = |rest: &[u8]| told.head.len() + rest.len() + 1;
+        if !self.shortens(size(&told.rest.full)) {
+            return Some(whole(&told.rest.full));
+        }
+        let brief = told.rest.brief.as_deref().filter(|brief| !self.shortens(size(brief)));
+        if brief.is_none() {
+            self.counts.lost("truncate", 1);
+        }
+        brief.map(whole)
+    }
+
+    pub async fn finish(&self, event: Vec<u8>) {
+        self.sink.deliver(&[event]).await;
+    }
+
+    /// The beginning of a request: in the strict mode it must arrive.
+    pub async fn insist(&self, event: Vec<u8>) -> io::Result<()> {
+        if self.mode == Mode::BlockingStrict {
+            return self.sink.insist(event).await;
+        }
+        self.finish(event).await;
+        Ok(())
+    }
+
+    /// Waits until what was handed over is written.
+    pub async fn flush(&self) {
+        if let Sink::Log(log) = &*self.sink
+            && let Err(error) = log.flush().await
+        {
+            tracing::error!(%error, "the end of the audit log could not be written");
+        }
+    }
+
+    pub fn close(&self) {
+        if let Sink::Log(log) = &*self.sink {
+            log.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_cannot_work_are_named() {
+        let mut delivery = Delivery::of_webhook();
+        assert!(delivery.problems("webhook").is_empty());
+        delivery.truncate = Truncate { enabled: true, max_event: 10, max_batch: 5 };
+        assert!(delivery.problems("webhook")[0].starts_with("--audit-webhook-truncate-max-event-size must"));
+        // What is not used in a mode is not judged.
+        let unused = Delivery { mode: Mode::Blocking, ..Delivery::of_log() };
+        assert!(Delivery { batch: Batch { max_size: 0, ..Batch::of_log() }, ..unused }.problems("log").is_empty());
+    }
+}

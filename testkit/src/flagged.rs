@@ -1,0 +1,52 @@
+//! `kube-apiserver` in this process, told by flags as people tell it.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+
+use cluster::apiserver::{self, flags};
+use cluster::boot::Running;
+use cluster::pki::Pki;
+
+use crate::client::Client;
+
+/// A running server; its folder is the caller's.
+pub struct Flagged {
+    running: Running,
+    pki: Pki,
+}
+
+impl Flagged {
+    /// Starts with a data directory below the folder; the error is what a user would read.
+    pub async fn start(dir: &Path, more: &[String]) -> Result<Flagged, String> {
+        let mut arguments = vec!["--bind-address=127.0.0.1".to_string(), format!("--secure-port={}", free_port())];
+        arguments.push(format!("--data-dir={}", dir.join("data").display()));
+        arguments.extend_from_slice(more);
+        let describe = |error: cluster::error::Error| error.describe();
+        let running = apiserver::run(flags::parse(&arguments).map_err(describe)?).await.map_err(describe)?;
+        let pki = Pki::open(dir.join("data/pki")).map_err(describe)?;
+        Ok(Flagged { running, pki })
+    }
+
+    /// Somebody without a certificate.
+    pub fn nobody(&self) -> Client {
+        let authority = self.pki.read("ca").expect("an authority").expect("an authority");
+        Client::as_user(self.running.address, &authority, None)
+    }
+
+    /// The administrator of the data directory.
+    pub fn admin(&self) -> Client {
+        let authority = self.pki.read("ca").expect("an authority").expect("an authority");
+        let admin = self.pki.read("admin").expect("a certificate").expect("a certificate");
+        Client::as_user(self.running.address, &authority, Some(&admin))
+    }
+
+    pub async fn stop(self) {
+        self.running.stop().await;
+    }
+}
+
+/// A port that was free a moment ago: the flag takes no 0.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
+}

@@ -1,0 +1,296 @@
+//! Audit: what events say of objects and of webhooks, how large they may be, and when they are written.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::{Tree, list, tree};
+use server::audit::batch::Batch;
+use server::audit::{Delivery, Mode, Settings, Truncate};
+use testkit::{Client, Hook, Said};
+
+use super::{audited, audited_with, events, is};
+use crate::identity::jwt::{Signer, claims_of};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str, text: &str) -> Tree {
+    tree! {
+        "apiVersion" => "v1", "kind" => "ConfigMap", "metadata" => tree! { "name" => name },
+        "data" => tree! { "text" => text },
+    }
+}
+
+/// A kubeconfig that names a server of the test's own.
+fn kubeconfig(dir: &Path, hook: &Hook) -> PathBuf {
+    let path = dir.join("webhook.yaml");
+    let cluster =
+        format!("{{server: 'https://{}/audit', certificate-authority-data: {}}}", hook.address, hook.ca_bundle);
+    let text = format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster: {cluster}\ncontexts:\n- name: a\n  context: {{cluster: a}}\ncurrent-context: a\n"
+    );
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_name_the_object_as_its_body_does() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut cluster = audited(dir.path()).await;
+    let client = &cluster.client;
+    let made = client.post(MAPS, &map("a", "1")).await.tree();
+    let (uid, version) = (made.str("metadata.uid").to_string(), made.str("metadata.resourceVersion").to_string());
+    assert_eq!(client.put(&format!("{MAPS}/a"), &made).await.code, 200);
+    let yaml = [("content-type", "application/yaml")];
+    let text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: by-yaml}\n".to_vec();
+    assert_eq!(client.raw("POST", MAPS, &yaml, text).await.code, 201);
+    let replicas = tree! { "spec" => tree! { "replicas" => 1 } };
+    client.put("/apis/apps/v1/namespaces/default/deployments/d/scale", &replicas).await;
+    assert_eq!(client.delete(&format!("{MAPS}/a")).await.code, 200);
+
+    let all = events(dir.path(), |event| is(event, "ResponseComplete", "delete", "configmaps")).await;
+    let find = |stage: &str, verb: &str, name: &str| {
+        let found = all.iter().find(|event| {
+            event.str("stage") == stage && event.str("verb") == verb && event.str("objectRef.name") == name
+        });
+        found.unwrap_or_else(|| panic!("{stage} {verb} {name}")).at("objectRef")
+    };
+    let updated = find("ResponseComplete", "update", "a");
+    assert_eq!((updated.str("uid"), updated.str("resourceVersion")), (uid.as_str(), version.as_str()));
+    assert_eq!((updated.str("apiVersion"), updated.str("namespace")), ("v1", "default"));
+    assert!(!find("RequestReceived", "update", "a").has("uid"), "the body is not read yet");
+    find("ResponseComplete", "create", "by-yaml");
+    assert!(!find("ResponseComplete", "delete", "a").has("uid"), "its options are no object");
+    let scale = find("ResponseComplete", "update", "d");
+    assert_eq!((scale.str("subresource"), scale.str("apiGroup")), ("scale", "apps"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_events_lose_their_bodies_and_larger_ones_everything() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let truncate = Truncate { enabled: true, max_event: 4000, max_batch: 100_000 };
+    let settings = Settings {
+        log_path: Some(dir.path().join("audit.log")),
+        log: Delivery { truncate, ..Delivery::of_log() },
+        ..Settings::default()
+    };
+    let mut cluster = audited_with(dir.path(), settings).await;
+    let client = &cluster.client;
+    assert_eq!(client.post(MAPS, &map("small", "x")).await.code, 201);
+    assert_eq!(client.post(MAPS, &map("large", &"x".repeat(5000))).await.code, 201);
+    let endless = format!("{MAPS}?labelSelector={}", "x".repeat(6000));
+    client.get(&endless).await;
+    assert_eq!(client.get(&format!("{MAPS}/last")).await.code, 404);
+    let all = events(dir.path(), |event| event.str("objectRef.name") == "last").await;
+    let find = |name: &str| {
+        let done = |event: &&Tree| is(event, "ResponseComplete", "create", "configmaps");
+        all.iter().filter(done).find(|event| event.str("objectRef.name") == name).expect("the event")
+    };
+    assert!(find("small").has("requestObject") && !find("small").map("annotations").contains(TRUNCATED));
+    assert!(!find("large").has("requestObject") && !find("large").has("responseObject"));
+    assert_eq!(find("large").map("annotations").str(TRUNCATED), "true");
+    assert!(!all.iter().any(|event| event.str("requestURI").contains("xxxx")));
+    let metrics = String::from_utf8_lossy(&client.get("/metrics").await.bytes).into_owned();
+    assert!(metrics.contains("apiserver_audit_error_total{plugin=\"truncate\"} 2"), "both of its stages");
+    cluster.stop().await;
+}
+
+const TRUNCATED: &str = "audit.k8s.io/truncated";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_written_when_it_is_full_or_the_server_ends() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let batch = Batch { max_size: 100_000, max_wait: Duration::from_secs(3600), ..Batch::of_log() };
+    let settings = Settings {
+        log_path: Some(dir.path().join("audit.log")),
+        log: Delivery { mode: Mode::Batch, batch, ..Delivery::of_log() },
+        ..Settings::default()
+    };
+    let mut cluster = audited_with(dir.path(), settings).await;
+    for _ in 0..20 {
+        assert_eq!(cluster.client.get(MAPS).await.code, 200);
+    }
+    let written = || std::fs::read_to_string(dir.path().join("audit.log")).unwrap_or_default();
+    assert_eq!(written(), "", "an hour is not over");
+    cluster.stop().await;
+    let lists = written().lines().filter(|line| line.contains("\"verb\":\"list\"")).count();
+    assert!(lists >= 40, "what waited is written at the end: {lists}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_tell_of_credentials() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut cluster = audited(dir.path()).await;
+    let client = &cluster.client;
+    let core = "/api/v1/namespaces/default";
+    let account = tree! { "apiVersion" => "v1", "kind" => "ServiceAccount", "metadata" => tree! { "name" => "robot" } };
+    let made = client.post(&format!("{core}/serviceaccounts"), &account).await.tree();
+    let request = tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest", "spec" => tree! {} };
+    let token = client.post(&format!("{core}/serviceaccounts/robot/token"), &request).await.tree();
+    let mut claims = claims_of(token.str("status.token"));
+    let id = format!("JTI={}", claims.str("jti"));
+    let key = Signer::of_file(&cluster.pki().dir().join("sa.key"));
+    let mut private = claims.get("kubernetes.io").cloned().expect("what is ours");
+    private.set("warnafter", claims.int("iat").expect("a time") - 100);
+    claims.set("kubernetes.io", private);
+    let stale = key.token(&claims);
+    let uid = made.str("metadata.uid");
+    let legacy = key.token(&tree! {
+        "iss" => "kubernetes/serviceaccount", "sub" => ROBOT, "kubernetes.io/serviceaccount/namespace" => "default",
+        "kubernetes.io/serviceaccount/secret.name" => "old", "kubernetes.io/serviceaccount/service-account.name" => "robot",
+        "kubernetes.io/serviceaccount/service-account.uid" => uid,
+    });
+    let owner = tree! { "kubernetes.io/service-account.name" => "robot", "kubernetes.io/service-account.uid" => uid };
+    let secret = tree! {
+        "apiVersion" => "v1", "kind" => "Secret", "type" => "kubernetes.io/service-account-token",
+        "metadata" => tree! { "name" => "old", "annotations" => owner },
+        "data" => tree! { "token" => api::base64::encode(legacy.as_bytes()) },
+    };
+    assert_eq!(client.post(&format!("{core}/secrets"), &secret).await.code, 201);
+    let nobody = cluster.client_as(None);
+    for (path, token) in [("stale", &stale), ("legacy", &legacy)] {
+        assert_eq!(nobody.get_with(&format!("{MAPS}/{path}"), token).await.code, 403);
+    }
+    client.raw("GET", &format!("{MAPS}/acted"), &[("impersonate-user", "jane")], Vec::new()).await;
+    client.get(&format!("{core}/endpoints")).await;
+
+    let all = events(dir.path(), |event| is(event, "ResponseComplete", "list", "endpoints")).await;
+    let find = |name: &str| {
+        let done = |event: &&Tree| event.str("stage") == "ResponseComplete" && event.str("objectRef.name") == name;
+        all.iter().find(done).unwrap_or_else(|| panic!("{name}"))
+    };
+    let note = |event: &Tree, key: &str| event.map("annotations").str(key).to_string();
+    let issued = all.iter().find(|event| event.str("objectRef.subresource") == "token" && event.has("responseStatus"));
+    assert_eq!(note(issued.expect("an event"), "authentication.kubernetes.io/issued-credential-id"), id);
+    let said = note(find("stale"), "authentication.k8s.io/stale-token");
+    assert!(said.starts_with(&format!("subject: {ROBOT}, seconds after warning threshold: 1")), "{said}");
+    assert_eq!(note(find("legacy"), "authentication.k8s.io/legacy-token"), ROBOT);
+    assert_eq!(note(find("legacy"), "authentication.k8s.io/legacy-token-manual-secret"), "old");
+    let acted = find("acted");
+    assert_eq!(acted.str("impersonatedUser.username"), "jane");
+    assert_eq!(acted.str("authenticationMetadata.impersonationConstraint"), "impersonate:user-info");
+    assert!(!find("stale").has("authenticationMetadata"));
+    let old = all.iter().find(|event| is(event, "ResponseComplete", "list", "endpoints")).expect("an event");
+    assert_eq!(note(old, "k8s.io/deprecated"), "true");
+    let metrics = String::from_utf8_lossy(&client.get("/metrics").await.bytes).into_owned();
+    for line in ["serviceaccount_stale_tokens_total 1", "serviceaccount_legacy_tokens_total 1"] {
+        assert!(metrics.contains(line), "{line}");
+    }
+    cluster.stop().await;
+}
+
+const ROBOT: &str = "system:serviceaccount:default:robot";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_blocks_has_the_event_before_the_client_has_the_answer() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hook = Hook::start(&[], |_, _| Said::Text(200, String::new())).await;
+    let settings = Settings {
+        webhook_config_file: Some(kubeconfig(dir.path(), &hook)),
+        webhook: Delivery { mode: Mode::Blocking, ..Delivery::of_webhook() },
+        ..Settings::default()
+    };
+    let mut cluster = audited_with(dir.path(), settings).await;
+    for at in 0..5 {
+        let path = format!("{MAPS}/m{at}");
+        assert_eq!(cluster.client.get(&path).await.code, 404);
+        let asked = hook.asked();
+        let all = asked.iter().flat_map(|(_, body)| body.list("items"));
+        let stages: Vec<&str> =
+            all.filter(|event| event.str("requestURI") == path).map(|event| event.str("stage")).collect();
+        assert_eq!(stages, ["RequestReceived", "ResponseComplete"]);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strict_webhook_that_refuses_lets_nobody_in() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hook = Hook::start(&[], |_, _| Said::Text(400, String::new())).await;
+    for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
+        let settings = Settings {
+            webhook_config_file: Some(kubeconfig(dir.path(), &hook)),
+            webhook: Delivery { mode, ..Delivery::of_webhook() },
+            ..Settings::default()
+        };
+        let mut cluster = audited_with(dir.path(), settings).await;
+        assert_eq!(cluster.client.get(MAPS).await.code, code, "{mode:?}");
+        cluster.stop().await;
+    }
+}
+
+async fn configure(client: &Client, kind: &str, webhooks: Vec<Tree>) {
+    let object = tree! {
+        "apiVersion" => "admissionregistration.k8s.io/v1", "kind" => format!("{kind}WebhookConfiguration"),
+        "metadata" => tree! { "name" => "conf" }, "webhooks" => Tree::List(webhooks),
+    };
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations", kind.to_lowercase());
+    let reply = client.post(&path, &object).await;
+    assert_eq!(reply.code, 201, "{}", reply.tree().str("message"));
+}
+
+fn webhook(name: &str, client_config: Tree, resource: &str) -> Tree {
+    let rule = tree! {
+        "operations" => list!["CREATE"], "apiGroups" => list![""], "apiVersions" => list!["v1"],
+        "resources" => list![resource],
+    };
+    tree! {
+        "name" => format!("{name}.example.com"), "sideEffects" => "None", "failurePolicy" => "Ignore",
+        "admissionReviewVersions" => list!["v1"], "clientConfig" => client_config, "rules" => list![rule],
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_tell_what_webhooks_did() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let policy = dir.path().join("own.yaml");
+    let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {level: Metadata, resources: [{group: '', resources: [secrets]}]}\n- level: Request\n";
+    std::fs::write(&policy, text).expect("a policy");
+    let settings =
+        Settings { policy_file: Some(policy), log_path: Some(dir.path().join("audit.log")), ..Settings::default() };
+    let mut cluster = audited_with(dir.path(), settings).await;
+    let client = &cluster.client;
+    let hook = Hook::start(&[], |path, review| match path {
+        "/patch" => Hook::patch(review, r#"[{"value":{"a":"b"},"op":"add","path":"/metadata/labels"}]"#),
+        "/garbage" => Said::Text(200, "garbage".to_string()),
+        _ => Hook::reply(review, true, tree! { "auditAnnotations" => tree! { "mood" => "good" } }),
+    })
+    .await;
+    let all = "*";
+    let mutating = vec![
+        webhook("other", hook.by_url("/patch"), "pods"),
+        webhook("patch", hook.by_url("/patch"), all),
+        webhook("same", hook.by_url("/same"), all),
+        webhook("broken", hook.by_url("/garbage"), all),
+    ];
+    configure(client, "Mutating", mutating).await;
+    let validating =
+        vec![webhook("pods", hook.by_url("/garbage"), "pods"), webhook("late", hook.by_url("/garbage"), all)];
+    configure(client, "Validating", validating).await;
+    assert_eq!(client.post(MAPS, &map("a", "1")).await.code, 201);
+    let secret = tree! { "apiVersion" => "v1", "kind" => "Secret", "metadata" => tree! { "name" => "s" } };
+    assert_eq!(client.post("/api/v1/namespaces/default/secrets", &secret).await.code, 201);
+
+    let events = events(dir.path(), |event| is(event, "ResponseComplete", "create", "secrets")).await;
+    let notes = |resource: &str| {
+        let event = events.iter().find(|event| is(event, "ResponseComplete", "create", resource)).expect("an event");
+        event.map("annotations").clone()
+    };
+    let of_map = notes("configmaps");
+    let mutation = |name: &str, mutated: bool| {
+        format!(r#"{{"configuration":"conf","webhook":"{name}.example.com","mutated":{mutated}}}"#)
+    };
+    for (index, name, mutated) in [(1, "patch", true), (2, "same", false), (3, "broken", false)] {
+        let key = format!("mutation.webhook.admission.k8s.io/round_0_index_{index}");
+        assert_eq!(of_map.str(&key), mutation(name, mutated), "{of_map:?}");
+    }
+    let patch = r#"{"configuration":"conf","webhook":"patch.example.com","patch":[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}],"patchType":"JSONPatch"}"#;
+    assert_eq!(of_map.str("patch.webhook.admission.k8s.io/round_0_index_1"), patch);
+    assert_eq!(of_map.str("failed-open.mutation.webhook.admission.k8s.io/round_0_index_3"), "broken.example.com");
+    assert_eq!(of_map.str("failed-open.validating.webhook.admission.k8s.io/round_0_index_0"), "late.example.com");
+    assert_eq!(of_map.str("same.example.com/mood"), "good");
+    let of_secret = notes("secrets");
+    assert!(of_secret.contains("mutation.webhook.admission.k8s.io/round_0_index_1"));
+    assert!(!of_secret.keys().any(|key| key.starts_with("patch.")), "no part of a body below Request");
+    cluster.stop().await;
+}

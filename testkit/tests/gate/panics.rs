@@ -1,0 +1,59 @@
+//! A handler that panics: the client gets a Status, the log gets the stage Panic, and the server goes on.
+
+use std::sync::Arc;
+
+use api::{Tree, list, tree};
+use server::admission::Setup;
+use server::admission::initial_resources::{Question, Usage};
+use server::audit::{Audit, Settings};
+use testkit::{Cluster, Kept};
+
+use super::{POLICY, events};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const MESSAGE: &str = "This request caused apiserver to panic. Look in the logs for details.";
+
+/// Past usage that nobody can ask for without harm: what it is asked by runs inside the handler.
+struct Broken;
+
+impl Usage for Broken {
+    fn percentile(&self, question: &Question<'_>) -> Option<(i64, u64)> {
+        panic!("the test's own: {}", question.image)
+    }
+}
+
+fn pod() -> Tree {
+    let container = tree! { "name" => "c", "image" => "i:1" };
+    tree! {
+        "apiVersion" => "v1", "kind" => "Pod", "metadata" => tree! { "name" => "p" },
+        "spec" => tree! { "containers" => list![container] },
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_answered_and_told_of() {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join("policy.yaml"), POLICY).expect("a policy");
+    let settings = Settings {
+        policy_file: Some(dir.path().join("policy.yaml")),
+        log_path: Some(dir.path().join("audit.log")),
+        ..Settings::default()
+    };
+    let audit = Audit::open(&settings).expect("a good policy").map(Arc::new);
+    let setup = Setup::new(&["InitialResources".to_string()], &[], None).expect("plugins");
+    let admission = Arc::new(setup.with_usage(Arc::new(Broken)));
+    let config = server::Config { audit, admission, ..server::Config::default() };
+    let mut cluster = Cluster::start_with(Kept::Embedded, config, async |_| {}).await;
+
+    let reply = cluster.client.post(PODS, &pod()).await;
+    assert_eq!((reply.code, reply.tree().str("reason")), (500, "InternalError"));
+    assert_eq!(reply.tree().str("message"), MESSAGE);
+    let all = events(dir.path(), |event| event.str("stage") == "Panic").await;
+    let of_pod: Vec<&Tree> = all.iter().filter(|event| event.str("objectRef.resource") == "pods").collect();
+    let stages: Vec<&str> = of_pod.iter().map(|event| event.str("stage")).collect();
+    assert_eq!(stages, ["RequestReceived", "Panic"], "and no ResponseComplete");
+    assert_eq!(of_pod[1].int("responseStatus.code"), Some(500));
+    assert_eq!(of_pod[1].str("responseStatus.message"), MESSAGE);
+    assert_eq!(cluster.client.get(PODS).await.code, 200, "the server goes on");
+    cluster.stop().await;
+}

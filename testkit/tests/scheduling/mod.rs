@@ -1,0 +1,171 @@
+//! The scheduler against a real server: nodes are bare objects, and nobody acts on bound pods.
+
+mod extenders;
+mod placing;
+mod preemption;
+mod races;
+
+use std::time::Duration;
+
+use api::{Tree, list, tree};
+use scheduler::config::Configuration;
+use testkit::{Client, Cluster};
+
+const WHY: &str = "/tiphys/v1/why/default";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const NODES: &str = "/api/v1/nodes";
+
+/// A cluster with a scheduler for each of these names, and nodes that offer so many CPUs and pods.
+async fn start(schedulers: &[&str], nodes: &[(&str, &str, &str)]) -> Cluster {
+    let profiles = schedulers.iter().map(|name| scheduler::plugins::list::default_profile(name)).collect();
+    start_as(Configuration { profiles, ..Configuration::default() }, nodes).await
+}
+
+async fn start_as(configuration: Configuration, nodes: &[(&str, &str, &str)]) -> Cluster {
+    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = Some(configuration)).await;
+    let account = tree! { "metadata" => tree! { "name" => "default" } };
+    let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
+    assert!(matches!(made.code, 201 | 409), "{:?}", made.tree());
+    for (name, cpu, pods) in nodes {
+        add_node(&cluster.client, name, cpu, pods).await;
+    }
+    cluster
+}
+
+async fn add_node(client: &Client, name: &str, cpu: &str, pods: &str) {
+    let labels = tree! { "kubernetes.io/hostname" => name };
+    let object = tree! {
+        "metadata" => tree! { "name" => name, "labels" => labels },
+        "status" => tree! { "allocatable" => tree! { "cpu" => cpu, "memory" => "8Gi", "pods" => pods } },
+    };
+    assert_eq!(client.post(NODES, &object).await.code, 201);
+    // A new node is tainted until somebody has seen that it is ready.
+    let path = format!("{NODES}/{name}");
+    assert_eq!(client.patch(&path, "merge", r#"{"spec":{"taints":null}}"#).await.code, 200);
+}
+
+fn pod(name: &str, cpu: &str) -> Tree {
+    let resources = tree! { "requests" => tree! { "cpu" => cpu } };
+    tree! {
+        "metadata" => tree! { "name" => name },
+        "spec" => tree! {
+            "terminationGracePeriodSeconds" => 30,
+            "containers" => list![tree! { "name" => "c", "image" => "i", "resources" => resources }],
+        },
+    }
+}
+
+async fn create(client: &Client, pod: &Tree) -> String {
+    let reply = client.post(PODS, pod).await;
+    assert_eq!(reply.code, 201, "{:?}", reply.tree());
+    format!("{PODS}/{}", pod.str("metadata.name"))
+}
+
+/// Reads a path until its object is as wanted.
+async fn until(client: &Client, path: &str, holds: impl Fn(u16, &Tree) -> bool) -> Tree {
+    let deadline = tokio::time::Instant::now() + testkit::client::DEADLINE;
+    loop {
+        let reply = client.get(path).await;
+        let tree = reply.tree();
+        if holds(reply.code, &tree) {
+            return tree;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{path} is still {tree:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn is_bound(_: u16, pod: &Tree) -> bool {
+    !pod.str("spec.nodeName").is_empty()
+}
+
+fn condition<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
+    pod.list("status.conditions").iter().find(|condition| condition.str("type") == name)
+}
+
+/// Waits for an event of an object with a reason; its message.
+async fn event(client: &Client, object: &str, reason: &str) -> String {
+    let path =
+        format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{object}%2Creason%3D{reason}");
+    let list = until(client, &path, |_, list| !list.list("items").is_empty()).await;
+    let event = &list.list("items")[0];
+    assert_eq!(event.str("source.component"), "default-scheduler");
+    event.str("message").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_bound_and_says_so() {
+    let cluster = start(&["default-scheduler"], &[("one", "4", "10")]).await;
+    let client = &cluster.client;
+    let path = create(client, &pod("p", "1")).await;
+    let bound = until(client, &path, is_bound).await;
+    assert_eq!(bound.str("spec.nodeName"), "one");
+    assert_eq!(condition(&bound, "PodScheduled").map(|one| one.str("status")), Some("True"));
+    assert_eq!(event(client, "p", "Scheduled").await, "Successfully assigned default/p to one");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_fits_nowhere_says_why_and_goes_once_it_can() {
+    let cluster = start(&["default-scheduler"], &[("one", "1", "10"), ("two", "1", "10")]).await;
+    let client = &cluster.client;
+    client.patch(&format!("{NODES}/two"), "merge", r#"{"spec":{"unschedulable":true}}"#).await;
+    until(client, &format!("{NODES}/two"), |_, node| node.bool("spec.unschedulable")).await;
+    let path = create(client, &pod("p", "2")).await;
+    let waits = until(client, &path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    let message =
+        condition(&waits, "PodScheduled").map(|one| (one.str("status"), one.str("reason"), one.str("message")));
+    let text = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. preemption: 0/2 nodes are \
+                available: 2 Preemption is not helpful for scheduling.";
+    assert_eq!(message, Some(("False", "Unschedulable", text)));
+    assert_eq!(event(client, "p", "FailedScheduling").await, text);
+    let why = client.get(&format!("{WHY}/p")).await.tree();
+    let plugins: Vec<&str> = why.list("nodes").iter().map(|node| node.str("plugin")).collect();
+    assert_eq!((plugins.as_slice(), why.str("message")), (&["NodeResourcesFit", "NodeUnschedulable"][..], text));
+    let nobody = [("impersonate-user", "nobody")];
+    for (method, path) in [("GET", format!("{WHY}/p")), ("POST", WHY.to_string())] {
+        assert_eq!(client.raw(method, &path, &nobody, Vec::new()).await.code, 403, "{method}");
+    }
+    assert_eq!(client.get(&format!("{WHY}/none")).await.code, 404);
+    assert_eq!(client.delete(&format!("{WHY}/p")).await.code, 405);
+
+    let bigger = r#"{"status":{"allocatable":{"cpu":"2"}}}"#;
+    assert_eq!(client.patch(&format!("{NODES}/one/status"), "merge", bigger).await.code, 200);
+    let bound = until(client, &path, is_bound).await;
+    assert_eq!(bound.str("spec.nodeName"), "one");
+    assert_eq!(client.get(&format!("{WHY}/p")).await.tree().str("node"), "one");
+    let answer = client.post(WHY, &pod("q", "1")).await.tree();
+    assert!(answer.str("message").contains("Insufficient cpu"), "{answer:?}");
+    assert_eq!(client.get(&format!("{PODS}/q")).await.code, 404, "nothing is made of it");
+    assert_eq!(client.post(WHY, &pod("Bad", "much")).await.code, 400, "a bad manifest is refused as a create is");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gates_hold_a_pod_back() {
+    let cluster = start(&["default-scheduler"], &[("one", "4", "10")]).await;
+    let client = &cluster.client;
+    let mut gated = pod("gated", "1");
+    gated.child("spec").set("schedulingGates", list![tree! { "name" => "example.com/wait" }]);
+    let path = create(client, &gated).await;
+    // Another that came later is bound: the gated one was passed by.
+    until(client, &create(client, &pod("free", "1")).await, is_bound).await;
+    assert!(!is_bound(200, &client.get(&path).await.tree()));
+    let reply = client.patch(&path, "merge", r#"{"spec":{"schedulingGates":null}}"#).await;
+    assert_eq!(reply.code, 200, "{:?}", reply.tree());
+    until(client, &path, is_bound).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schedulers_take_their_own_pods() {
+    let cluster = start(&["default-scheduler", "mine"], &[("one", "4", "10")]).await;
+    let client = &cluster.client;
+    let named = |name: &str, scheduler: &str| {
+        let mut pod = pod(name, "1");
+        pod.child("spec").set("schedulerName", scheduler);
+        pod
+    };
+    let nobody = create(client, &named("nobody", "elsewhere")).await;
+    let mine = create(client, &named("mine", "mine")).await;
+    until(client, &mine, is_bound).await;
+    until(client, &create(client, &pod("usual", "1")).await, is_bound).await;
+    assert!(!is_bound(200, &client.get(&nobody).await.tree()));
+}
