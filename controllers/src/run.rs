@@ -83,7 +83,8 @@ impl Loop {
 pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result<Running, String> {
     choice::check(chosen)?;
     let random = Arc::new(Random::seeded(environment.seed));
-    let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
+    let informers = Informers::new(environment.reader.clone(), random.clone());
+    let informers = Arc::new(informers.resyncing(environment.options.min_resync_period));
     let everything = Everything::new(environment.reader.clone(), random.clone(), environment.metrics.clone());
     let setup = Setup::new(informers.clone(), everything.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());

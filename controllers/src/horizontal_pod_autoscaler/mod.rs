@@ -273,6 +273,7 @@ impl Controller {
                 let message = format!("New size: {size}; reason: {reason}");
                 plan.events.push(Event { warns: false, reason: "SuccessfulRescale".to_string(), message });
                 let from = scale.int("spec.replicas").unwrap_or(0);
+                plan::say_scaled(autoscaler, &mut plan.status, from, size, now);
                 history.scaled(from, size, autoscaler.at("spec.behavior"), now.seconds);
             }
             Err(error) => {
