@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 use crate::extenders::Callouts;
-use crate::local::Local;
+use crate::local::{self, Local};
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -60,11 +60,6 @@ pub struct Running {
 }
 
 impl Running {
-    /// The scheduler, where it runs here.
-    pub fn scheduler(&self) -> Option<&scheduler::Running> {
-        self.scheduler.as_ref()
-    }
-
     /// Ends nodes, scheduler and controllers, drains, then closes the store.
     pub async fn stop(self) {
         let delay = self.server.config.limits.shutdown_delay;
@@ -129,7 +124,9 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
     let wrong = |why: String| Error::Flags(vec![why]);
     let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
     let environment = scheduler::Environment { wire: Some(wire), ..Local::new(server).scheduler(configuration) };
-    scheduler::start(environment).map_err(wrong)
+    let running = scheduler::start(environment).map_err(wrong)?;
+    let _ = server.scheduler.set(Arc::new(local::Scheduler(running.explainer())));
+    Ok(running)
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {

@@ -18,3 +18,4 @@ mod logs;
 pub mod manager;
 pub mod pki;
 pub mod up;
+pub mod why;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::Map;
+use api::{Map, Tree};
 use bytes::Bytes;
 use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
 use http::{Method, Request, Response};
@@ -137,5 +137,18 @@ impl Local {
             clock: self.clock.clone(),
             seed: self.seed,
         }
+    }
+}
+
+/// The scheduler of this process, for those who ask the server about it.
+pub struct Scheduler(pub scheduler::Explainer);
+
+impl server::why::Explains for Scheduler {
+    fn why<'a>(&'a self, namespace: &'a str, name: &'a str) -> store::BoxFuture<'a, Result<Option<Tree>, String>> {
+        Box::pin(async move { Ok(self.0.why(namespace, name)) })
+    }
+
+    fn what_if(&self, pod: Tree) -> store::BoxFuture<'_, Result<Tree, String>> {
+        Box::pin(async move { self.0.what_if(&pod) })
     }
 }

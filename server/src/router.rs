@@ -8,11 +8,14 @@ use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
 use crate::resource::Resource;
-use crate::{Server, discovery, fairness, health, hooks, openapi, subresources, verbs};
+use crate::{Server, discovery, fairness, health, hooks, openapi, subresources, verbs, why};
 
 pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     if call.path.starts_with("//") {
         return Ok(page_not_found());
+    }
+    if call.path.starts_with(why::ROOT) && call.info.is_resource {
+        return Box::pin(why::route(server, call)).await;
     }
     if call.info.is_resource {
         return route_resource(server, call).await;

@@ -102,11 +102,6 @@ impl Cluster {
         &self.running.as_ref().expect("it runs").server
     }
 
-    /// The scheduler of a cluster that has one.
-    pub fn scheduler(&self) -> &scheduler::Running {
-        self.running.as_ref().and_then(Running::scheduler).expect("a scheduler runs")
-    }
-
     pub fn address(&self) -> SocketAddr {
         self.running.as_ref().expect("it runs").address
     }

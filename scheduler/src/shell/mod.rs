@@ -8,7 +8,7 @@ mod watched;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use api::{Str, Tree, tree};
 use client::{Change, Client, Clock, Events, Informers, Random, Recorder, Resource, Selection, Store};
@@ -139,14 +139,9 @@ impl Running {
         !self.decides.is_finished()
     }
 
-    /// Why a pod waits: every node's verdict. None for one that does not, or that was not tried yet.
-    pub fn why(&self, namespace: &str, name: &str) -> Option<Tree> {
-        self.shared.core().records.get(&client::key(namespace, name))
-    }
-
-    /// Where a pod of this manifest would go now; nothing is bound.
-    pub fn what_if(&self, manifest: &Tree) -> Result<Tree, String> {
-        self.shared.core().what_if(manifest)
+    /// For those who ask while it runs, and do not keep it.
+    pub fn explainer(&self) -> Explainer {
+        Explainer(Arc::downgrade(&self.shared))
     }
 
     pub fn metrics(&self) -> String {
@@ -155,6 +150,23 @@ impl Running {
         let (nodes, pods, assumed) = (snapshot.node_count(), snapshot.placed_count(), snapshot.assumed_count());
         drop(core);
         self.shared.metrics.render(counts, nodes, pods, assumed)
+    }
+}
+
+/// Tells why pods wait, and where others would go.
+#[derive(Clone)]
+pub struct Explainer(Weak<Shared>);
+
+impl Explainer {
+    /// Every node's verdict. None for a pod that does not wait, or that was not tried yet.
+    pub fn why(&self, namespace: &str, name: &str) -> Option<Tree> {
+        self.0.upgrade()?.core().records.get(&client::key(namespace, name))
+    }
+
+    /// Where a pod of this manifest would go now; nothing is bound.
+    pub fn what_if(&self, manifest: &Tree) -> Result<Tree, String> {
+        let shared = self.0.upgrade().ok_or("the scheduler has ended")?;
+        shared.core().what_if(manifest)
     }
 }
 

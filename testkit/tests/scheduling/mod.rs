@@ -11,6 +11,7 @@ use api::{Tree, list, tree};
 use scheduler::config::Configuration;
 use testkit::{Client, Cluster};
 
+const WHY: &str = "/tiphys/v1/why/default";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NODES: &str = "/api/v1/nodes";
 
@@ -117,18 +118,25 @@ async fn a_pod_that_fits_nowhere_says_why_and_goes_once_it_can() {
                 available: 2 Preemption is not helpful for scheduling.";
     assert_eq!(message, Some(("False", "Unschedulable", text)));
     assert_eq!(event(client, "p", "FailedScheduling").await, text);
-    let why = cluster.scheduler().why("default", "p").expect("it waits");
+    let why = client.get(&format!("{WHY}/p")).await.tree();
     let plugins: Vec<&str> = why.list("nodes").iter().map(|node| node.str("plugin")).collect();
-    assert_eq!(plugins, ["NodeResourcesFit", "NodeUnschedulable"]);
+    assert_eq!((plugins.as_slice(), why.str("message")), (&["NodeResourcesFit", "NodeUnschedulable"][..], text));
+    let nobody = [("impersonate-user", "nobody")];
+    for (method, path) in [("GET", format!("{WHY}/p")), ("POST", WHY.to_string())] {
+        assert_eq!(client.raw(method, &path, &nobody, Vec::new()).await.code, 403, "{method}");
+    }
+    assert_eq!(client.get(&format!("{WHY}/none")).await.code, 404);
+    assert_eq!(client.delete(&format!("{WHY}/p")).await.code, 405);
 
     let bigger = r#"{"status":{"allocatable":{"cpu":"2"}}}"#;
     assert_eq!(client.patch(&format!("{NODES}/one/status"), "merge", bigger).await.code, 200);
     let bound = until(client, &path, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "one");
-    assert!(cluster.scheduler().why("default", "p").is_none());
-    let answer = cluster.scheduler().what_if(&pod("q", "1")).expect("an answer");
+    assert_eq!(client.get(&format!("{WHY}/p")).await.tree().str("node"), "one");
+    let answer = client.post(WHY, &pod("q", "1")).await.tree();
     assert!(answer.str("message").contains("Insufficient cpu"), "{answer:?}");
     assert_eq!(client.get(&format!("{PODS}/q")).await.code, 404, "nothing is made of it");
+    assert_eq!(client.post(WHY, &pod("Bad", "much")).await.code, 400, "a bad manifest is refused as a create is");
 }
 
 #[tokio::test(flavor = "multi_thread")]
