@@ -9,6 +9,7 @@ pub mod components;
 pub mod credentials;
 mod delegated;
 pub mod error;
+mod extenders;
 mod files;
 mod flags;
 pub mod kubeconfig;

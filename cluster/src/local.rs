@@ -6,7 +6,7 @@ use api::{Map, Tree};
 use bytes::Bytes;
 use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
 use http::{Method, Request, Response};
-use scheduler::profile::Profile;
+use scheduler::config::Configuration;
 use server::{Server, local};
 
 /// Carries requests as one user.
@@ -114,11 +114,12 @@ impl Local {
         }
     }
 
-    /// The scheduler, for the pods of these profiles.
-    pub fn scheduler(&self, profiles: Vec<Profile>) -> scheduler::Environment {
+    /// The scheduler, as it is told.
+    pub fn scheduler(&self, configuration: Configuration) -> scheduler::Environment {
         scheduler::Environment {
             client: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
-            profiles,
+            configuration,
+            wire: None,
             clock: self.clock.clone(),
             metrics: scheduler::Metrics::default(),
             client_metrics: client::Metrics::default(),

@@ -3,8 +3,10 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -54,23 +56,62 @@ pub const POINTS: [Point; 12] = [
     Point::PostBind,
 ];
 
-/// Why a node, or all of them, will not do. An empty list of reasons is none.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Reasons of a refusal. There is mostly one, which needs no memory of its own: thousands of nodes may be
+/// refused in one decision.
+#[derive(Debug, Clone)]
+pub enum Reasons {
+    One(Reason),
+    Many(Vec<Reason>),
+}
+
+impl Deref for Reasons {
+    type Target = [Reason];
+
+    fn deref(&self) -> &[Reason] {
+        match self {
+            Reasons::One(reason) => std::slice::from_ref(reason),
+            Reasons::Many(reasons) => reasons,
+        }
+    }
+}
+
+impl PartialEq for Reasons {
+    fn eq(&self, other: &Reasons) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Reasons {}
+
+impl From<Vec<Reason>> for Reasons {
+    fn from(mut reasons: Vec<Reason>) -> Reasons {
+        match (reasons.len(), reasons.pop()) {
+            (1, Some(reason)) => Reasons::One(reason),
+            (_, last) => {
+                reasons.extend(last);
+                Reasons::Many(reasons)
+            }
+        }
+    }
+}
+
+/// Why a node, or all of them, will not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Whether it stays so whoever goes from the node: preemption does not help.
     pub is_final: bool,
-    pub reasons: Vec<Reason>,
+    pub reasons: Reasons,
 }
 
 impl Refusal {
     /// It may fit once other pods have gone.
     pub fn unschedulable(reason: impl Into<Reason>) -> Refusal {
-        Refusal { is_final: false, reasons: vec![reason.into()] }
+        Refusal { is_final: false, reasons: Reasons::One(reason.into()) }
     }
 
     /// Nothing that happens to other pods helps.
     pub fn unresolvable(reason: impl Into<Reason>) -> Refusal {
-        Refusal { is_final: true, reasons: vec![reason.into()] }
+        Refusal { is_final: true, reasons: Reasons::One(reason.into()) }
     }
 }
 
@@ -189,6 +230,25 @@ pub enum Event<'a> {
     },
 }
 
+impl Event<'_> {
+    /// What metrics call it.
+    pub fn label(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Event::PodPlaced(_) => "AssignedPodAdd",
+            Event::PodChanged { .. } => "AssignedPodUpdate",
+            Event::PodGone(_) => "AssignedPodDelete",
+            Event::SelfChanged { .. } => "UnscheduledPodUpdate",
+            Event::NodeAdded(_) => "NodeAdd",
+            Event::NodeChanged { .. } => "NodeUpdate",
+            Event::NodeGone(_) => "NodeDelete",
+            Event::NamespaceChanged => "NamespaceUpdate",
+            Event::Object { kind, old: None, .. } => return Cow::Owned(format!("{kind:?}Add")),
+            Event::Object { kind, new: None, .. } => return Cow::Owned(format!("{kind:?}Delete")),
+            Event::Object { kind, .. } => return Cow::Owned(format!("{kind:?}Update")),
+        })
+    }
+}
+
 /// What a plugin may use where it writes.
 pub struct Hands {
     pub client: Client,
@@ -199,6 +259,32 @@ pub struct Hands {
 /// What is tried with a pod outside of the decision. An error ends the attempt; the pod is tried again.
 pub type Working<'a> = Pin<Box<dyn Future<Output = client::Result<()>> + Send + 'a>>;
 
+/// What a plugin found out about making room for a spec, by node: with which generation of the node and for
+/// which priority.
+#[derive(Default)]
+pub struct Ways(Vec<Option<Way>>);
+
+struct Way {
+    generation: u64,
+    priority: i32,
+    found: Arc<dyn Any + Send + Sync>,
+}
+
+impl Ways {
+    pub fn get<T: Any + Send + Sync>(&self, node: NodeId, generation: u64, priority: i32) -> Option<Arc<T>> {
+        let way = self.0.get(node.at())?.as_ref()?;
+        let is_current = (way.generation, way.priority) == (generation, priority);
+        is_current.then(|| way.found.clone().downcast().ok())?
+    }
+
+    pub fn put<T: Any + Send + Sync>(&mut self, node: NodeId, generation: u64, priority: i32, found: Arc<T>) {
+        if self.0.len() <= node.at() {
+            self.0.resize_with(node.at() + 1, || None);
+        }
+        self.0[node.at()] = Some(Way { generation, priority, found });
+    }
+}
+
 /// What preemption is given: the whole profile, to ask all filters what would be if.
 pub struct PostFiltering<'a> {
     pub profile: &'a Profile,
@@ -206,6 +292,8 @@ pub struct PostFiltering<'a> {
     /// None where the pod was refused before any node was looked at.
     pub filters: Option<&'a Filters<'a>>,
     pub failure: &'a Failure,
+    /// What was found out for an equal pod, by node. It may be used where all active filters are local.
+    pub ways: Option<&'a RefCell<Ways>>,
     /// Where the search for candidates starts.
     pub chance: u64,
 }

@@ -4,6 +4,7 @@
 pub mod config;
 pub mod core;
 pub mod cycle;
+pub mod extender;
 pub mod framework;
 mod metrics;
 pub mod model;

@@ -9,6 +9,7 @@ use prometheus::{
     TextEncoder, exponential_buckets,
 };
 
+use crate::framework::Point;
 use crate::queue::Counts;
 
 /// Clones count into the same.
@@ -141,9 +142,9 @@ impl Metrics {
         self.0.algorithm_duration.observe(took.as_secs_f64());
     }
 
-    pub fn point(&self, point: &str, profile: &str, is_well: bool, took: Duration) {
-        let status = if is_well { "Success" } else { "Error" };
-        self.0.points.with_label_values(&[point, status, profile]).observe(took.as_secs_f64());
+    pub fn point(&self, point: Point, profile: &str, is_well: bool, took: Duration) {
+        let (point, status) = (format!("{point:?}"), if is_well { "Success" } else { "Error" });
+        self.0.points.with_label_values(&[point.as_str(), status, profile]).observe(took.as_secs_f64());
     }
 
     pub fn bound(&self, attempts: u32, waited: Duration) {

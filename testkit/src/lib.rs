@@ -82,7 +82,7 @@ impl Cluster {
     async fn start_everything(nodes: u32, change: impl FnOnce(&mut controllers::Options)) -> Cluster {
         Cluster::start_changed(|plan, pki| {
             plan.fake_nodes = nodes;
-            plan.scheduler = if nodes > 0 { vec![scheduler::default_profile()] } else { Vec::new() };
+            plan.scheduler = (nodes > 0).then(scheduler::config::Configuration::default);
             plan.config.admission = up::admission().expect("plugins");
             let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
             let mut options = own.controller_options(&plan.config).expect("options");
@@ -172,7 +172,7 @@ async fn try_boot(
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
         controllers: None,
-        scheduler: Vec::new(),
+        scheduler: None,
         fake_nodes: 0,
     };
     change(&mut plan, &own.pki);

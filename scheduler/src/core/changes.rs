@@ -71,7 +71,8 @@ impl Core {
         }
         let gated_by = self.gated_by(&pod);
         let Some(old) = self.queue.get(&pod.uid).map(|(waiting, _)| waiting.pod.clone()) else {
-            return self.queue.add(pod, gated_by, now);
+            self.queue.add(pod.clone(), gated_by, now);
+            return self.count(&pod.uid, "PodAdd");
         };
         self.queue.update(pod.clone());
         self.queue.gate(&pod.uid, gated_by);
@@ -128,7 +129,8 @@ impl Core {
             Some(decider) => may_help(&decider.profile, waiting, event),
             None => false,
         };
-        self.queue.happened(now, helped);
+        let places = self.queue.happened(now, helped);
+        places.iter().for_each(|place| self.metrics.came(place.label(), &event.label()));
         self.making_room.iter().for_each(|uid| self.queue.miss(uid));
     }
 

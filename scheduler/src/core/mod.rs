@@ -11,7 +11,9 @@ use client::Random;
 use tokio::time::Instant;
 
 use crate::cycle::{Decided, Decider, Decision, Failure, Preemption};
+use crate::extender::Extenders;
 use crate::framework::{Cycle, Point, Refusal};
+use crate::metrics::Metrics;
 use crate::model::{Node, Pod};
 use crate::profile::Profile;
 use crate::queue::{Queue, Waiting};
@@ -27,10 +29,12 @@ pub struct Core {
     deciders: BTreeMap<Str, Decider>,
     specs: Specs,
     random: Arc<Random>,
+    pub extenders: Option<Arc<Extenders>>,
     /// Pods that are making room for themselves: uids.
     making_room: BTreeSet<Str>,
     /// The uid of the pod that is decided about.
     current: Str,
+    metrics: Metrics,
 }
 
 /// What there is to do.
@@ -38,7 +42,16 @@ pub enum Step {
     /// Nothing, until something happens or this time comes.
     Idle(Option<Instant>),
     Bind(Placing),
+    /// Extenders are to be asked about these nodes first.
+    Ask(Asking),
     Wait(Box<Waits>),
+}
+
+/// A pod that plugins have found nodes for.
+pub struct Asking {
+    pub waiting: Waiting,
+    pub profile: Arc<Profile>,
+    pub nodes: Vec<Str>,
 }
 
 /// A pod that has a node, as far as this scheduler is concerned.
@@ -75,7 +88,12 @@ pub enum Nominated {
 
 impl Core {
     /// None where there is no profile, or two are for the same pods.
-    pub fn new(profiles: Vec<Arc<Profile>>, objects: Arc<dyn Objects>, random: Arc<Random>) -> Option<Core> {
+    pub fn new(
+        profiles: Vec<Arc<Profile>>,
+        objects: Arc<dyn Objects>,
+        random: Arc<Random>,
+        metrics: Metrics,
+    ) -> Option<Core> {
         let first = profiles.first()?;
         let sort = first.positions(Point::QueueSort).first()?;
         let queue = Queue::new(first.plugins()[*sort].plugin.clone());
@@ -89,14 +107,31 @@ impl Core {
             deciders,
             specs: Specs::default(),
             random,
+            extenders: None,
             making_room: BTreeSet::new(),
             current: Str::default(),
+            metrics,
         })
     }
 
     /// Decides for the next pod whose turn it is. Nothing changes between the look and the assumption.
     pub fn step(&mut self, now: Instant) -> Step {
         let Some(waiting) = self.queue.pop(now) else { return Step::Idle(self.queue.next_due()) };
+        self.decide(waiting, now)
+    }
+
+    /// Extenders have answered: the decision is made with what they said, as things are now.
+    pub fn answered(&mut self, asking: Asking, now: Instant) -> Step {
+        let pod = asking.waiting.pod.clone();
+        let is_waiting = self.queue.get(&pod.uid).is_some();
+        let step = if is_waiting { self.decide(asking.waiting, now) } else { Step::Idle(Some(now)) };
+        if let Some(extenders) = &self.extenders {
+            extenders.forget(&pod);
+        }
+        step
+    }
+
+    fn decide(&mut self, waiting: Waiting, now: Instant) -> Step {
         let pod = waiting.pod.clone();
         self.current = pod.uid.clone();
         let Some(decider) = self.deciders.get_mut(&pod.scheduler_name) else {
@@ -104,7 +139,15 @@ impl Core {
             return self.step(now);
         };
         let profile = decider.profile.clone();
-        let Decided { decision, slots } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        let Decided { decision, slots, found, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        for (point, took) in times {
+            self.metrics.point(point, &profile.scheduler_name, true, took);
+        }
+        let asks = self.extenders.as_ref().is_some_and(|extenders| extenders.are_to_be_asked(&pod));
+        if asks && matches!(decision, Decision::Place { .. }) {
+            let name = |id: &NodeId| self.snapshot.node(*id).map(|state| state.node.name.clone());
+            return Step::Ask(Asking { waiting, profile, nodes: found.iter().filter_map(name).collect() });
+        }
         let refused = match decision {
             Decision::Place { node, .. } => match self.reserve(&profile, &pod, node, &slots) {
                 Ok(assumed) => return self.place(profile, waiting, assumed, node, now),
@@ -184,7 +227,7 @@ impl Core {
         };
         match preemption {
             Some(preemption) => self.make_room(&mut waits, preemption),
-            None => self.queue.park(&pod.uid, waits.refused_by.clone(), now),
+            None => self.park(&pod.uid, waits.refused_by.clone(), now),
         }
         if is_cleared {
             self.snapshot.unnominate(&pod.uid);
@@ -208,7 +251,19 @@ impl Core {
     /// The victims of a pod were asked to go: it waits for that now.
     pub fn room_is_made(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         self.making_room.remove(uid);
+        self.park(uid, refused_by, now);
+    }
+
+    fn park(&mut self, uid: &str, refused_by: Vec<&'static str>, now: Instant) {
         self.queue.park(uid, refused_by, now);
+        self.count(uid, "ScheduleAttemptFailure");
+    }
+
+    /// Counts that a pod has come to where it is now.
+    fn count(&self, uid: &str, event: &str) {
+        if let Some((_, place)) = self.queue.get(uid) {
+            self.metrics.came(place.label(), event);
+        }
     }
 
     /// The victims of a pod could not be asked to go: it is tried again.
@@ -239,6 +294,7 @@ impl Core {
             self.tell(&crate::framework::Event::PodGone(pod), now);
         }
         self.queue.retry(&pod.uid, now);
+        self.count(&pod.uid, "ScheduleAttemptFailure");
     }
 
     /// Whether what was decided still holds, where the node has changed since.

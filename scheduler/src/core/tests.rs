@@ -8,7 +8,7 @@ use crate::testing::{Written, node, pod};
 
 fn core() -> Core {
     let profiles = ["default-scheduler", "other"].map(|name| Arc::new(default_profile(name))).to_vec();
-    Core::new(profiles, Arc::new(NoObjects), Arc::new(Random::seeded(3))).expect("profiles")
+    Core::new(profiles, Arc::new(NoObjects), Arc::new(Random::seeded(3)), Metrics::default()).expect("profiles")
 }
 
 struct World {
@@ -34,6 +34,7 @@ impl World {
         match self.core.step(self.now) {
             Step::Idle(_) => "idle".to_string(),
             Step::Bind(placing) => format!("{} on {}", placing.pod.name, placing.pod.node_name),
+            Step::Ask(asking) => format!("{} asks about {:?}", asking.waiting.pod.name, asking.nodes),
             Step::Wait(waits) => format!("{} waits for {:?}", waits.pod.name, waits.nominated),
         }
     }

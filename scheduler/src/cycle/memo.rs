@@ -1,9 +1,10 @@
 //! What equal pods share: for each spec and node, what local plugins said of it, with the generation of the
 //! node that they said it of. A node that has not changed since is not asked about again.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::framework::{Cycle, Point, Refusal};
+use crate::framework::{Cycle, Point, Refusal, Ways};
 use crate::model::Spec;
 use crate::profile::{Filters, Profile};
 use crate::snapshot::NodeState;
@@ -32,6 +33,8 @@ pub struct Shape {
     pub refusals: Vec<Remembered>,
     /// For each local plugin that rates: its position, and by node the generation and the score.
     pub scores: Vec<(usize, Vec<(u64, i64)>)>,
+    /// How room could be made.
+    pub ways: RefCell<Ways>,
 }
 
 /// A refusal of a local plugin.
@@ -92,6 +95,7 @@ impl Shape {
             verdicts: Vec::new(),
             refusals: Vec::new(),
             scores: raters.iter().map(|position| (*position, Vec::new())).collect(),
+            ways: RefCell::default(),
         }
     }
 

@@ -5,13 +5,16 @@ mod failure;
 mod memo;
 mod score;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Str;
 use client::Random;
+use tokio::time::Instant;
 
-use crate::framework::{Cycle, Point, PostFilter, PostFiltering, PreFilter, Refusal, Slot};
+use crate::framework::{Cycle, Point, PostFilter, PostFiltering, PreFilter, Refusal, Slot, Ways};
 use crate::model::Pod;
 use crate::profile::{Filters, Profile};
 use crate::snapshot::{NodeId, NodeState, Snapshot};
@@ -53,7 +56,13 @@ pub struct Decided {
     pub decision: Decision,
     /// By plugin of the profile.
     pub slots: Vec<Slot>,
+    /// Nodes that would have done.
+    pub found: Vec<NodeId>,
+    pub times: Times,
 }
+
+/// How long the work at each point took.
+pub type Times = Vec<(Point, Duration)>;
 
 /// Decides for the pods of one profile.
 pub struct Decider {
@@ -71,18 +80,26 @@ impl Decider {
 
     pub fn decide(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> Decided {
         let profile = self.profile.clone();
+        let began = Instant::now();
         snapshot.settle();
         for one in profile.plugins() {
             one.plugin.prepare(snapshot, pod);
         }
         let cycle = Cycle { snapshot, pod };
-        match pre_filter(&profile, cycle) {
-            Ok((filters, narrowed)) => self.look(cycle, filters, narrowed, random),
+        let asked = pre_filter(&profile, cycle);
+        let times = vec![(Point::PreFilter, began.elapsed())];
+        match asked {
+            Ok((filters, narrowed)) => self.look(cycle, filters, narrowed, random, times),
             Err((position, refusal)) => {
                 let failure = Failure::at_once(snapshot.node_count(), position, refusal);
-                give_up(&profile, cycle, failure, None, random)
+                give_up(&profile, cycle, failure, None, random, times)
             }
         }
+    }
+
+    #[cfg(test)]
+    fn forget(&mut self) {
+        self.memo = Memo::new(&self.profile);
     }
 
     /// The same as [`Decider::decide`], and nobody's turn moves.
@@ -93,31 +110,34 @@ impl Decider {
         decided
     }
 
-    fn look(&mut self, cycle: Cycle, filters: Filters, narrowed: Narrowed, random: &Random) -> Decided {
-        let Narrowed { only, by } = narrowed;
-        let profile = self.profile.clone();
+    fn look(
+        &mut self,
+        cycle: Cycle,
+        filters: Filters,
+        narrowed: Narrowed,
+        random: &Random,
+        mut times: Times,
+    ) -> Decided {
+        let (profile, began) = (self.profile.clone(), Instant::now());
         let shape = self.memo.shape(&profile, cycle, &filters);
+        let enough = wanted(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score);
         let failure = Failure::new(cycle.snapshot.node_count());
         let mut search = Search { cycle, filters: &filters, shape, failure, told: Vec::new() };
-        let mut found = search.kept_node(only.as_ref());
-        let mut evaluated = 1;
+        let (found, evaluated) = search.find(&narrowed, &mut self.start, enough);
+        times.push((Point::Filter, began.elapsed()));
         if found.is_empty() {
-            let start = &mut self.start;
-            (found, evaluated) = match &only {
-                Some(names) => search.among(names),
-                None => search.round(start, wanted(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score)),
-            };
+            let failure = Failure { excluded_by: narrowed.by, ..search.failure };
+            let looked = Some((&filters, &search.shape.ways));
+            return give_up(&profile, cycle, failure, looked, random, times);
         }
-        if found.is_empty() {
-            let failure = Failure { excluded_by: by, ..search.failure };
-            return give_up(&profile, cycle, failure, Some(filters), random);
-        }
+        let began = Instant::now();
         let node = match found.as_slice() {
             [one] => *one,
             _ => score::best(&profile, cycle, &filters.slots, &found, search.shape, random),
         };
+        times.push((Point::Score, began.elapsed()));
         let decision = Decision::Place { node, evaluated, feasible: found.len() };
-        Decided { decision, slots: filters.slots }
+        Decided { decision, slots: filters.slots, found, times }
     }
 }
 
@@ -183,14 +203,25 @@ struct Search<'a> {
     told: Vec<Option<u32>>,
 }
 
-impl Search<'_> {
-    /// The node that is kept for the pod, if it fits there by now: then there is no choice to make.
-    fn kept_node(&mut self, only: Option<&BTreeSet<Str>>) -> Vec<NodeId> {
+impl<'a> Search<'a> {
+    /// Nodes that the pod fits, and how many were looked at.
+    fn find(&mut self, narrowed: &Narrowed, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
+        let kept = self.kept_node().filter(|node| narrowed.only.as_ref().is_none_or(|only| only.contains(node.name())));
+        if let Some(node) = kept {
+            // Where it fits there by now, there is no choice to make.
+            if fits(self.cycle, self.filters, node).is_ok() {
+                return (vec![node.id], 1);
+            }
+        }
+        match &narrowed.only {
+            Some(names) => self.among(names),
+            None => self.round(start, enough),
+        }
+    }
+
+    fn kept_node(&self) -> Option<&'a NodeState> {
         let snapshot = self.cycle.snapshot;
-        let held = snapshot.nominated_node(&self.cycle.pod.uid);
-        let allowed = held.filter(|name| only.is_none_or(|only| only.contains(*name)));
-        let node = allowed.and_then(|name| snapshot.find(name));
-        node.filter(|node| self.fits(node)).map(|node| vec![node.id]).unwrap_or_default()
+        snapshot.find(snapshot.nominated_node(&self.cycle.pod.uid)?)
     }
 
     fn among(&mut self, names: &BTreeSet<Str>) -> (Vec<NodeId>, usize) {
@@ -275,11 +306,18 @@ pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, no
 }
 
 /// No node will do: somebody may know how to make room.
-fn give_up(profile: &Profile, cycle: Cycle, failure: Failure, filters: Option<Filters>, random: &Random) -> Decided {
-    let (mut failure, mut preemption, mut is_cleared) = (failure, None, false);
+fn give_up(
+    profile: &Profile,
+    cycle: Cycle,
+    mut failure: Failure,
+    looked: Option<(&Filters, &RefCell<Ways>)>,
+    random: &Random,
+    mut times: Times,
+) -> Decided {
+    let (began, (filters, ways)) = (Instant::now(), looked.unzip());
+    let (mut preemption, mut is_cleared) = (None, false);
     for (_, plugin) in profile.at(Point::PostFilter) {
-        let chance = random.next();
-        let asked = PostFiltering { profile, cycle, filters: filters.as_ref(), failure: &failure, chance };
+        let asked = PostFiltering { profile, cycle, filters, failure: &failure, ways, chance: random.next() };
         match plugin.post_filter(&asked) {
             PostFilter::Skip => {}
             PostFilter::Nothing { text, clears } => {
@@ -292,8 +330,9 @@ fn give_up(profile: &Profile, cycle: Cycle, failure: Failure, filters: Option<Fi
             }
         }
     }
-    let slots = filters.map(|filters| filters.slots).unwrap_or_default();
-    Decided { decision: Decision::Wait { failure, preemption, is_cleared }, slots }
+    times.push((Point::PostFilter, began.elapsed()));
+    let decision = Decision::Wait { failure, preemption, is_cleared };
+    Decided { decision, slots: Vec::new(), found: Vec::new(), times }
 }
 
 #[cfg(test)]

@@ -188,3 +188,59 @@ fn all_nodes_get_their_turn_and_a_seed_gives_one_result() {
     let count = used.iter().collect::<BTreeSet<_>>().len();
     assert!(count > 280, "{count}: an empty node is nearly always among those that are rated");
 }
+
+/// A pod of one of a few templates.
+fn of_template(number: u64, name: &str) -> Written {
+    let cpu = ["500m", "1", "2"][number as usize % 3];
+    let asked = pod(name).cpu(cpu).priority(number as i64 % 4 * 10);
+    let asked = if number.is_multiple_of(5) { asked.host_port(80) } else { asked };
+    if number.is_multiple_of(7) { asked.json("spec.nodeSelector", r#"{"disk":"ssd"}"#) } else { asked }
+}
+
+fn change(world: &mut World, random: &Random, placed: &mut Vec<String>) {
+    let name = format!("n{}", random.below(8));
+    match random.below(6) {
+        0 => world.snapshot.remove_node(&name),
+        1 => world.node(node(&name).with("spec.unschedulable", true)),
+        2 => world.node(node(&name).allocatable("2", "8Gi", "4")),
+        3 => world.node(node(&name).label("disk", "ssd")),
+        4 if !placed.is_empty() => {
+            let gone = placed.swap_remove(random.below(placed.len() as u64) as usize);
+            world.snapshot.remove_pod(&gone);
+        }
+        _ => world.node(node(&name)),
+    }
+}
+
+#[test]
+fn what_is_remembered_changes_no_decision() {
+    let (mut places, mut preemptions) = (0, 0);
+    for seed in 0..20 {
+        let (random, mut world, mut specs) = (Random::seeded(seed), World::new(), crate::specs::Specs::default());
+        let (mut remembers, mut forgets, mut placed) = (decider(), decider(), Vec::new());
+        for step in 0..150 {
+            change(&mut world, &random, &mut placed);
+            let asked = of_template(random.below(30), &format!("p{step}"));
+            let asked = specs.share(Pod::read(&asked.0));
+            let one = remembers.decide(&mut world.snapshot, &asked, &Random::seeded(step)).decision;
+            forgets.forget();
+            let other = forgets.decide(&mut world.snapshot, &asked, &Random::seeded(step)).decision;
+            assert_eq!(one, other, "seed {seed} step {step}");
+            let node = match one {
+                Decision::Place { node, .. } => node,
+                Decision::Wait { preemption: Some(way), .. } => {
+                    way.victims.iter().for_each(|victim| world.snapshot.remove_pod(&victim.uid));
+                    placed.retain(|uid| way.victims.iter().all(|victim| victim.uid != uid.as_str()));
+                    preemptions += 1;
+                    way.node
+                }
+                Decision::Wait { .. } => continue,
+            };
+            places += 1;
+            placed.push(asked.uid.to_string());
+            let node_name = world.snapshot.node(node).expect("a node").node.name.clone();
+            world.snapshot.assume(Arc::new(Pod { node_name, ..Pod::clone(&asked) }));
+        }
+    }
+    assert!(places > 500 && preemptions > 50, "{places} {preemptions}");
+}

@@ -24,6 +24,10 @@ impl Budgets {
         Budgets(all.iter().map(|budget| Budget::read(budget)).collect())
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Pods whose end a budget would not allow, and the others, both in their order.
     pub fn split(&self, pods: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
         let mut left: Vec<i64> = self.0.iter().map(|budget| budget.allowed).collect();

@@ -42,11 +42,17 @@ impl Plugin for DefaultPreemption {
             return PostFilter::Nothing { text: format!("preemption: {why}"), clears: false };
         }
         let (candidates, refused) = self.candidates(asked);
-        match candidates.into_iter().min_by(preferred) {
-            Some(best) => PostFilter::Preempt { node: best.node, victims: best.victims },
+        match candidates.into_iter().min_by(|one, other| preferred(one, other)) {
+            Some(best) => PostFilter::Preempt { node: best.node, victims: best.victims.clone() },
             None => PostFilter::Nothing { text: nothing(asked.failure.node_count, &refused), clears: true },
         }
     }
+}
+
+/// What there is to do on a node.
+enum Way {
+    Found(Arc<Candidate>),
+    Closed(Refusal),
 }
 
 /// A way to make room.
@@ -61,20 +67,21 @@ struct Candidate {
 
 impl DefaultPreemption {
     /// Ways to make room, and what was said of nodes where there is none.
-    fn candidates(&self, asked: &PostFiltering) -> (Vec<Candidate>, Vec<Reason>) {
+    fn candidates(&self, asked: &PostFiltering) -> (Vec<Arc<Candidate>>, Vec<Reason>) {
         let Some(filters) = asked.filters else { return Default::default() };
         let hopeful = asked.failure.by_node().filter(|(_, _, refusal)| !refusal.is_final);
         let nodes: Vec<&NodeState> = hopeful.filter_map(|(id, _, _)| asked.cycle.snapshot.node(id)).collect();
-        let (enough, budgets) = (self.enough(nodes.len()), Budgets::read(asked.cycle.snapshot));
+        let search = Search::new(asked, filters);
+        let enough = self.enough(nodes.len());
         let start = usize::try_from(asked.chance).unwrap_or(0).checked_rem(nodes.len()).unwrap_or(0);
         let (mut candidates, mut refused, mut is_harmless) = (Vec::new(), Vec::new(), false);
         for node in nodes[start..].iter().chain(&nodes[..start]) {
-            match try_on(asked, filters, node, &budgets) {
-                Ok(candidate) => {
+            match &*search.way(node) {
+                Way::Found(candidate) => {
                     is_harmless |= candidate.violations == 0;
-                    candidates.push(candidate);
+                    candidates.push(candidate.clone());
                 }
-                Err(refusal) => refused.extend(refusal.reasons),
+                Way::Closed(refusal) => refused.extend(refusal.reasons.iter().cloned()),
             }
             if is_harmless && candidates.len() >= enough {
                 break;
@@ -101,6 +108,42 @@ fn ineligible(asked: &PostFiltering) -> Option<&'static str> {
     // Who has made room once waits until it is there.
     (!is_lost && node.pods.iter().any(is_ending))
         .then_some("not eligible due to a terminating pod on the nominated node.")
+}
+
+/// The look for ways on one node after the other.
+struct Search<'a> {
+    asked: &'a PostFiltering<'a>,
+    filters: &'a Filters<'a>,
+    budgets: Budgets,
+    /// Whether what was found depends on the spec, the priority and the node alone.
+    is_local: bool,
+}
+
+impl<'a> Search<'a> {
+    fn new(asked: &'a PostFiltering<'a>, filters: &'a Filters<'a>) -> Search<'a> {
+        let budgets = Budgets::read(asked.cycle.snapshot);
+        let all_local = filters.active.iter().all(|position| asked.profile.plugin(*position).is_local());
+        Search { asked, filters, is_local: all_local && budgets.is_empty(), budgets }
+    }
+
+    /// What was found for an equal pod holds until the node changes.
+    fn way(&self, node: &NodeState) -> Arc<Way> {
+        let (snapshot, priority) = (self.asked.cycle.snapshot, self.asked.cycle.pod.priority);
+        let generation = snapshot.generation_of(node.id);
+        let ways = self.asked.ways.filter(|_| self.is_local && !snapshot.is_kept(node.id));
+        if let Some(known) = ways.and_then(|ways| ways.borrow().get(node.id, generation, priority)) {
+            return known;
+        }
+        let found = match try_on(self.asked, self.filters, node, &self.budgets) {
+            Ok(candidate) => Way::Found(Arc::new(candidate)),
+            Err(refusal) => Way::Closed(refusal),
+        };
+        let found = Arc::new(found);
+        if let Some(ways) = ways {
+            ways.borrow_mut().put(node.id, generation, priority, found.clone());
+        }
+        found
+    }
 }
 
 /// The least that has to go from a node: all that may go is taken away, and then put back one by one as long

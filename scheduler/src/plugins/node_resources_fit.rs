@@ -155,7 +155,7 @@ impl Missing {
         if self.reasons.is_empty() {
             return Ok(());
         }
-        Err(Refusal { is_final: self.is_final, reasons: self.reasons })
+        Err(Refusal { is_final: self.is_final, reasons: self.reasons.into() })
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
         ];
         for (requests, want, is_final) in cases {
             let verdict = world.filter(&NodeResourcesFit::default(), pod("p").requests(requests.clone()), "n");
-            let refusal = verdict.err().unwrap_or(Refusal { is_final: false, reasons: vec![] });
+            let refusal = verdict.err().unwrap_or(Refusal { is_final: false, reasons: Vec::new().into() });
             assert_eq!((refusal.reasons.join(", ").as_str(), refusal.is_final), (want, is_final), "{requests:?}");
         }
         world.placed(pod("other").on("n"));

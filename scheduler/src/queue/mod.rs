@@ -57,6 +57,19 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// What metrics call it; "" for one that somebody is at.
+    pub fn label(self) -> &'static str {
+        match self {
+            Place::Active => "active",
+            Place::BackOff { .. } => "backoff",
+            Place::Parked => "unschedulable",
+            Place::Gated => "gated",
+            Place::Taken { .. } => "",
+        }
+    }
+}
+
 struct Entry {
     waiting: Waiting,
     place: Place,
@@ -126,9 +139,8 @@ impl Queue {
         }
     }
 
-    pub fn with_back_off(mut self, first: Duration, longest: Duration) -> Queue {
+    pub fn set_back_off(&mut self, first: Duration, longest: Duration) {
         (self.first_back_off, self.longest_back_off) = (first, longest);
-        self
     }
 
     pub fn get(&self, uid: &str) -> Option<(&Waiting, Place)> {
@@ -231,14 +243,14 @@ impl Queue {
         self.settle(uid, Place::BackOff { until, is_error: true });
     }
 
-    /// Something happened: those whom it may help are tried again.
-    pub fn happened(&mut self, now: Instant, may_help: impl Fn(&Waiting) -> bool) -> usize {
+    /// Something happened: those whom it may help are tried again. Where they are now.
+    pub fn happened(&mut self, now: Instant, may_help: impl Fn(&Waiting) -> bool) -> Vec<Place> {
         let helped: Vec<Str> = {
             let waiting = |uid: &&Str| self.entries.get(*uid).is_some_and(|entry| may_help(&entry.waiting));
             self.parked.values().filter(waiting).cloned().collect()
         };
         helped.iter().for_each(|uid| self.wake(uid, now));
-        helped.len()
+        helped.iter().filter_map(|uid| Some(self.entries.get(uid)?.place)).collect()
     }
 
     /// Something happened to a pod that somebody is at.

@@ -35,7 +35,7 @@ async fn pauses_grow_and_a_pod_is_tried_early_where_nobody_else_wants_to() {
     for (failures, seconds) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10)] {
         queue.pop(now).expect("a pod");
         queue.park("a", vec!["NodePorts"], now);
-        assert_eq!(queue.happened(now, |waiting| waiting.refused_by == ["NodePorts"]), 1);
+        assert_eq!(queue.happened(now, |waiting| waiting.refused_by == ["NodePorts"]).len(), 1);
         let until = now + SECOND * seconds;
         assert_eq!(queue.get("a").map(|(_, place)| place), Some(Place::BackOff { until, is_error: false }));
         assert_eq!((queue.next_due(), queue.get("a").map(|(one, _)| one.failures)), (Some(until), Some(failures)));
@@ -62,7 +62,7 @@ async fn only_those_whom_it_may_help_are_woken_and_nobody_waits_for_good() {
         queue.pop(now);
         queue.park(name, vec![name_of(name)], now);
     }
-    assert_eq!(queue.happened(now, |waiting| waiting.refused_by.contains(&"NodeName")), 1);
+    assert_eq!(queue.happened(now, |waiting| waiting.refused_by.contains(&"NodeName")).len(), 1);
     assert_eq!(queue.counts(), Counts { active: 0, backing_off: 1, parked: 1, gated: 0 });
     assert_eq!(queue.pop(now).map(|waiting| waiting.pod.name.to_string()).as_deref(), Some("a"));
     assert_eq!(queue.next_due(), Some(now + LONGEST_PARKED));

@@ -30,12 +30,12 @@ async fn carry_out(shared: &Shared, placing: &Placing) -> Result<(), String> {
         }
     }
     let profile = &placing.profile.scheduler_name;
-    shared.metrics.point("PreBind", profile, true, started.elapsed());
+    shared.metrics.point(Point::PreBind, profile, true, started.elapsed());
     let started = Instant::now();
     let work = placing.profile.at(Point::Bind).find_map(|(_, plugin)| plugin.bind(&shared.hands, pod, node));
     let work = work.ok_or("no plugin of the profile binds")?;
     let result = work.await;
-    shared.metrics.point("Bind", profile, result.is_ok(), started.elapsed());
+    shared.metrics.point(Point::Bind, profile, result.is_ok(), started.elapsed());
     result.map_err(|error| format!("binding rejected: {}", error.message()))
 }
 

@@ -1,11 +1,14 @@
 //! The scheduler against a real server: nodes are bare objects, and nobody acts on bound pods.
 
+mod extenders;
+mod placing;
 mod preemption;
 mod races;
 
 use std::time::Duration;
 
 use api::{Tree, list, tree};
+use scheduler::config::Configuration;
 use testkit::{Client, Cluster};
 
 const WHY: &str = "/tiphys/v1/why/default";
@@ -15,7 +18,11 @@ const NODES: &str = "/api/v1/nodes";
 /// A cluster with a scheduler for each of these names, and nodes that offer so many CPUs and pods.
 async fn start(schedulers: &[&str], nodes: &[(&str, &str, &str)]) -> Cluster {
     let profiles = schedulers.iter().map(|name| scheduler::plugins::list::default_profile(name)).collect();
-    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = profiles).await;
+    start_as(Configuration { profiles, ..Configuration::default() }, nodes).await
+}
+
+async fn start_as(configuration: Configuration, nodes: &[(&str, &str, &str)]) -> Cluster {
+    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = Some(configuration)).await;
     let account = tree! { "metadata" => tree! { "name" => "default" } };
     let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
     assert!(matches!(made.code, 201 | 409), "{:?}", made.tree());

@@ -104,7 +104,7 @@ impl Claims {
         let reasons: Vec<_> = reasons.into_iter().flatten().map(Into::into).collect();
         match delayed {
             Ok(decision) if reasons.is_empty() => Ok(decision),
-            _ => Err(Refusal { is_final: true, reasons }),
+            _ => Err(Refusal { is_final: true, reasons: reasons.into() }),
         }
     }
 
