@@ -245,10 +245,10 @@ impl Queue {
     }
 
     /// Something happened: those whom it may help are tried again. Where they are now.
-    pub fn happened(&mut self, now: Instant, may_help: impl Fn(&Waiting) -> bool) -> Vec<Place> {
+    pub fn happened(&mut self, now: Instant, mut may_help: impl FnMut(&Waiting) -> bool) -> Vec<Place> {
         let helped: Vec<Str> = {
-            let waiting = |uid: &&Str| self.entries.get(*uid).is_some_and(|entry| may_help(&entry.waiting));
-            self.parked.values().filter(waiting).cloned().collect()
+            let mut waiting = |uid: &&Str| self.entries.get(*uid).is_some_and(|entry| may_help(&entry.waiting));
+            self.parked.values().filter(|uid| waiting(uid)).cloned().collect()
         };
         helped.iter().for_each(|uid| self.wake(uid, now));
         helped.iter().filter_map(|uid| Some(self.entries.get(uid)?.place)).collect()
