@@ -337,6 +337,17 @@ impl Queue {
         }
     }
 
+    /// How many pods each plugin keeps waiting, by the name of the scheduler and of the plugin.
+    pub fn refused(&self) -> BTreeMap<(Str, &'static str), usize> {
+        let mut counts = BTreeMap::new();
+        for entry in self.entries.values().filter(|entry| matches!(entry.place, Place::Parked | Place::Gated)) {
+            for plugin in &entry.waiting.refused_by {
+                *counts.entry((entry.waiting.pod.scheduler_name.clone(), *plugin)).or_default() += 1;
+            }
+        }
+        counts
+    }
+
     /// How many there are: active, pausing, parked, gated.
     pub fn counts(&self) -> Counts {
         let (backing_off, parked) = (self.backing_off.len(), self.parked.len());
