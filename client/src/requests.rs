@@ -185,6 +185,13 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Asks a question by a path that is no object's; nothing is written.
+    pub async fn post_path(&self, path: &str, body: &Tree) -> Result<Tree> {
+        self.call(Method::POST, path, JSON, Some(body)).await
+    }
+}
+
 /// Writing. What the server answers is noted for whoever has asked for notes.
 impl Client {
     pub async fn create(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<Tree> {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use scheduler::profile::Profile;
+use scheduler::config::Configuration;
 use server::Server;
 use server::auth::Authentication;
 use server::cache::Caches;
@@ -15,7 +15,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::local::Local;
+use crate::extenders::Callouts;
+use crate::local::{self, Local};
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -28,8 +29,8 @@ pub struct Plan {
     pub config: server::Config,
     /// None where controllers run elsewhere.
     pub controllers: Option<Controllers>,
-    /// The profiles of the scheduler; none where it runs elsewhere.
-    pub scheduler: Vec<Profile>,
+    /// What the scheduler is told to do; none where it runs elsewhere.
+    pub scheduler: Option<Configuration>,
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
 }
@@ -59,11 +60,6 @@ pub struct Running {
 }
 
 impl Running {
-    /// The scheduler, where it runs here.
-    pub fn scheduler(&self) -> Option<&scheduler::Running> {
-        self.scheduler.as_ref()
-    }
-
     /// Ends nodes, scheduler and controllers, drains, then closes the store.
     pub async fn stop(self) {
         let delay = self.server.config.limits.shutdown_delay;
@@ -101,7 +97,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let tls = tls::server_config(plan.serving.clone(), &plan.tls)?;
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
-    let (chosen, profiles) = (plan.controllers.take(), std::mem::take(&mut plan.scheduler));
+    let (chosen, scheduling) = (plan.controllers.take(), plan.scheduler.take());
     plan.config.port = address.port();
     let server = open(plan.engine, plan.config, plan.authentication).await?;
     progress("API server");
@@ -111,7 +107,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen)).transpose()?;
-    let scheduler = (!profiles.is_empty()).then(|| start_scheduler(&server, profiles)).transpose()?;
+    let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
     // Nodes last: somebody is there who looks after them.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     tracing::info!(%address, "serving");
@@ -124,8 +120,13 @@ fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<contro
     controllers::start(environment, &chosen.chosen).map_err(refused)
 }
 
-fn start_scheduler(server: &Arc<Server>, profiles: Vec<Profile>) -> Result<scheduler::Running> {
-    scheduler::start(Local::new(server).scheduler(profiles)).map_err(|why| Error::Flags(vec![why]))
+fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result<scheduler::Running> {
+    let wrong = |why: String| Error::Flags(vec![why]);
+    let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
+    let environment = scheduler::Environment { wire: Some(wire), ..Local::new(server).scheduler(configuration) };
+    let running = scheduler::start(environment).map_err(wrong)?;
+    let _ = server.scheduler.set(Arc::new(local::Scheduler(running.explainer())));
+    Ok(running)
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {

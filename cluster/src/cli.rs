@@ -13,6 +13,7 @@ use crate::boot::Running;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::up::{self, Up};
+use crate::why::{self, About, Question};
 use crate::{apiserver, certs, error, manager};
 
 #[derive(Parser)]
@@ -41,6 +42,8 @@ enum Command {
     },
     /// Shows a data directory's certificates, or makes new ones
     Certs(CertsArgs),
+    /// Tells why a pod waits for a node, or where one would go
+    Why(WhyArgs),
     /// Shows the versions of this binary and of Kubernetes
     Version,
 }
@@ -61,6 +64,9 @@ struct UpArgs {
     /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
     controllers: Vec<String>,
+    /// Pods get their nodes from somebody else
+    #[arg(long)]
+    disable_scheduler: bool,
     /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed
     #[arg(long, value_name = "N", default_value_t = 0)]
     fake_nodes: u32,
@@ -72,6 +78,23 @@ struct UpArgs {
     log_format: Format,
     #[arg(long, value_enum, default_value_t = Level::Warn)]
     log_level: Level,
+}
+
+#[derive(clap::Args)]
+struct WhyArgs {
+    /// `pod NAME`
+    #[arg(required_unless_present = "manifest", conflicts_with = "manifest", num_args = 1..=2)]
+    pod: Vec<String>,
+    /// Where would a pod of this file go? Nothing is bound
+    #[arg(long = "if", value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    #[arg(long, short, default_value = "default")]
+    namespace: String,
+    /// [default: $KUBECONFIG, ./data/kubeconfig or ~/.kube/config]
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    #[arg(long, short, value_enum, default_value_t)]
+    output: why::Output,
 }
 
 #[derive(clap::Args)]
@@ -110,6 +133,7 @@ pub fn main() -> ExitCode {
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::Certs(args) => run_certs(args),
+        Command::Why(args) => run_why(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -136,6 +160,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         kubeconfig: kubeconfig.clone(),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
+        is_scheduling: !args.disable_scheduler,
         fake_nodes: args.fake_nodes,
         config: server::Config::default(),
     };
@@ -171,6 +196,21 @@ fn run_certs(args: CertsArgs) -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+fn run_why(args: WhyArgs) -> Result<()> {
+    let about = match args.manifest {
+        Some(file) => About::Manifest(file),
+        None => {
+            let wrong = || Error::Flags(vec![format!("{}: `pod NAME` is expected", args.pod.join(" "))]);
+            About::Pod(why::pod_name(&args.pod).ok_or_else(wrong)?)
+        }
+    };
+    let WhyArgs { kubeconfig, namespace, output, .. } = args;
+    let question = Question { kubeconfig, namespace, about, output };
+    let told = runtime()?.block_on(why::ask(&question))?;
+    print!("{told}");
     Ok(())
 }
 

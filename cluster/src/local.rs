@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use api::Map;
+use api::{Map, Tree};
 use bytes::Bytes;
 use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
 use http::{Method, Request, Response};
-use scheduler::profile::Profile;
+use scheduler::config::Configuration;
 use server::{Server, local};
 
 /// Carries requests as one user.
@@ -114,11 +114,12 @@ impl Local {
         }
     }
 
-    /// The scheduler, for the pods of these profiles.
-    pub fn scheduler(&self, profiles: Vec<Profile>) -> scheduler::Environment {
+    /// The scheduler, as it is told.
+    pub fn scheduler(&self, configuration: Configuration) -> scheduler::Environment {
         scheduler::Environment {
             client: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
-            profiles,
+            configuration,
+            wire: None,
             clock: self.clock.clone(),
             metrics: scheduler::Metrics::default(),
             client_metrics: client::Metrics::default(),
@@ -136,5 +137,18 @@ impl Local {
             clock: self.clock.clone(),
             seed: self.seed,
         }
+    }
+}
+
+/// The scheduler of this process, for those who ask the server about it.
+pub struct Scheduler(pub scheduler::Explainer);
+
+impl server::why::Explains for Scheduler {
+    fn why<'a>(&'a self, namespace: &'a str, name: &'a str) -> store::BoxFuture<'a, Result<Option<Tree>, String>> {
+        Box::pin(async move { Ok(self.0.why(namespace, name)) })
+    }
+
+    fn what_if(&self, pod: Tree) -> store::BoxFuture<'_, Result<Tree, String>> {
+        Box::pin(async move { self.0.what_if(&pod) })
     }
 }

@@ -4,6 +4,7 @@
 pub mod config;
 pub mod core;
 pub mod cycle;
+pub mod extender;
 pub mod framework;
 mod metrics;
 pub mod model;
@@ -21,7 +22,7 @@ mod testing;
 mod why;
 
 pub use metrics::Metrics;
-pub use shell::{Environment, Running, start};
+pub use shell::{Environment, Explainer, Running, start};
 
 /// The profile of pods that name no scheduler, with all plugins.
 pub fn default_profile() -> profile::Profile {

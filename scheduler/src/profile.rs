@@ -45,6 +45,18 @@ impl Profile {
         self
     }
 
+    /// One more plugin, at the end of each of its points; what binds comes first.
+    pub fn with_plugin(mut self, plugin: Arc<dyn Plugin>, weight: i64) -> Profile {
+        let position = self.plugins.len();
+        for point in plugin.points() {
+            let positions = &mut self.points[*point as usize];
+            let at = if *point == Point::Bind { 0 } else { positions.len() };
+            positions.insert(at, position);
+        }
+        self.plugins.push(Enabled { plugin, weight });
+        self
+    }
+
     pub fn plugins(&self) -> &[Enabled] {
         &self.plugins
     }

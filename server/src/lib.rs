@@ -42,13 +42,14 @@ mod subresources;
 mod testing;
 mod verbs;
 mod versions;
+pub mod why;
 mod write;
 mod ws;
 
 pub use bootstrap::hostname;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::Tree;
@@ -127,6 +128,8 @@ pub struct Server {
     pub metrics: metrics::Metrics,
     pub fairness: fairness::Fairness,
     pub health: health::Health,
+    /// Who is asked why a pod waits.
+    pub scheduler: OnceLock<Arc<dyn why::Explains>>,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
@@ -162,6 +165,9 @@ impl Server {
         if let Some(audit) = &config.audit {
             audit.start(metrics.registry());
         }
+        if let Some(encryption) = &config.encryption {
+            encryption.measure(metrics.registry(), &config.clock);
+        }
         let started = config.clock.seconds();
         let server = Arc::new(Server {
             admission: config.admission.clone(),
@@ -182,6 +188,7 @@ impl Server {
             fairness: fairness::Fairness::new(&metrics),
             metrics,
             health: health::Health::new(started),
+            scheduler: OnceLock::new(),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
             shared_store,

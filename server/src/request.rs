@@ -36,6 +36,17 @@ impl RequestInfo {
                 info.version = version.to_string();
                 parts = rest;
             }
+            // A question about a pod is allowed to whoever may see it.
+            [tiphys, version, why, of @ ..] if tiphys == "tiphys" && version == "v1" && why == "why" => {
+                let ([namespace] | [namespace, _]) = of else { return info };
+                info.version = version.to_string();
+                info.namespace = namespace.to_string();
+                info.resource = "pods".to_string();
+                info.name = of.get(1).map(Cow::to_string).unwrap_or_default();
+                info.is_resource = true;
+                info.verb = resource_verb(method, &info, &Query::default());
+                return info;
+            }
             _ => return info,
         }
         info.is_resource = true;
@@ -190,6 +201,9 @@ mod tests {
             ("DELETE", "/api/v1/namespaces/a/pods", "deletecollection  v1 a pods  "),
             ("GET", "/api/v1/watch/namespaces/a/pods", "watch  v1 a pods  "),
             ("GET", "/healthz", "get      "),
+            ("GET", "/tiphys/v1/why/a/b", "get  v1 a pods b "),
+            ("POST", "/tiphys/v1/why/a", "create  v1 a pods  "),
+            ("GET", "/tiphys/v1/why/a/b/c", "get      "),
         ];
         for (method, path, want) in cases {
             let method: Method = method.parse().expect("a method");

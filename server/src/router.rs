@@ -8,11 +8,14 @@ use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
 use crate::resource::Resource;
-use crate::{Server, discovery, fairness, health, hooks, openapi, subresources, verbs};
+use crate::{Server, discovery, fairness, health, hooks, openapi, subresources, verbs, why};
 
 pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     if call.path.starts_with("//") {
         return Ok(page_not_found());
+    }
+    if call.path.starts_with(why::ROOT) && call.info.is_resource {
+        return Box::pin(why::route(server, call)).await;
     }
     if call.info.is_resource {
         return route_resource(server, call).await;
@@ -49,8 +52,10 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
     }
     let allowed = allowed_verb(&resource, call);
     // Whoever names a method that no resource has is told only that.
-    if allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true) {
-        call.warnings.extend(hooks::deprecation(resource.kind).map(str::to_string));
+    let told = allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true);
+    if let Some(warning) = hooks::deprecation(resource.kind).filter(|_| told) {
+        call.warnings.push(warning.to_string());
+        call.annotate("k8s.io/deprecated", "true");
     }
     let verb = allowed?;
     // The futures of writes are kilobytes: each in a box of its own, so that a GET does not carry them.

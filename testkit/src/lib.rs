@@ -82,7 +82,7 @@ impl Cluster {
     async fn start_everything(nodes: u32, change: impl FnOnce(&mut controllers::Options)) -> Cluster {
         Cluster::start_changed(|plan, pki| {
             plan.fake_nodes = nodes;
-            plan.scheduler = if nodes > 0 { vec![scheduler::default_profile()] } else { Vec::new() };
+            plan.scheduler = (nodes > 0).then(scheduler::config::Configuration::default);
             plan.config.admission = up::admission().expect("plugins");
             let own = Own::new(pki.clone(), IpAddr::from([127, 0, 0, 1]), &plan.config, &[]).expect("names");
             let mut options = own.controller_options(&plan.config).expect("options");
@@ -100,11 +100,6 @@ impl Cluster {
 
     pub fn server(&self) -> &Arc<server::Server> {
         &self.running.as_ref().expect("it runs").server
-    }
-
-    /// The scheduler of a cluster that has one.
-    pub fn scheduler(&self) -> &scheduler::Running {
-        self.running.as_ref().and_then(Running::scheduler).expect("a scheduler runs")
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -177,7 +172,7 @@ async fn try_boot(
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),
         config,
         controllers: None,
-        scheduler: Vec::new(),
+        scheduler: None,
         fake_nodes: 0,
     };
     change(&mut plan, &own.pki);

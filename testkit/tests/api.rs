@@ -484,6 +484,7 @@ async fn missing_engines_are_refused(cluster: &mut Cluster) {
     assert_eq!((refused.code, refused.tree().str("reason")), (403, "Forbidden"), "{:?}", refused.tree());
     let mut claiming = pod("claiming");
     claiming.child("spec").set("resourceClaims", list![tree! { "name" => "gpu", "resourceClaimName" => "c" }]);
+    claiming.child("spec").set("nodeName", "n");
     service_account(client).await;
     let refused = client.post("/api/v1/namespaces/default/pods", &claiming).await;
     assert_eq!(refused.code, 422, "{:?}", refused.tree());

@@ -137,7 +137,7 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
-    let (controllers, scheduler) = (None, Vec::new());
+    let (controllers, scheduler) = (None, None);
     Ok(Plan { engine, listen, serving, tls, authentication, config, controllers, scheduler, fake_nodes: 0 })
 }
 

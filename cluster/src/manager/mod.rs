@@ -4,7 +4,7 @@
 mod accounts;
 pub mod flags;
 mod port;
-mod remote;
+pub mod remote;
 
 use std::fs;
 use std::net::SocketAddr;

@@ -34,6 +34,8 @@ pub struct Args {
 #[derive(Clone, Default)]
 pub struct Shared {
     pub(crate) volumes: Arc<Mutex<Assumed>>,
+    /// Resources whose amounts extenders look after.
+    pub(crate) left_to_extenders: BTreeSet<Str>,
 }
 
 impl Default for Args {
@@ -50,7 +52,7 @@ impl Args {
             ignore_preferred_terms_of_existing_pods: false,
             added_affinity: Tree::Null,
             balanced_allocation: NodeResourcesBalancedAllocation::default(),
-            fit: NodeResourcesFit::default(),
+            fit: NodeResourcesFit { ignored: shared.left_to_extenders.clone(), ..NodeResourcesFit::default() },
             default_constraints: None,
             bind_timeout: Duration::from_secs(600),
             shared,

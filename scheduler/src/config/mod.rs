@@ -10,15 +10,15 @@ mod reader;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::Tree;
 use api::field::Path;
+use api::{Str, Tree};
 
 use crate::plugins::list::DEFAULT_SCHEDULER;
 use crate::profile::Profile;
 use reader::Reader;
 
 pub use args::{Args, Shared};
-pub use extenders::ExtenderConfig;
+pub use extenders::{ExtenderConfig, ManagedResource, TlsConfig};
 pub use policy::read_policy;
 
 const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
@@ -136,9 +136,10 @@ fn configuration(reader: &mut Reader, tree: &Tree) -> Configuration {
         reader.errors.invalid(&root.field("podMaxBackoffSeconds"), most, detail);
     }
     let seconds = |number: i64| Duration::from_secs(u64::try_from(number).unwrap_or(0));
+    let extenders = extenders::read(reader, tree);
     Configuration {
-        profiles: profiles(reader, tree, percentage),
-        extenders: extenders::read(reader, tree),
+        profiles: profiles(reader, tree, percentage, &extenders),
+        extenders,
         initial_backoff: seconds(initial),
         max_backoff: seconds(most),
         leader_election: leader_election(reader, tree),
@@ -147,9 +148,11 @@ fn configuration(reader: &mut Reader, tree: &Tree) -> Configuration {
     }
 }
 
-fn profiles(reader: &mut Reader, tree: &Tree, percentage: Option<u8>) -> Vec<Profile> {
+fn profiles(reader: &mut Reader, tree: &Tree, percentage: Option<u8>, extenders: &[ExtenderConfig]) -> Vec<Profile> {
     let path = Path::root("profiles");
-    let shared = Shared::default();
+    let managed = extenders.iter().flat_map(|one| &one.managed_resources);
+    let left = managed.filter(|one| one.is_ignored_by_scheduler).map(|one| Str::new(&one.name));
+    let shared = Shared { left_to_extenders: left.collect(), ..Shared::default() };
     let standard = [api::tree! { "schedulerName" => DEFAULT_SCHEDULER }];
     let list = if tree.has("profiles") { tree.list("profiles") } else { &standard[..] };
     if list.is_empty() {

@@ -11,6 +11,7 @@ use client::Random;
 use tokio::time::Instant;
 
 use crate::cycle::{Decided, Decider, Decision, Failure, Preemption};
+use crate::extender::Extenders;
 use crate::framework::{Cycle, Point, Refusal};
 use crate::metrics::Metrics;
 use crate::model::{Node, Pod};
@@ -28,6 +29,7 @@ pub struct Core {
     deciders: BTreeMap<Str, Decider>,
     specs: Specs,
     random: Arc<Random>,
+    pub extenders: Option<Arc<Extenders>>,
     /// Pods that are making room for themselves: uids.
     making_room: BTreeSet<Str>,
     /// The uid of the pod that is decided about.
@@ -40,7 +42,16 @@ pub enum Step {
     /// Nothing, until something happens or this time comes.
     Idle(Option<Instant>),
     Bind(Placing),
+    /// Extenders are to be asked about these nodes first.
+    Ask(Asking),
     Wait(Box<Waits>),
+}
+
+/// A pod that plugins have found nodes for.
+pub struct Asking {
+    pub waiting: Waiting,
+    pub profile: Arc<Profile>,
+    pub nodes: Vec<Str>,
 }
 
 /// A pod that has a node, as far as this scheduler is concerned.
@@ -96,6 +107,7 @@ impl Core {
             deciders,
             specs: Specs::default(),
             random,
+            extenders: None,
             making_room: BTreeSet::new(),
             current: Str::default(),
             metrics,
@@ -105,6 +117,21 @@ impl Core {
     /// Decides for the next pod whose turn it is. Nothing changes between the look and the assumption.
     pub fn step(&mut self, now: Instant) -> Step {
         let Some(waiting) = self.queue.pop(now) else { return Step::Idle(self.queue.next_due()) };
+        self.decide(waiting, now)
+    }
+
+    /// Extenders have answered: the decision is made with what they said, as things are now.
+    pub fn answered(&mut self, asking: Asking, now: Instant) -> Step {
+        let pod = asking.waiting.pod.clone();
+        let is_waiting = self.queue.get(&pod.uid).is_some();
+        let step = if is_waiting { self.decide(asking.waiting, now) } else { Step::Idle(Some(now)) };
+        if let Some(extenders) = &self.extenders {
+            extenders.forget(&pod);
+        }
+        step
+    }
+
+    fn decide(&mut self, waiting: Waiting, now: Instant) -> Step {
         let pod = waiting.pod.clone();
         self.current = pod.uid.clone();
         let Some(decider) = self.deciders.get_mut(&pod.scheduler_name) else {
@@ -112,9 +139,14 @@ impl Core {
             return self.step(now);
         };
         let profile = decider.profile.clone();
-        let Decided { decision, slots, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
+        let Decided { decision, slots, found, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
         for (point, took) in times {
             self.metrics.point(point, &profile.scheduler_name, true, took);
+        }
+        let asks = self.extenders.as_ref().is_some_and(|extenders| extenders.are_to_be_asked(&pod));
+        if asks && matches!(decision, Decision::Place { .. }) {
+            let name = |id: &NodeId| self.snapshot.node(*id).map(|state| state.node.name.clone());
+            return Step::Ask(Asking { waiting, profile, nodes: found.iter().filter_map(name).collect() });
         }
         let refused = match decision {
             Decision::Place { node, .. } => match self.reserve(&profile, &pod, node, &slots) {

@@ -56,6 +56,8 @@ pub struct Decided {
     pub decision: Decision,
     /// By plugin of the profile.
     pub slots: Vec<Slot>,
+    /// Nodes that would have done.
+    pub found: Vec<NodeId>,
     pub times: Times,
 }
 
@@ -86,7 +88,7 @@ impl Decider {
         let cycle = Cycle { snapshot, pod };
         if snapshot.node_count() == 0 {
             let decision = Decision::Wait { failure: Failure::new(0), preemption: None, is_cleared: true };
-            return Decided { decision, slots: Vec::new(), times: Vec::new() };
+            return Decided { decision, slots: Vec::new(), times: Vec::new(), found: Vec::new() };
         }
         let asked = pre_filter(&profile, cycle);
         let times = vec![(Point::PreFilter, began.elapsed())];
@@ -139,7 +141,7 @@ impl Decider {
         };
         times.push((Point::Score, began.elapsed()));
         let decision = Decision::Place { node, evaluated, feasible: found.len() };
-        Decided { decision, slots: filters.slots, times }
+        Decided { decision, slots: filters.slots, found, times }
     }
 }
 
@@ -350,7 +352,8 @@ fn give_up(
         }
     }
     times.push((Point::PostFilter, began.elapsed()));
-    Decided { decision: Decision::Wait { failure, preemption, is_cleared }, slots: Vec::new(), times }
+    let decision = Decision::Wait { failure, preemption, is_cleared };
+    Decided { decision, slots: Vec::new(), found: Vec::new(), times }
 }
 
 #[cfg(test)]

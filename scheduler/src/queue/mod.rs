@@ -139,9 +139,8 @@ impl Queue {
         }
     }
 
-    pub fn with_back_off(mut self, first: Duration, longest: Duration) -> Queue {
+    pub fn set_back_off(&mut self, first: Duration, longest: Duration) {
         (self.first_back_off, self.longest_back_off) = (first, longest);
-        self
     }
 
     pub fn get(&self, uid: &str) -> Option<(&Waiting, Place)> {

@@ -8,16 +8,18 @@ mod watched;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use api::{Tree, tree};
+use api::{Str, Tree, tree};
 use client::{Change, Client, Clock, Events, Informers, Random, Recorder, Resource, Selection, Store};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::core::{Core, Placing, Step, Waits};
+use crate::config::{Configuration, ExtenderConfig};
+use crate::core::{Asking, Core, Placing, Step, Waits};
+use crate::extender::{Extenders, Wire};
 use crate::framework::Hands;
 use crate::metrics::{Attempt, Gauges, Metrics};
 use crate::model::Pod;
@@ -40,7 +42,9 @@ const LONGEST_END: Duration = Duration::from_secs(5);
 /// What a scheduler is given.
 pub struct Environment {
     pub client: Client,
-    pub profiles: Vec<Profile>,
+    pub configuration: Configuration,
+    /// Carries questions to extenders, where the configuration has some.
+    pub wire: Option<Arc<dyn Wire>>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
     /// What events and queues of the client are counted in.
@@ -57,6 +61,8 @@ pub(crate) struct Shared {
     is_closed: AtomicBool,
     hands: Hands,
     pods: Arc<Store>,
+    nodes: Arc<Store>,
+    extenders: Option<Arc<Extenders>>,
     statuses: status::Statuses,
     recorders: Vec<(Arc<Profile>, Recorder)>,
     metrics: Metrics,
@@ -75,9 +81,18 @@ pub fn start(environment: Environment) -> Result<Running, String> {
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.client.clone(), random.clone()));
     let objects = Arc::new(watched::Stores::new(&informers));
-    let profiles: Vec<Arc<Profile>> = environment.profiles.into_iter().map(Arc::new).collect();
+    let configuration = environment.configuration;
+    let extenders = extenders(configuration.extenders, environment.wire)?;
+    let extended = |profile: Profile| match &extenders {
+        Some(extenders) => profile.with_plugin(extenders.clone(), 1),
+        None => profile,
+    };
+    let profiles: Vec<Arc<Profile>> = configuration.profiles.into_iter().map(extended).map(Arc::new).collect();
     let core = Core::new(profiles.clone(), objects.clone(), random, environment.metrics.clone());
-    let core = core.ok_or("profiles: one for each scheduler's name is needed, with a plugin that sorts the queue")?;
+    let mut core =
+        core.ok_or("profiles: one for each scheduler's name is needed, with a plugin that sorts the queue")?;
+    core.queue.set_back_off(configuration.initial_backoff, configuration.max_backoff);
+    core.extenders = extenders.clone();
     let events = Events::start(environment.clock.clone(), environment.client_metrics.clone());
     let recorder = |profile: &Arc<Profile>| {
         let recorder = events.recorder(environment.client.clone(), watched::name_for_good(&profile.scheduler_name));
@@ -91,6 +106,8 @@ pub fn start(environment: Environment) -> Result<Running, String> {
         recorders: profiles.iter().map(recorder).collect(),
         hands: Hands { client: environment.client, clock: environment.clock, objects },
         pods: pods.store().clone(),
+        nodes: informers.informer(Selection::all(NODES)).store().clone(),
+        extenders,
         statuses: status::Statuses::new(environment.client_metrics.queue("scheduler-status")),
         metrics: environment.metrics,
     });
@@ -126,14 +143,9 @@ impl Running {
         !self.decides.is_finished()
     }
 
-    /// Why a pod waits: every node's verdict. None for one that does not, or that was not tried yet.
-    pub fn why(&self, namespace: &str, name: &str) -> Option<Tree> {
-        self.shared.core().records.get(&client::key(namespace, name))
-    }
-
-    /// Where a pod of this manifest would go now; nothing is bound.
-    pub fn what_if(&self, manifest: &Tree) -> Result<Tree, String> {
-        self.shared.core().what_if(manifest)
+    /// For those who ask while it runs, and do not keep it.
+    pub fn explainer(&self) -> Explainer {
+        Explainer(Arc::downgrade(&self.shared))
     }
 
     pub fn metrics(&self) -> String {
@@ -148,6 +160,23 @@ impl Running {
         };
         drop(core);
         self.shared.metrics.render(&gauges)
+    }
+}
+
+/// Tells why pods wait, and where others would go.
+#[derive(Clone)]
+pub struct Explainer(Weak<Shared>);
+
+impl Explainer {
+    /// Every node's verdict. None for a pod that does not wait, or that was not tried yet.
+    pub fn why(&self, namespace: &str, name: &str) -> Option<Tree> {
+        self.0.upgrade()?.core().records.get(&client::key(namespace, name))
+    }
+
+    /// Where a pod of this manifest would go now; nothing is bound.
+    pub fn what_if(&self, manifest: &Tree) -> Result<Tree, String> {
+        let shared = self.0.upgrade().ok_or("the scheduler has ended")?;
+        shared.core().what_if(manifest)
     }
 }
 
@@ -172,11 +201,16 @@ impl Shared {
             }
             while under_way.try_join_next().is_some() {}
             let moved = self.moved.notified();
-            match self.step() {
+            let step = match self.step() {
+                Some(Step::Ask(asking)) => self.ask(asking).await,
+                other => other,
+            };
+            match step {
                 Some(Step::Idle(until)) => wait(moved, until).await,
                 Some(Step::Bind(placing)) => drop(under_way.spawn(bind::bind(self.clone(), placing))),
                 Some(Step::Wait(waits)) => self.clone().told(*waits, &mut under_way),
-                None => {}
+                // Who was answered is not asked again.
+                Some(Step::Ask(_)) | None => {}
             }
             tokio::task::yield_now().await;
         }
@@ -199,6 +233,23 @@ impl Shared {
             self.metrics.looked(began.elapsed());
         }
         step
+    }
+
+    /// Asks extenders, and decides with their answer. None where one that is needed has none: the pod is tried
+    /// again after a pause.
+    async fn ask(&self, asking: Asking) -> Option<Step> {
+        let pod = asking.waiting.pod.clone();
+        let extenders = self.extenders.clone()?;
+        let object = self.pods.get(&pod.key).unwrap_or_default();
+        let node = |name: &Str| Some((name.clone(), self.nodes.get(name)?));
+        let nodes: Vec<_> = asking.nodes.iter().filter_map(node).collect();
+        let answer = extenders.ask(&pod, &object, &nodes).await;
+        let Err(why) = answer else { return Some(self.core().answered(asking, Instant::now())) };
+        self.core().queue.retry(&pod.uid, Instant::now());
+        self.metrics.attempt(&asking.profile.scheduler_name, Attempt::Error, Duration::ZERO);
+        self.recorder(&asking.profile).warning(&reference(&pod), "FailedScheduling", why.clone());
+        self.statuses.want(&pod, Some(("SchedulerError", &why)), crate::core::Nominated::Unchanged);
+        None
     }
 
     /// A pod found no node: it says so, and where others are to go for it they are asked to.
@@ -230,6 +281,14 @@ impl Shared {
         self.metrics.attempt(&placing.profile.scheduler_name, Attempt::Error, placing.decided.elapsed());
         self.recorder(&placing.profile).warning(&reference(pod), "FailedScheduling", why);
         self.statuses.want(pod, Some(("SchedulerError", why)), crate::core::Nominated::Unchanged);
+    }
+}
+
+fn extenders(all: Vec<ExtenderConfig>, wire: Option<Arc<dyn Wire>>) -> Result<Option<Arc<Extenders>>, String> {
+    match (all.is_empty(), wire) {
+        (true, _) => Ok(None),
+        (false, Some(wire)) => Ok(Some(Arc::new(Extenders::new(all, wire)))),
+        (false, None) => Err("extenders: there is no way to reach them here".to_string()),
     }
 }
 

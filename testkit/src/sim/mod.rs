@@ -127,7 +127,7 @@ impl Simulation {
     }
 
     fn start_scheduler(&mut self) {
-        let started = scheduler::start(self.local.scheduler(vec![scheduler::default_profile()]));
+        let started = scheduler::start(self.local.scheduler(scheduler::config::Configuration::default()));
         self.scheduler = Some(started.expect("a scheduler"));
     }
 

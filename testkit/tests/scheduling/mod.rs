@@ -1,20 +1,28 @@
 //! The scheduler against a real server: nodes are bare objects, and nobody acts on bound pods.
 
+mod extenders;
+mod placing;
 mod preemption;
 mod races;
 
 use std::time::Duration;
 
 use api::{Tree, list, tree};
+use scheduler::config::Configuration;
 use testkit::{Client, Cluster};
 
+const WHY: &str = "/tiphys/v1/why/default";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NODES: &str = "/api/v1/nodes";
 
 /// A cluster with a scheduler for each of these names, and nodes that offer so many CPUs and pods.
 async fn start(schedulers: &[&str], nodes: &[(&str, &str, &str)]) -> Cluster {
     let profiles = schedulers.iter().map(|name| scheduler::plugins::list::default_profile(name)).collect();
-    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = profiles).await;
+    start_as(Configuration { profiles, ..Configuration::default() }, nodes).await
+}
+
+async fn start_as(configuration: Configuration, nodes: &[(&str, &str, &str)]) -> Cluster {
+    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = Some(configuration)).await;
     let account = tree! { "metadata" => tree! { "name" => "default" } };
     let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
     assert!(matches!(made.code, 201 | 409), "{:?}", made.tree());
@@ -110,18 +118,25 @@ async fn a_pod_that_fits_nowhere_says_why_and_goes_once_it_can() {
                 available: 2 Preemption is not helpful for scheduling.";
     assert_eq!(message, Some(("False", "Unschedulable", text)));
     assert_eq!(event(client, "p", "FailedScheduling").await, text);
-    let why = cluster.scheduler().why("default", "p").expect("it waits");
+    let why = client.get(&format!("{WHY}/p")).await.tree();
     let plugins: Vec<&str> = why.list("nodes").iter().map(|node| node.str("plugin")).collect();
-    assert_eq!(plugins, ["NodeResourcesFit", "NodeUnschedulable"]);
+    assert_eq!((plugins.as_slice(), why.str("message")), (&["NodeResourcesFit", "NodeUnschedulable"][..], text));
+    let nobody = [("impersonate-user", "nobody")];
+    for (method, path) in [("GET", format!("{WHY}/p")), ("POST", WHY.to_string())] {
+        assert_eq!(client.raw(method, &path, &nobody, Vec::new()).await.code, 403, "{method}");
+    }
+    assert_eq!(client.get(&format!("{WHY}/none")).await.code, 404);
+    assert_eq!(client.delete(&format!("{WHY}/p")).await.code, 405);
 
     let bigger = r#"{"status":{"allocatable":{"cpu":"2"}}}"#;
     assert_eq!(client.patch(&format!("{NODES}/one/status"), "merge", bigger).await.code, 200);
     let bound = until(client, &path, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "one");
-    assert!(cluster.scheduler().why("default", "p").is_none());
-    let answer = cluster.scheduler().what_if(&pod("q", "1")).expect("an answer");
+    assert_eq!(client.get(&format!("{WHY}/p")).await.tree().str("node"), "one");
+    let answer = client.post(WHY, &pod("q", "1")).await.tree();
     assert!(answer.str("message").contains("Insufficient cpu"), "{answer:?}");
     assert_eq!(client.get(&format!("{PODS}/q")).await.code, 404, "nothing is made of it");
+    assert_eq!(client.post(WHY, &pod("Bad", "much")).await.code, 400, "a bad manifest is refused as a create is");
 }
 
 #[tokio::test(flavor = "multi_thread")]

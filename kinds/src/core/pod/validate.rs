@@ -6,9 +6,9 @@ use api::field::{Errors, Path};
 use crate::podspec::volume::Pod;
 use crate::podspec::{annotations, container, spec};
 
-/// Why a pod that wants devices is refused.
-const NO_CLAIMS: &str = "dynamic resource allocation is not available: the scheduler's DynamicResources plugin and \
-                         the resourceclaim controller, which would reserve devices for this pod, are missing";
+/// Why a pod that wants devices and has its node is refused.
+const NO_CLAIMS: &str = "may not be used with nodeName: dynamic resource allocation is not available, and only a \
+                         scheduler could let the pod wait for its devices";
 
 pub fn create(pod: &Tree, errors: &mut Errors) {
     let path = Path::root("spec");
@@ -26,10 +26,10 @@ pub fn create(pod: &Tree, errors: &mut Errors) {
     refuse_claims(own, &path, errors);
 }
 
-/// Claims that are right are refused too, since nothing would ever give the pod its devices.
+/// A pod with claims waits for its devices with the scheduler; one that passes by it would run without them.
 fn refuse_claims(own: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let wrong = errors.iter().any(|error| error.field.starts_with("spec.resourceClaims"));
-    if !wrong && !own.list("resourceClaims").is_empty() {
+    if !wrong && !own.list("resourceClaims").is_empty() && !own.str("nodeName").is_empty() {
         errors.forbidden(&path.field("resourceClaims"), NO_CLAIMS);
     }
 }

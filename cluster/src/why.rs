@@ -1,0 +1,183 @@
+//! `tiphys why`: asks a cluster's scheduler why a pod waits, or where one of a manifest would go.
+
+use std::path::{Path, PathBuf};
+
+use api::Tree;
+use clap::ValueEnum;
+use client::Client;
+
+use crate::error::{Error, Result};
+use crate::manager::remote::Remote;
+
+/// What is asked, and how it is shown.
+pub struct Question {
+    pub kubeconfig: Option<PathBuf>,
+    pub namespace: String,
+    pub about: About,
+    pub output: Output,
+}
+
+pub enum About {
+    Pod(String),
+    Manifest(PathBuf),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    Text,
+    /// As the scheduler says it
+    Json,
+}
+
+/// `pod NAME`, `pod/NAME` or `NAME`.
+pub fn pod_name(words: &[String]) -> Option<String> {
+    let is_pod = |word: &str| matches!(word, "pod" | "pods" | "po");
+    let name = match words {
+        [one] => one.split_once('/').filter(|(kind, _)| is_pod(kind)).map_or(one.as_str(), |(_, name)| name),
+        [kind, name] if is_pod(kind) => name,
+        _ => return None,
+    };
+    (!name.is_empty() && !name.contains('/')).then(|| name.to_string())
+}
+
+pub async fn ask(question: &Question) -> Result<String> {
+    let client = Remote::read("kubeconfig", &kubeconfig(question.kubeconfig.as_deref())?)?.client();
+    let told = match &question.about {
+        About::Pod(name) => client.get_path(&format!("{}/{name}", root(&question.namespace)), "").await,
+        About::Manifest(file) => what_if(&client, question, file).await?,
+    };
+    let told = told.map_err(|error| Error::Ended(error.message()))?;
+    Ok(match question.output {
+        Output::Json => format!("{}\n", String::from_utf8_lossy(&api::json::encode(&told, None))),
+        Output::Text => shown(&told),
+    })
+}
+
+fn root(namespace: &str) -> String {
+    format!("/tiphys/v1/why/{namespace}")
+}
+
+async fn what_if(client: &Client, question: &Question, file: &Path) -> Result<client::Result<Tree>> {
+    let bad = |why: String| Error::Flags(vec![format!("--if: {}: {why}", file.display())]);
+    let text = std::fs::read(file).map_err(Error::file(file))?;
+    let manifest = api::yaml::decode(&text).map_err(|error| bad(error.to_string()))?;
+    let pod = pod_of(&manifest).map_err(bad)?;
+    let namespace = match pod.str("metadata.namespace") {
+        "" => question.namespace.as_str(),
+        namespace => namespace,
+    };
+    Ok(client.post_path(&root(namespace), &pod).await)
+}
+
+/// The pod of a manifest: itself, or what the template of a workload makes.
+fn pod_of(manifest: &Tree) -> Result<Tree, String> {
+    let template = match manifest.str("kind") {
+        "Pod" => return Ok(manifest.clone()),
+        "CronJob" => manifest.at("spec.jobTemplate.spec.template"),
+        "" => return Err("kind: it is missing".to_string()),
+        _ => manifest.at("spec.template"),
+    };
+    if !template.has("spec") {
+        return Err(format!("kind: a {} makes no pods", manifest.str("kind")));
+    }
+    let mut pod = template.clone();
+    pod.set("apiVersion", "v1");
+    pod.set("kind", "Pod");
+    pod.child("metadata").set("namespace", manifest.str("metadata.namespace"));
+    Ok(pod)
+}
+
+/// The flag, the variable that kubectl reads, the place where `up` writes it, or kubectl's own.
+fn kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
+    let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
+    if let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) {
+        return Ok(named);
+    }
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
+    let known = [Some(PathBuf::from("./data/kubeconfig")), home];
+    let found = known.into_iter().flatten().find(|path| path.exists());
+    found.ok_or_else(|| Error::Flags(vec!["--kubeconfig must name the API server".to_string()]))
+}
+
+/// A sentence, then a line for each node.
+fn shown(told: &Tree) -> String {
+    let mut text = match (told.str("message"), told.str("node")) {
+        ("", node) => format!("it would go to node {node}\n"),
+        (message, _) => format!("{message}\n"),
+    };
+    if told.has("preemption") {
+        let victims: Vec<&str> = told.list("preemption.victims").iter().filter_map(Tree::as_str).collect();
+        text.push_str(&format!(
+            "it would go to node {} in place of {}\n",
+            told.str("preemption.node"),
+            victims.join(", ")
+        ));
+    }
+    let mut rows: Vec<[String; 3]> = told.list("nodes").iter().map(|node| row(node.str("node"), node)).collect();
+    if told.has("allNodes") {
+        rows.push(row("(all)", told.at("allNodes")));
+    }
+    if rows.is_empty() {
+        return text;
+    }
+    rows.insert(0, ["NODE", "PLUGIN", "REASON"].map(str::to_string));
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let (first, second) = (width(0), width(1));
+    text.push('\n');
+    for [node, plugin, reason] in &rows {
+        text.push_str(&format!("{node:first$}   {plugin:second$}   {reason}\n"));
+    }
+    text
+}
+
+fn row(node: &str, verdict: &Tree) -> [String; 3] {
+    let reasons: Vec<&str> = verdict.list("reasons").iter().filter_map(Tree::as_str).collect();
+    [node.to_string(), verdict.str("plugin").to_string(), reasons.join(", ")]
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{list, tree};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_named_as_kubectl_names_it() {
+        let name = |words: &str| pod_name(&words.split(' ').map(str::to_string).collect::<Vec<_>>());
+        for words in ["pod web", "po web", "pod/web", "web"] {
+            assert_eq!(name(words).as_deref(), Some("web"), "{words}");
+        }
+        for words in ["node web", "node/web", "pod a b", "pod/"] {
+            assert_eq!(name(words), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn the_pod_of_a_workload_is_that_of_its_template() {
+        let spec = tree! { "containers" => list![tree! { "name" => "c" }] };
+        let template = tree! { "metadata" => tree! { "labels" => tree! { "a" => "b" } }, "spec" => spec.clone() };
+        let deployment = tree! {
+            "kind" => "Deployment",
+            "metadata" => tree! { "name" => "d", "namespace" => "n" },
+            "spec" => tree! { "template" => template },
+        };
+        let pod = pod_of(&deployment).expect("a pod");
+        assert_eq!((pod.str("kind"), pod.str("metadata.namespace"), pod.at("spec")), ("Pod", "n", &spec));
+        assert_eq!(pod_of(&tree! { "kind" => "Secret" }), Err("kind: a Secret makes no pods".to_string()));
+    }
+
+    #[test]
+    fn verdicts_are_a_table() {
+        let verdict = |node: &str, plugin: &str, reason: &str| {
+            tree! { "node" => node, "plugin" => plugin, "reasons" => list![reason] }
+        };
+        let nodes = list![verdict("a", "NodeResourcesFit", "Insufficient cpu"), verdict("long", "NodeName", "no")];
+        let told = shown(&tree! { "message" => "0/2 nodes are available", "nodes" => nodes });
+        let want = "0/2 nodes are available\n\nNODE   PLUGIN             REASON\n\
+                    a      NodeResourcesFit   Insufficient cpu\nlong   NodeName           no\n";
+        assert_eq!(told, want);
+        assert_eq!(shown(&tree! { "node" => "a" }), "it would go to node a\n");
+    }
+}

@@ -1,0 +1,50 @@
+//! The JSON of questions and answers. Go writes the names of fields as they are in its structs, and reads
+//! them in any case.
+
+use std::sync::Arc;
+
+use api::{Str, Tree, tree};
+
+use crate::model::Pod;
+
+/// About a pod and the nodes that are left.
+pub fn question(pod: &Tree, nodes: &[&(Str, Arc<Tree>)], by_name: bool) -> Vec<u8> {
+    let names = || Tree::List(nodes.iter().map(|(name, _)| Tree::from(name.clone())).collect());
+    let objects = || Tree::List(nodes.iter().map(|(_, node)| Tree::clone(node)).collect());
+    let asked = match by_name {
+        true => tree! { "Pod" => pod.clone(), "Nodes" => Tree::Null, "NodeNames" => names() },
+        false => tree! { "Pod" => pod.clone(), "Nodes" => tree! { "items" => objects() }, "NodeNames" => Tree::Null },
+    };
+    api::json::encode(&asked, None)
+}
+
+pub fn binding(pod: &Pod, node: &str) -> Vec<u8> {
+    let asked = tree! {
+        "PodName" => pod.name.clone(),
+        "PodNamespace" => pod.namespace.clone(),
+        "PodUID" => pod.uid.clone(),
+        "Node" => node,
+    };
+    api::json::encode(&asked, None)
+}
+
+pub fn bound(body: &[u8]) -> Result<(), String> {
+    no_error(&read(body)?)
+}
+
+pub fn read(body: &[u8]) -> Result<Tree, String> {
+    api::json::decode(body).map_err(|error| format!("the answer is no JSON: {error}"))
+}
+
+pub fn no_error(answer: &Tree) -> Result<(), String> {
+    match field(answer, "Error").as_str() {
+        None | Some("") => Ok(()),
+        Some(why) => Err(why.to_string()),
+    }
+}
+
+pub fn field<'a>(tree: &'a Tree, name: &str) -> &'a Tree {
+    static NULL: Tree = Tree::Null;
+    let mut fields = tree.as_map().into_iter().flat_map(|map| map.iter());
+    fields.find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or(&NULL, |(_, value)| value)
+}
