@@ -67,9 +67,7 @@ impl Core {
             self.pod_gone(&pod.uid, now);
             return;
         }
-        if !pod.nominated_node_name.is_empty() && self.snapshot.nominated_node(&pod.uid).is_none() {
-            self.snapshot.nominate(pod.clone(), &pod.nominated_node_name);
-        }
+        self.follow_nominated(&pod);
         let gated_by = self.gated_by(&pod);
         let Some(old) = self.queue.get(&pod.uid).map(|(waiting, _)| waiting.pod.clone()) else {
             self.queue.add(pod.clone(), gated_by, now);
@@ -79,6 +77,20 @@ impl Core {
         self.queue.gate(&pod.uid, gated_by);
         if old.spec != pod.spec || old.labels != pod.labels || old.gates != pod.gates {
             self.tell_self(&old, &pod, now);
+        }
+    }
+
+    /// Only a change of what the API shows counts: what was decided since is on its way there.
+    fn follow_nominated(&mut self, pod: &Arc<Pod>) {
+        let shown = self.queue.get(&pod.uid).map(|(waiting, _)| waiting.pod.nominated_node_name.clone());
+        let (shown, now) = (shown.unwrap_or_default(), &pod.nominated_node_name);
+        if shown == *now {
+            return;
+        }
+        if !now.is_empty() {
+            self.snapshot.nominate(pod.clone(), now);
+        } else if self.snapshot.nominated_node(&pod.uid) == Some(&shown) {
+            self.snapshot.unnominate(&pod.uid);
         }
     }
 

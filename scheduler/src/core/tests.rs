@@ -173,6 +173,24 @@ async fn room_is_made_and_waited_for() {
 }
 
 #[tokio::test]
+async fn a_kept_node_follows_what_the_api_shows_and_what_was_decided_since() {
+    let mut world = World::new();
+    let kept = |world: &World| world.core.snapshot.nominated_node("one").map(str::to_string);
+    let shown = |node: &str| pod("one").with("status.nominatedNodeName", node);
+    world.pod(shown("a"));
+    assert_eq!(kept(&world).as_deref(), Some("a"), "another process has kept it");
+    world.core.snapshot.unnominate("one");
+    world.pod(shown("a").label("other", "change"));
+    assert_eq!(kept(&world), None, "it was given up since");
+    world.core.snapshot.nominate(shown("").pod(), "b");
+    world.pod(shown(""));
+    assert_eq!(kept(&world).as_deref(), Some("b"), "it was decided since");
+    world.pod(shown("b"));
+    world.pod(shown(""));
+    assert_eq!(kept(&world), None, "somebody has cleared it");
+}
+
+#[tokio::test]
 async fn why_is_kept_until_the_pod_has_a_node() {
     let mut world = World::new();
     world.node(node("a").allocatable("1", "1Gi", "10"));
