@@ -121,6 +121,22 @@ async fn events_wake_only_whom_they_may_help() {
 }
 
 #[tokio::test]
+async fn who_goes_wakes_only_those_who_could_fit_there() {
+    let mut world = World::new();
+    world.node(node("a").allocatable("2", "1Gi", "10"));
+    world.node(node("b").allocatable("4", "1Gi", "10"));
+    for (name, cpu, node, priority) in [("low", "1", "a", 0), ("high", "1", "a", 9), ("full", "4", "b", 9)] {
+        world.pod(pod(name).cpu(cpu).on(node).priority(priority));
+    }
+    world.pod(pod("large").cpu("3").priority(5));
+    world.pod(pod("fits").cpu("2").priority(5));
+    assert_eq!((world.step().as_str(), world.step().as_str()), ("large waits for Cleared", "fits waits for Cleared"));
+    world.core.pod_gone("high", world.now);
+    assert!(matches!(world.core.queue.get("large"), Some((_, Place::Parked))), "it fits that node in no case");
+    assert_eq!(world.step(), "fits waits for Set(\"a\")", "the other one there goes for it");
+}
+
+#[tokio::test]
 async fn gates_hold_pods_back_until_they_are_gone() {
     let mut world = World::new();
     world.node(node("a"));
@@ -154,6 +170,24 @@ async fn room_is_made_and_waited_for() {
     world.core.room_is_made("high", waits.refused_by.clone(), world.now);
     assert_eq!(world.step(), "high on a", "what happened meanwhile is not missed");
     assert_eq!(world.step(), "mid waits for Cleared");
+}
+
+#[tokio::test]
+async fn a_kept_node_follows_what_the_api_shows_and_what_was_decided_since() {
+    let mut world = World::new();
+    let kept = |world: &World| world.core.snapshot.nominated_node("one").map(str::to_string);
+    let shown = |node: &str| pod("one").with("status.nominatedNodeName", node);
+    world.pod(shown("a"));
+    assert_eq!(kept(&world).as_deref(), Some("a"), "another process has kept it");
+    world.core.snapshot.unnominate("one");
+    world.pod(shown("a").label("other", "change"));
+    assert_eq!(kept(&world), None, "it was given up since");
+    world.core.snapshot.nominate(shown("").pod(), "b");
+    world.pod(shown(""));
+    assert_eq!(kept(&world).as_deref(), Some("b"), "it was decided since");
+    world.pod(shown("b"));
+    world.pod(shown(""));
+    assert_eq!(kept(&world), None, "somebody has cleared it");
 }
 
 #[tokio::test]

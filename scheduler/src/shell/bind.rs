@@ -1,13 +1,19 @@
 //! Carries out a decision: what has to be there before, then the binding.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Shared, reference};
+use super::{PODS, Shared, reference};
 use crate::core::Placing;
 use crate::framework::Point;
 use crate::metrics::Attempt;
+use crate::model::Pod;
+
+/// So often is asked what became of a binding that got no clear answer, with pauses that grow from the first.
+const QUESTIONS: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 pub async fn bind(shared: Arc<Shared>, placing: Placing) {
     match carry_out(&shared, &placing).await {
@@ -17,26 +23,46 @@ pub async fn bind(shared: Arc<Shared>, placing: Placing) {
 }
 
 async fn carry_out(shared: &Shared, placing: &Placing) -> Result<(), String> {
-    let (pod, node) = (&*placing.pod, placing.pod.node_name.as_str());
-    if !shared.core().still_fits(placing) {
-        return Err(format!("node {node:?} has changed since it was chosen, and does not fit the pod any more"));
-    }
+    check(shared, placing)?;
+    let (pod, node, profile) = (&*placing.pod, placing.pod.node_name.as_str(), &placing.profile);
     let started = Instant::now();
-    for (_, plugin) in placing.profile.at(Point::PreBind) {
+    for (_, plugin) in profile.at(Point::PreBind) {
         if let Some(work) = plugin.pre_bind(&shared.hands, pod, node) {
             let failed =
                 |error: client::Error| format!("running PreBind plugin {:?}: {}", plugin.name(), error.message());
             work.await.map_err(failed)?;
+            // That may have taken long.
+            check(shared, placing)?;
         }
     }
-    let profile = &placing.profile.scheduler_name;
-    shared.metrics.point(Point::PreBind, profile, true, started.elapsed());
+    shared.metrics.point(Point::PreBind, &profile.scheduler_name, true, started.elapsed());
     let started = Instant::now();
-    let work = placing.profile.at(Point::Bind).find_map(|(_, plugin)| plugin.bind(&shared.hands, pod, node));
-    let work = work.ok_or("no plugin of the profile binds")?;
-    let result = work.await;
-    shared.metrics.point(Point::Bind, profile, result.is_ok(), started.elapsed());
-    result.map_err(|error| format!("binding rejected: {}", error.message()))
+    let work = profile.at(Point::Bind).find_map(|(_, plugin)| plugin.bind(&shared.hands, pod, node));
+    let result = work.ok_or("no plugin of the profile binds")?.await;
+    shared.metrics.point(Point::Bind, &profile.scheduler_name, result.is_ok(), started.elapsed());
+    match result {
+        // The place must not be given to another while this one may have it after all.
+        Err(error) if !error.is_not_found() && is_there(shared, pod).await => Ok(()),
+        result => result.map_err(|error| format!("binding rejected: {}", error.message())),
+    }
+}
+
+fn check(shared: &Shared, placing: &Placing) -> Result<(), String> {
+    let node = placing.pod.node_name.as_str();
+    let late = || format!("node {node:?} has changed since it was chosen, and does not fit the pod any more");
+    if shared.core().still_fits(placing) { Ok(()) } else { Err(late()) }
+}
+
+/// Whether a pod is on its node, whatever was answered to its binding.
+async fn is_there(shared: &Shared, pod: &Pod) -> bool {
+    for question in 0..QUESTIONS {
+        match shared.hands.client.get(PODS, &pod.namespace, &pod.name).await {
+            Ok(now) => return now.str("metadata.uid") == pod.uid && now.str("spec.nodeName") == pod.node_name,
+            Err(error) if error.is_not_found() => return false,
+            Err(_) => tokio::time::sleep(FIRST_PAUSE * 2u32.pow(question)).await,
+        }
+    }
+    false
 }
 
 fn bound(shared: &Shared, placing: &Placing) {

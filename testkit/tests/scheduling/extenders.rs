@@ -45,7 +45,7 @@ async fn an_extender_refuses_and_rates_nodes() {
     })
     .await;
     let nodes = [("a", "4", "10"), ("b", "4", "10"), ("c", "4", "10")];
-    let cluster = start_as(configuration(&service.url(), "ignorable: false"), &nodes).await;
+    let cluster = start_as(Some(configuration(&service.url(), "ignorable: false")), &nodes).await;
     let client = &cluster.client;
     for name in ["one", "two", "three"] {
         let bound = until(client, &create(client, &pod(name, "1")).await, is_bound).await;

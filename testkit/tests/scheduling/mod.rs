@@ -1,5 +1,6 @@
 //! The scheduler against a real server: nodes are bare objects, and nobody acts on bound pods.
 
+mod broken;
 mod extenders;
 mod placing;
 mod preemption;
@@ -18,11 +19,11 @@ const NODES: &str = "/api/v1/nodes";
 /// A cluster with a scheduler for each of these names, and nodes that offer so many CPUs and pods.
 async fn start(schedulers: &[&str], nodes: &[(&str, &str, &str)]) -> Cluster {
     let profiles = schedulers.iter().map(|name| scheduler::plugins::list::default_profile(name)).collect();
-    start_as(Configuration { profiles, ..Configuration::default() }, nodes).await
+    start_as(Some(Configuration { profiles, ..Configuration::default() }), nodes).await
 }
 
-async fn start_as(configuration: Configuration, nodes: &[(&str, &str, &str)]) -> Cluster {
-    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = Some(configuration)).await;
+async fn start_as(configuration: Option<Configuration>, nodes: &[(&str, &str, &str)]) -> Cluster {
+    let cluster = Cluster::start_changed(|plan, _| plan.scheduler = configuration).await;
     let account = tree! { "metadata" => tree! { "name" => "default" } };
     let made = cluster.client.post("/api/v1/namespaces/default/serviceaccounts", &account).await;
     assert!(matches!(made.code, 201 | 409), "{:?}", made.tree());

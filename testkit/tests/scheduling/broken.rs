@@ -1,0 +1,111 @@
+//! Schedulers that are killed between decision and binding, and answers that are lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ::client::{Error, Sending, Transport};
+use bytes::Bytes;
+use cluster::local::Local;
+use http::Request;
+
+use super::*;
+
+/// What becomes of bindings on their way.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Open,
+    /// They never arrive.
+    Held,
+    /// They arrive, and the answer to the first one is lost.
+    LosesAnswer,
+}
+
+struct Broken {
+    inner: Arc<dyn Transport>,
+    way: Way,
+    bindings: Arc<AtomicUsize>,
+}
+
+impl Transport for Broken {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        if !request.uri().path().ends_with("/binding") {
+            return self.inner.send(request);
+        }
+        let first = self.bindings.fetch_add(1, Ordering::SeqCst) == 0;
+        Box::pin(async move {
+            if self.way == Way::Held {
+                std::future::pending::<()>().await;
+            }
+            let answer = self.inner.send(request).await;
+            if first && self.way == Way::LosesAnswer {
+                return Err(Error::Transport("the answer is lost".to_string()));
+            }
+            answer
+        })
+    }
+}
+
+/// Another scheduler of the cluster, and how many bindings it has tried.
+fn scheduler(cluster: &Cluster, way: Way) -> (scheduler::Running, Arc<AtomicUsize>) {
+    let (mut local, bindings) = (Local::new(cluster.server()), Arc::new(AtomicUsize::new(0)));
+    let counted = bindings.clone();
+    local.around = Arc::new(move |inner| Arc::new(Broken { inner, way, bindings: counted.clone() }));
+    (scheduler::start(local.scheduler(Configuration::default())).expect("a scheduler"), bindings)
+}
+
+async fn reached(bindings: &AtomicUsize, count: usize) {
+    let deadline = tokio::time::Instant::now() + testkit::client::DEADLINE;
+    while bindings.load(Ordering::SeqCst) < count {
+        assert!(tokio::time::Instant::now() < deadline, "no binding was tried");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_scheduler_is_killed_before_the_binding_is_bound_by_the_next() {
+    let cluster = start_as(None, &[("one", "1", "10")]).await;
+    let (first, bindings) = scheduler(&cluster, Way::Held);
+    let path = create(&cluster.client, &pod("p", "1")).await;
+    reached(&bindings, 1).await;
+    first.abort();
+    assert!(!is_bound(200, &cluster.client.get(&path).await.tree()));
+    let (second, _) = scheduler(&cluster, Way::Open);
+    until(&cluster.client, &path, is_bound).await;
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_whose_answer_is_lost_keeps_its_place() {
+    let cluster = start_as(None, &[("one", "1", "10")]).await;
+    let client = &cluster.client;
+    let (running, bindings) = scheduler(&cluster, Way::LosesAnswer);
+    let paths = [create(client, &pod("a", "1")).await, create(client, &pod("b", "1")).await];
+    for path in &paths {
+        until(client, path, |_, pod| is_bound(200, pod) || condition(pod, "PodScheduled").is_some()).await;
+    }
+    let mut bound = 0;
+    for path in &paths {
+        bound += usize::from(is_bound(200, &client.get(path).await.tree()));
+    }
+    assert_eq!((bound, bindings.load(Ordering::SeqCst)), (1, 1), "there is room for one");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_of_one_name_bind_no_pod_twice() {
+    let cluster = start_as(None, &[("one", "100", "100"), ("two", "100", "100")]).await;
+    let client = &cluster.client;
+    let running = [scheduler(&cluster, Way::Open).0, scheduler(&cluster, Way::Open).0];
+    let mut bound = Vec::new();
+    for number in 0..30 {
+        let path = create(client, &pod(&format!("p{number}"), "10m")).await;
+        bound.push((until(client, &path, is_bound).await, path));
+    }
+    for (before, path) in bound {
+        let now = client.get(&path).await.tree();
+        assert_eq!(now.str("spec.nodeName"), before.str("spec.nodeName"));
+    }
+    for one in running {
+        one.stop().await;
+    }
+}
