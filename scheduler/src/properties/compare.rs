@@ -136,7 +136,7 @@ fn text(object: &Tree) -> String {
 }
 
 /// A plugin that has been asked about a pod.
-struct Asked<'a> {
+pub struct Asked<'a> {
     plugin: &'a dyn Plugin,
     cycle: Cycle<'a>,
     /// None where it has nothing to object.
@@ -144,7 +144,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> Asked<'a> {
+    pub fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> Asked<'a> {
         let pre_filter = match plugin.pre_filter(cycle) {
             PreFilter::Skip => None,
             other => Some(other),
@@ -160,7 +160,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn verdict(&self, node: &NodeState) -> Verdict {
+    pub fn verdict(&self, node: &NodeState) -> Verdict {
         let verdict = match &self.pre_filter {
             None => Ok(()),
             Some(PreFilter::Refuse(refusal)) => Err(refusal.clone()),

@@ -3,6 +3,7 @@
 
 mod compare;
 mod generate;
+mod hints;
 mod simulate;
 mod world;
 
