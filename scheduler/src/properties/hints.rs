@@ -12,7 +12,7 @@ use super::generate::{Generator, place};
 use super::seeds;
 use super::world::{Kept, put_namespace, snapshot};
 use crate::config::Args;
-use crate::framework::{Cycle, Event, Plugin};
+use crate::framework::{Cycle, Event};
 use crate::model::{Node, Pod};
 use crate::plugins::list::PLUGINS;
 use crate::reference::{Verdict, World};
