@@ -26,10 +26,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// `tiphys up` without its control loops, which would do their own work for each object and have a benchmark
-    /// of their own.
+    /// `tiphys up` without control loops and scheduler, which would do their own work for each object and have
+    /// benchmarks of their own.
     pub async fn api(dir: &Path) -> Result<Server> {
-        Server::api_with(dir, &["--controllers=-*"]).await
+        Server::api_with(dir, &["--controllers=-*", "--disable-scheduler"]).await
     }
 
     pub async fn api_with(dir: &Path, flags: &[&str]) -> Result<Server> {

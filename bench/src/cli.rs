@@ -17,47 +17,36 @@ struct Cli {
     command: Command,
 }
 
+/// What all benchmarks are told.
+#[derive(clap::Args)]
+struct How {
+    /// A line of JSON for each figure
+    #[arg(long)]
+    json: bool,
+    /// Shorter rounds and smaller clusters
+    #[arg(long)]
+    quick: bool,
+    /// Where the data of the measured servers goes while it runs
+    #[arg(long, default_value_os_t = std::env::temp_dir())]
+    dir: PathBuf,
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Measures the API server; exit code 1 says that a figure missed what it must reach
     Api {
-        /// A line of JSON for each figure
-        #[arg(long)]
-        json: bool,
-        /// Shorter rounds and smaller clusters
-        #[arg(long)]
-        quick: bool,
-        /// Where the data of the measured servers goes while it runs
-        #[arg(long, default_value_os_t = std::env::temp_dir())]
-        dir: PathBuf,
+        #[command(flatten)]
+        how: How,
         /// The groups of figures to measure, all by default
         #[arg(value_parser = clap::builder::PossibleValuesParser::new(figures::names()))]
         names: Vec<String>,
     },
     /// Measures what stands before the store: authorization, audit, and fairness under a flood
-    Gate {
-        /// A line of JSON for each figure
-        #[arg(long)]
-        json: bool,
-        /// Shorter and fewer rounds
-        #[arg(long)]
-        quick: bool,
-        /// Where the data of the measured servers goes while it runs
-        #[arg(long, default_value_os_t = std::env::temp_dir())]
-        dir: PathBuf,
-    },
+    Gate(How),
     /// Measures the control loops over a thousand fake nodes
-    Controllers {
-        /// A line of JSON for each figure
-        #[arg(long)]
-        json: bool,
-        /// A tenth of everything
-        #[arg(long)]
-        quick: bool,
-        /// Where the data of the measured servers goes while it runs
-        #[arg(long, default_value_os_t = std::env::temp_dir())]
-        dir: PathBuf,
-    },
+    Controllers(How),
+    /// Measures the scheduler on five thousand nodes
+    Scheduler(How),
     /// A tenant that asks as much as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
@@ -73,9 +62,14 @@ enum Command {
 pub fn main() -> ExitCode {
     let arguments = std::iter::once("tiphys bench".into()).chain(std::env::args_os().skip(2));
     let result = match Cli::parse_from(arguments).command {
-        Command::Api { json, quick, dir, names } => api(json, Plan::new(quick, dir), &names),
-        Command::Gate { json, quick, dir } => gate(json, Plan::new(quick, dir)),
-        Command::Controllers { json, quick, dir } => controllers(json, quick, Plan::new(quick, dir)),
+        Command::Api { how, names } => measure(&how, async |plan, report| figures::run(plan, &names, report).await),
+        Command::Gate(how) => measure(&how, async |plan, report| figures::gate::run(plan, report).await),
+        Command::Controllers(how) => {
+            measure(&how, async |plan, report| figures::controllers::run(how.quick, plan, report).await)
+        }
+        Command::Scheduler(how) => {
+            measure(&how, async |plan, report| figures::scheduler::run(how.quick, plan, report).await)
+        }
         Command::Flood { address, path, token } => runtime()
             .and_then(|runtime| runtime.block_on(figures::gate::send_flood(address, &path, &token)))
             .map(|()| true),
@@ -97,28 +91,11 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// True if every figure reached what it must.
-fn api(json: bool, plan: Plan, names: &[String]) -> Result<bool> {
-    let mut report = Report::new(json);
+fn measure(how: &How, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
+    let plan = Plan::new(how.quick, how.dir.clone());
+    let mut report = Report::new(how.json);
     std::fs::create_dir_all(&plan.dir)?;
-    let result = runtime()?.block_on(figures::run(&plan, names, &mut report));
-    std::fs::remove_dir_all(&plan.dir)?;
-    result?;
-    Ok(report.finish())
-}
-
-fn gate(json: bool, plan: Plan) -> Result<bool> {
-    let mut report = Report::new(json);
-    std::fs::create_dir_all(&plan.dir)?;
-    let result = runtime()?.block_on(figures::gate::run(&plan, &mut report));
-    std::fs::remove_dir_all(&plan.dir)?;
-    result?;
-    Ok(report.finish())
-}
-
-fn controllers(json: bool, quick: bool, plan: Plan) -> Result<bool> {
-    let mut report = Report::new(json);
-    std::fs::create_dir_all(&plan.dir)?;
-    let result = runtime()?.block_on(figures::controllers::run(quick, &plan, &mut report));
+    let result = runtime()?.block_on(figures(&plan, &mut report));
     std::fs::remove_dir_all(&plan.dir)?;
     result?;
     Ok(report.finish())

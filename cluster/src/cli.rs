@@ -64,6 +64,9 @@ struct UpArgs {
     /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
     controllers: Vec<String>,
+    /// Pods get their nodes from somebody else
+    #[arg(long)]
+    disable_scheduler: bool,
     /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed
     #[arg(long, value_name = "N", default_value_t = 0)]
     fake_nodes: u32,
@@ -157,6 +160,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         kubeconfig: kubeconfig.clone(),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
+        is_scheduling: !args.disable_scheduler,
         fake_nodes: args.fake_nodes,
         config: server::Config::default(),
     };

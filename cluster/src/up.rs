@@ -29,6 +29,8 @@ pub struct Up {
     pub tls_sans: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
     pub controllers: Vec<String>,
+    /// Whether pods get their nodes here.
+    pub is_scheduling: bool,
     /// How many nodes there are that run nothing but behave.
     pub fake_nodes: u32,
     pub config: server::Config,
@@ -57,7 +59,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         authentication: authentication(&current, own.tokens()?, &config)?,
         config,
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
-        scheduler: Some(scheduler::config::Configuration::default()),
+        scheduler: options.is_scheduling.then(scheduler::config::Configuration::default),
         fake_nodes: options.fake_nodes,
     };
     let running = boot::start(plan, progress).await?;

@@ -1,8 +1,10 @@
 //! What a scheduler counts, under upstream's names, in the classic text format.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::Str;
 use prometheus::core::Collector;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
@@ -29,6 +31,17 @@ struct Inner {
     preemption_attempts: IntCounter,
     preemption_victims: Histogram,
     cache: IntGaugeVec,
+    unschedulable: IntGaugeVec,
+}
+
+/// What is counted only when somebody asks.
+pub struct Gauges {
+    pub queue: Counts,
+    /// By the name of the scheduler and of the plugin.
+    pub refused: BTreeMap<(Str, &'static str), usize>,
+    pub nodes: usize,
+    pub pods: usize,
+    pub assumed: usize,
 }
 
 /// How an attempt ended.
@@ -118,6 +131,13 @@ impl Default for Metrics {
                 &registry,
             ),
             cache: known(IntGaugeVec::new(named("cache_size", "What the cache holds."), &["type"]), &registry),
+            unschedulable: known(
+                IntGaugeVec::new(
+                    named("unschedulable_pods", "Pods that wait, by who refused them."),
+                    &["plugin", "profile"],
+                ),
+                &registry,
+            ),
             registry,
         };
         Metrics(Arc::new(inner))
@@ -162,22 +182,61 @@ impl Metrics {
         self.0.preemption_victims.observe(victims as f64);
     }
 
-    /// Sets what is counted only when somebody asks, and writes all.
-    pub fn render(&self, counts: Counts, nodes: usize, pods: usize, assumed: usize) -> String {
+    /// Writes all.
+    pub fn render(&self, gauges: &Gauges) -> String {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let queue = &gauges.queue;
         let queues = [
-            ("active", counts.active),
-            ("backoff", counts.backing_off),
-            ("unschedulable", counts.parked),
-            ("gated", counts.gated),
+            ("active", queue.active),
+            ("backoff", queue.backing_off),
+            ("unschedulable", queue.parked),
+            ("gated", queue.gated),
         ];
         queues.iter().for_each(|(queue, count)| self.0.pending.with_label_values(&[*queue]).set(number(*count)));
-        let sizes = [("nodes", nodes), ("pods", pods), ("assumed_pods", assumed)];
+        let sizes = [("nodes", gauges.nodes), ("pods", gauges.pods), ("assumed_pods", gauges.assumed)];
         sizes.iter().for_each(|(kind, count)| self.0.cache.with_label_values(&[*kind]).set(number(*count)));
+        // A plugin that refuses nobody any more is not shown at all.
+        self.0.unschedulable.reset();
+        for ((profile, plugin), count) in &gauges.refused {
+            self.0.unschedulable.with_label_values(&[*plugin, profile.as_str()]).set(number(*count));
+        }
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.0.registry.gather(), &mut text) {
             tracing::error!(%error, "metrics cannot be written");
         }
         String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_shown_under_upstreams_names() {
+        let metrics = Metrics::default();
+        metrics.attempt("default-scheduler", Attempt::Scheduled, Duration::from_millis(3));
+        metrics.bound(17, Duration::from_secs(2));
+        metrics.point(Point::Bind, "default-scheduler", false, Duration::from_millis(1));
+        metrics.came("active", "PodAdd");
+        metrics.preempted(2);
+        let queue = Counts { active: 1, backing_off: 2, parked: 3, gated: 4 };
+        let refused = BTreeMap::from([((Str::from("default-scheduler"), "NodeName"), 3)]);
+        let text = metrics.render(&Gauges { queue, refused, nodes: 5, pods: 6, assumed: 1 });
+        let lines = [
+            r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1"#,
+            r#"scheduler_scheduling_attempt_duration_seconds_count{profile="default-scheduler",result="scheduled"} 1"#,
+            r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="16+"} 1"#,
+            r#"scheduler_framework_extension_point_duration_seconds_count{extension_point="Bind",profile="default-scheduler",status="Error"} 1"#,
+            r#"scheduler_queue_incoming_pods_total{event="PodAdd",queue="active"} 1"#,
+            r#"scheduler_pending_pods{queue="gated"} 4"#,
+            r#"scheduler_preemption_attempts_total 1"#,
+            r#"scheduler_preemption_victims_sum 2"#,
+            r#"scheduler_unschedulable_pods{plugin="NodeName",profile="default-scheduler"} 3"#,
+            r#"scheduler_cache_size{type="assumed_pods"} 1"#,
+        ];
+        for line in lines {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 }

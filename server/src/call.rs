@@ -55,6 +55,8 @@ pub struct Call {
     pub user: Option<Arc<User>>,
     /// Who acts as `user`, where that is somebody else.
     pub impersonator: Option<Arc<User>>,
+    /// The constrained mode that allowed it; empty for none and for the old one.
+    pub impersonation_mode: &'static str,
     /// The same in all that is said of this call.
     pub audit_id: HeaderValue,
     /// Set where the audit policy asks for it.
@@ -114,6 +116,7 @@ impl Call {
             peer,
             user: None,
             impersonator: None,
+            impersonation_mode: "",
             audit_id: HeaderValue::from_static(""),
             audit: None,
             timeout: None,

@@ -165,6 +165,9 @@ impl Server {
         if let Some(audit) = &config.audit {
             audit.start(metrics.registry());
         }
+        if let Some(encryption) = &config.encryption {
+            encryption.measure(metrics.registry(), &config.clock);
+        }
         let started = config.clock.seconds();
         let server = Arc::new(Server {
             admission: config.admission.clone(),

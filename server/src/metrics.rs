@@ -1,7 +1,7 @@
 //! Counters and histograms under upstream's names.
 
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::call::Call;
@@ -13,7 +13,24 @@ pub struct Metrics {
     reading: IntGauge,
     mutating: IntGauge,
     watchers: IntGauge,
+    tokens: [IntCounter; 3],
 }
+
+/// How a service account's token was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenUse {
+    /// It should have been renewed, and lives on.
+    Stale,
+    Valid,
+    /// Out of a secret.
+    Legacy,
+}
+
+const TOKENS: [(&str, &str); 3] = [
+    ("serviceaccount_stale_tokens_total", "Uses of tokens that should have been renewed."),
+    ("serviceaccount_valid_tokens_total", "Uses of tokens that live longer than they say, in time."),
+    ("serviceaccount_legacy_tokens_total", "Uses of tokens out of secrets."),
+];
 
 /// Counts a request while it runs.
 pub struct Running {
@@ -52,6 +69,7 @@ impl Metrics {
             reading: inflight.with_label_values(&["readOnly"]),
             mutating: inflight.with_label_values(&["mutating"]),
             watchers: watchers.expect("the name is valid"),
+            tokens: TOKENS.map(|(name, help)| IntCounter::new(name, help).expect("the name is valid")),
             registry,
         };
         let collectors: [Box<dyn prometheus::core::Collector>; 4] = [
@@ -63,7 +81,14 @@ impl Metrics {
         for collector in collectors {
             metrics.registry.register(collector).expect("each collector is registered once");
         }
+        for counter in &metrics.tokens {
+            metrics.registry.register(Box::new(counter.clone())).expect("each collector is registered once");
+        }
         metrics
+    }
+
+    pub fn count_token(&self, used: TokenUse) {
+        self.tokens[used as usize].inc();
     }
 
     pub fn begin(&self, call: &Call) -> Running {

@@ -13,7 +13,7 @@ pub struct Reloads {
 }
 
 impl Reloads {
-    /// `what` is authentication or authorization; `data` is in force now.
+    /// `what` is authentication, authorization or encryption; `data` is in force now.
     pub fn new(registry: &Registry, what: &str, data: &[u8]) -> prometheus::Result<Reloads> {
         let options = |end: &str, help: String| Opts::new(format!("apiserver_{what}_config_controller_{end}"), help);
         let labels = &["status", "apiserver_id_hash"];
@@ -56,7 +56,7 @@ impl Reloads {
     }
 }
 
-fn hash(bytes: &[u8]) -> String {
+pub fn hash(bytes: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, bytes);
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")

@@ -52,8 +52,10 @@ async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Stat
     }
     let allowed = allowed_verb(&resource, call);
     // Whoever names a method that no resource has is told only that.
-    if allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true) {
-        call.warnings.extend(hooks::deprecation(resource.kind).map(str::to_string));
+    let told = allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true);
+    if let Some(warning) = hooks::deprecation(resource.kind).filter(|_| told) {
+        call.warnings.push(warning.to_string());
+        call.annotate("k8s.io/deprecated", "true");
     }
     let verb = allowed?;
     // The futures of writes are kilobytes: each in a box of its own, so that a GET does not carry them.

@@ -8,6 +8,7 @@ mod get;
 mod list;
 mod memory;
 mod scale;
+pub mod scheduler;
 mod stalled;
 mod start;
 mod watch;

@@ -6,11 +6,12 @@ use api::Tree;
 use tokio::time::Instant;
 
 use super::Core;
+use crate::cycle::could_fit;
 use crate::framework::{Event, Point};
-use crate::model::{Labels, Node, Pod};
+use crate::model::{Labels, Node, Pod, Spec};
 use crate::profile::Profile;
 use crate::queue::Waiting;
-use crate::snapshot::Kind;
+use crate::snapshot::{Kind, NodeState, Snapshot};
 
 impl Core {
     /// A pod as it is now.
@@ -124,10 +125,18 @@ impl Core {
 
     /// Wakes those whom an event may help.
     pub fn tell(&mut self, event: &Event, now: Instant) {
-        let deciders = &self.deciders;
-        let helped = |waiting: &Waiting| match deciders.get(&waiting.pod.scheduler_name) {
-            Some(decider) => may_help(&decider.profile, waiting, event),
-            None => false,
+        let (deciders, snapshot) = (&self.deciders, &self.snapshot);
+        let node = node_of(event).and_then(|name| snapshot.find(name));
+        let mut hopes = Hopes::default();
+        let helped = |waiting: &Waiting| {
+            let Some(profile) = deciders.get(&waiting.pod.scheduler_name).map(|decider| &decider.profile) else {
+                return false;
+            };
+            match (may_help(profile, waiting, event), node) {
+                (Help::No, _) => false,
+                (Help::AtNode, Some(node)) => hopes.look(profile, snapshot, waiting, node),
+                _ => true,
+            }
         };
         let places = self.queue.happened(now, helped);
         places.iter().for_each(|place| self.metrics.came(place.label(), &event.label()));
@@ -139,18 +148,63 @@ impl Core {
         let Some(profile) = self.deciders.get(&new.scheduler_name).map(|decider| decider.profile.clone()) else {
             return;
         };
-        let helps = self.queue.get(&new.uid).is_some_and(|(waiting, _)| may_help(&profile, waiting, &event));
+        let helps =
+            self.queue.get(&new.uid).is_some_and(|(waiting, _)| may_help(&profile, waiting, &event) != Help::No);
         if helps {
             self.queue.wake(&new.uid, now);
         }
     }
 }
 
+/// What an event may do for a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Help {
+    No,
+    /// Only plugins hope that look at one node at a time: it is there or nowhere.
+    AtNode,
+    Anywhere,
+}
+
 /// Whoever was refused by nobody in particular hopes for anything.
-fn may_help(profile: &Profile, waiting: &Waiting, event: &Event) -> bool {
-    waiting.refused_by.is_empty()
-        || waiting.refused_by.iter().any(|name| {
-            let position = profile.position_of(name);
-            position.is_none_or(|position| profile.plugin(position).may_help(&waiting.pod, event))
-        })
+fn may_help(profile: &Profile, waiting: &Waiting, event: &Event) -> Help {
+    if waiting.refused_by.is_empty() {
+        return Help::Anywhere;
+    }
+    let mut help = Help::No;
+    for name in &waiting.refused_by {
+        let Some(position) = profile.position_of(name) else { return Help::Anywhere };
+        let plugin = profile.plugin(position);
+        match (plugin.may_help(&waiting.pod, event), plugin.is_local()) {
+            (false, _) => {}
+            (true, true) => help = Help::AtNode,
+            (true, false) => return Help::Anywhere,
+        }
+    }
+    help
+}
+
+/// The only node that an event bears on.
+fn node_of<'a>(event: &'a Event) -> Option<&'a str> {
+    match event {
+        Event::PodGone(pod) | Event::PodChanged { new: pod, .. } => Some(&pod.node_name),
+        Event::NodeAdded(node) | Event::NodeChanged { new: node, .. } => Some(&node.name),
+        _ => None,
+    }
+}
+
+/// Whether pods could fit a node, asked once for equal ones.
+#[derive(Default)]
+struct Hopes(Vec<(Arc<Spec>, i32, bool)>);
+
+impl Hopes {
+    fn look(&mut self, profile: &Profile, snapshot: &Snapshot, waiting: &Waiting, node: &NodeState) -> bool {
+        let pod = &waiting.pod;
+        let same = |known: &&(Arc<Spec>, i32, bool)| Arc::ptr_eq(&known.0, &pod.spec) && known.1 == pod.priority;
+        if let Some((_, _, hopes)) = self.0.iter().find(same) {
+            return *hopes;
+        }
+        let hopes = could_fit(profile, snapshot, pod, node);
+        self.0.push((pod.spec.clone(), pod.priority, hopes));
+        hopes
+    }
 }

@@ -121,6 +121,22 @@ async fn events_wake_only_whom_they_may_help() {
 }
 
 #[tokio::test]
+async fn who_goes_wakes_only_those_who_could_fit_there() {
+    let mut world = World::new();
+    world.node(node("a").allocatable("2", "1Gi", "10"));
+    world.node(node("b").allocatable("4", "1Gi", "10"));
+    for (name, cpu, node, priority) in [("low", "1", "a", 0), ("high", "1", "a", 9), ("full", "4", "b", 9)] {
+        world.pod(pod(name).cpu(cpu).on(node).priority(priority));
+    }
+    world.pod(pod("large").cpu("3").priority(5));
+    world.pod(pod("fits").cpu("2").priority(5));
+    assert_eq!((world.step().as_str(), world.step().as_str()), ("large waits for Cleared", "fits waits for Cleared"));
+    world.core.pod_gone("high", world.now);
+    assert!(matches!(world.core.queue.get("large"), Some((_, Place::Parked))), "it fits that node in no case");
+    assert_eq!(world.step(), "fits waits for Set(\"a\")", "the other one there goes for it");
+}
+
+#[tokio::test]
 async fn gates_hold_pods_back_until_they_are_gone() {
     let mut world = World::new();
     world.node(node("a"));

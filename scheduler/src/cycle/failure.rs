@@ -60,6 +60,9 @@ impl Failure {
 
     /// The sentence of the event and of the condition.
     pub fn message(&self) -> String {
+        if self.node_count == 0 {
+            return "no nodes available to schedule pods".to_string();
+        }
         let mut text = format!("0/{} nodes are available:", self.node_count);
         match &self.at_once {
             Some((_, refusal)) => text.push_str(&format!(" {}.", refusal.reasons.join(", "))),
@@ -124,6 +127,6 @@ mod tests {
         );
         let at_once = Failure::at_once(2, 0, Refusal::unresolvable("no"));
         assert_eq!(at_once.message(), "0/2 nodes are available: no.");
-        assert_eq!(Failure::new(0).message(), "0/0 nodes are available:");
+        assert_eq!(Failure::new(0).message(), "no nodes available to schedule pods");
     }
 }

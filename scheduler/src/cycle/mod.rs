@@ -14,7 +14,7 @@ use api::Str;
 use client::Random;
 use tokio::time::Instant;
 
-use crate::framework::{Cycle, Point, PostFilter, PostFiltering, PreFilter, Refusal, Slot, Ways};
+use crate::framework::{Cycle, Plugin, Point, PostFilter, PostFiltering, PreFilter, Refusal, Slot, Ways};
 use crate::model::Pod;
 use crate::profile::{Filters, Profile};
 use crate::snapshot::{NodeId, NodeState, Snapshot};
@@ -86,6 +86,10 @@ impl Decider {
             one.plugin.prepare(snapshot, pod);
         }
         let cycle = Cycle { snapshot, pod };
+        if snapshot.node_count() == 0 {
+            let decision = Decision::Wait { failure: Failure::new(0), preemption: None, is_cleared: true };
+            return Decided { decision, slots: Vec::new(), times: Vec::new(), found: Vec::new() };
+        }
         let asked = pre_filter(&profile, cycle);
         let times = vec![(Point::PreFilter, began.elapsed())];
         match asked {
@@ -303,6 +307,23 @@ pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, no
     // Nobody is in their own way.
     filters.remove(cycle, pod, &mut node);
     narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, &node).is_ok()
+}
+
+/// Whether a pod could fit a node if all went that may go for it, as far as local plugins are concerned.
+pub fn could_fit(profile: &Profile, snapshot: &Snapshot, pod: &Arc<Pod>, node: &NodeState) -> bool {
+    let cycle = Cycle { snapshot, pod };
+    let mut left = node.clone();
+    for other in node.pods.iter().filter(|other| other.priority < pod.priority) {
+        left.remove(&other.uid);
+    }
+    let local = profile.at(Point::Filter).filter(|(_, plugin)| plugin.is_local());
+    let accepts = |(_, plugin): (usize, &dyn Plugin)| match plugin.pre_filter(cycle) {
+        PreFilter::Skip => true,
+        PreFilter::Refuse(_) => false,
+        PreFilter::Check(slot) => plugin.filter(cycle, &slot, &left).is_ok(),
+        PreFilter::Only(names, slot) => names.contains(left.name()) && plugin.filter(cycle, &slot, &left).is_ok(),
+    };
+    local.into_iter().all(accepts)
 }
 
 /// No node will do: somebody may know how to make room.

@@ -4,6 +4,7 @@
 mod compare;
 mod generate;
 mod hints;
+mod settings;
 mod simulate;
 mod world;
 

@@ -244,10 +244,10 @@ impl Queue {
     }
 
     /// Something happened: those whom it may help are tried again. Where they are now.
-    pub fn happened(&mut self, now: Instant, may_help: impl Fn(&Waiting) -> bool) -> Vec<Place> {
+    pub fn happened(&mut self, now: Instant, mut may_help: impl FnMut(&Waiting) -> bool) -> Vec<Place> {
         let helped: Vec<Str> = {
-            let waiting = |uid: &&Str| self.entries.get(*uid).is_some_and(|entry| may_help(&entry.waiting));
-            self.parked.values().filter(waiting).cloned().collect()
+            let mut waiting = |uid: &&Str| self.entries.get(*uid).is_some_and(|entry| may_help(&entry.waiting));
+            self.parked.values().filter(|uid| waiting(uid)).cloned().collect()
         };
         helped.iter().for_each(|uid| self.wake(uid, now));
         helped.iter().filter_map(|uid| Some(self.entries.get(uid)?.place)).collect()
@@ -334,6 +334,17 @@ impl Queue {
             Place::Parked => drop(self.parked.remove(&entry.number)),
             Place::Active | Place::Gated | Place::Taken { .. } => {}
         }
+    }
+
+    /// How many pods each plugin keeps waiting, by the name of the scheduler and of the plugin.
+    pub fn refused(&self) -> BTreeMap<(Str, &'static str), usize> {
+        let mut counts = BTreeMap::new();
+        for entry in self.entries.values().filter(|entry| matches!(entry.place, Place::Parked | Place::Gated)) {
+            for plugin in &entry.waiting.refused_by {
+                *counts.entry((entry.waiting.pod.scheduler_name.clone(), *plugin)).or_default() += 1;
+            }
+        }
+        counts
     }
 
     /// How many there are: active, pausing, parked, gated.

@@ -9,6 +9,7 @@ mod watched;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use api::{Str, Tree, tree};
 use client::{Change, Client, Clock, Events, Informers, Random, Recorder, Resource, Selection, Store};
@@ -20,7 +21,7 @@ use crate::config::{Configuration, ExtenderConfig};
 use crate::core::{Asking, Core, Placing, Step, Waits};
 use crate::extender::{Extenders, Wire};
 use crate::framework::Hands;
-use crate::metrics::{Attempt, Metrics};
+use crate::metrics::{Attempt, Gauges, Metrics};
 use crate::model::Pod;
 use crate::profile::Profile;
 use crate::why;
@@ -34,6 +35,9 @@ const LIVING_PODS: Selection =
 
 /// So many bindings and the like are under way at once: they share the waits for the disk.
 const MOST_UNDER_WAY: usize = 256;
+
+/// So long what is under way has to finish when the scheduler ends.
+const LONGEST_END: Duration = Duration::from_secs(5);
 
 /// What a scheduler is given.
 pub struct Environment {
@@ -146,10 +150,16 @@ impl Running {
 
     pub fn metrics(&self) -> String {
         let core = self.shared.core();
-        let (counts, snapshot) = (core.queue.counts(), &core.snapshot);
-        let (nodes, pods, assumed) = (snapshot.node_count(), snapshot.placed_count(), snapshot.assumed_count());
+        let snapshot = &core.snapshot;
+        let gauges = Gauges {
+            queue: core.queue.counts(),
+            refused: core.queue.refused(),
+            nodes: snapshot.node_count(),
+            pods: snapshot.placed_count(),
+            assumed: snapshot.assumed_count(),
+        };
         drop(core);
-        self.shared.metrics.render(counts, nodes, pods, assumed)
+        self.shared.metrics.render(&gauges)
     }
 }
 
@@ -204,7 +214,9 @@ impl Shared {
             }
             tokio::task::yield_now().await;
         }
-        while under_way.join_next().await.is_some() {}
+        // What waits for others, as for a volume, is not waited for; it ends with the set.
+        let drained = async { while under_way.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LONGEST_END, drained).await;
     }
 
     /// None where a panic ended it: the pod is tried again after a pause, others go on.
@@ -234,7 +246,7 @@ impl Shared {
         let answer = extenders.ask(&pod, &object, &nodes).await;
         let Err(why) = answer else { return Some(self.core().answered(asking, Instant::now())) };
         self.core().queue.retry(&pod.uid, Instant::now());
-        self.metrics.attempt(&asking.profile.scheduler_name, Attempt::Error, std::time::Duration::ZERO);
+        self.metrics.attempt(&asking.profile.scheduler_name, Attempt::Error, Duration::ZERO);
         self.recorder(&asking.profile).warning(&reference(&pod), "FailedScheduling", why.clone());
         self.statuses.want(&pod, Some(("SchedulerError", &why)), crate::core::Nominated::Unchanged);
         None
@@ -243,7 +255,7 @@ impl Shared {
     /// A pod found no node: it says so, and where others are to go for it they are asked to.
     fn told(self: Arc<Shared>, waits: Waits, under_way: &mut JoinSet<()>) {
         let profile = &waits.profile.scheduler_name;
-        self.metrics.attempt(profile, Attempt::Unschedulable, std::time::Duration::ZERO);
+        self.metrics.attempt(profile, Attempt::Unschedulable, Duration::ZERO);
         self.recorder(&waits.profile).warning(&reference(&waits.pod), "FailedScheduling", waits.message.clone());
         self.statuses.want(&waits.pod, Some(("Unschedulable", &waits.message)), waits.nominated.clone());
         for other in &waits.displaced {

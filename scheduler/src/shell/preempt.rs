@@ -34,7 +34,8 @@ pub async fn make_room(shared: Arc<Shared>, waits: Waits) {
 /// One that is gone already is no failure.
 async fn end(shared: &Shared, waits: &Waits, victim: &Pod) -> Result<()> {
     let (client, uid) = (&shared.hands.client, victim.uid.as_str());
-    let patch = patch(waits, victim, shared.hands.clock.now().seconds);
+    let generation = shared.pods.get(&victim.key).and_then(|pod| pod.int("metadata.generation"));
+    let patch = patch(waits, victim, generation.unwrap_or_default(), shared.hands.clock.now().seconds);
     let marked = client.patch(PODS, &victim.namespace, &victim.name, "status", Patch::Strategic(&patch)).await;
     if is_gone(&marked) {
         return Ok(());
@@ -58,10 +59,11 @@ fn is_gone(result: &Result<Tree>) -> bool {
     result.as_ref().is_err_and(|error| error.is_not_found())
 }
 
-fn patch(waits: &Waits, victim: &Pod, now: i64) -> Tree {
+fn patch(waits: &Waits, victim: &Pod, generation: i64, now: i64) -> Tree {
     let message = format!("{}: preempting to accommodate a higher priority pod", waits.pod.scheduler_name);
     let condition = tree! {
         "type" => "DisruptionTarget",
+        "observedGeneration" => generation,
         "status" => "True",
         "reason" => "PreemptionByScheduler",
         "message" => message,

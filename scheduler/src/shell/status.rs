@@ -110,6 +110,7 @@ fn patch(pod: &Tree, wanted: &Wanted, now: i64) -> Option<Tree> {
                 "conditions",
                 list![tree! {
                     "type" => "PodScheduled", "status" => "False", "reason" => *reason, "message" => message.as_str(),
+                    "observedGeneration" => pod.int("metadata.generation").unwrap_or_default(),
                     "lastTransitionTime" => since,
                 }],
             );

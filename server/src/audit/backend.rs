@@ -207,6 +207,15 @@ impl Backend {
         Ok(())
     }
 
+    /// Waits until what was handed over is written.
+    pub async fn flush(&self) {
+        if let Sink::Log(log) = &*self.sink
+            && let Err(error) = log.flush().await
+        {
+            tracing::error!(%error, "the end of the audit log could not be written");
+        }
+    }
+
     pub fn close(&self) {
         if let Sink::Log(log) = &*self.sink {
             log.close();

@@ -79,6 +79,10 @@ pub fn rest(call: &Call, trail: &Trail, outcome: Option<&Outcome<'_>>, bodies: B
     if call.original_user().is_some() {
         user(&mut out, "impersonatedUser", call.user.as_deref());
     }
+    if !call.impersonation_mode.is_empty() {
+        let constraint = Tree::from(format!("impersonate:{}", call.impersonation_mode));
+        object(&mut out, "authenticationMetadata", &api::tree! { "impersonationConstraint" => constraint });
+    }
     out.extend_from_slice(b",\"sourceIPs\":");
     write_source_ips(&mut out, call);
     if let Some(agent) = call.header(http::header::USER_AGENT) {

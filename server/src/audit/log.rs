@@ -110,6 +110,14 @@ impl Log {
         receiver.await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?
     }
 
+    /// Waits until everything before this is written.
+    pub async fn flush(&self) -> io::Result<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.lock().told.push(sender);
+        self.filled.notify_one();
+        receiver.await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?
+    }
+
     /// The thread ends when what waits is written.
     pub fn close(&self) {
         self.lock().closed = true;
@@ -139,7 +147,7 @@ impl Log {
     /// Waits for lines, and a little longer for more of them, unless somebody waits for the write.
     fn take(&self, bytes: &mut Vec<u8>) -> (Vec<oneshot::Sender<io::Result<()>>>, bool) {
         let wait = |waiting: MutexGuard<'_, Waiting>| {
-            let idle = |waiting: &mut Waiting| waiting.bytes.is_empty() && !waiting.closed;
+            let idle = |waiting: &mut Waiting| waiting.bytes.is_empty() && waiting.told.is_empty() && !waiting.closed;
             self.filled.wait_while(waiting, idle).unwrap_or_else(PoisonError::into_inner).told.is_empty()
         };
         if wait(self.lock()) {

@@ -94,6 +94,10 @@ impl fmt::Debug for Audit {
 pub struct Counts {
     events: IntCounter,
     lost: IntCounterVec,
+    rejected: IntCounter,
+    levels: IntCounterVec,
+    /// The same by level, found once.
+    by_level: [IntCounter; 4],
 }
 
 impl Counts {
@@ -101,7 +105,17 @@ impl Counts {
         let events = IntCounter::new("apiserver_audit_event_total", "Audit events.");
         let lost =
             IntCounterVec::new(Opts::new("apiserver_audit_error_total", "Audit events that were lost."), &["plugin"]);
-        Counts { events: events.expect("the name is valid"), lost: lost.expect("the name is valid") }
+        let rejected =
+            IntCounter::new("apiserver_audit_requests_rejected_total", "Requests refused for want of audit.");
+        let levels = Opts::new("apiserver_audit_level_total", "Requests by the level that the policy says.");
+        let levels = IntCounterVec::new(levels, &["level"]).expect("the name is valid");
+        Counts {
+            events: events.expect("the name is valid"),
+            lost: lost.expect("the name is valid"),
+            rejected: rejected.expect("the name is valid"),
+            by_level: Level::ALL.map(|level| levels.with_label_values(&[level.name()])),
+            levels,
+        }
     }
 
     fn lost(&self, plugin: &str, count: u64) {
@@ -148,6 +162,8 @@ impl Audit {
         for collector in [
             Box::new(self.counts.events.clone()) as Box<dyn prometheus::core::Collector>,
             Box::new(self.counts.lost.clone()),
+            Box::new(self.counts.rejected.clone()),
+            Box::new(self.counts.levels.clone()),
         ] {
             // A second server of the same process, in a test, has a registry of its own.
             let _ = registry.register(collector);
@@ -163,6 +179,9 @@ impl Audit {
         let all = async {
             for task in running {
                 let _ = task.await;
+            }
+            for backend in &self.backends {
+                backend.flush().await;
             }
         };
         if tokio::time::timeout(LAST_WAIT, all).await.is_err() {
@@ -187,6 +206,7 @@ impl Audit {
     async fn insist(&self, waiting: Vec<(usize, Vec<u8>)>) -> Result<(), Status> {
         for (at, event) in waiting {
             self.backends[at].insist(event).await.map_err(|error| {
+                self.counts.rejected.inc();
                 tracing::error!(%error, "a request is refused because its audit event could not be written");
                 Status::new(500, "InternalError", "audit failure: the event could not be written")
             })?;
@@ -258,6 +278,7 @@ pub fn sign(headers: &mut http::HeaderMap, call: &Call) {
 pub fn begin<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     let Some(audit) = &server.config.audit else { return Step::Done(Ok(())) };
     let decision = audit.policy.decide(&call.info, call.user.as_deref());
+    audit.counts.by_level[decision.level as usize].inc();
     if decision.level == Level::None {
         return Step::Done(Ok(()));
     }

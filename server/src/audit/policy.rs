@@ -18,6 +18,9 @@ pub enum Level {
 }
 
 impl Level {
+    /// From least to most.
+    pub const ALL: [Level; 4] = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
+
     pub fn name(self) -> &'static str {
         match self {
             Level::None => "None",
@@ -138,11 +141,10 @@ fn stages(file: &File, tree: &Tree, field: &str) -> Result<u8, Error> {
 }
 
 fn level(file: &File, rule: &Tree, field: &str) -> Result<Level, Error> {
-    let levels = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
     let name = rule.str("level");
     let unknown =
         || file.wrong(&format!("{field}.level"), name, "it must be None, Metadata, Request or RequestResponse");
-    levels.into_iter().find(|level| level.name() == name).ok_or_else(unknown)
+    Level::ALL.into_iter().find(|level| level.name() == name).ok_or_else(unknown)
 }
 
 impl Rule {

@@ -74,7 +74,7 @@ impl Authentication {
     /// An identity of a way that knows no audiences: it is good for those of the server.
     fn for_any_audience(&self, user: Arc<User>, asked: &[String]) -> Verdict {
         let audiences = common(asked, &self.audiences);
-        if audiences.is_empty() { Verdict::Unknown } else { Verdict::Known(union::Identity { user, audiences }) }
+        if audiences.is_empty() { Verdict::Unknown } else { Verdict::Known(union::Identity::new(user, audiences)) }
     }
 }
 

@@ -14,6 +14,7 @@ use super::jwt::{self, url_encode};
 use super::union::Identity as Known;
 use super::{Answered, Question, Verdict, legacy_token};
 use crate::Server;
+use crate::metrics::TokenUse;
 
 /// A name and a uid.
 type Identity = (String, String);
@@ -130,13 +131,14 @@ impl Tokens {
         Key::read(key)?.public_der().ok()
     }
 
-    pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<String, String> {
+    /// The token, and its `jti`.
+    pub fn sign(&self, subject: &Subject<'_>, issuer: &str, now: i64) -> Result<(String, String), String> {
         let header = tree! { "alg" => self.key.algorithm(), "kid" => self.id.as_str() };
         let claims = claims(subject, issuer, now);
         let part = |tree: &Tree| url_encode(&json::encode(tree, None));
         let text = format!("{}.{}", part(&header), part(&claims));
         let signature = self.key.sign(text.as_bytes())?;
-        Ok(format!("{text}.{}", url_encode(&signature)))
+        Ok((format!("{text}.{}", url_encode(&signature)), claims.str("jti").to_string()))
     }
 
     /// The claims of a token that a known key has signed.
@@ -244,7 +246,17 @@ fn judge(server: &Server, claims: &Tree, question: Question<'_>) -> Result<Known
     let audiences = check_audiences(claims, question.audiences)?;
     check_time(claims, question.now)?;
     check_objects(server, claims, question.now)?;
-    Ok(Known { user: Arc::new(user_of(claims)), audiences })
+    let notes = stale_note(server, claims, question.now).into_iter().collect();
+    Ok(Known { notes, ..Known::new(Arc::new(user_of(claims)), audiences) })
+}
+
+/// A token that lives longer for the sake of those who do not renew it says when it should have been renewed.
+fn stale_note(server: &Server, claims: &Tree, now: i64) -> Option<(&'static str, String)> {
+    let due = claims.get("kubernetes.io")?.int("warnafter").filter(|due| *due != 0)?;
+    let late = now - due;
+    server.metrics.count_token(if late > 0 { TokenUse::Stale } else { TokenUse::Valid });
+    let note = || format!("subject: {}, seconds after warning threshold: {late}", claims.str("sub"));
+    (late > 0).then(|| ("authentication.k8s.io/stale-token", note()))
 }
 
 fn check_audiences(claims: &Tree, wanted: &[String]) -> Result<Vec<String>, Refusal> {
@@ -354,8 +366,9 @@ mod tests {
     #[test]
     fn only_what_was_signed_is_taken() {
         let tokens = tokens();
-        let token = tokens.sign(&subject(), "https://issuer", 1000).expect("a token");
+        let (token, id) = tokens.sign(&subject(), "https://issuer", 1000).expect("a token");
         let claims = tokens.verify(&token).expect("our token");
+        assert_eq!(claims.str("jti"), id);
         assert_eq!(claims.str("sub"), "system:serviceaccount:n:a");
         assert_eq!(claims.get("kubernetes.io").map(|private| private.str("pod.name")), Some("p"));
         let (text, signature) = token.rsplit_once('.').expect("a signature");

@@ -53,11 +53,27 @@ pub enum Verdict {
 pub struct Identity {
     pub user: Arc<User>,
     pub audiences: Vec<String>,
+    /// What the audit event of a request says of the credentials.
+    pub notes: Vec<(&'static str, String)>,
+}
+
+impl Identity {
+    pub fn new(user: Arc<User>, audiences: Vec<String>) -> Identity {
+        Identity { user, audiences, notes: Vec::new() }
+    }
 }
 
 impl Verdict {
     pub fn known(user: Arc<User>) -> Verdict {
-        Verdict::Known(Identity { user, audiences: Vec::new() })
+        Verdict::Known(Identity::new(user, Vec::new()))
+    }
+
+    /// With these notes, where somebody is known.
+    pub fn noting(mut self, notes: Vec<(&'static str, String)>) -> Verdict {
+        if let Verdict::Known(identity) = &mut self {
+            identity.notes = notes;
+        }
+        self
     }
 
     pub fn refused(why: impl Into<String>) -> Verdict {
@@ -242,7 +258,12 @@ fn conclude_token(
 /// Whoever shows credentials that are bad is not taken for somebody without any.
 fn conclude(server: &Server, call: &mut Call, found: Option<Identity>, failures: &Failures) -> Result<(), Status> {
     call.user = match found {
-        Some(identity) => Some(identity.user),
+        Some(identity) => {
+            for (key, note) in identity.notes {
+                call.annotations.add(key, note);
+            }
+            Some(identity.user)
+        }
         None if failures.0.is_empty() => server.auth.anonymous.user(&call.path),
         None => None,
     };

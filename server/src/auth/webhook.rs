@@ -138,7 +138,7 @@ fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Ident
     if user.name.is_empty() {
         return Err("the webhook knows the token and names nobody".to_string());
     }
-    Ok(Some(Identity { user: finished(user), audiences }))
+    Ok(Some(Identity::new(finished(user), audiences)))
 }
 
 fn user(tree: &Tree) -> User {

@@ -11,12 +11,16 @@ mod watch;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use ::store::{Entry, Sink, Store};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use prometheus::Registry;
 
+use crate::clock::WallClock;
+use crate::reload::{self, Reloads};
 use key::{Broken, Cipher};
 use kms::Kms;
 
@@ -45,6 +49,10 @@ pub struct Encryption {
     storage_prefix: OnceLock<String>,
     /// Who wrote what is stored, of the resources that rules are about.
     writers: RwLock<HashMap<Box<str>, Arc<str>>>,
+    /// The hash of the file that was looked at last: it holds keys, and is not kept itself.
+    seen: Mutex<String>,
+    followed: AtomicBool,
+    reloads: OnceLock<(Reloads, WallClock)>,
 }
 
 /// Keys are nobody's to see.
@@ -63,22 +71,53 @@ impl Encryption {
             outer_prefix: OnceLock::new(),
             storage_prefix: OnceLock::new(),
             writers: RwLock::default(),
+            seen: Mutex::new(std::fs::read(path).map(|data| reload::hash(&data)).unwrap_or_default()),
+            followed: AtomicBool::new(false),
+            reloads: OnceLock::new(),
         }))
     }
 
     /// Reads the file again whenever it changes. One that is wrong leaves all as it was.
     pub fn reload_on_change(self: &Arc<Encryption>) -> std::io::Result<()> {
+        self.followed.store(true, Ordering::Relaxed);
         let weak = Arc::downgrade(self);
         watch::on_change(&self.path, move || {
             let Some(encryption) = weak.upgrade() else { return false };
-            match encryption.reload() {
-                Ok(()) => {
-                    tracing::info!(path = %encryption.path.display(), "the encryption configuration is read anew")
-                }
-                Err(error) => tracing::error!(%error, "the encryption configuration is left as it was"),
-            }
+            encryption.look();
             true
         })
+    }
+
+    /// Counts changes of the file from now on, where it is followed.
+    pub fn measure(&self, registry: &Registry, clock: &WallClock) {
+        if !self.followed.load(Ordering::Relaxed) {
+            return;
+        }
+        let data = std::fs::read(&self.path).unwrap_or_default();
+        match Reloads::new(registry, "encryption", &data) {
+            Ok(reloads) => drop(self.reloads.set((reloads, clock.clone()))),
+            Err(error) => tracing::error!(%error, "changes of the encryption configuration are not counted"),
+        }
+    }
+
+    /// Something has changed in the file's folder: perhaps the file.
+    fn look(&self) {
+        let data = std::fs::read(&self.path).unwrap_or_default();
+        let hash = reload::hash(&data);
+        let before = std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), hash.clone());
+        if before == hash {
+            return;
+        }
+        let (path, result, reloads) = (self.path.display(), self.reload(), self.reloads.get());
+        match &result {
+            Ok(()) => tracing::info!(%path, "the encryption configuration is read anew"),
+            Err(error) => tracing::error!(%error, "the encryption configuration is left as it was"),
+        }
+        match (result, reloads) {
+            (Ok(()), Some((reloads, clock))) => reloads.succeeded(clock.seconds(), &data),
+            (Err(_), Some((reloads, clock))) => reloads.failed(clock.seconds()),
+            (_, None) => {}
+        }
     }
 
     fn reload(&self) -> Result<(), crate::files::Error> {

@@ -80,6 +80,8 @@ fn a_changed_file_is_read_again() {
     write(&path, &key("aesgcm", "old", 1));
     let encryption = ready(&path);
     encryption.reload_on_change().expect("a watch");
+    let registry = prometheus::Registry::new();
+    encryption.measure(&registry, &Default::default());
     write(&next, &key("aesgcm", "new", 2));
     std::fs::rename(&next, &path).expect("exchanged");
     let writes = || encryption.providers(KEY).and_then(|all| all.first().map(Provider::mark)).unwrap_or_default();
@@ -88,6 +90,21 @@ fn a_changed_file_is_read_again() {
         assert!(std::time::Instant::now() < until, "{} still writes", writes());
         std::thread::yield_now();
     }
+    std::fs::write(&path, "kind: [").expect("a file");
+    let metrics = || prometheus::TextEncoder::new().encode_to_string(&registry.gather()).expect("text");
+    let counted = |status: &str| {
+        let is = |line: &str| {
+            line.contains("encryption_config_controller_automatic_reloads_total{") && line.contains(status)
+        };
+        metrics().lines().find(|line| is(line)).and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    while counted("failure").is_none() {
+        assert!(std::time::Instant::now() < until, "{}", metrics());
+        std::thread::yield_now();
+    }
+    // The folder has seen more changes than the file.
+    assert_eq!(counted("success"), Some(1), "{}", metrics());
+    assert!(writes().contains(":new:"), "a wrong file leaves all as it was");
     std::fs::remove_dir_all(&folder).expect("the folder");
 }
 

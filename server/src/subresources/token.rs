@@ -47,7 +47,8 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     admission::admit(&attributes, &mut request, &mut warnings).await?;
     validate(&request)?;
     let tokens = server.auth.tokens.as_ref().ok_or_else(|| Status::internal("there is no key to sign tokens with"))?;
-    issue(server, tokens, &account, &mut request, call.now)?;
+    let id = issue(server, tokens, &account, &mut request, call.now)?;
+    call.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={id}"));
     api::typed::fill(&mut request, expected.ty);
     call.warnings.append(&mut warnings);
     Ok(respond::encoded(201, &request, accepted))
@@ -94,7 +95,8 @@ fn validate(request: &Tree) -> Result<(), Status> {
     if errors.is_empty() { Ok(()) } else { Err(Status::invalid(GROUP, KIND, "", &errors)) }
 }
 
-fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, now: i64) -> Result<(), Status> {
+/// Makes the token; gives the name by which it is known.
+fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, now: i64) -> Result<String, Status> {
     let bound = bound_objects(server, account, request.at("spec.boundObjectRef"))?;
     let asked = request.int("spec.expirationSeconds").unwrap_or(DEFAULT_SECONDS);
     let own =
@@ -109,7 +111,7 @@ fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, n
         seconds: if extended { EXTENDED_SECONDS } else { asked },
         warn_after: extended.then_some(now + asked),
     };
-    let token = tokens.sign(&subject, server.config.issuer(), now).map_err(Status::internal)?;
+    let (token, id) = tokens.sign(&subject, server.config.issuer(), now).map_err(Status::internal)?;
     let meta = request.child("metadata");
     for key in ["name", "namespace", "uid"] {
         meta.set(key, account.at("metadata").at(key).clone());
@@ -117,7 +119,7 @@ fn issue(server: &Server, tokens: &Tokens, account: &Tree, request: &mut Tree, n
     meta.set("creationTimestamp", time::format_seconds(now));
     let expires = time::format_seconds(now + asked);
     request.set("status", api::tree! { "token" => token, "expirationTimestamp" => expires });
-    Ok(())
+    Ok(id)
 }
 
 /// What the token dies with.

@@ -163,7 +163,35 @@ async fn reviews_say_what_requests_meet() {
         let path = format!("/api/v1/namespaces/default/{resource}/{name}");
         let met = jane.get(path.trim_end_matches('/')).await != 403;
         assert_eq!(said, met, "{verb} {resource} {name}");
+        // Somebody else's view of the same, in the two forms that name the user.
+        for (kind, place) in [
+            ("SubjectAccessReview", "/apis/authorization.k8s.io/v1/subjectaccessreviews"),
+            ("LocalSubjectAccessReview", "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"),
+        ] {
+            let mut other = review.clone();
+            other.set("kind", kind);
+            other.child("spec").set("user", "jane");
+            if kind.starts_with("Local") {
+                other.child("metadata").set("namespace", "default");
+            }
+            let reply = client.post(place, &other).await;
+            assert_eq!((reply.code, reply.tree().bool("status.allowed")), (201, met), "{kind} {verb} {resource}");
+            other.child("spec").child("resourceAttributes").set("namespace", "kube-system");
+            let reply = client.post(place, &other).await;
+            let refused = kind.starts_with("Local");
+            assert_eq!(reply.code, if refused { 422 } else { 201 }, "{kind}: {}", reply.tree().str("message"));
+            assert!(!reply.tree().bool("status.allowed"), "the role is of another namespace");
+        }
     }
+    let review = tree! {
+        "apiVersion" => "authorization.k8s.io/v1", "kind" => "SelfSubjectRulesReview",
+        "spec" => tree! { "namespace" => "default" },
+    };
+    let reply = jane.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", Some(&review)).await.tree();
+    let of_maps = |rule: &&Tree| rule.at("resources") == &list!["configmaps"];
+    let known = reply.list("status.resourceRules").iter().find(of_maps).expect("her rule");
+    assert_eq!(known.at("verbs"), &list!["get"]);
+    assert!(!reply.list("status.resourceRules").iter().any(|rule| rule.at("resources") == &list!["secrets"]));
     cluster.stop().await;
 }
 

@@ -9,7 +9,7 @@ use server::audit::{Delivery, Mode, Settings, Truncate};
 use testkit::{Client, Hook, Said};
 
 use super::{audited, audited_with, events, is};
-use crate::until;
+use crate::identity::jwt::{Signer, claims_of};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -113,10 +113,73 @@ async fn a_batch_is_written_when_it_is_full_or_the_server_ends() {
     let written = || std::fs::read_to_string(dir.path().join("audit.log")).unwrap_or_default();
     assert_eq!(written(), "", "an hour is not over");
     cluster.stop().await;
-    drop(cluster);
-    let lists = || written().lines().filter(|line| line.contains("\"verb\":\"list\"")).count();
-    until("what waited is written at the end", async || lists() >= 40).await;
+    let lists = written().lines().filter(|line| line.contains("\"verb\":\"list\"")).count();
+    assert!(lists >= 40, "what waited is written at the end: {lists}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_tell_of_credentials() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut cluster = audited(dir.path()).await;
+    let client = &cluster.client;
+    let core = "/api/v1/namespaces/default";
+    let account = tree! { "apiVersion" => "v1", "kind" => "ServiceAccount", "metadata" => tree! { "name" => "robot" } };
+    let made = client.post(&format!("{core}/serviceaccounts"), &account).await.tree();
+    let request = tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest", "spec" => tree! {} };
+    let token = client.post(&format!("{core}/serviceaccounts/robot/token"), &request).await.tree();
+    let mut claims = claims_of(token.str("status.token"));
+    let id = format!("JTI={}", claims.str("jti"));
+    let key = Signer::of_file(&cluster.pki().dir().join("sa.key"));
+    let mut private = claims.get("kubernetes.io").cloned().expect("what is ours");
+    private.set("warnafter", claims.int("iat").expect("a time") - 100);
+    claims.set("kubernetes.io", private);
+    let stale = key.token(&claims);
+    let uid = made.str("metadata.uid");
+    let legacy = key.token(&tree! {
+        "iss" => "kubernetes/serviceaccount", "sub" => ROBOT, "kubernetes.io/serviceaccount/namespace" => "default",
+        "kubernetes.io/serviceaccount/secret.name" => "old", "kubernetes.io/serviceaccount/service-account.name" => "robot",
+        "kubernetes.io/serviceaccount/service-account.uid" => uid,
+    });
+    let owner = tree! { "kubernetes.io/service-account.name" => "robot", "kubernetes.io/service-account.uid" => uid };
+    let secret = tree! {
+        "apiVersion" => "v1", "kind" => "Secret", "type" => "kubernetes.io/service-account-token",
+        "metadata" => tree! { "name" => "old", "annotations" => owner },
+        "data" => tree! { "token" => api::base64::encode(legacy.as_bytes()) },
+    };
+    assert_eq!(client.post(&format!("{core}/secrets"), &secret).await.code, 201);
+    let nobody = cluster.client_as(None);
+    for (path, token) in [("stale", &stale), ("legacy", &legacy)] {
+        assert_eq!(nobody.get_with(&format!("{MAPS}/{path}"), token).await.code, 403);
+    }
+    client.raw("GET", &format!("{MAPS}/acted"), &[("impersonate-user", "jane")], Vec::new()).await;
+    client.get(&format!("{core}/endpoints")).await;
+
+    let all = events(dir.path(), |event| is(event, "ResponseComplete", "list", "endpoints")).await;
+    let find = |name: &str| {
+        let done = |event: &&Tree| event.str("stage") == "ResponseComplete" && event.str("objectRef.name") == name;
+        all.iter().find(done).unwrap_or_else(|| panic!("{name}"))
+    };
+    let note = |event: &Tree, key: &str| event.map("annotations").str(key).to_string();
+    let issued = all.iter().find(|event| event.str("objectRef.subresource") == "token" && event.has("responseStatus"));
+    assert_eq!(note(issued.expect("an event"), "authentication.kubernetes.io/issued-credential-id"), id);
+    let said = note(find("stale"), "authentication.k8s.io/stale-token");
+    assert!(said.starts_with(&format!("subject: {ROBOT}, seconds after warning threshold: 1")), "{said}");
+    assert_eq!(note(find("legacy"), "authentication.k8s.io/legacy-token"), ROBOT);
+    assert_eq!(note(find("legacy"), "authentication.k8s.io/legacy-token-manual-secret"), "old");
+    let acted = find("acted");
+    assert_eq!(acted.str("impersonatedUser.username"), "jane");
+    assert_eq!(acted.str("authenticationMetadata.impersonationConstraint"), "impersonate:user-info");
+    assert!(!find("stale").has("authenticationMetadata"));
+    let old = all.iter().find(|event| is(event, "ResponseComplete", "list", "endpoints")).expect("an event");
+    assert_eq!(note(old, "k8s.io/deprecated"), "true");
+    let metrics = String::from_utf8_lossy(&client.get("/metrics").await.bytes).into_owned();
+    for line in ["serviceaccount_stale_tokens_total 1", "serviceaccount_legacy_tokens_total 1"] {
+        assert!(metrics.contains(line), "{line}");
+    }
+    cluster.stop().await;
+}
+
+const ROBOT: &str = "system:serviceaccount:default:robot";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_blocks_has_the_event_before_the_client_has_the_answer() {

@@ -112,6 +112,12 @@ async fn a_strict_log_that_is_full_lets_nobody_in() {
         };
         if mode == Mode::Blocking {
             until("what is lost is counted", lost).await;
+            let metrics = String::from_utf8_lossy(&cluster.client.get("/metrics").await.bytes).into_owned();
+            assert!(metrics.contains("apiserver_audit_level_total{level=\"RequestResponse\"} "), "{metrics}");
+            assert!(metrics.contains("apiserver_audit_requests_rejected_total 0"), "{metrics}");
+        } else {
+            let metrics = String::from_utf8(cluster.server().metrics.text()).expect("text");
+            assert!(metrics.contains("apiserver_audit_requests_rejected_total 1"), "{metrics}");
         }
         cluster.stop().await;
     }

@@ -1,9 +1,11 @@
 //! What the whole server does around requests: audit, deadlines, fairness' marks on answers.
 
+mod attacks;
 mod audit;
 mod encryption;
 mod limits;
 mod panics;
+mod startup;
 mod webhook;
 
 use std::path::Path;

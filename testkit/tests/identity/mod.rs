@@ -1,8 +1,9 @@
 //! Who callers are, and what connections and answers carry.
 
 mod authentication;
+mod bound;
 mod issuers;
-mod jwt;
+pub mod jwt;
 mod reload;
 mod remote;
 mod secured;

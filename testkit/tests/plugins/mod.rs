@@ -207,3 +207,90 @@ async fn many_writers_share_a_quota() {
     assert_eq!(used.at("status.used").str("count/secrets"), "10");
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_without_a_class_get_the_default_one() {
+    let mut cluster = start(setup(&[], None)).await;
+    let client = &cluster.client;
+    let default = |object: &mut Tree, key: &str| {
+        object.child("metadata").set("annotations", tree! { key => "true" });
+    };
+    let mut ingress = named("networking.k8s.io/v1", "Ingress", "i");
+    let service = tree! { "name" => "s", "port" => tree! { "number" => 80 } };
+    ingress.set("spec", tree! { "defaultBackend" => tree! { "service" => service } });
+    let mut claim = named("v1", "PersistentVolumeClaim", "c");
+    let amount = tree! { "requests" => tree! { "storage" => "1Gi" } };
+    claim.set("spec", tree! { "accessModes" => list!["ReadWriteOnce"], "resources" => amount });
+    let places = [
+        ("/apis/networking.k8s.io/v1/namespaces/default/ingresses", &ingress, "spec.ingressClassName"),
+        ("/api/v1/namespaces/default/persistentvolumeclaims", &claim, "spec.storageClassName"),
+    ];
+    for (path, object, field) in places {
+        let dry = client.post(&format!("{path}?dryRun=All"), object).await;
+        assert_eq!((dry.code, dry.tree().str(field)), (201, ""), "there is none yet: {}", dry.tree().str("message"));
+    }
+    let mut class = named("networking.k8s.io/v1", "IngressClass", "front");
+    class.set("spec", tree! { "controller" => "example.com/c" });
+    default(&mut class, "ingressclass.kubernetes.io/is-default-class");
+    assert_eq!(client.post("/apis/networking.k8s.io/v1/ingressclasses", &class).await.code, 201);
+    let mut class = named("storage.k8s.io/v1", "StorageClass", "disk");
+    class.set("provisioner", "example.com/p");
+    default(&mut class, "storageclass.kubernetes.io/is-default-class");
+    assert_eq!(client.post("/apis/storage.k8s.io/v1/storageclasses", &class).await.code, 201);
+    for ((path, object, field), want) in places.into_iter().zip(["front", "disk"]) {
+        assert_eq!(client.post(path, object).await.tree().str(field), want);
+        let mut chosen = object.clone();
+        chosen.child("metadata").set("name", "own");
+        chosen.child("spec").set(field.trim_start_matches("spec."), "mine");
+        assert_eq!(client.post(path, &chosen).await.tree().str(field), "mine", "who chooses is left alone");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trust_is_attested_by_those_who_may() {
+    let mut cluster = start(setup(&[], None)).await;
+    let client = &cluster.client;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rule = |verb: &str, resource: &str| {
+        tree! { "apiGroups" => list!["certificates.k8s.io"], "resources" => list![resource], "verbs" => list![verb] }
+    };
+    let mut role = named("rbac.authorization.k8s.io/v1", "ClusterRole", "jane");
+    role.set("rules", list![rule("create", "clustertrustbundles")]);
+    assert_eq!(client.post(&format!("{rbac}/clusterroles"), &role).await.code, 201);
+    let mut binding = named("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "jane");
+    let api_group = "rbac.authorization.k8s.io";
+    binding.set("subjects", list![tree! { "kind" => "User", "apiGroup" => api_group, "name" => "jane" }]);
+    binding.set("roleRef", tree! { "apiGroup" => api_group, "kind" => "ClusterRole", "name" => "jane" });
+    assert_eq!(client.post(&format!("{rbac}/clusterrolebindings"), &binding).await.code, 201);
+
+    let authority = cluster.pki().read("ca").expect("a pair").expect("a pair").certificate;
+    let mut bundle = named("certificates.k8s.io/v1", "ClusterTrustBundle", "example.com:x:a");
+    bundle.set("spec", tree! { "signerName" => "example.com/x", "trustBundle" => authority });
+    let path = "/apis/certificates.k8s.io/v1/clustertrustbundles";
+    let headers = [("content-type", "application/json"), ("impersonate-user", "jane")];
+    let as_jane = async || client.raw("POST", path, &headers, api::json::encode(&bundle, None)).await;
+    let reply = as_jane().await;
+    assert_eq!(reply.code, 403, "{}", reply.tree().str("message"));
+    let why = "user not permitted to attest for signerName \"example.com/x\"";
+    assert!(reply.tree().str("message").ends_with(why), "{}", reply.tree().str("message"));
+    let mut attest = rule("attest", "signers");
+    attest.set("resourceNames", list!["example.com/*"]);
+    role.set("rules", list![rule("create", "clustertrustbundles"), attest]);
+    assert_eq!(client.put(&format!("{rbac}/clusterroles/jane"), &role).await.code, 200);
+    assert_eq!(as_jane().await.code, 201);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_plugin_admits_everything_and_one_nothing() {
+    let mut cluster = start(setup(&["AlwaysAdmit"], None)).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(cluster.client.post(path, &named("v1", "ConfigMap", "a")).await.code, 201);
+    let admission = std::sync::Arc::new(setup(&["AlwaysDeny"], None));
+    cluster.restart_with(server::Config { admission, ..server::Config::default() }).await;
+    let why = "admission control is denying all modifications";
+    refused(&cluster.client, path, &named("v1", "ConfigMap", "b"), 403, why).await;
+    assert_eq!(cluster.client.get(&format!("{path}/a")).await.code, 200);
+    cluster.stop().await;
+}

@@ -58,6 +58,7 @@ const PAGES: &[&str] = &[
     "docs/fake-nodes.md",
     "docs/adr/0020-the-control-plane-in-simulated-time.md",
     "docs/howto/add-a-kind.md",
+    "docs/howto/add-a-scheduler-plugin.md",
 ];
 
 #[test]

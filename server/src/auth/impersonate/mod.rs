@@ -56,18 +56,25 @@ pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> 
     };
     Step::Later(Box::pin(async move {
         let requestor = call.user.clone().ok_or_else(Status::unauthorized)?;
-        call.user = Some(Arc::new(allowed(server, call, &requestor, &wanted).await?));
+        let (user, mode) = allowed(server, call, &requestor, &wanted).await?;
+        call.user = Some(Arc::new(user));
+        call.impersonation_mode = mode;
         call.impersonator = Some(requestor);
         Ok(())
     }))
 }
 
-/// The identity of the first mode that allows it; else what the first one said.
-async fn allowed(server: &Server, call: &Call, requestor: &User, wanted: &Wanted) -> Result<User, Status> {
+/// The identity of the first mode that allows it, and which that was; else what the first one said.
+async fn allowed(
+    server: &Server,
+    call: &Call,
+    requestor: &User,
+    wanted: &Wanted,
+) -> Result<(User, &'static str), Status> {
     let mut first = None;
     for mode in MODES.iter().filter(|mode| (mode.applies)(wanted, requestor)) {
         match pass(server, call, requestor, mode, wanted).await {
-            Ok(()) => return Ok(actual(mode, wanted)),
+            Ok(()) => return Ok((actual(mode, wanted), mode.name)),
             Err(status) => first = first.or(Some(status)),
         }
     }

@@ -203,6 +203,16 @@ mod tests {
     }
 
     #[test]
+    fn groups_that_are_kept_elsewhere_are_not_followed() {
+        let claim = Claim { name: "roles".to_string(), prefix: String::new() };
+        let of = |text: &str| groups(&claim, &json::decode(text.as_bytes()).expect("claims"));
+        assert_eq!(of("{}"), Ok(Vec::new()));
+        assert_eq!(of(r#"{"_claim_names":{"other":"s"}}"#), Ok(Vec::new()));
+        let error = of(r#"{"_claim_names":{"roles":"s"},"_claim_sources":{"s":{"endpoint":"https://a"}}}"#);
+        assert_eq!(error, Err("the groups claim \"roles\" is kept elsewhere, which cannot be followed".to_string()));
+    }
+
+    #[test]
     fn bad_claims_are_refused() {
         let cases = [
             (r#"{"aud":"c"}"#, "expected audience"),
