@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// A safety net that is never needed: everybody looks at everything again, without a request.
-const RESYNC: Duration = Duration::from_secs(12 * 3600);
+pub const RESYNC: Duration = Duration::from_secs(12 * 3600);
 
 /// Which objects are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,7 @@ pub struct Informer {
     handlers: RwLock<Vec<Handler>>,
     synced: watch::Sender<bool>,
     random: Arc<Random>,
+    resync: Duration,
 }
 
 /// How long an informer waits after each failure since it last heard of a change.
@@ -114,7 +115,20 @@ enum State {
 
 impl Informer {
     pub fn new(client: Client, selection: Selection, store: Arc<Store>, random: Arc<Random>) -> Informer {
-        Informer { client, selection, store, handlers: RwLock::default(), synced: watch::Sender::new(false), random }
+        Informer {
+            client,
+            selection,
+            store,
+            handlers: RwLock::default(),
+            synced: watch::Sender::new(false),
+            random,
+            resync: RESYNC,
+        }
+    }
+
+    /// Tells of all that is there after so long, and up to twice as long; never where that is zero.
+    pub fn resyncing(self, period: Duration) -> Informer {
+        Informer { resync: period, ..self }
     }
 
     pub fn selection(&self) -> Selection {
@@ -163,9 +177,12 @@ impl Informer {
     /// Runs until it is dropped.
     pub async fn run(self: Arc<Informer>) {
         let resync = async {
+            if self.resync.is_zero() {
+                std::future::pending::<()>().await;
+            }
             let mut next = Instant::now();
             loop {
-                next += self.random.jitter(RESYNC, 1.0);
+                next += self.random.jitter(self.resync, 1.0);
                 tokio::time::sleep_until(next).await;
                 self.tell(self.store.again());
             }

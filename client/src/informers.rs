@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use crate::informer::RESYNC;
 use crate::object::Recent;
 use crate::written::Written;
 use crate::{Client, Informer, Random, Resource, Selection, Store};
@@ -17,6 +18,7 @@ pub struct Informers {
     random: Arc<Random>,
     recent: Arc<Recent>,
     known: Mutex<Known>,
+    resync: Duration,
 }
 
 #[derive(Default)]
@@ -27,7 +29,13 @@ struct Known {
 
 impl Informers {
     pub fn new(client: Client, random: Arc<Random>) -> Informers {
-        Informers { client, random, recent: Arc::default(), known: Mutex::default() }
+        Informers { client, random, recent: Arc::default(), known: Mutex::default(), resync: RESYNC }
+    }
+
+    /// How often those that come tell of all that they have, as a safety net.
+    pub fn resyncing(mut self, period: Duration) -> Informers {
+        self.resync = period;
+        self
     }
 
     /// The informer of a selection, which runs as soon as all do.
@@ -37,7 +45,8 @@ impl Informers {
             return informer.clone();
         }
         let store = Arc::new(Store::new(self.recent.clone()));
-        let informer = Arc::new(Informer::new(self.client.clone(), selection, store, self.random.clone()));
+        let informer = Informer::new(self.client.clone(), selection, store, self.random.clone());
+        let informer = Arc::new(informer.resyncing(self.resync));
         let task = known.runs.then(|| tokio::spawn(informer.clone().run()));
         known.informers.push((informer.clone(), task));
         informer

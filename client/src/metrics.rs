@@ -1,4 +1,7 @@
-//! Counters of queues, events and informers under upstream's names, in the classic text format.
+//! Counters of queues, events and informers under upstream's names, in the classic text format, and what
+//! components count of their own.
+
+mod meter;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -9,6 +12,11 @@ use prometheus::{
 };
 
 use crate::Queue;
+use meter::Meters;
+pub use meter::{Meter, Sort};
+
+/// Looks at what there is and sets gauges by it.
+type Look = Box<dyn Fn(&Metrics) + Send + Sync>;
 
 /// What a process counts. Clones count into the same.
 #[derive(Clone)]
@@ -27,6 +35,8 @@ struct Inner {
     panics: IntCounterVec,
     leader: IntGaugeVec,
     queues: Mutex<Vec<(&'static str, Weak<Queue>)>>,
+    meters: Meters,
+    looks: Mutex<Vec<Look>>,
 }
 
 /// What one queue counts.
@@ -68,6 +78,8 @@ impl Default for Metrics {
             leader: known(gauges("leader_election_master_status", "1 while this process leads."), &registry),
             registry,
             queues: Mutex::default(),
+            meters: Meters::default(),
+            looks: Mutex::default(),
         };
         Metrics(Arc::new(inner))
     }
@@ -107,7 +119,31 @@ impl Metrics {
         self.0.leader.with_label_values(&[name]).set(leads.into());
     }
 
+    /// Counts a value by a component's own meter.
+    pub fn record(&self, meter: &'static Meter, labels: &[&str], value: f64) {
+        self.0.meters.record(&self.0.registry, meter, labels, value);
+    }
+
+    pub fn count(&self, meter: &'static Meter, labels: &[&str]) {
+        self.record(meter, labels, 1.0);
+    }
+
+    /// Sets gauges whenever somebody asks, so that nothing is counted that nobody looks at. Those of the
+    /// meters begin empty each time.
+    pub fn on_look<const N: usize>(
+        &self,
+        meters: [&'static Meter; N],
+        look: impl Fn(&Metrics) + Send + Sync + 'static,
+    ) {
+        let look = move |metrics: &Metrics| {
+            meters.iter().for_each(|meter| metrics.0.meters.clear(meter));
+            look(metrics);
+        };
+        self.0.looks.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(look));
+    }
+
     pub fn render(&self) -> String {
+        self.0.looks.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|look| look(self));
         let mut queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         for (name, queue) in queues.iter() {
@@ -152,5 +188,32 @@ mod tests {
         check(&text, "workqueue_retries_total{name=\"deployment\"} 1");
         check(&text, "workqueue_work_duration_seconds_sum{name=\"deployment\"} 3");
         check(&text, "workqueue_unfinished_work_seconds{name=\"deployment\"} 0");
+    }
+
+    #[test]
+    fn components_count_by_their_own_meters() {
+        static SYNCS: Meter = Meter::counter("job_syncs_total", "Looks.", &["result"]);
+        static AGE: Meter = Meter::histogram("age", "Ages.", &[], (1.0, 2.0, 3));
+        static SIZE: Meter = Meter::gauge("size", "Sizes.", &["zone"]);
+        let metrics = Metrics::default();
+        assert!(!metrics.render().contains("job_syncs_total"), "nothing was counted");
+        metrics.count(&SYNCS, &["success"]);
+        metrics.record(&SYNCS, &["success"], 2.0);
+        metrics.record(&AGE, &[], 3.0);
+        let zones = Arc::new(Mutex::new(vec![("a", 2.0), ("b", 1.0)]));
+        let seen = zones.clone();
+        metrics.on_look([&SIZE], move |metrics| {
+            for (zone, size) in seen.lock().expect("a lock").iter() {
+                metrics.record(&SIZE, &[zone], *size);
+            }
+        });
+        let text = metrics.render();
+        for line in ["job_syncs_total{result=\"success\"} 3", "age_bucket{le=\"4\"} 1", "size{zone=\"b\"} 1"] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        zones.lock().expect("a lock").pop();
+        assert!(!metrics.render().contains("size{zone=\"b\"}"), "a zone that is gone is not shown");
+        // The wrong number of labels is told in the log, and nothing else.
+        metrics.count(&SYNCS, &[]);
     }
 }

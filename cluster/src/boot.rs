@@ -116,6 +116,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
 
 fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
     let environment = Local::new(server).controllers(chosen.options);
+    let metrics = environment.metrics.clone();
+    server.metrics.show_also(Box::new(move || metrics.render()));
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
 }

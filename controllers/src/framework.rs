@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use client::{Client, Clock, Informer, Informers, Queue, Random, Recorder, Result, Selection};
+use client::{Client, Clock, Informer, Informers, Metrics, Queue, Random, Recorder, Result, Selection};
 
 use crate::options::Options;
 use crate::support::everything::Everything;
@@ -108,6 +108,8 @@ pub struct Context {
     pub options: Arc<Options>,
     pub queue: Arc<Queue>,
     pub random: Arc<Random>,
+    /// What is counted beside the queue, by the meters of `meters.rs`.
+    pub metrics: Metrics,
     /// For those that learn of resources at run time.
     pub informers: Arc<Informers>,
 }

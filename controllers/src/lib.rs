@@ -20,6 +20,7 @@ mod horizontal_pod_autoscaler;
 mod job;
 mod list;
 mod local_path;
+mod meters;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;

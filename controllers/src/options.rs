@@ -58,6 +58,8 @@ options! {
     concurrent_ttl_after_finished_syncs: usize = 5;
     mirroring_concurrent_service_endpoint_syncs: usize = 5;
 
+    /// Between this and twice as much all objects are looked at once more, from memory.
+    min_resync_period: Duration = seconds(12 * 3600);
     enable_garbage_collector: bool = true;
     resource_quota_sync_period: Duration = seconds(300);
     /// Whether services of type LoadBalancer get the addresses of nodes; a cloud's own manager would otherwise

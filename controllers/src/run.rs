@@ -83,8 +83,9 @@ impl Loop {
 pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result<Running, String> {
     choice::check(chosen)?;
     let random = Arc::new(Random::seeded(environment.seed));
-    let informers = Arc::new(Informers::new(environment.reader.clone(), random.clone()));
-    let everything = Everything::new(environment.reader.clone(), random.clone());
+    let informers = Informers::new(environment.reader.clone(), random.clone());
+    let informers = Arc::new(informers.resyncing(environment.options.min_resync_period));
+    let everything = Everything::new(environment.reader.clone(), random.clone(), environment.metrics.clone());
     let setup = Setup::new(informers.clone(), everything.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
@@ -97,6 +98,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
             options: environment.options.clone(),
             queue: environment.metrics.queue(controller.name),
             random: random.clone(),
+            metrics: environment.metrics.clone(),
             informers: informers.clone(),
         };
         match (controller.start)(&setup, &context) {

@@ -1,5 +1,7 @@
 //! Counters and histograms under upstream's names.
 
+use std::sync::OnceLock;
+
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
@@ -14,6 +16,8 @@ pub struct Metrics {
     mutating: IntGauge,
     watchers: IntGauge,
     tokens: [IntCounter; 3],
+    /// What others in this process count, whose names are not ours.
+    also: OnceLock<Shown>,
 }
 
 /// How a service account's token was used.
@@ -31,6 +35,9 @@ const TOKENS: [(&str, &str); 3] = [
     ("serviceaccount_valid_tokens_total", "Uses of tokens that live longer than they say, in time."),
     ("serviceaccount_legacy_tokens_total", "Uses of tokens out of secrets."),
 ];
+
+/// Metrics as text.
+pub type Shown = Box<dyn Fn() -> String + Send + Sync>;
 
 /// Counts a request while it runs.
 pub struct Running {
@@ -71,6 +78,7 @@ impl Metrics {
             watchers: watchers.expect("the name is valid"),
             tokens: TOKENS.map(|(name, help)| IntCounter::new(name, help).expect("the name is valid")),
             registry,
+            also: OnceLock::new(),
         };
         let collectors: [Box<dyn prometheus::core::Collector>; 4] = [
             Box::new(metrics.requests.clone()),
@@ -120,7 +128,13 @@ impl Metrics {
         let mut out = Vec::new();
         // Writing to a Vec does not fail.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
+        out.extend(self.also.get().map(|also| also()).unwrap_or_default().into_bytes());
         out
+    }
+
+    /// Shows what a component counts that runs in this process. There is one at most; a second is left out.
+    pub fn show_also(&self, also: Shown) {
+        let _ = self.also.set(also);
     }
 }
 

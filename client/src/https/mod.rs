@@ -40,6 +40,11 @@ impl Https {
         Https { pool: self.pool.clone(), credentials: Some(credentials) }
     }
 
+    /// Who we are and whom to trust from now on, for all that share these connections.
+    pub fn exchange_tls(&self, tls: &ClientConfig) {
+        self.pool.exchange_tls(tls);
+    }
+
     pub fn with_token(&self, token: &str) -> Result<Https> {
         Ok(self.with_credentials(Arc::new(Fixed(bearer(token)?))))
     }

@@ -1,7 +1,7 @@
 //! Connections to one server: those of HTTP/2 carry many requests at a time, those of HTTP/1.1 one after
 //! the other. A broken one is left behind; a request that was not sent is sent on another.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub struct Pool {
     port: u16,
     authority: Authority,
     name: ServerName<'static>,
-    tls: TlsConnector,
+    tls: RwLock<TlsConnector>,
     open: Mutex<Open>,
 }
 
@@ -54,20 +54,30 @@ enum Connection {
     One(http1::SendRequest<Full<Bytes>>),
 }
 
+fn connector(tls: &ClientConfig) -> TlsConnector {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsConnector::from(Arc::new(tls))
+}
+
 impl Pool {
     pub fn new(host: &str, port: u16, name: &str, tls: Arc<ClientConfig>) -> Result<Pool> {
         let failed = |error: &dyn std::fmt::Display| Error::Transport(error.to_string());
         let bracketed = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let mut tls = ClientConfig::clone(&tls);
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Pool {
             host: host.to_string(),
             port,
             authority: bracketed.parse().map_err(|error: http::uri::InvalidUri| failed(&error))?,
             name: ServerName::try_from(name.to_string()).map_err(|error| failed(&error))?,
-            tls: TlsConnector::from(Arc::new(tls)),
+            tls: RwLock::new(connector(&tls)),
             open: Mutex::default(),
         })
+    }
+
+    /// Connections to come are made by this; those that there are end with what they are at.
+    pub fn exchange_tls(&self, tls: &ClientConfig) {
+        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = connector(tls);
+        *self.open() = Open::default();
     }
 
     pub fn authority(&self) -> Authority {
@@ -133,7 +143,8 @@ impl Pool {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| failed(&error))?;
         // A request is one write; it must not wait for more.
         let _ = stream.set_nodelay(true);
-        let stream = self.tls.connect(self.name.clone(), stream).await.map_err(|error| failed(&error))?;
+        let tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let stream = tls.connect(self.name.clone(), stream).await.map_err(|error| failed(&error))?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
             tokio::spawn(connection);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use client::election::Timing;
 use controllers::Options;
 
+use super::gates;
 use crate::apiserver::values::{boolean, cidrs, duration, list, parsed};
 use crate::error::Result;
 use crate::flags::{Flag, flag, switch, unfinished};
@@ -31,6 +32,9 @@ pub struct Flags {
     pub timing: Timing,
     pub lease_namespace: String,
     pub lease_name: String,
+    /// Requests a second of each client, and how many may come at once; none are held back without a number.
+    pub kube_api_qps: Option<f64>,
+    pub kube_api_burst: u32,
     pub root_ca_file: Option<PathBuf>,
     pub service_account_private_key_file: Option<PathBuf>,
     /// For all signers, and for each alone.
@@ -72,6 +76,8 @@ impl Default for Flags {
             timing: Timing::default(),
             lease_namespace: "kube-system".to_string(),
             lease_name: "kube-controller-manager".to_string(),
+            kube_api_qps: None,
+            kube_api_burst: 30,
             root_ca_file: None,
             service_account_private_key_file: None,
             signing: SigningFiles::default(),
@@ -114,6 +120,16 @@ macro_rules! file {
     };
 }
 
+/// A flag that can only say what is so.
+macro_rules! fixed {
+    ($sort:ident, $name:literal, $value:literal, $why:expr) => {
+        $sort($name, concat!("only ", $value), |_: &mut Flags, value| {
+            let same = value == $value || matches!((duration(value), duration($value)), (Ok(a), Ok(b)) if a == b);
+            if same { Ok(()) } else { Err($why.to_string()) }
+        })
+    };
+}
+
 mod work;
 
 fn text(value: &str) -> Result<String, String> {
@@ -136,6 +152,7 @@ fn count(value: &str) -> Result<usize, String> {
     }
 }
 
+const NO_PROFILES: &str = "nothing is profiled";
 const CLOUD: &str = "there is no cloud provider";
 
 /// All parts of the table, each sorted by name.
@@ -187,6 +204,8 @@ static FLAGS: &[Flag<Flags>] = &[
         legacy_unknown.certificate
     ),
     file!("cluster-signing-legacy-unknown-key-file", "its key", legacy_unknown.key),
+    fixed!(switch, "contention-profiling", "false", NO_PROFILES),
+    fixed!(flag, "controller-start-interval", "0s", "all controllers start at once"),
     flag(
         "controllers",
         "* for all, a name for one, -name for all but it; old names too [*]",
@@ -195,14 +214,24 @@ static FLAGS: &[Flag<Flags>] = &[
             controllers::check(&flags.controllers)
         },
     ),
-    flag("feature-gates", "only what is so already: gates cannot be turned here", |_, value| match value {
-        "" => Ok(()),
-        _ => Err("no feature can be turned on or off".to_string()),
-    }),
+    flag("feature-gates", "only what is so already: gates cannot be turned here", |_, value| gates::check(value)),
     flag("flex-volume-plugin-dir", "only \"\": there are no flex volumes", |_, value| match value {
         "" => Ok(()),
         _ => Err("there are no flex volumes".to_string()),
     }),
+    field!("kube-api-burst", "how many requests may come at once where there is a limit [30]", parsed, kube_api_burst),
+    flag(
+        "kube-api-qps",
+        "requests a second of each client; a negative one for no limit [none]",
+        |flags: &mut Flags, value| {
+            flags.kube_api_qps = match parsed::<f64>(value)? {
+                number if number < 0.0 => None,
+                number if number > 0.0 && number.is_finite() => Some(number),
+                _ => return Err("it must not be 0; a negative number is no limit".to_string()),
+            };
+            Ok(())
+        },
+    ),
     file!("kubeconfig", "the API server, and who we are there", kubeconfig),
     on_off!("leader-elect", "work only while holding the lease [true]", leader_elect),
     field!("leader-elect-lease-duration", "how long others wait for a leader [15s]", duration, timing.lease_duration),
@@ -222,6 +251,7 @@ static FLAGS: &[Flag<Flags>] = &[
         };
         Ok(())
     }),
+    fixed!(switch, "profiling", "false", NO_PROFILES),
     field!("requestheader-allowed-names", "names of proxies; any where there are none", texts, proxy_allowed_names),
     file!("requestheader-client-ca-file", "who signs the certificates of proxies that speak for others", proxy_ca_file),
     field!(

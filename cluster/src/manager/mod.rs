@@ -3,6 +3,8 @@
 
 mod accounts;
 pub mod flags;
+mod follow;
+mod gates;
 mod port;
 pub mod remote;
 
@@ -20,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 use flags::{Flags, SigningFiles};
+use follow::Follow;
 use port::Health;
 use remote::Remote;
 
@@ -48,11 +51,15 @@ pub async fn run(flags: Flags) -> Result<Running> {
     check(&flags)?;
     let options = Arc::new(options(&flags)?);
     let file = flags.kubeconfig.clone().unwrap_or_default();
-    let remote = Remote::read("kubeconfig", &file)?;
+    let limit = flags.kube_api_qps.map(|per_second| (per_second, flags.kube_api_burst));
+    let remote = Remote::read("kubeconfig", &file)?.limited(limit);
+    let mut follow = Follow::default();
+    remote.follow("kubeconfig", &file, &mut follow);
     let (stop, stopped) = watch::channel(false);
     let health = Arc::new(Health::default());
     let metrics = Metrics::default();
-    let address = port::serve(&flags, health.clone(), metrics.clone(), stopped.clone()).await?;
+    let address = port::serve(&flags, health.clone(), metrics.clone(), stopped.clone(), &mut follow).await?;
+    tokio::spawn(follow.run(stopped.clone()));
     let manager = Manager { flags, options, remote, metrics, health, clock: Arc::new(SystemClock) };
     let work = tokio::spawn(manager.work(stopped));
     Ok(Running { address, stop, work })

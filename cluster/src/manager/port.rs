@@ -1,6 +1,7 @@
 //! The port of the manager: how each controller is, and what it counts.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use client::{Metrics, SystemClock};
@@ -12,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::flags::Flags;
+use super::follow::Follow;
 use super::remote::Remote;
 use crate::delegated::{Delegated, Kept, Refusal};
 use crate::error::{Error, Result};
@@ -46,6 +48,7 @@ pub async fn serve(
     health: Arc<Health>,
     metrics: Metrics,
     stopped: watch::Receiver<bool>,
+    follow: &mut Follow,
 ) -> Result<Option<SocketAddr>> {
     if flags.secure_port == 0 {
         return Ok(None);
@@ -61,19 +64,49 @@ pub async fn serve(
         _ => pki::self_signed("kube-controller-manager", address.ip())?,
     };
     let serving = Arc::new(Serving::new(pki::certificates(&pair)?, pki::private_key(&pair)?)?);
-    let tls = tls::server_config(serving, &tls::Options::default())?;
-    let port = Port { delegated: delegated(flags)?, health, metrics };
-    tokio::spawn(component::serve(listener, tls, Arc::new(port), stopped));
+    let tls = tls::server_config(serving.clone(), &tls::Options::default())?;
+    let port = Arc::new(Port { delegated: delegated(flags, follow)?, health, metrics });
+    follow_files(flags, serving, &port, follow);
+    tokio::spawn(component::serve(listener, tls, port, stopped));
     Ok(Some(address))
 }
 
-fn delegated(flags: &Flags) -> Result<Delegated> {
+/// What the port shows, and whom it believes.
+fn follow_files(flags: &Flags, serving: Arc<Serving>, port: &Arc<Port>, follow: &mut Follow) {
+    if let (Some(certificate), Some(key)) = (flags.tls_cert_file.clone(), flags.tls_private_key_file.clone()) {
+        follow.add("tls-cert-file", vec![certificate.clone(), key.clone()], move || {
+            let pair = Pair::read(&certificate, &key)?;
+            Ok(serving.replace(pki::certificates(&pair)?, pki::private_key(&pair)?)?)
+        });
+    }
+    type Of = fn(&Delegated) -> Option<&Authorities>;
+    let authorities: [(&'static str, &Option<PathBuf>, Of); 2] = [
+        ("client-ca-file", &flags.client_ca_file, |delegated| delegated.clients.as_ref()),
+        ("requestheader-client-ca-file", &flags.proxy_ca_file, |delegated| {
+            delegated.proxies.as_ref().map(|proxies| &proxies.authorities)
+        }),
+    ];
+    for (flag, file, of) in authorities {
+        let Some(file) = file.clone() else { continue };
+        let port = port.clone();
+        follow.add(flag, vec![file.clone()], move || {
+            let pem = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
+            let Some(authorities) = of(&port.delegated) else { return Ok(()) };
+            authorities.replace(&pem).map_err(|why| Error::Pem { path: file.clone(), source: why.into() })
+        });
+    }
+}
+
+fn delegated(flags: &Flags, follow: &mut Follow) -> Result<Delegated> {
     let authorities = |path: &std::path::PathBuf| {
         let pem = std::fs::read_to_string(path).map_err(Error::file(path))?;
         Authorities::new(&pem).map_err(|why| Error::Pem { path: path.clone(), source: why.into() })
     };
-    let asked = |flag: &str, file: &Option<std::path::PathBuf>| {
-        file.as_ref().map(|file| Remote::read(flag, file).map(|remote| remote.client())).transpose()
+    let mut asked = |flag: &'static str, file: &Option<PathBuf>| {
+        let Some(file) = file else { return Ok(None) };
+        let remote = Remote::read(flag, file)?;
+        remote.follow(flag, file, follow);
+        Ok::<_, Error>(Some(remote.client()))
     };
     let proxies = flags.proxy_ca_file.as_ref().map(|path| {
         let names = (flags.proxy_allowed_names.clone(), flags.proxy_headers.clone());

@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use client::Client;
 use client::https::Https;
+use client::{Client, Throttled, Transport};
 use rustls::ClientConfig;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
 use server::callout::{self, kubeconfig};
 
 use super::accounts::{Account, TokenFile};
+use super::follow::Follow;
 use crate::error::{Error, Result};
 
 /// What its fields are owned as, and how it names itself.
@@ -23,40 +24,82 @@ pub struct Remote {
     own: Https,
     /// Without any certificate, for those who have tokens.
     bare: Https,
+    /// Requests a second, and how many at once.
+    limit: Option<(f64, u32)>,
+}
+
+fn bad(flag: &str, why: impl std::fmt::Display) -> Error {
+    Error::Flags(vec![format!("--{flag}: {why}")])
+}
+
+fn read(flag: &str, file: &Path) -> Result<kubeconfig::Remote> {
+    kubeconfig::read(file).map_err(|error| bad(flag, error))
+}
+
+/// The same without a certificate of our own.
+fn without_certificate(tls: &ClientConfig) -> ClientConfig {
+    let mut tls = tls.clone();
+    tls.client_auth_cert_resolver = Arc::new(Nobody);
+    tls
 }
 
 impl Remote {
     pub fn read(flag: &str, file: &Path) -> Result<Remote> {
-        let bad = |why: String| Error::Flags(vec![format!("--{flag}: {why}")]);
-        let remote = kubeconfig::read(file).map_err(|error| bad(error.to_string()))?;
+        let remote = read(flag, file)?;
         if !remote.url.tls || !matches!(remote.url.path.as_str(), "" | "/") {
-            return Err(bad(format!("{}: the server must be reached by https and have no path", file.display())));
+            let why = format!("{}: the server must be reached by https and have no path", file.display());
+            return Err(bad(flag, why));
         }
         let to = |tls: Arc<ClientConfig>| {
             Https::new(&remote.url.host, remote.url.port, remote.client.server_name(), tls)
-                .map_err(|error| bad(error.to_string()))
+                .map_err(|error| bad(flag, error))
         };
         let own = to(remote.client.tls().clone())?;
         let own = match remote.client.credentials() {
             callout::Credentials::None => own,
-            callout::Credentials::Bearer(token) => own.with_token(token).map_err(|error| bad(error.to_string()))?,
+            callout::Credentials::Bearer(token) => own.with_token(token).map_err(|error| bad(flag, error))?,
             callout::Credentials::BearerFile(path) => own.with_credentials(Arc::new(TokenFile::new(path.clone()))),
-            callout::Credentials::Basic { .. } => return Err(bad("passwords cannot be used here".to_string())),
+            callout::Credentials::Basic { .. } => return Err(bad(flag, "passwords cannot be used here")),
         };
-        let mut nobody = ClientConfig::clone(remote.client.tls());
-        nobody.client_auth_cert_resolver = Arc::new(Nobody);
-        Ok(Remote { own, bare: to(Arc::new(nobody))? })
+        let bare = to(Arc::new(without_certificate(remote.client.tls())))?;
+        Ok(Remote { own, bare, limit: None })
+    }
+
+    /// Each client is held back to so many requests a second.
+    pub fn limited(self, limit: Option<(f64, u32)>) -> Remote {
+        Remote { limit, ..self }
+    }
+
+    /// Takes other certificates when the kubeconfig, or a file that it names, changes. Where the server is, and
+    /// a token that stands in the kubeconfig itself, are read at the start alone.
+    pub fn follow(&self, flag: &'static str, file: &Path, follow: &mut Follow) {
+        let (remote, kubeconfig) = (self.clone(), file.to_path_buf());
+        follow.add(flag, kubeconfig::files(file), move || {
+            let tls = read(flag, &kubeconfig)?.client.tls().clone();
+            remote.own.exchange_tls(&tls);
+            remote.bare.exchange_tls(&without_certificate(&tls));
+            Ok(())
+        });
     }
 
     /// A client that acts as the user of the kubeconfig.
     pub fn client(&self) -> Client {
-        Client::new(Arc::new(self.own.clone()), AGENT)
+        self.client_by(self.own.clone())
     }
 
     /// A client that acts as a service account of kube-system.
     pub fn client_as(&self, account: &'static str) -> Client {
         let credentials = Account::new(account, self.client());
-        Client::new(Arc::new(self.bare.with_credentials(credentials)), AGENT)
+        self.client_by(self.bare.with_credentials(credentials))
+    }
+
+    fn client_by(&self, https: Https) -> Client {
+        let transport: Arc<dyn Transport> = Arc::new(https);
+        let transport = match self.limit {
+            Some((per_second, burst)) => Throttled::around(transport, per_second, burst),
+            None => transport,
+        };
+        Client::new(transport, AGENT)
     }
 }
 

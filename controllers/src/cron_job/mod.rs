@@ -89,6 +89,8 @@ impl Controller {
         let job = match self.context.client.create(JOBS, namespace, &start.job).await {
             Ok(job) => {
                 self.context.recorder.normal(cron, "SuccessfulCreate", format!("Created job {name}"));
+                let skew = self.context.now_seconds() - start.scheduled;
+                self.context.metrics.record(&crate::meters::CRON_JOB_SKEW, &[], skew.max(0) as f64);
                 job
             }
             Err(error) if error.is_terminating() => return Ok(()),

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use api::Str;
-use client::{Client, Informer, Key, Result, Store, index, split};
+use api::{Str, Tree};
+use client::{Client, Informer, Key, Metrics, Result, Store, index, split};
 
+use crate::meters;
 use crate::support::own::Own;
 use crate::support::serving::{self, SERVICES, Served, Triggers};
 use crate::support::slices::{self, BY_SERVICE, SLICES};
@@ -24,6 +25,7 @@ struct Controller {
     own: Arc<Own>,
     triggers: Mutex<BTreeMap<String, Triggers>>,
     max_endpoints: usize,
+    metrics: Metrics,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -34,6 +36,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     slices.index_by(BY_SERVICE);
     follow_slices(&slices, context, own.clone(), batch);
     let zones = follow_nodes(setup, context, pods.clone(), batch);
+    show(context, slices.store().clone(), setup.informer(SERVICES).store().clone());
     Some(Box::new(Controller {
         services: setup.informer(SERVICES).store().clone(),
         pods,
@@ -43,7 +46,23 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         own,
         triggers: Mutex::default(),
         max_endpoints: context.options.max_endpoints_per_slice,
+        metrics: context.metrics.clone(),
     }))
+}
+
+/// What there is, for whoever asks.
+fn show(context: &Context, slices: Arc<Store>, services: Arc<Store>) {
+    context.metrics.on_look([&meters::SERVICES_BY_DISTRIBUTION], move |metrics| {
+        metrics.record(&meters::SLICES, &[], slices.len() as f64);
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for service in services.all() {
+            *counts.entry(service.str("spec.trafficDistribution").to_string()).or_default() += 1;
+        }
+        counts.remove("");
+        for (distribution, count) in &counts {
+            metrics.record(&meters::SERVICES_BY_DISTRIBUTION, &[distribution], *count as f64);
+        }
+    });
 }
 
 /// What others do to our slices is put right.
@@ -100,8 +119,20 @@ impl Controller {
             max_endpoints: self.max_endpoints,
             trigger: trigger.as_deref(),
         });
-        slices::carry_out(&self.client, &self.own, split(key).0, changes).await?;
-        Ok(Outcome::Done)
+        let counts = [changes.create.len(), changes.update.len(), changes.delete.len()];
+        let result = slices::carry_out(&self.client, &self.own, split(key).0, changes).await;
+        self.count(&service, counts, result.is_ok());
+        result.map(|()| Outcome::Done)
+    }
+
+    fn count(&self, service: &Tree, counts: [usize; 3], is_ok: bool) {
+        self.metrics.count(&meters::SLICE_SYNCS, &[if is_ok { "success" } else { "error" }]);
+        for (operation, count) in ["create", "update", "delete"].into_iter().zip(counts).filter(|(_, count)| *count > 0)
+        {
+            self.metrics.record(&meters::SLICE_CHANGES, &[operation], count as f64);
+        }
+        let labels = [plan::topology(service), service.str("spec.trafficDistribution")];
+        self.metrics.record(&meters::SLICES_CHANGED, &labels, counts.iter().sum::<usize>() as f64);
     }
 
     fn zones(&self) -> Arc<plan::Zones> {

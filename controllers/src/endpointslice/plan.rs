@@ -31,6 +31,16 @@ pub struct Observed<'a> {
     pub trigger: Option<&'a str>,
 }
 
+const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+
+/// Whether a service asks for hints by the size of zones.
+pub fn topology(service: &Tree) -> &'static str {
+    match service.map("metadata.annotations").str(TOPOLOGY_MODE) {
+        "Auto" | "auto" => "Auto",
+        _ => "Disabled",
+    }
+}
+
 pub fn plan(observed: &Observed<'_>) -> Changes {
     let families = families(observed.service);
     let mut changes = Changes::default();

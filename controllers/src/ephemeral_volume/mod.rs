@@ -18,6 +18,7 @@ struct Controller {
     client: Client,
     recorder: Recorder,
     told: Told,
+    metrics: client::Metrics,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -44,6 +45,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         client: context.client.clone(),
         recorder: context.recorder.named("ephemeral_volume"),
         told: Told::default(),
+        metrics: context.metrics.clone(),
     }))
 }
 
@@ -63,7 +65,12 @@ impl Controller {
             self.told.tell(&self.recorder, &pod, note);
         }
         for claim in &plan.create {
-            match self.client.create(CLAIMS.resource, namespace, claim).await {
+            let made = self.client.create(CLAIMS.resource, namespace, claim).await;
+            self.metrics.count(&crate::meters::EPHEMERAL_CREATIONS, &[]);
+            if made.is_err() {
+                self.metrics.count(&crate::meters::EPHEMERAL_FAILURES, &[]);
+            }
+            match made {
                 Err(error) if error.is_terminating() || error.is_already_exists() => {}
                 result => drop(result?),
             }

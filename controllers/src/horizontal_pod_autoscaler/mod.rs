@@ -1,6 +1,7 @@
 //! Scales workloads by metrics. What is wanted is decided by `plan`; here the scale and the metrics are asked for,
 //! and the scale is written.
 
+mod counts;
 mod pace;
 mod plan;
 mod replicas;
@@ -13,8 +14,12 @@ use api::Tree;
 use api::selector::Selector;
 use client::{Resource, Result, Selection, Store, index};
 
+use tokio::time::Instant;
+
+use crate::meters;
 use crate::support::kinds::{Kinds, Served};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use counts::Tally;
 use pace::History;
 use plan::{Event, Look, Plan, Reading};
 use source::{ApiSource, Query, Source};
@@ -53,6 +58,8 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
             queue.add(change.key.clone());
         }
     });
+    let all = autoscalers.store().clone();
+    context.metrics.on_look([&meters::HPA_DESIRED], move |metrics| counts::show(metrics, &all.all()));
     let source = ApiSource { client: context.client.clone(), kinds: Kinds::default() };
     let context = Context { recorder: context.recorder.named("horizontal-pod-autoscaler"), ..context.clone() };
     Some(Box::new(Controller {
@@ -71,7 +78,10 @@ impl Controller {
             self.known().remove(key);
             return Ok(Outcome::Done);
         };
-        let result = self.look(key, &autoscaler).await;
+        let begun = Instant::now();
+        let mut tally = Tally::default();
+        let result = self.look(key, &autoscaler, &mut tally).await;
+        tally.end(&self.context.metrics, result.is_ok(), begun.elapsed());
         // The period is that of looks, whether they fail or not.
         match result {
             Err(error) if error.is_conflict() => Err(error),
@@ -87,11 +97,14 @@ impl Controller {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn look(&self, key: &str, autoscaler: &Tree) -> Result<()> {
+    async fn look(&self, key: &str, autoscaler: &Tree, tally: &mut Tally) -> Result<()> {
         let now = self.context.clock.now();
         let (served, scale) = match self.scale(autoscaler).await {
             Ok(found) => found,
-            Err(why) => return self.finish(autoscaler, plan::without_scale(autoscaler, &why, now)).await,
+            Err(why) => {
+                tally.fail("internal");
+                return self.finish(autoscaler, plan::without_scale(autoscaler, &why, now)).await;
+            }
         };
         let namespace = autoscaler.str("metadata.namespace");
         let text = scale.str("status.selector").to_string();
@@ -107,16 +120,21 @@ impl Controller {
             (_, Some(plan)) => plan,
             (status, None) => match self.objection(key, namespace, &text, selector.err().map(|e| e.to_string()), &pods)
             {
-                Some((reason, message, event, said)) => look.without_selector(status, (reason, &message), event, &said),
+                Some((reason, message, event, said)) => {
+                    tally.fail("spec");
+                    look.without_selector(status, (reason, &message), event, &said)
+                }
                 None => {
-                    let readings = self.read(autoscaler, &text).await;
+                    let readings = self.read(autoscaler, &text, tally).await;
                     look.by_metrics(status, &readings, &mut known.history)
                 }
             },
         };
         if let Some((size, reason)) = plan.scale.clone() {
+            tally.act(scale.int("spec.replicas").unwrap_or(0), size);
             self.rescale(autoscaler, served, &scale, (size, &reason), &mut plan, &mut known.history).await;
         }
+        tally.told(&plan.events);
         self.known().insert(key.to_string(), known);
         self.finish(autoscaler, plan).await
     }
@@ -186,10 +204,18 @@ impl Controller {
     }
 
     /// What each metric of the spec is at.
-    async fn read(&self, autoscaler: &Tree, pods: &str) -> Vec<std::result::Result<Reading, String>> {
+    async fn read(
+        &self,
+        autoscaler: &Tree,
+        pods: &str,
+        tally: &mut Tally,
+    ) -> Vec<std::result::Result<Reading, String>> {
         let mut readings = Vec::new();
         for spec in autoscaler.list("spec.metrics") {
-            readings.push(self.read_one(autoscaler.str("metadata.namespace"), spec, pods).await);
+            let begun = Instant::now();
+            let reading = self.read_one(autoscaler.str("metadata.namespace"), spec, pods).await;
+            tally.metric(spec.str("type"), reading.is_ok(), begun.elapsed());
+            readings.push(reading);
         }
         readings
     }
@@ -247,6 +273,7 @@ impl Controller {
                 let message = format!("New size: {size}; reason: {reason}");
                 plan.events.push(Event { warns: false, reason: "SuccessfulRescale".to_string(), message });
                 let from = scale.int("spec.replicas").unwrap_or(0);
+                plan::say_scaled(autoscaler, &mut plan.status, from, size, now);
                 history.scaled(from, size, autoscaler.at("spec.behavior"), now.seconds);
             }
             Err(error) => {

@@ -12,6 +12,9 @@ use super::source::Samples;
 use crate::Options;
 use crate::support::conditions;
 
+/// The condition by which an autoscaler knows that it was it who brought its target down to nothing.
+const SCALED_TO_ZERO: &str = "ScaledToZero";
+
 /// What the sources said to one metric of the spec.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reading {
@@ -62,6 +65,28 @@ pub fn say(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &
     conditions::set_in_place(status, condition);
 }
 
+/// Only whoever brought a workload down to nothing brings it up again: what somebody else has stopped stays so.
+fn wakes(autoscaler: &Tree) -> bool {
+    let is_asleep = conditions::is_true(autoscaler, SCALED_TO_ZERO);
+    is_asleep && (has_outside_metrics(autoscaler) || autoscaler.int("spec.minReplicas") != Some(0))
+}
+
+/// Those that are there without any pod.
+fn has_outside_metrics(autoscaler: &Tree) -> bool {
+    autoscaler.list("spec.metrics").iter().any(|metric| matches!(metric.str("type"), "Object" | "External"))
+}
+
+/// What is said once the scale is written.
+pub fn say_scaled(autoscaler: &Tree, status: &mut Tree, from: i64, to: i64, now: Timestamp) {
+    let may_sleep = autoscaler.int("spec.minReplicas") == Some(0) && has_outside_metrics(autoscaler);
+    let sleeps = from > 0 && to == 0 && may_sleep;
+    let said = match sleeps {
+        true => ("ScaledToZero", "the HPA controller scaled the workload to zero"),
+        false => ("NotScaledToZero", "the HPA controller did not scale the workload to zero"),
+    };
+    say(status, SCALED_TO_ZERO, sleeps, said, now);
+}
+
 /// Where the scale of the target cannot be had.
 pub fn without_scale(autoscaler: &Tree, why: &str, now: Timestamp) -> Plan {
     let mut status = autoscaler.at("status").clone();
@@ -93,7 +118,9 @@ impl Look<'_> {
         say(&mut status, "AbleToScale", true, ("SucceededGetScale", able), self.now);
         let bounds = self.bounds();
         let decided = |size: i64, reason: &str| Some(self.finish(status.clone(), size, Some(reason), None));
-        let plan = if bounds.current == 0 && bounds.min != 0 {
+        let plan = if bounds.current == 0 && wakes(self.autoscaler) {
+            None
+        } else if bounds.current == 0 {
             let disabled = "scaling is disabled since the replica count of the target is zero";
             let mut status = status.clone();
             say(&mut status, "ScalingActive", false, ("ScalingDisabled", disabled), self.now);

@@ -13,14 +13,29 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The action of the rules that say so.
+    pub fn action(&self) -> &'static str {
+        match self {
+            Verdict::Count => "Count",
+            Verdict::Ignore => "Ignore",
+            Verdict::FailIndex => "FailIndex",
+            Verdict::FailJob(_) => "FailJob",
+        }
+    }
+
     pub fn counts(&self) -> bool {
         *self != Verdict::Ignore
     }
 }
 
 pub fn judge(job: &Tree, pod: &Tree) -> Verdict {
+    ruled(job, pod).unwrap_or(Verdict::Count)
+}
+
+/// What a rule says; None where none speaks of the pod.
+pub fn ruled(job: &Tree, pod: &Tree) -> Option<Verdict> {
     let rules = job.list("spec.podFailurePolicy.rules").iter().enumerate();
-    rules.filter_map(|(at, rule)| apply(rule, at, pod)).next().unwrap_or(Verdict::Count)
+    rules.filter_map(|(at, rule)| apply(rule, at, pod)).next()
 }
 
 fn apply(rule: &Tree, at: usize, pod: &Tree) -> Option<Verdict> {

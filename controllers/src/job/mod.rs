@@ -2,6 +2,7 @@
 //! and what was told is passed on.
 
 mod back_off;
+mod counts;
 mod failure_policy;
 mod indexes;
 mod plan;
@@ -19,6 +20,9 @@ use std::time::Duration;
 use api::{Tree, list, tree};
 use client::{Change, DeleteOptions, Error, Key, Patch, Resource, Result, Selection, Store, index};
 
+use tokio::time::Instant;
+
+use crate::meters;
 use crate::support::batch::{bounded, slow_start};
 use crate::support::owner;
 use crate::support::pods::is_ready;
@@ -73,6 +77,12 @@ struct Wake {
 impl Wake {
     fn job(&self, change: &Change) {
         self.context.queue.add(change.key.clone());
+        if let (None, Some(new)) = (&change.old, &change.new)
+            && Job(new).is_foreign()
+        {
+            let labels = [new.str("spec.managedBy")];
+            self.context.metrics.count(&meters::JOBS_BY_EXTERNAL_CONTROLLER, &labels);
+        }
         if let (Some(old), None) = (&change.old, &change.new) {
             for pod in self.pods.find_keys(index::CONTROLLER, old.str("metadata.uid")) {
                 self.context.queue.add(orphan(&pod));
@@ -81,6 +91,9 @@ impl Wake {
     }
 
     fn pod(&self, change: &Change) {
+        if let Some(event) = counts::tracked(change.old.as_deref(), change.new.as_deref()) {
+            self.context.metrics.count(&meters::JOB_TRACKED_PODS, &[event]);
+        }
         let mut keys = BTreeSet::new();
         for pod in [change.old.as_deref(), change.new.as_deref()].into_iter().flatten() {
             match owner::controller_of(pod) {
@@ -136,17 +149,31 @@ impl Controller {
         self.run(key, job).await
     }
 
-    /// One look at a job that runs, with its writes in the order that `plan` relies on.
     async fn run(&self, key: &str, job: Arc<Tree>) -> Result<Outcome> {
+        let begun = Instant::now();
+        let mut action = "reconciling";
+        let result = self.look(key, job.clone(), &mut action).await;
+        let labels = [counts::mode(&job), if result.is_ok() { "success" } else { "error" }, action];
+        self.context.metrics.count(&meters::JOB_SYNCS, &labels);
+        self.context.metrics.record(&meters::JOB_SYNC_DURATION, &labels, begun.elapsed().as_secs_f64());
+        result
+    }
+
+    /// One look at a job that runs, with its writes in the order that `plan` relies on.
+    async fn look(&self, key: &str, job: Arc<Tree>, action: &mut &'static str) -> Result<Outcome> {
         let pods = self.claim(&job).await?;
         let known = self.known(key, &job);
         let decision = plan::decide(job.clone(), pods, known, self.context.clock.now());
         let (again, back_off) = (decision.again, decision.back_off);
+        *action = counts::action(&decision.act);
         let (done, failure) = self.act(&job, &decision).await;
         let tracking = decision.track(done, self.context.clock.now());
         let written = self.write(&job, &tracking.status).await?;
         self.failures().insert(key.to_string(), (uid(&job).to_string(), back_off));
         self.tell(&job, &tracking.events);
+        for action in &tracking.rules {
+            self.context.metrics.count(&meters::JOB_FAILURES_BY_POLICY, &[action]);
+        }
         let (released, not_released) = self.release(&tracking.release).await;
         let settled = tracking.settle(&released, self.context.clock.now());
         self.write(&written, &settled.status).await?;
@@ -184,6 +211,7 @@ impl Controller {
             Act::Create(indexes) => {
                 let create = |at: usize| self.create(job, indexes[at], &decision.replaced);
                 let (created, failure) = slow_start(indexes.len(), create).await;
+                counts::made(&self.context.metrics, job, decision, created, failure.is_some());
                 let failure = failure.filter(|error| !error.is_terminating());
                 (Done { created, ..Done::default() }, failure)
             }
@@ -313,7 +341,11 @@ impl Controller {
         }
         changed.set("status", status.clone());
         let (namespace, name) = (job.str("metadata.namespace"), job.str("metadata.name"));
-        self.context.client.update_status(JOBS, namespace, name, &changed).await
+        let written = self.context.client.update_status(JOBS, namespace, name, &changed).await?;
+        counts::ended(job, status).into_iter().for_each(|(meter, labels, count)| {
+            self.context.metrics.record(meter, &labels, count);
+        });
+        Ok(written)
     }
 
     fn tell(&self, job: &Tree, events: &[Event]) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Tree;
 use api::time::{self, Timestamp};
 
-use super::failure_policy::judge;
+use super::failure_policy::ruled;
 use super::plan::{Act, Decision, Done};
 use super::status::{Ending, Event, Uncounted, note, set_condition, set_count, settle};
 use super::view::{self, Job, is_tracked, uid};
@@ -20,6 +20,8 @@ pub struct Tracking {
     /// Pods whose finalizers may go once the status is written.
     pub release: Vec<Arc<Tree>>,
     pub events: Vec<Event>,
+    /// The actions of rules that spoke of failed pods.
+    pub rules: Vec<&'static str>,
     job: Arc<Tree>,
     tracked: BTreeSet<String>,
     ending: Option<Ending>,
@@ -65,7 +67,7 @@ impl Decision {
         if self.indexes.is_some() {
             self.pods.sort_by_key(|pod| view::index(pod));
         }
-        let mut release = Vec::new();
+        let (mut release, mut rules) = (Vec::new(), Vec::new());
         let mut waiting = Uncounted::read(&self.status).len();
         let mut is_full = false;
         for pod in self.pods.iter().filter(|pod| is_tracked(pod)) {
@@ -75,8 +77,15 @@ impl Decision {
             release.push(pod.clone());
             match self.judgement(Job(&job), pod, &uncounted) {
                 Counted::Succeeded => note(&mut self.status, "succeeded", uid(pod)),
-                Counted::Failed => note(&mut self.status, "failed", uid(pod)),
+                Counted::Failed(rule) => {
+                    rules.extend(rule);
+                    note(&mut self.status, "failed", uid(pod));
+                }
                 Counted::Index => {}
+                Counted::Ignored(rule) => {
+                    rules.push(rule);
+                    continue;
+                }
                 Counted::Not => continue,
             }
             waiting += 1;
@@ -89,7 +98,8 @@ impl Decision {
         if let Some(ending) = self.ending.as_ref().filter(|ending| !ending.known) {
             set_condition(&mut self.status, ending.target(), true, (&ending.reason, &ending.message), now);
         }
-        Tracking { status: self.status, release, events, job, tracked, ending: self.ending, terminating, is_full }
+        let (status, ending) = (self.status, self.ending);
+        Tracking { status, release, events, rules, job, tracked, ending, terminating, is_full }
     }
 
     /// A pod that has ended, or any once the job ends or goes, unless its replacement has to learn from it.
@@ -116,8 +126,13 @@ impl Decision {
         }
         // A job that fails takes all its pods with it.
         let failed = job.has_failed(pod) || ends_in_failure;
-        let counts = failed && !uncounted.failed.contains(id) && job.counts(pod) && judge(job.0, pod).counts();
-        if counts { Counted::Failed } else { Counted::Not }
+        if !failed || uncounted.failed.contains(id) || !job.counts(pod) {
+            return Counted::Not;
+        }
+        match ruled(job.0, pod) {
+            Some(verdict) if !verdict.counts() => Counted::Ignored(verdict.action()),
+            verdict => Counted::Failed(verdict.map(|verdict| verdict.action())),
+        }
     }
 
     fn write_indexes(&mut self) {
@@ -136,7 +151,10 @@ impl Decision {
 
 enum Counted {
     Succeeded,
-    Failed,
+    /// With the action of the rule that spoke of it.
+    Failed(Option<&'static str>),
+    /// A rule says that it does not count.
+    Ignored(&'static str),
     /// The index says it; no uid is needed.
     Index,
     Not,

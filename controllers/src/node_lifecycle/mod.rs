@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use api::{Tree, tree};
 use client::index::NODE;
-use client::{Change, Patch, Recorder, Resource, Result, Selection, Store, split};
+use client::{Change, Metrics, Patch, Recorder, Resource, Result, Selection, Store, split};
 
+use crate::meters;
 use crate::support::{batch, node_events};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 use health::{Health, Patience};
@@ -64,6 +65,9 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     nodes.on_change(move |change| seen.see_node(change));
     let seen = watch.clone();
     setup.informer(LEASES).on_change(move |change| seen.see_lease(change));
+    let zones = watch.clone();
+    let gauges = [&meters::ZONE_SIZE, &meters::ZONE_HEALTH, &meters::ZONE_UNHEALTHY];
+    context.metrics.on_look(gauges, move |metrics| zones.show(metrics));
     let (nodes, pods) = (nodes.store().clone(), pods.store().clone());
     Some(Box::new(Controller { nodes, pods, watch, patience, context: context.clone() }))
 }
@@ -75,6 +79,15 @@ impl Watch {
 
     fn zones(&self) -> MutexGuard<'_, Zones> {
         self.zones.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, metrics: &Metrics) {
+        for (zone, ready, gone) in self.zones().counts() {
+            let (zone, all) = (shown(zone), ready + gone);
+            metrics.record(&meters::ZONE_SIZE, &[&zone], all as f64);
+            metrics.record(&meters::ZONE_UNHEALTHY, &[&zone], gone as f64);
+            metrics.record(&meters::ZONE_HEALTH, &[&zone], 100.0 * ready as f64 / all.max(1) as f64);
+        }
     }
 
     fn see_node(&self, change: &Change) {
@@ -109,6 +122,13 @@ impl Watch {
 
 impl Controller {
     async fn bring(&self, name: &str) -> Result<Outcome> {
+        let begun = tokio::time::Instant::now();
+        let result = self.look(name).await;
+        self.context.metrics.record(&meters::NODE_HEALTH_DURATION, &[], begun.elapsed().as_secs_f64());
+        result
+    }
+
+    async fn look(&self, name: &str) -> Result<Outcome> {
         let Some(node) = self.nodes.get(name) else {
             self.follow_zone(name, None);
             return Ok(Outcome::Done);
@@ -164,7 +184,13 @@ impl Controller {
         let name = node.str("metadata.name");
         match self.context.client.patch(NODES, "", name, "", Patch::Merge(&patch)).await {
             Err(error) if error.is_not_found() => Ok(None),
-            result => result.map(|_| wait),
+            result => {
+                result?;
+                if matches!(drive, Drive::Add(_)) {
+                    self.context.metrics.count(&meters::NODE_EVICTIONS, &[&shown(&zone_of(node))]);
+                }
+                Ok(wait)
+            }
         }
     }
 
@@ -211,6 +237,11 @@ fn zone_of(node: &Tree) -> String {
         ("", "") => String::new(),
         (region, zone) => format!("{region}:\0:{zone}"),
     }
+}
+
+/// A zone as metrics name it.
+fn shown(zone: &str) -> String {
+    zone.replace(":\0:", "_")
 }
 
 impl Reconcile for Controller {

@@ -87,6 +87,11 @@ impl Zones {
         Zones { rates, ..Zones::default() }
     }
 
+    /// Each zone with its nodes that are ready and that are gone.
+    pub fn counts(&self) -> impl Iterator<Item = (&str, usize, usize)> {
+        self.zones.iter().map(|(name, zone)| (name.as_str(), zone.ready, zone.gone))
+    }
+
     /// Takes a node's zone and readiness; None where it is gone or does not count.
     pub fn follow(&mut self, node: &str, now: Option<(String, bool)>) -> Shift {
         if self.nodes.get(node) == now.as_ref() {

@@ -11,6 +11,7 @@ use client::{
     Change, Client, DeleteOptions, Index, Key, Patch, Queue, Recorder, Resource, Result, Selection, Store, index,
 };
 
+use crate::meters::ATTACHED;
 use crate::support::note::Note;
 use crate::support::volumes::{BY_CLAIM, CLAIMS, VOLUMES, claim_ref, claims_of};
 use crate::support::{NODES, PODS};
@@ -48,6 +49,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         [PODS, CLAIMS, VOLUMES, NODES, ATTACHMENTS, DRIVERS].map(|selection| setup.informer(selection));
     pods.index_by(index::NODE).index_by(BY_CLAIM);
     attachments.index_by(index::NODE).index_by(BY_VOLUME);
+    show(context, attachments.store().clone());
     let queue = context.queue.clone();
     pods.on_change(move |change| add_nodes_of_pod(change, &queue));
     let queue = context.queue.clone();
@@ -122,6 +124,25 @@ fn is_seen(change: &Change) -> bool {
         (fields.map(|field| node.at(field).clone()), plan::is_well(node))
     };
     change.old.as_deref().map(told) != change.new.as_deref().map(told)
+}
+
+/// What there is, for whoever asks.
+fn show(context: &Context, attachments: Arc<Store>) {
+    context.metrics.on_look([&ATTACHED], move |metrics| {
+        let mut counts: BTreeMap<(String, &str), usize> = BTreeMap::new();
+        for attachment in attachments.all() {
+            let plugin = format!("kubernetes.io/csi:{}", attachment.str("spec.attacher"));
+            if attachment.bool("status.attached") {
+                *counts.entry((plugin.clone(), "actual_state_of_world")).or_default() += 1;
+            }
+            if !attachment.at("metadata").has("deletionTimestamp") {
+                *counts.entry((plugin, "desired_state_of_world")).or_default() += 1;
+            }
+        }
+        for ((plugin, state), count) in &counts {
+            metrics.record(&ATTACHED, &[plugin, state], *count as f64);
+        }
+    });
 }
 
 impl Controller {

@@ -1,6 +1,7 @@
 //! Brings claims and volumes together. Keys with a slash are claims, those without are volumes; one worker
 //! does both, so that no two claims are given the same volume.
 
+mod counts;
 mod plan;
 
 use std::sync::Arc;
@@ -68,6 +69,10 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     follow_volumes(&volumes, claims.store(), &context.queue);
     follow_classes(&classes, claims.store(), &context.queue);
     follow_pods(&pods, claims.store(), &context.queue);
+    let (all_volumes, all_claims) = (volumes.store().clone(), claims.store().clone());
+    context
+        .metrics
+        .on_look(counts::GAUGES, move |metrics| counts::show(metrics, &all_volumes.all(), &all_claims.all()));
     Some(Box::new(Controller {
         claims: claims.store().clone(),
         volumes: volumes.store().clone(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use api::Tree;
 use client::{DeleteOptions, Index, Key, Patch, Resource, Result, Selection, Store, index};
 
+use crate::meters;
 use crate::support::batch::bounded;
 use crate::support::clock::until;
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
@@ -84,9 +85,14 @@ impl Controller {
                 None => Node::Gone,
             },
         };
+        let reason = match node {
+            Node::None => "unscheduled",
+            Node::There(_) => "out-of-service",
+            Node::Gone => "orphaned",
+        };
         match plan::plan(&pod, node, self.context.clock.now()) {
             Plan::Keep => Ok(Outcome::Done),
-            Plan::Delete { status } => self.delete(&pod, status).await.map(|()| Outcome::Done),
+            Plan::Delete { status } => self.delete(&pod, status, reason).await.map(|()| Outcome::Done),
         }
     }
 
@@ -118,12 +124,22 @@ impl Controller {
             return Ok(Outcome::Done);
         }
         let gone = plan::too_many(self.pods.find(ENDED, ""), limit);
-        let work: Vec<_> = gone.iter().map(|pod| self.delete(pod, None)).collect();
+        let work: Vec<_> = gone.iter().map(|pod| self.delete(pod, None, "terminated")).collect();
         bounded(work).await.into_iter().collect::<Result<Vec<()>>>()?;
         Ok(Outcome::Done)
     }
 
-    async fn delete(&self, pod: &Tree, status: Option<Tree>) -> Result<()> {
+    async fn delete(&self, pod: &Tree, status: Option<Tree>, reason: &str) -> Result<()> {
+        let labels = [pod.str("metadata.namespace"), reason];
+        self.context.metrics.count(&meters::POD_GC_DELETIONS, &labels);
+        let result = self.remove(pod, status).await;
+        if result.is_err() {
+            self.context.metrics.count(&meters::POD_GC_ERRORS, &labels);
+        }
+        result
+    }
+
+    async fn remove(&self, pod: &Tree, status: Option<Tree>) -> Result<()> {
         let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
         let client = &self.context.client;
         if let Some(status) = status {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use api::Tree;
 use api::selector::Selector;
-use client::{Clock, Error, Resource, Result, Selection, Store, index};
+use client::{Clock, Error, Metrics, Resource, Result, Selection, Store, index};
 
+use crate::meters::REPLICASET_AGE_RATIO;
 use crate::support::family::{self, Parent};
 use crate::support::pod_control::PodControl;
 use crate::support::{PODS, owner, pods, said, status};
@@ -48,6 +49,7 @@ struct Controller {
     pods: Arc<Store>,
     control: PodControl,
     clock: Arc<dyn Clock>,
+    metrics: Metrics,
 }
 
 pub fn start_replica_sets(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -70,6 +72,7 @@ fn start(setup: &Setup, context: &Context, kind: &'static Kind) -> Box<dyn Recon
         pods: pods.store().clone(),
         control: PodControl { client: context.client.clone(), recorder: context.recorder.named(kind.component) },
         clock: context.clock.clone(),
+        metrics: context.metrics.clone(),
     })
 }
 
@@ -81,7 +84,12 @@ impl Controller {
         let failure = match plan::scale(&set, &pods.active, || self.related(&set), now) {
             Scale::Keep => None,
             Scale::Create(count) => self.create(&set, count, &mut pods).await,
-            Scale::Delete(doomed) => self.delete(&set, &doomed, &mut pods).await,
+            Scale::Delete(doomed) => {
+                for ratio in rank::age_ratios(&pods.active, &doomed, now) {
+                    self.metrics.record(&REPLICASET_AGE_RATIO, &[], ratio);
+                }
+                self.delete(&set, &doomed, &mut pods).await
+            }
         };
         let (failure, error) = failure.unzip();
         let status = plan::status(&set, &pods, failure.as_ref(), self.kind.counts_terminating, now);

@@ -26,6 +26,17 @@ pub fn to_delete(pods: &[Arc<Tree>], related: &[Arc<Tree>], count: usize, now: T
     chosen
 }
 
+/// The ages of ready pods that are to go, each against that of the youngest ready one.
+pub fn age_ratios(pods: &[Arc<Tree>], doomed: &[Arc<Tree>], now: Timestamp) -> Vec<f64> {
+    let age = |pod: &Arc<Tree>| {
+        let made = time::parse(pod.str("metadata.creationTimestamp")).ok()?;
+        let age = now.seconds.saturating_sub(made.seconds) as f64;
+        (pods::is_ready(pod) && age > 0.0).then_some(age)
+    };
+    let youngest = pods.iter().filter_map(age).fold(f64::INFINITY, f64::min);
+    doomed.iter().filter_map(age).map(|age| age / youngest).collect()
+}
+
 /// What is smaller goes first. Ages are compared by their magnitude alone, and within one magnitude the uid
 /// decides, which is as good as chance: otherwise it would always be the youngest failure domain that
 /// shrinks.

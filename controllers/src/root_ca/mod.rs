@@ -4,7 +4,7 @@ mod plan;
 
 use std::sync::Arc;
 
-use client::{Client, Resource, Result, Selection, Store};
+use client::{Client, Metrics, Resource, Result, Selection, Store};
 
 use crate::service_account::NAMESPACES;
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup, namespace_of};
@@ -18,6 +18,7 @@ struct Controller {
     published: Arc<Store>,
     client: Client,
     root_ca: String,
+    metrics: Metrics,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
@@ -28,11 +29,26 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let namespaces = setup.informer(NAMESPACES).store().clone();
     let published = setup.informer(PUBLISHED).store().clone();
     let root_ca = context.options.root_ca.clone();
-    Some(Box::new(Controller { namespaces, published, client: context.client.clone(), root_ca }))
+    Some(Box::new(Controller {
+        namespaces,
+        published,
+        client: context.client.clone(),
+        root_ca,
+        metrics: context.metrics.clone(),
+    }))
 }
 
 impl Controller {
     async fn bring(&self, namespace: &str) -> Result<Outcome> {
+        let begun = tokio::time::Instant::now();
+        let result = self.publish(namespace).await;
+        let code = result.as_ref().err().map_or(200, |error| error.code().unwrap_or(500)).to_string();
+        self.metrics.count(&crate::meters::ROOT_CA_SYNCS, &[&code]);
+        self.metrics.record(&crate::meters::ROOT_CA_DURATION, &[&code], begun.elapsed().as_secs_f64());
+        result
+    }
+
+    async fn publish(&self, namespace: &str) -> Result<Outcome> {
         let there = self.published.get(&format!("{namespace}/{NAME}"));
         let plan = plan::plan(self.namespaces.get(namespace).as_deref(), there.as_deref(), &self.root_ca);
         let result = match plan {

@@ -106,6 +106,7 @@ fn worker(server: &Arc<Slow>, workers: usize) -> (Arc<Queue>, Runs, Vec<JoinHand
         options: Arc::default(),
         queue: Arc::default(),
         random,
+        metrics: Metrics::default(),
         informers,
     };
     let runs = Arc::default();

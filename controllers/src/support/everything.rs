@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::Tree;
 use api::tree::Str;
 use client::ordered as watch;
-use client::{Client, Follower, Informers, Random, Resource, Result, Selection};
+use client::{Client, Follower, Informers, Metrics, Random, Resource, Result, Selection};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -38,6 +38,7 @@ pub trait Listener: Send + Sync {
 pub struct Everything {
     client: Client,
     random: Arc<Random>,
+    metrics: Metrics,
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
     followed: Mutex<BTreeMap<Served, Followed>>,
     served: watch::Sender<Option<Arc<Discovery>>>,
@@ -53,10 +54,11 @@ struct Followed {
 }
 
 impl Everything {
-    pub fn new(client: Client, random: Arc<Random>) -> Arc<Everything> {
+    pub fn new(client: Client, random: Arc<Random>, metrics: Metrics) -> Arc<Everything> {
         Arc::new(Everything {
             client,
             random,
+            metrics,
             listeners: RwLock::default(),
             followed: Mutex::default(),
             served: watch::Sender::new(None),
@@ -201,6 +203,7 @@ async fn keep(everything: Weak<Everything>) {
         let Some(strong) = everything.upgrade() else { return };
         let result = strong.rediscover().await;
         if let Err(error) = &result {
+            strong.metrics.count(&crate::meters::GC_SYNC_ERRORS, &[]);
             tracing::debug!(%error, "discovery does not answer");
         }
         let is_settled = result.is_ok() && strong.known().stale.is_empty();

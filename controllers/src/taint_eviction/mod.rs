@@ -11,6 +11,7 @@ use api::{Tree, tree};
 use client::index::NODE;
 use client::{Change, DeleteOptions, Patch, Resource, Result, Selection, Store, split};
 
+use crate::meters;
 use crate::support::pods;
 use crate::support::taints::{NO_EXECUTE, with_effect};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
@@ -107,12 +108,15 @@ impl Controller {
     }
 
     async fn evict(&self, key: &str, pod: &Tree) -> Result<Outcome> {
+        let begun = tokio::time::Instant::now();
         self.context.recorder.normal(&about(key), REASON, format!("Marking for deletion Pod {key}"));
         match self.delete(key, pod).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
                 // Not before: what fails is tried again at once, not after another time of waiting.
                 self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+                self.context.metrics.count(&meters::TAINT_DELETIONS, &[]);
+                self.context.metrics.record(&meters::TAINT_DELETION_DURATION, &[], begun.elapsed().as_secs_f64());
                 Ok(Outcome::Done)
             }
         }

@@ -50,10 +50,15 @@ impl Controller {
             Plan::Wait(left) => return Ok(Outcome::Again(left)),
             Plan::Delete => {}
         }
+        let late = plan::overdue(&job, self.context.clock.now());
         let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::of(&job) };
         match self.context.client.delete(JOBS, namespace, name, options).await {
             Err(error) if gone(&error) => Ok(Outcome::Done),
-            result => result.map(|_| Outcome::Done),
+            result => {
+                result?;
+                self.context.metrics.record(&crate::meters::TTL_DURATION, &[], late);
+                Ok(Outcome::Done)
+            }
         }
     }
 }

@@ -26,6 +26,12 @@ pub fn plan(job: &Tree, now: Timestamp) -> Plan {
     }
 }
 
+/// For how many seconds its time is over.
+pub fn overdue(job: &Tree, now: Timestamp) -> f64 {
+    let end = finished_at(job).unwrap_or_default() + job.int("spec.ttlSecondsAfterFinished").unwrap_or_default();
+    (now.seconds.saturating_sub(end)).max(0) as f64
+}
+
 fn finished_at(job: &Tree) -> Option<i64> {
     let is_end =
         |condition: &&Tree| matches!(condition.str("type"), "Complete" | "Failed") && condition.str("status") == "True";

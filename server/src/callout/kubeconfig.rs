@@ -65,6 +65,22 @@ pub fn read_logins(file: &Path) -> Result<Logins, Error> {
     reader.logins(&reader.bytes()?)
 }
 
+/// The file itself and those that it names, as far as it can be read.
+pub fn files(file: &Path) -> Vec<PathBuf> {
+    let mut files = vec![file.to_path_buf()];
+    let Some(tree) = std::fs::read(file).ok().and_then(|bytes| api::yaml::decode(&bytes).ok()) else { return files };
+    let named = [
+        ("clusters", "cluster.certificate-authority"),
+        ("users", "user.client-certificate"),
+        ("users", "user.client-key"),
+    ];
+    for (list, field) in named {
+        let paths = tree.list(list).iter().map(|entry| entry.str(field)).filter(|path| !path.is_empty());
+        files.extend(paths.map(|path| Reader { file }.beside(path)));
+    }
+    files
+}
+
 struct Reader<'a> {
     file: &'a Path,
 }

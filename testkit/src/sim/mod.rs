@@ -41,6 +41,9 @@ pub struct Simulation {
     _nodes: fakenode::Running,
 }
 
+/// A world in which nothing is written is looked at again after this.
+const QUIET_SECONDS: u32 = 10;
+
 /// What a run was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -167,12 +170,19 @@ impl Simulation {
         tokio::time::sleep(time).await;
     }
 
-    /// Waits until something holds, looking at the world once a second.
+    /// Waits until something holds, looking at the world once a second where it stirs, and now and then where it
+    /// does not: a look costs more than anything else here.
     pub async fn until(&self, what: &str, deadline: Duration, holds: impl AsyncFn(&Simulation) -> bool) {
         let deadline = tokio::time::Instant::now() + deadline;
         while !holds(self).await {
             assert!(tokio::time::Instant::now() < deadline, "{what}: not in time\n{}", self.describe());
-            self.pass(Duration::from_secs(1)).await;
+            let seen = self.trace.stir();
+            for _ in 0..QUIET_SECONDS {
+                self.pass(Duration::from_secs(1)).await;
+                if self.trace.stir() != seen {
+                    break;
+                }
+            }
         }
     }
 

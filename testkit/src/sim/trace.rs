@@ -1,6 +1,7 @@
 //! What was written in a run, in order: every answer of the server to a write, whole.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -16,6 +17,8 @@ pub struct Trace {
     /// Reads too, without what was answered: where two runs part, this shows it first.
     requests: Mutex<Vec<String>>,
     start: OnceLock<tokio::time::Instant>,
+    /// Writes that were begun or answered, but for the renewal of leases.
+    stir: AtomicUsize,
 }
 
 impl Trace {
@@ -39,6 +42,11 @@ impl Trace {
 
     pub fn len(&self) -> usize {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Another number whenever something may have changed that is worth a look.
+    pub fn stir(&self) -> usize {
+        self.stir.load(Ordering::Relaxed)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -69,8 +77,11 @@ impl Traced {
         if method == Method::GET {
             return self.inner.send(request).await;
         }
+        let stirs = usize::from(!path.contains("/leases/"));
+        self.trace.stir.fetch_add(stirs, Ordering::Relaxed);
         let (parts, body) = self.inner.send(request).await?.into_parts();
         let body = body.whole().await?;
+        self.trace.stir.fetch_add(stirs, Ordering::Relaxed);
         let mut hasher = DefaultHasher::new();
         body.hash(&mut hasher);
         self.trace.note(format!("{method} {path} {} {:016x}", parts.status.as_u16(), hasher.finish()));

@@ -41,6 +41,18 @@ async fn a_job_runs_to_its_end_and_is_counted_once() {
     let pod = client.get(&format!("{PODS}/{}", name(&pods[0]))).await.tree();
     assert!(pod.list("metadata.finalizers").is_empty());
     until_told(client, "one", "SuccessfulCreate Completed").await;
+    let metrics = client.get("/metrics").await.text();
+    for line in [
+        r#"job_controller_jobs_finished_total{completion_mode="NonIndexed",reason="CompletionsReached",result="succeeded"} 1"#,
+        r#"job_controller_job_pods_finished_total{completion_mode="NonIndexed",result="succeeded"} 1"#,
+        r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"} 1"#,
+        r#"job_controller_terminated_pods_tracking_finalizer_total{event="add"} 1"#,
+        r#"root_ca_cert_publisher_sync_total{code="200"}"#,
+        r#"workqueue_adds_total{name="job-controller"}"#,
+        "apiserver_request_total",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
     let patch = r#"{"spec":{"ttlSecondsAfterFinished":0}}"#;
     assert_eq!(client.patch(&path, "merge", patch).await.code, 200);
     until(client, &path, |job| job.int("code") == Some(404) || job.at("metadata").has("deletionTimestamp")).await;

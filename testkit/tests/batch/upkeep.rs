@@ -114,8 +114,11 @@ async fn autoscalers_say_that_metrics_are_missing_and_keep_bounds() {
     assert_eq!(scaled.int("status.desiredReplicas"), Some(3));
     // A change of the spec is looked at before the period is over.
     client.patch(&path, "merge", r#"{"spec":{"maxReplicas":9}}"#).await;
-    let failed = until(client, &path, |hpa| hpa.list("status.conditions").len() == 2).await;
-    let active = &failed.list("status.conditions")[1];
+    let is_active = |condition: &&Tree| condition.str("type") == "ScalingActive";
+    let failed = until(client, &path, |hpa| hpa.list("status.conditions").iter().any(|one| is_active(&one))).await;
+    let active = failed.list("status.conditions").iter().find(is_active).expect("the condition");
+    let slept = failed.list("status.conditions").iter().find(|one| one.str("type") == "ScaledToZero");
+    assert_eq!(slept.map(|one| (one.str("status"), one.str("reason"))), Some(("False", "NotScaledToZero")));
     let said = (active.str("type"), active.str("status"), active.str("reason"));
     assert_eq!(said, ("ScalingActive", "False", "FailedGetResourceMetric"));
     assert!(active.str("message").ends_with("(get pods.metrics.k8s.io)"), "{}", active.str("message"));

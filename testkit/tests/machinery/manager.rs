@@ -111,6 +111,27 @@ async fn a_manager_that_lost_its_lease_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_the_port_are_followed() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let pki = cluster.pki();
+    let pair = |file: &str| -> Pair { pki.read(file).expect("a file").expect("a certificate") };
+    let folder = cluster.dir().join("port");
+    std::fs::create_dir(&folder).expect("a folder");
+    let authorities = folder.join("clients.crt");
+    let stranger = cluster::pki::self_signed("stranger", IpAddr::from([127, 0, 0, 1])).expect("a certificate");
+    std::fs::write(&authorities, &stranger.certificate).expect("a file");
+    let flag = format!("--client-ca-file={}", authorities.display());
+    let running = manager(&cluster, &["--leader-elect=false", &flag]).await;
+    let admin = Client::as_user(running.address.expect("a port"), &pair("ca"), Some(&pair("admin")));
+    assert_eq!(admin.get("/metrics").await.code, 401, "nobody whom it knows");
+    std::fs::write(&authorities, "no certificate").expect("a file");
+    std::fs::write(&authorities, &pair("ca").certificate).expect("a file");
+    crate::until("it is known", async || admin.get("/metrics").await.code == 200).await;
+    running.stop().await.expect("it ends");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_port_shows_itself_to_those_who_may() {
     let mut cluster = Cluster::start(Kept::Embedded).await;
     let running = manager(&cluster, &["--leader-elect=false"]).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::Tree;
 use client::Resource;
-use testkit::sim::{Simulation, run_twice, seeds};
+use testkit::sim::Simulation;
 
 use super::{MINUTE, NAMESPACE, disturb, json, nodes_come_up};
 
@@ -81,17 +81,4 @@ fn check(simulation: &Simulation) {
     assert!(indexes.len() as u64 <= COMPLETIONS);
 }
 
-#[test]
-fn jobs_count_every_completion_once() {
-    for seed in seeds(10).filter(|seed| seed % 2 == 0) {
-        run_twice(seed, 3, jobs);
-    }
-}
-
-/// The other half: tests run side by side.
-#[test]
-fn jobs_count_every_completion_once_too() {
-    for seed in seeds(10).filter(|seed| seed % 2 == 1) {
-        run_twice(seed, 3, jobs);
-    }
-}
+super::in_quarters!(3, jobs);

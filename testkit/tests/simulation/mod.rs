@@ -2,6 +2,38 @@
 //! scheduler that are killed in the middle of their work, and nodes that are lost. Once nothing disturbs any
 //! more, everything must become as it was asked for.
 
+/// Twenty seeds of a scenario, or those that `TIPHYS_SEEDS` says, in four tests that can run beside each other.
+macro_rules! in_quarters {
+    ($nodes:literal, $scenario:path) => {
+        fn run_quarter(quarter: u64) {
+            for seed in testkit::sim::seeds(20).filter(|seed| seed % 4 == quarter) {
+                testkit::sim::run_twice(seed, $nodes, $scenario);
+            }
+        }
+
+        #[test]
+        fn first_quarter() {
+            run_quarter(0);
+        }
+
+        #[test]
+        fn second_quarter() {
+            run_quarter(1);
+        }
+
+        #[test]
+        fn third_quarter() {
+            run_quarter(2);
+        }
+
+        #[test]
+        fn last_quarter() {
+            run_quarter(3);
+        }
+    };
+}
+use in_quarters;
+
 mod jobs;
 mod node_loss;
 mod rollout;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::Tree;
 use client::Resource;
-use testkit::sim::{Simulation, run_twice, seeds};
+use testkit::sim::Simulation;
 
 use super::{MINUTE, NAMESPACE, json, nodes_come_up};
 
@@ -60,9 +60,4 @@ async fn node_loss(simulation: &mut Simulation) {
     assert!(!simulation.objects("minions", "").iter().any(tainted), "{}", simulation.describe());
 }
 
-#[test]
-fn a_lost_node_costs_no_pod_and_leaves_none() {
-    for seed in seeds(4) {
-        run_twice(seed, 3, node_loss);
-    }
-}
+super::in_quarters!(3, node_loss);

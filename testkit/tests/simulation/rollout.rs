@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::Tree;
 use client::{Patch, Resource};
-use testkit::sim::{Simulation, run_twice, seeds};
+use testkit::sim::Simulation;
 
 use super::{MINUTE, NAMESPACE, disturb, json, nodes_come_up};
 
@@ -86,17 +86,4 @@ fn is_complete(simulation: &Simulation, asked: &Asked) -> bool {
         && deployment.int("status.observedGeneration") == deployment.int("metadata.generation")
 }
 
-#[test]
-fn rollouts_end_as_asked_for() {
-    for seed in seeds(10).filter(|seed| seed % 2 == 0) {
-        run_twice(seed, 3, rollout);
-    }
-}
-
-/// The other half: tests run side by side.
-#[test]
-fn rollouts_end_as_asked_for_too() {
-    for seed in seeds(10).filter(|seed| seed % 2 == 1) {
-        run_twice(seed, 3, rollout);
-    }
-}
+super::in_quarters!(3, rollout);

@@ -7,19 +7,19 @@ use crate::kubectl::{Kubectl, binaries};
 use crate::support::Server;
 
 /// A cluster with three nodes, and the kubectl that drives it.
-struct World {
-    server: Server,
+pub struct World {
+    pub server: Server,
     binary: PathBuf,
     version: (u32, u32),
 }
 
 impl World {
-    fn new() -> World {
+    pub fn new() -> World {
         let (version, binary) = binaries().pop_last().expect("a kubectl");
         World { server: Server::start_with(&["--fake-nodes", "3"]), binary, version }
     }
 
-    fn kubectl(&self, namespace: &str) -> Kubectl<'_> {
+    pub fn kubectl(&self, namespace: &str) -> Kubectl<'_> {
         let kubectl = Kubectl {
             binary: &self.binary,
             version: self.version,
@@ -36,7 +36,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Runs a command until its output is as wanted.
 #[allow(clippy::disallowed_methods, reason = "a test that waits for processes may block")]
-fn eventually(kubectl: &Kubectl<'_>, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
+pub fn eventually(kubectl: &Kubectl<'_>, arguments: &[&str], holds: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + DEADLINE;
     loop {
         let output = kubectl.output(arguments, "");
@@ -49,7 +49,7 @@ fn eventually(kubectl: &Kubectl<'_>, arguments: &[&str], holds: impl Fn(&str) ->
     }
 }
 
-fn until(kubectl: &Kubectl<'_>, arguments: &str, want: &str) {
+pub fn until(kubectl: &Kubectl<'_>, arguments: &str, want: &str) {
     eventually(kubectl, &arguments.split(' ').collect::<Vec<_>>(), |text| text.trim() == want);
 }
 

@@ -36,6 +36,22 @@ fn what_kubeadm_writes_is_honoured() {
 }
 
 #[test]
+fn what_upstream_has_by_default_is_taken() {
+    let flags = read(&[
+        "--feature-gates=AllAlpha=false,JobManagedBy=true",
+        "--kube-api-qps=50",
+        "--kube-api-burst=100",
+        "--min-resync-period=1h",
+        "--profiling=false",
+        "--controller-start-interval=0s",
+    ]);
+    let flags = flags.expect("flags");
+    assert_eq!((flags.kube_api_qps, flags.kube_api_burst), (Some(50.0), 100));
+    assert_eq!(flags.options.min_resync_period.as_secs(), 3600);
+    assert_eq!(read(&["--kube-api-qps=-1"]).expect("flags").kube_api_qps, None);
+}
+
+#[test]
 fn the_rest_is_refused_by_name() {
     let cases = [
         ("--no-such-flag=1", "unknown flag: --no-such-flag"),
@@ -43,7 +59,9 @@ fn the_rest_is_refused_by_name() {
         ("--concurrent-gc-syncs=0", "--concurrent-gc-syncs cannot be honoured: it must be at least 1"),
         ("--cloud-provider=aws", "--cloud-provider cannot be honoured: there is no cloud provider"),
         ("--cloud-config=x", "--cloud-config cannot be honoured"),
-        ("--feature-gates=X=true", "--feature-gates cannot be honoured"),
+        ("--feature-gates=X=true", "--feature-gates cannot be honoured: unrecognized feature gate: X"),
+        ("--profiling", "--profiling cannot be honoured: nothing is profiled"),
+        ("--kube-api-qps=0", "--kube-api-qps cannot be honoured: it must not be 0"),
         ("--node-monitor-grace-period=5", "--node-monitor-grace-period cannot be honoured: invalid duration"),
         ("--node-monitor-period=9s", "--node-monitor-period cannot be honoured: nothing is looked at by time"),
     ];

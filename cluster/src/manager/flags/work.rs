@@ -6,16 +6,6 @@ use crate::flags::{Flag, flag, switch, unfinished};
 
 const POLLS: &str = "nothing is looked at by time: changes are seen at once";
 
-/// A flag that can only say what is so.
-macro_rules! fixed {
-    ($sort:ident, $name:literal, $value:literal, $why:expr) => {
-        $sort($name, concat!("only ", $value), |_: &mut Flags, value| {
-            let same = value == $value || matches!((duration(value), duration($value)), (Ok(a), Ok(b)) if a == b);
-            if same { Ok(()) } else { Err($why.to_string()) }
-        })
-    };
-}
-
 pub static FLAGS: &[Flag<Flags>] = &[
     on_off!(
         "allocate-node-cidrs",
@@ -143,6 +133,12 @@ pub static FLAGS: &[Flag<Flags>] = &[
         options.legacy_service_account_token_clean_up_period
     ),
     field!("max-endpoints-per-slice", "as many endpoints are in a slice [100]", count, options.max_endpoints_per_slice),
+    field!(
+        "min-resync-period",
+        "after so long, up to twice as long, all objects are looked at again from memory; 0 for never [12h]",
+        duration,
+        options.min_resync_period
+    ),
     field!(
         "mirroring-concurrent-service-endpoint-syncs",
         "how many at a time [5]",

@@ -104,3 +104,31 @@ fn a_missing_metric_keeps_it_from_shrinking() {
     let plan = run(&two, 2, &[Ok(samples(&[100; 2])), Ok(Reading::Value(20_000))]);
     assert_eq!(plan.scale, Some((4, "external metric q(nil) above target".to_string())));
 }
+
+#[test]
+fn only_who_put_it_to_sleep_wakes_it() {
+    let queue = r#"{"type":"External","external":{"metric":{"name":"q"},"target":{"type":"AverageValue","averageValue":"10"}}}"#;
+    let with = |min: i64, asleep: &str| {
+        let condition = format!(r#"{{"type":"ScaledToZero","status":"{asleep}"}}"#);
+        let spec = format!(r#"{{"minReplicas":{min},"maxReplicas":5,"metrics":[{queue}]}}"#);
+        json(&format!(r#"{{"spec":{spec},"status":{{"conditions":[{condition}]}}}}"#))
+    };
+    let check = |min: i64, asleep: &str, value: i64, want: Option<i64>| {
+        let plan = run(&with(min, asleep), 0, &[Ok(Reading::Value(value))]);
+        assert_eq!(plan.scale.map(|(size, _)| size), want, "{min} {asleep} {value}");
+    };
+    check(0, "True", 30_000, Some(3));
+    check(0, "True", 0, None);
+    check(0, "False", 30_000, None);
+    // It may be that it must not sleep any more.
+    check(2, "True", 10_000, Some(2));
+    check(2, "False", 30_000, None);
+
+    let said = |min: i64, from: i64, to: i64| {
+        let mut status = tree! {};
+        say_scaled(&with(min, "False"), &mut status, from, to, Timestamp { seconds: 1, nanos: 0 });
+        status.list("conditions")[0].str("reason").to_string()
+    };
+    assert_eq!(said(0, 2, 0), "ScaledToZero");
+    assert_eq!([said(0, 0, 2), said(0, 3, 2), said(1, 2, 0)], ["NotScaledToZero"; 3].map(str::to_string));
+}

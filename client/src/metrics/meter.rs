@@ -1,0 +1,123 @@
+//! What components count of their own. A meter is a constant; it is shown once something was recorded with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use prometheus::core::Collector;
+use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, exponential_buckets};
+
+/// A metric under upstream's name.
+#[derive(Debug)]
+pub struct Meter {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub labels: &'static [&'static str],
+    pub sort: Sort,
+}
+
+/// What a recorded value does.
+#[derive(Debug, Clone, Copy)]
+pub enum Sort {
+    /// It is added.
+    Counter,
+    /// It takes the place of the last one.
+    Gauge,
+    /// It is counted among those of its size; the sizes begin with the first and grow by a factor.
+    Histogram { first: f64, factor: f64, count: usize },
+}
+
+impl Meter {
+    pub const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Meter {
+        Meter { name, help, labels, sort: Sort::Counter }
+    }
+
+    pub const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Meter {
+        Meter { name, help, labels, sort: Sort::Gauge }
+    }
+
+    pub const fn histogram(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        (first, factor, count): (f64, f64, usize),
+    ) -> Meter {
+        Meter { name, help, labels, sort: Sort::Histogram { first, factor, count } }
+    }
+
+    fn collector(&self) -> prometheus::Result<Family> {
+        let options = Opts::new(self.name, self.help);
+        Ok(match self.sort {
+            Sort::Counter => Family::Counter(CounterVec::new(options, self.labels)?),
+            Sort::Gauge => Family::Gauge(GaugeVec::new(options, self.labels)?),
+            Sort::Histogram { first, factor, count } => {
+                let buckets = exponential_buckets(first, factor, count)?;
+                let options = HistogramOpts::new(self.name, self.help).buckets(buckets);
+                Family::Histogram(HistogramVec::new(options, self.labels)?)
+            }
+        })
+    }
+}
+
+enum Family {
+    Counter(CounterVec),
+    Gauge(GaugeVec),
+    Histogram(HistogramVec),
+}
+
+impl Family {
+    fn boxed(&self) -> Box<dyn Collector> {
+        match self {
+            Family::Counter(family) => Box::new(family.clone()),
+            Family::Gauge(family) => Box::new(family.clone()),
+            Family::Histogram(family) => Box::new(family.clone()),
+        }
+    }
+
+    fn record(&self, labels: &[&str], value: f64) -> prometheus::Result<()> {
+        match self {
+            Family::Counter(family) => family.get_metric_with_label_values(labels)?.inc_by(value),
+            Family::Gauge(family) => family.get_metric_with_label_values(labels)?.set(value),
+            Family::Histogram(family) => family.get_metric_with_label_values(labels)?.observe(value),
+        }
+        Ok(())
+    }
+}
+
+/// All meters that were recorded with, by their names.
+#[derive(Default)]
+pub struct Meters(Mutex<BTreeMap<&'static str, Family>>);
+
+impl Meters {
+    pub fn record(&self, registry: &Registry, meter: &'static Meter, labels: &[&str], value: f64) {
+        let result = self.with(registry, meter, |family| family.record(labels, value));
+        if let Err(error) = result {
+            tracing::error!(name = meter.name, %error, "a metric cannot be recorded");
+        }
+    }
+
+    /// Forgets the values of a gauge: what is not set again is gone.
+    pub fn clear(&self, meter: &'static Meter) {
+        if let Some(Family::Gauge(family)) = self.families().get(meter.name) {
+            family.reset();
+        }
+    }
+
+    fn with<T>(
+        &self,
+        registry: &Registry,
+        meter: &'static Meter,
+        work: impl FnOnce(&Family) -> prometheus::Result<T>,
+    ) -> prometheus::Result<T> {
+        let mut families = self.families();
+        if let Some(family) = families.get(meter.name) {
+            return work(family);
+        }
+        let family = meter.collector()?;
+        registry.register(family.boxed())?;
+        work(families.entry(meter.name).or_insert(family))
+    }
+
+    fn families(&self) -> MutexGuard<'_, BTreeMap<&'static str, Family>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
