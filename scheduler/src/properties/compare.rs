@@ -7,8 +7,8 @@ use client::Random;
 
 use super::generate::{Generator, place};
 use super::seeds;
+use super::settings::{args, settings};
 use super::world::{put_namespace, snapshot};
-use crate::config::Args;
 use crate::framework::{Cycle, Plugin, PreFilter, PreScore, Slot};
 use crate::model::{Node, Pod};
 use crate::plugins::list::PLUGINS;
@@ -23,10 +23,13 @@ fn plugins_say_what_the_reference_says() {
         let (nodes, pods) = (1 + generator.below(9), generator.below(25));
         let mut world = generator.world(nodes, pods);
         let (mut snapshot, _) = snapshot(&world);
+        let settings = settings(&generator);
         for round in 0..6 {
             let pod = generator.pod();
-            check_pod(&world, &mut snapshot, &pod, &format!("seed {seed} round {round}"));
-            check_what_if(&generator, &world, &mut snapshot, &pod, &format!("seed {seed} round {round}"));
+            let node = generator.below(world.nodes.len() as u64) as usize;
+            let mut judged = Judged { world: &world, settings: &settings, snapshot: &mut snapshot, pod: &pod };
+            judged.check(&format!("seed {seed} round {round}"));
+            judged.check_what_if(&world.nodes[node], &format!("seed {seed} round {round}"));
             change(&mut generator, &mut world, &mut snapshot);
         }
     }
@@ -69,65 +72,76 @@ fn change(generator: &mut Generator<'_>, world: &mut World, snapshot: &mut Snaps
     }
 }
 
-fn check_pod(world: &World, snapshot: &mut Snapshot, pod: &Tree, context: &str) {
-    let settings = Settings::default();
-    let case = Case { world, settings: &settings, pod };
-    let read = Arc::new(Pod::read(pod));
-    for listed in PLUGINS {
-        let Some(wanted) = reference::find(listed.name) else { continue };
-        let plugin = (listed.make)(&Args::default());
-        snapshot.settle();
-        plugin.prepare(snapshot, &read);
-        let asked = Asked::new(&*plugin, Cycle { snapshot, pod: &read });
-        for node in world.nodes.iter().filter(|_| wanted.filter.is_some()) {
-            let want = wanted.filter.map(|filter| filter(&case, node)).unwrap_or(Verdict::Fits);
-            let state = snapshot.find(node.str("metadata.name")).expect("the node is known");
-            assert_eq!(asked.verdict(state), want, "{context} {} on {}: {}", listed.name, text(node), text(pod));
-        }
-        if let Some(score) = wanted.score {
-            let nodes: Vec<&Tree> = world.nodes.iter().collect();
-            let want = score(&case, &nodes).unwrap_or_else(|| vec![0; nodes.len()]);
-            assert_eq!(asked.scores(&nodes), want, "{context} {}: {}", listed.name, text(pod));
-        }
-    }
+/// A pod in a cluster that both know.
+struct Judged<'a> {
+    world: &'a World,
+    settings: &'a Settings,
+    snapshot: &'a mut Snapshot,
+    pod: &'a Tree,
 }
 
-/// Pods are taken from a node in the mind, as preemption does it, and one is put back.
-fn check_what_if(generator: &Generator<'_>, world: &World, snapshot: &mut Snapshot, pod: &Tree, context: &str) {
-    let settings = Settings::default();
-    let node = &world.nodes[generator.below(world.nodes.len() as u64) as usize];
-    let name = node.str("metadata.name");
-    let read = Arc::new(Pod::read(pod));
-    let mut less = world.clone();
-    let goes = |other: &Tree| other.str("spec.nodeName") == name && other.int("spec.priority") == Some(0);
-    let back = less.pods.iter().find(|other| goes(other)).cloned();
-    less.pods.retain(|other| !goes(other));
-    less.pods.extend(back.clone());
-    let back = back.map(|back| back.str("metadata.uid").to_string());
-    let case = Case { world: &less, settings: &settings, pod };
-    for listed in PLUGINS {
-        let Some(filter) = reference::find(listed.name).and_then(|plugin| plugin.filter) else { continue };
-        let plugin = (listed.make)(&Args::default());
-        snapshot.settle();
-        plugin.prepare(snapshot, &read);
-        let cycle = Cycle { snapshot, pod: &read };
-        let mut asked = Asked::new(&*plugin, cycle);
-        // A plugin that had nothing to object hears of no changes.
-        if asked.slot().is_none() {
-            continue;
+impl Judged<'_> {
+    fn check(&mut self, context: &str) {
+        let Judged { world, settings, snapshot, pod } = self;
+        let (world, settings, pod) = (*world, *settings, *pod);
+        let (case, args) = (Case { world, settings, pod }, args(settings));
+        let read = Arc::new(Pod::read(pod));
+        for listed in PLUGINS {
+            let Some(wanted) = reference::find(listed.name) else { continue };
+            let plugin = (listed.make)(&args);
+            snapshot.settle();
+            plugin.prepare(snapshot, &read);
+            let asked = Asked::new(&*plugin, Cycle { snapshot, pod: &read });
+            for node in world.nodes.iter().filter(|_| wanted.filter.is_some()) {
+                let want = wanted.filter.map(|filter| filter(&case, node)).unwrap_or(Verdict::Fits);
+                let state = snapshot.find(node.str("metadata.name")).expect("the node is known");
+                assert_eq!(asked.verdict(state), want, "{context} {} on {}: {}", listed.name, text(node), text(pod));
+            }
+            if let Some(score) = wanted.score {
+                let nodes: Vec<&Tree> = world.nodes.iter().collect();
+                let want = score(&case, &nodes).unwrap_or_else(|| vec![0; nodes.len()]);
+                assert_eq!(asked.scores(&nodes), want, "{context} {}: {}", listed.name, text(pod));
+            }
         }
-        let mut state = snapshot.find(name).expect("the node is known").clone();
-        let gone: Vec<Arc<Pod>> = state.pods.iter().filter(|other| other.priority == 0).cloned().collect();
-        for other in &gone {
-            state.remove(&other.uid);
-            asked.slot().into_iter().for_each(|slot| plugin.remove_pod(cycle, slot, other, &state));
+    }
+
+    /// Pods are taken from a node in the mind, as preemption does it, and one is put back.
+    fn check_what_if(&mut self, node: &Tree, context: &str) {
+        let Judged { world, settings, snapshot, pod } = self;
+        let (world, settings, pod) = (*world, *settings, *pod);
+        let name = node.str("metadata.name");
+        let read = Arc::new(Pod::read(pod));
+        let mut less = world.clone();
+        let goes = |other: &Tree| other.str("spec.nodeName") == name && other.int("spec.priority") == Some(0);
+        let back = less.pods.iter().find(|other| goes(other)).cloned();
+        less.pods.retain(|other| !goes(other));
+        less.pods.extend(back.clone());
+        let back = back.map(|back| back.str("metadata.uid").to_string());
+        let (case, args) = (Case { world: &less, settings, pod }, args(settings));
+        for listed in PLUGINS {
+            let Some(filter) = reference::find(listed.name).and_then(|plugin| plugin.filter) else { continue };
+            let plugin = (listed.make)(&args);
+            snapshot.settle();
+            plugin.prepare(snapshot, &read);
+            let cycle = Cycle { snapshot, pod: &read };
+            let mut asked = Asked::new(&*plugin, cycle);
+            // A plugin that had nothing to object hears of no changes.
+            if asked.slot().is_none() {
+                continue;
+            }
+            let mut state = snapshot.find(name).expect("the node is known").clone();
+            let gone: Vec<Arc<Pod>> = state.pods.iter().filter(|other| other.priority == 0).cloned().collect();
+            for other in &gone {
+                state.remove(&other.uid);
+                asked.slot().into_iter().for_each(|slot| plugin.remove_pod(cycle, slot, other, &state));
+            }
+            for other in gone.iter().filter(|other| Some(other.uid.as_str()) == back.as_deref()) {
+                state.add(other.clone());
+                asked.slot().into_iter().for_each(|slot| plugin.add_pod(cycle, slot, other, &state));
+            }
+            let want = filter(&case, node);
+            assert_eq!(asked.verdict(&state), want, "{context} {} without pods of {name}: {}", listed.name, text(pod));
         }
-        for other in gone.iter().filter(|other| Some(other.uid.as_str()) == back.as_deref()) {
-            state.add(other.clone());
-            asked.slot().into_iter().for_each(|slot| plugin.add_pod(cycle, slot, other, &state));
-        }
-        let want = filter(&case, node);
-        assert_eq!(asked.verdict(&state), want, "{context} {} without pods of {name}: {}", listed.name, text(pod));
     }
 }
 
@@ -136,7 +150,7 @@ fn text(object: &Tree) -> String {
 }
 
 /// A plugin that has been asked about a pod.
-struct Asked<'a> {
+pub struct Asked<'a> {
     plugin: &'a dyn Plugin,
     cycle: Cycle<'a>,
     /// None where it has nothing to object.
@@ -144,7 +158,7 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> Asked<'a> {
+    pub fn new(plugin: &'a dyn Plugin, cycle: Cycle<'a>) -> Asked<'a> {
         let pre_filter = match plugin.pre_filter(cycle) {
             PreFilter::Skip => None,
             other => Some(other),
@@ -160,7 +174,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    fn verdict(&self, node: &NodeState) -> Verdict {
+    pub fn verdict(&self, node: &NodeState) -> Verdict {
         let verdict = match &self.pre_filter {
             None => Ok(()),
             Some(PreFilter::Refuse(refusal)) => Err(refusal.clone()),
@@ -199,6 +213,8 @@ fn a_difference_would_be_seen() {
     let (mut snapshot, _) = snapshot(&world);
     world.nodes[0].child("spec").set("unschedulable", true);
     let pod = tree! { "metadata" => tree! { "name" => "p" } };
-    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check_pod(&world, &mut snapshot, &pod, "")));
+    let settings = Settings::default();
+    let mut judged = Judged { world: &world, settings: &settings, snapshot: &mut snapshot, pod: &pod };
+    let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| judged.check("")));
     assert!(checked.is_err());
 }

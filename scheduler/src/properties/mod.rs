@@ -3,6 +3,8 @@
 
 mod compare;
 mod generate;
+mod hints;
+mod settings;
 mod simulate;
 mod world;
 

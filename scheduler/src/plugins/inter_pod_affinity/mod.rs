@@ -119,7 +119,8 @@ impl Plugin for InterPodAffinity {
             Event::SelfChanged { old, new } => old.labels != new.labels || old.spec != new.spec,
             Event::NodeAdded(node) => spec.affinity.required.is_empty() || has_key(&node.labels),
             Event::NodeChanged { old, new } => old.labels != new.labels,
-            Event::NamespaceChanged => true,
+            // With a node its pods are near to nobody any more.
+            Event::NodeGone(_) | Event::NamespaceChanged => true,
             _ => false,
         }
     }

@@ -95,3 +95,6 @@ fn is_of_storage(kind: Kind) -> bool {
 fn refuse<T>(reason: impl Into<crate::framework::Reason>) -> Result<T, Refusal> {
     Err(Refusal::unresolvable(reason))
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,8 @@ impl Plugin for VolumeRestrictions {
 
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {
         match event {
-            Event::NodeAdded(_) => true,
+            // With a node its pods let go of their claims.
+            Event::NodeAdded(_) | Event::NodeGone(_) => true,
             Event::PodGone(gone) => {
                 let freed = |one: &Volume| gone.spec.volumes.iter().any(|other| conflict(one, other));
                 let same_claim = || named_claims(pod).any(|name| named_claims(gone).any(|other| other == name));
