@@ -6,7 +6,7 @@ use api::Tree;
 use tokio::time::Instant;
 
 use super::Core;
-use crate::cycle::could_fit;
+use crate::cycle::in_the_way;
 use crate::framework::{Event, Point};
 use crate::model::{Labels, Node, Pod, Spec};
 use crate::profile::Profile;
@@ -140,7 +140,7 @@ impl Core {
         let (deciders, snapshot) = (&self.deciders, &self.snapshot);
         let node = node_of(event).and_then(|name| snapshot.find(name));
         let mut hopes = Hopes::default();
-        let helped = |waiting: &Waiting| {
+        let helped = |waiting: &mut Waiting| {
             let Some(profile) = deciders.get(&waiting.pod.scheduler_name).map(|decider| &decider.profile) else {
                 return false;
             };
@@ -204,19 +204,34 @@ fn node_of<'a>(event: &'a Event) -> Option<&'a str> {
     }
 }
 
-/// Whether pods could fit a node, asked once for equal ones.
+/// What keeps pods from a node, asked once for equal ones.
 #[derive(Default)]
-struct Hopes(Vec<(Arc<Spec>, i32, bool)>);
+struct Hopes(Vec<(Arc<Spec>, i32, Option<&'static str>)>);
 
 impl Hopes {
-    fn look(&mut self, profile: &Profile, snapshot: &Snapshot, waiting: &Waiting, node: &NodeState) -> bool {
-        let pod = &waiting.pod;
-        let same = |known: &&(Arc<Spec>, i32, bool)| Arc::ptr_eq(&known.0, &pod.spec) && known.1 == pod.priority;
-        if let Some((_, _, hopes)) = self.0.iter().find(same) {
-            return *hopes;
+    /// Whoever is kept by another plugin than before hopes for that one too from now on.
+    fn look(&mut self, profile: &Profile, snapshot: &Snapshot, waiting: &mut Waiting, node: &NodeState) -> bool {
+        let kept = self.kept(profile, snapshot, &waiting.pod, node);
+        let Some(plugin) = kept else { return true };
+        if !waiting.refused_by.contains(&plugin) {
+            waiting.refused_by.push(plugin);
         }
-        let hopes = could_fit(profile, snapshot, pod, node);
-        self.0.push((pod.spec.clone(), pod.priority, hopes));
-        hopes
+        false
+    }
+
+    fn kept(
+        &mut self,
+        profile: &Profile,
+        snapshot: &Snapshot,
+        pod: &Arc<Pod>,
+        node: &NodeState,
+    ) -> Option<&'static str> {
+        let same = |known: &&(Arc<Spec>, i32, _)| Arc::ptr_eq(&known.0, &pod.spec) && known.1 == pod.priority;
+        if let Some((_, _, kept)) = self.0.iter().find(same) {
+            return *kept;
+        }
+        let kept = in_the_way(profile, snapshot, pod, node);
+        self.0.push((pod.spec.clone(), pod.priority, kept));
+        kept
     }
 }

@@ -121,6 +121,19 @@ async fn events_wake_only_whom_they_may_help() {
 }
 
 #[tokio::test]
+async fn who_is_kept_by_something_new_hopes_for_that_too() {
+    let mut world = World::new();
+    let tainted = || node("a").json("spec.taints", r#"[{"key":"k","effect":"NoSchedule"}]"#);
+    world.node(tainted().with("spec.unschedulable", true));
+    world.pod(pod("one"));
+    assert_eq!(world.step(), "one waits for Cleared");
+    world.node(tainted());
+    assert_eq!(world.step(), "idle", "it is the taint now");
+    world.node(node("a"));
+    assert_eq!(world.step(), "one on a");
+}
+
+#[tokio::test]
 async fn who_goes_wakes_only_those_who_could_fit_there() {
     let mut world = World::new();
     world.node(node("a").allocatable("2", "1Gi", "10"));

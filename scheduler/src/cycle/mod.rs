@@ -309,21 +309,21 @@ pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, no
     narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, &node).is_ok()
 }
 
-/// Whether a pod could fit a node if all went that may go for it, as far as local plugins are concerned.
-pub fn could_fit(profile: &Profile, snapshot: &Snapshot, pod: &Arc<Pod>, node: &NodeState) -> bool {
+/// The first local plugin that would keep a pod from a node even if all went that may go for it.
+pub fn in_the_way(profile: &Profile, snapshot: &Snapshot, pod: &Arc<Pod>, node: &NodeState) -> Option<&'static str> {
     let cycle = Cycle { snapshot, pod };
     let mut left = node.clone();
     for other in node.pods.iter().filter(|other| other.priority < pod.priority) {
         left.remove(&other.uid);
     }
     let local = profile.at(Point::Filter).filter(|(_, plugin)| plugin.is_local());
-    let accepts = |(_, plugin): (usize, &dyn Plugin)| match plugin.pre_filter(cycle) {
+    let accepts = |plugin: &dyn Plugin| match plugin.pre_filter(cycle) {
         PreFilter::Skip => true,
         PreFilter::Refuse(_) => false,
         PreFilter::Check(slot) => plugin.filter(cycle, &slot, &left).is_ok(),
         PreFilter::Only(names, slot) => names.contains(left.name()) && plugin.filter(cycle, &slot, &left).is_ok(),
     };
-    local.into_iter().all(accepts)
+    local.into_iter().find(|(_, plugin)| !accepts(*plugin)).map(|(_, plugin)| plugin.name())
 }
 
 /// No node will do: somebody may know how to make room.

@@ -243,12 +243,12 @@ impl Queue {
         self.settle(uid, Place::BackOff { until, is_error: true });
     }
 
-    /// Something happened: those whom it may help are tried again. Where they are now.
-    pub fn happened(&mut self, now: Instant, mut may_help: impl FnMut(&Waiting) -> bool) -> Vec<Place> {
-        let helped: Vec<Str> = {
-            let mut waiting = |uid: &&Str| self.entries.get(*uid).is_some_and(|entry| may_help(&entry.waiting));
-            self.parked.values().filter(|uid| waiting(uid)).cloned().collect()
-        };
+    /// Something happened: those whom it may help are tried again. Where they are now. What keeps the others may
+    /// have changed.
+    pub fn happened(&mut self, now: Instant, mut may_help: impl FnMut(&mut Waiting) -> bool) -> Vec<Place> {
+        let entries = &mut self.entries;
+        let mut waiting = |uid: &&Str| entries.get_mut(*uid).is_some_and(|entry| may_help(&mut entry.waiting));
+        let helped: Vec<Str> = self.parked.values().filter(|uid| waiting(uid)).cloned().collect();
         helped.iter().for_each(|uid| self.wake(uid, now));
         helped.iter().filter_map(|uid| Some(self.entries.get(uid)?.place)).collect()
     }
