@@ -21,9 +21,9 @@ struct Size {
 
 pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let size = if quick {
-        Size { nodes: 500, before: 100, pods: 1_000, reference: 5 }
+        Size { nodes: 500, before: 100, pods: 1_000, reference: 3 }
     } else {
-        Size { nodes: 5_000, before: 1_000, pods: 10_000, reference: 10 }
+        Size { nodes: 5_000, before: 1_000, pods: 10_000, reference: 1 }
     };
     alone::run(&size, report)?;
     served::run(&size, plan, report).await
