@@ -23,7 +23,7 @@ pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let size = if quick {
         Size { nodes: 500, before: 100, pods: 1_000, reference: 3 }
     } else {
-        Size { nodes: 5_000, before: 1_000, pods: 10_000, reference: 1 }
+        Size { nodes: 5_000, before: 1_000, pods: 10_000, reference: 3 }
     };
     alone::run(&size, report)?;
     served::run(&size, plan, report).await
