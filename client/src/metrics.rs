@@ -85,8 +85,8 @@ impl Default for Metrics {
     }
 }
 
-/// Names are constants of this file and each is registered once.
-fn known<C: Collector + Clone + 'static>(collector: prometheus::Result<C>, registry: &Registry) -> C {
+/// Takes a collector into a registry. Names are constants, and each is registered once.
+pub fn known<C: Collector + Clone + 'static>(collector: prometheus::Result<C>, registry: &Registry) -> C {
     let collector = collector.expect("the names are valid");
     registry.register(Box::new(collector.clone())).expect("each collector is registered once");
     collector

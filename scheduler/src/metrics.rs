@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Str;
-use prometheus::core::Collector;
+use client::metrics::known;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
     TextEncoder, exponential_buckets,
@@ -142,13 +142,6 @@ impl Default for Metrics {
         };
         Metrics(Arc::new(inner))
     }
-}
-
-/// Names are constants of this file and each is registered once.
-fn known<C: Collector + Clone + 'static>(collector: prometheus::Result<C>, registry: &Registry) -> C {
-    let collector = collector.expect("the names are valid");
-    registry.register(Box::new(collector.clone())).expect("each collector is registered once");
-    collector
 }
 
 impl Metrics {

@@ -157,3 +157,13 @@ fn upper(verb: &'static str) -> &'static str {
         other => other,
     }
 }
+
+/// Names are constants: a bad or a second one is found by the first test that starts a server.
+pub fn registered<C: prometheus::core::Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: prometheus::Result<C>,
+) -> C {
+    let collector = collector.expect("the name and its labels are valid");
+    registry.register(Box::new(collector.clone())).expect("each collector is registered once");
+    collector
+}

@@ -103,6 +103,20 @@ impl Client {
         self.raw("GET", path, &[], Vec::new()).await
     }
 
+    /// Reads a path until its object is as wanted.
+    pub async fn until(&self, path: &str, holds: impl Fn(u16, &Tree) -> bool) -> Tree {
+        let deadline = tokio::time::Instant::now() + DEADLINE;
+        loop {
+            let reply = self.get(path).await;
+            let tree = reply.tree();
+            if holds(reply.code, &tree) {
+                return tree;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{path} is still {tree:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     pub async fn post(&self, path: &str, body: &Tree) -> Reply {
         self.raw("POST", path, &[("content-type", "application/json")], json::encode(body, None)).await
     }

@@ -8,6 +8,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Re
 
 use super::webhook::matching::operation_name;
 use super::{Operation, Plugin, Setup};
+use crate::metrics::registered;
 
 /// The half of admission, as upstream calls them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,16 +162,6 @@ impl AdmissionMetrics {
 
 fn bool_name(value: bool) -> &'static str {
     if value { "true" } else { "false" }
-}
-
-/// Names are constants: a bad or a second one is found by the first test that starts a server.
-fn registered<C: prometheus::core::Collector + Clone + 'static>(
-    registry: &Registry,
-    collector: prometheus::Result<C>,
-) -> C {
-    let collector = collector.expect("the name and its labels are valid");
-    registry.register(Box::new(collector.clone())).expect("each collector is registered once");
-    collector
 }
 
 #[cfg(test)]

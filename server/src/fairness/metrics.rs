@@ -3,6 +3,7 @@
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::plan::Plan;
+use crate::metrics::registered;
 
 pub struct FlowMetrics {
     dispatched: IntCounterVec,
@@ -92,14 +93,4 @@ impl FlowMetrics {
             }
         }
     }
-}
-
-/// Names are constants: a bad or a second one is found by the first test that starts a server.
-fn registered<C: prometheus::core::Collector + Clone + 'static>(
-    registry: &Registry,
-    collector: prometheus::Result<C>,
-) -> C {
-    let collector = collector.expect("the name and its labels are valid");
-    registry.register(Box::new(collector.clone())).expect("each collector is registered once");
-    collector
 }

@@ -21,28 +21,14 @@ fn pod(name: &str, restart: &str, annotations: &[(&str, &str)]) -> Tree {
     }
 }
 
-/// Reads a path until its object is as wanted.
-async fn until(client: &Client, path: &str, holds: impl Fn(u16, &Tree) -> bool) -> Tree {
-    let deadline = tokio::time::Instant::now() + testkit::client::DEADLINE;
-    loop {
-        let reply = client.get(path).await;
-        let tree = reply.tree();
-        if holds(reply.code, &tree) {
-            return tree;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{path} is still {tree:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 async fn ready(client: &Client) {
     let ready = |node: &Tree| {
         let conditions = node.list("status.conditions");
         conditions.iter().any(|condition| condition.str("type") == "Ready" && condition.str("status") == "True")
     };
-    until(client, "/api/v1/nodes", |_, list| list.list("items").iter().filter(|node| ready(node)).count() == 2).await;
+    client.until("/api/v1/nodes", |_, list| list.list("items").iter().filter(|node| ready(node)).count() == 2).await;
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
-    until(client, account, |code, _| code == 200).await;
+    client.until(account, |code, _| code == 200).await;
 }
 
 async fn create(client: &Client, pod: &Tree) -> String {
@@ -64,7 +50,7 @@ async fn pods_run_end_and_go() {
     assert_eq!(lease.str("spec.holderIdentity"), "fake-1");
 
     let (a, b) = (create(client, &pod("a", "Always", &[])).await, create(client, &pod("b", "Always", &[])).await);
-    let (first, second) = (until(client, &a, phase("Running")).await, until(client, &b, phase("Running")).await);
+    let (first, second) = (client.until(&a, phase("Running")).await, client.until(&b, phase("Running")).await);
     assert_ne!(first.str("status.podIP"), second.str("status.podIP"));
     let is_ready = |condition: &Tree| condition.str("type") == "Ready" && condition.str("status") == "True";
     assert!(first.list("status.conditions").iter().any(is_ready), "{first:?}");
@@ -75,21 +61,22 @@ async fn pods_run_end_and_go() {
     assert_eq!(later.str("metadata.resourceVersion"), first.str("metadata.resourceVersion"));
 
     let ends = create(client, &pod("ends", "Never", &[("exit-code", "3")])).await;
-    let ended = until(client, &ends, phase("Failed")).await;
+    let ended = client.until(&ends, phase("Failed")).await;
     assert_eq!(ended.list("status.containerStatuses")[0].int("state.terminated.exitCode"), Some(3));
     let done = create(client, &pod("done", "OnFailure", &[("run-seconds", "1")])).await;
-    until(client, &done, phase("Succeeded")).await;
+    client.until(&done, phase("Succeeded")).await;
     let again = create(client, &pod("again", "OnFailure", &[("exit-code", "1")])).await;
-    until(client, &again, |_, pod| {
-        let status = pod.list("status.containerStatuses");
-        status.first().is_some_and(|status| status.int("restartCount") == Some(1))
-    })
-    .await;
+    client
+        .until(&again, |_, pod| {
+            let status = pod.list("status.containerStatuses");
+            status.first().is_some_and(|status| status.int("restartCount") == Some(1))
+        })
+        .await;
 
     for path in [&a, &ends, &done, &again] {
         let reply = client.delete(path).await;
         assert!(matches!(reply.code, 200 | 202), "{path}: {} {}", reply.code, reply.tree().str("message"));
-        until(client, path, |code, _| code == 404).await;
+        client.until(path, |code, _| code == 404).await;
     }
 }
 
@@ -102,9 +89,9 @@ async fn nodes_are_chosen_as_pods_ask_and_fall_silent() {
     picky.child("spec.nodeSelector").set("disk", "ssd");
     let picky = create(client, &picky).await;
     let unschedulable = |condition: &Tree| condition.str("reason") == "Unschedulable";
-    until(client, &picky, |_, pod| pod.list("status.conditions").iter().any(unschedulable)).await;
+    client.until(&picky, |_, pod| pod.list("status.conditions").iter().any(unschedulable)).await;
     client.patch("/api/v1/nodes/fake-1", "merge", r#"{"metadata":{"labels":{"disk":"ssd"}}}"#).await;
-    let pod_there = until(client, &picky, phase("Running")).await;
+    let pod_there = client.until(&picky, phase("Running")).await;
     assert_eq!(pod_there.str("spec.nodeName"), "fake-1");
 
     // Nobody knows at once that a node is lost; that it takes no more pods is known.
@@ -112,7 +99,7 @@ async fn nodes_are_chosen_as_pods_ask_and_fall_silent() {
     assert_eq!(client.patch("/api/v1/nodes/fake-1", "merge", down).await.code, 200);
     for name in ["c", "d", "e"] {
         let path = create(client, &pod(name, "Always", &[])).await;
-        let pod = until(client, &path, phase("Running")).await;
+        let pod = client.until(&path, phase("Running")).await;
         assert_eq!(pod.str("spec.nodeName"), "fake-0", "the other one takes none");
     }
     client.delete(&picky).await;
@@ -120,5 +107,5 @@ async fn nodes_are_chosen_as_pods_ask_and_fall_silent() {
     assert_eq!(client.get(&picky).await.code, 200, "nobody is there to complete it");
     let up = r#"{"metadata":{"annotations":{"tiphys.io/fake-down":null}}}"#;
     client.patch("/api/v1/nodes/fake-1", "merge", up).await;
-    until(client, &picky, |code, _| code == 404).await;
+    client.until(&picky, |code, _| code == 404).await;
 }

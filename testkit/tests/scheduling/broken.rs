@@ -70,7 +70,7 @@ async fn a_pod_whose_scheduler_is_killed_before_the_binding_is_bound_by_the_next
     first.abort();
     assert!(!is_bound(200, &cluster.client.get(&path).await.tree()));
     let (second, _) = scheduler(&cluster, Way::Open);
-    until(&cluster.client, &path, is_bound).await;
+    cluster.client.until(&path, is_bound).await;
     second.stop().await;
 }
 
@@ -81,7 +81,7 @@ async fn a_binding_whose_answer_is_lost_keeps_its_place() {
     let (running, bindings) = scheduler(&cluster, Way::LosesAnswer);
     let paths = [create(client, &pod("a", "1")).await, create(client, &pod("b", "1")).await];
     for path in &paths {
-        until(client, path, |_, pod| is_bound(200, pod) || condition(pod, "PodScheduled").is_some()).await;
+        client.until(path, |_, pod| is_bound(200, pod) || condition(pod, "PodScheduled").is_some()).await;
     }
     let mut bound = 0;
     for path in &paths {
@@ -99,7 +99,7 @@ async fn two_of_one_name_bind_no_pod_twice() {
     let mut bound = Vec::new();
     for number in 0..30 {
         let path = create(client, &pod(&format!("p{number}"), "10m")).await;
-        bound.push((until(client, &path, is_bound).await, path));
+        bound.push((client.until(&path, is_bound).await, path));
     }
     for (before, path) in bound {
         let now = client.get(&path).await.tree();

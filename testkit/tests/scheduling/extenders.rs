@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use api::Tree;
 use testkit::Https;
 
-use super::{condition, create, is_bound, pod, start_as, until};
+use super::{condition, create, is_bound, pod, start_as};
 
 fn configuration(url: &str, rest: &str) -> scheduler::config::Configuration {
     let text = format!(
@@ -48,21 +48,21 @@ async fn an_extender_refuses_and_rates_nodes() {
     let cluster = start_as(Some(configuration(&service.url(), "ignorable: false")), &nodes).await;
     let client = &cluster.client;
     for name in ["one", "two", "three"] {
-        let bound = until(client, &create(client, &pod(name, "1")).await, is_bound).await;
+        let bound = client.until(&create(client, &pod(name, "1")).await, is_bound).await;
         assert_eq!(bound.str("spec.nodeName"), "c", "{name}");
     }
-    let why = until(client, &create(client, &pod("large", "4")).await, is_bound).await;
+    let why = client.until(&create(client, &pod("large", "4")).await, is_bound).await;
     assert_eq!(why.str("spec.nodeName"), "a", "c has no room");
     // Only b is left for it, and b is refused.
     let path = create(client, &pod("last", "3")).await;
-    let waits = until(client, &path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    let waits = client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let text = condition(&waits, "PodScheduled").map(|one| one.str("message")).unwrap_or_default();
     assert!(text.contains("1 no licence for it"), "{text}");
     is_down.store(true, Ordering::Release);
     let path = create(client, &pod("p", "1")).await;
-    let waits = until(client, &path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    let waits = client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let said = condition(&waits, "PodScheduled").map(|one| (one.str("reason"), one.str("message")));
     assert!(said.is_some_and(|(reason, text)| reason == "SchedulerError" && text.contains("code 500")), "{said:?}");
     is_down.store(false, Ordering::Release);
-    until(client, &path, is_bound).await;
+    client.until(&path, is_bound).await;
 }

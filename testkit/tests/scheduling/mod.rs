@@ -62,20 +62,6 @@ async fn create(client: &Client, pod: &Tree) -> String {
     format!("{PODS}/{}", pod.str("metadata.name"))
 }
 
-/// Reads a path until its object is as wanted.
-async fn until(client: &Client, path: &str, holds: impl Fn(u16, &Tree) -> bool) -> Tree {
-    let deadline = tokio::time::Instant::now() + testkit::client::DEADLINE;
-    loop {
-        let reply = client.get(path).await;
-        let tree = reply.tree();
-        if holds(reply.code, &tree) {
-            return tree;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{path} is still {tree:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 fn is_bound(_: u16, pod: &Tree) -> bool {
     !pod.str("spec.nodeName").is_empty()
 }
@@ -88,7 +74,7 @@ fn condition<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
 async fn event(client: &Client, object: &str, reason: &str) -> String {
     let path =
         format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{object}%2Creason%3D{reason}");
-    let list = until(client, &path, |_, list| !list.list("items").is_empty()).await;
+    let list = client.until(&path, |_, list| !list.list("items").is_empty()).await;
     let event = &list.list("items")[0];
     assert_eq!(event.str("source.component"), "default-scheduler");
     event.str("message").to_string()
@@ -99,7 +85,7 @@ async fn a_pod_is_bound_and_says_so() {
     let cluster = start(&["default-scheduler"], &[("one", "4", "10")]).await;
     let client = &cluster.client;
     let path = create(client, &pod("p", "1")).await;
-    let bound = until(client, &path, is_bound).await;
+    let bound = client.until(&path, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "one");
     assert_eq!(condition(&bound, "PodScheduled").map(|one| one.str("status")), Some("True"));
     assert_eq!(event(client, "p", "Scheduled").await, "Successfully assigned default/p to one");
@@ -110,9 +96,9 @@ async fn a_pod_that_fits_nowhere_says_why_and_goes_once_it_can() {
     let cluster = start(&["default-scheduler"], &[("one", "1", "10"), ("two", "1", "10")]).await;
     let client = &cluster.client;
     client.patch(&format!("{NODES}/two"), "merge", r#"{"spec":{"unschedulable":true}}"#).await;
-    until(client, &format!("{NODES}/two"), |_, node| node.bool("spec.unschedulable")).await;
+    client.until(&format!("{NODES}/two"), |_, node| node.bool("spec.unschedulable")).await;
     let path = create(client, &pod("p", "2")).await;
-    let waits = until(client, &path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    let waits = client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let message =
         condition(&waits, "PodScheduled").map(|one| (one.str("status"), one.str("reason"), one.str("message")));
     let text = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. preemption: 0/2 nodes are \
@@ -131,7 +117,7 @@ async fn a_pod_that_fits_nowhere_says_why_and_goes_once_it_can() {
 
     let bigger = r#"{"status":{"allocatable":{"cpu":"2"}}}"#;
     assert_eq!(client.patch(&format!("{NODES}/one/status"), "merge", bigger).await.code, 200);
-    let bound = until(client, &path, is_bound).await;
+    let bound = client.until(&path, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "one");
     assert_eq!(client.get(&format!("{WHY}/p")).await.tree().str("node"), "one");
     let answer = client.post(WHY, &pod("q", "1")).await.tree();
@@ -148,11 +134,11 @@ async fn gates_hold_a_pod_back() {
     gated.child("spec").set("schedulingGates", list![tree! { "name" => "example.com/wait" }]);
     let path = create(client, &gated).await;
     // Another that came later is bound: the gated one was passed by.
-    until(client, &create(client, &pod("free", "1")).await, is_bound).await;
+    client.until(&create(client, &pod("free", "1")).await, is_bound).await;
     assert!(!is_bound(200, &client.get(&path).await.tree()));
     let reply = client.patch(&path, "merge", r#"{"spec":{"schedulingGates":null}}"#).await;
     assert_eq!(reply.code, 200, "{:?}", reply.tree());
-    until(client, &path, is_bound).await;
+    client.until(&path, is_bound).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,7 +152,7 @@ async fn schedulers_take_their_own_pods() {
     };
     let nobody = create(client, &named("nobody", "elsewhere")).await;
     let mine = create(client, &named("mine", "mine")).await;
-    until(client, &mine, is_bound).await;
-    until(client, &create(client, &pod("usual", "1")).await, is_bound).await;
+    client.until(&mine, is_bound).await;
+    client.until(&create(client, &pod("usual", "1")).await, is_bound).await;
     assert!(!is_bound(200, &client.get(&nobody).await.tree()));
 }

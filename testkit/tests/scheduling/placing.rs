@@ -3,7 +3,7 @@
 use api::{Tree, list, tree};
 use testkit::{Client, Cluster};
 
-use super::{NODES, PODS, condition, create, is_bound, pod, start, until};
+use super::{NODES, PODS, condition, create, is_bound, pod, start};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
@@ -34,11 +34,11 @@ fn near(kind: &str, app: &str) -> Tree {
 }
 
 async fn node_of(client: &Client, path: &str) -> String {
-    until(client, path, is_bound).await.str("spec.nodeName").to_string()
+    client.until(path, is_bound).await.str("spec.nodeName").to_string()
 }
 
 async fn message(client: &Client, path: &str) -> String {
-    let waits = until(client, path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    let waits = client.until(path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     condition(&waits, "PodScheduled").map(|one| one.str("message").to_string()).unwrap_or_default()
 }
 
@@ -139,7 +139,7 @@ async fn a_pod_goes_where_its_volume_is_or_will_be() {
     };
     let local = class("local", "kubernetes.io/no-provisioner");
     assert_eq!(client.post("/apis/storage.k8s.io/v1/storageclasses", &local).await.code, 201);
-    let nodes = until(client, NODES, |_, list| list.list("items").len() == 3).await;
+    let nodes = client.until(NODES, |_, list| list.list("items").len() == 3).await;
     let last = nodes.list("items")[2].str("metadata.name").to_string();
     make_claim(client, "static", "local").await;
     make_claim(client, "other", "local").await;
@@ -148,7 +148,7 @@ async fn a_pod_goes_where_its_volume_is_or_will_be() {
     assert!(text.contains("3 node(s) didn't find available persistent volumes to bind"), "{text}");
     local_volume(client, "v", &last).await;
     assert_eq!(node_of(client, &waiting).await, last);
-    let claim = until(client, &format!("{CLAIMS}/static"), |_, claim| claim.str("status.phase") == "Bound").await;
+    let claim = client.until(&format!("{CLAIMS}/static"), |_, claim| claim.str("status.phase") == "Bound").await;
     assert_eq!(claim.str("spec.volumeName"), "v");
     // The volume is taken: another that wants one like it waits.
     let text = message(client, &create(client, &user_of("q", "other")).await).await;
@@ -170,7 +170,7 @@ async fn a_volume_is_made_where_its_first_user_goes() {
     let path = create(client, &user_of("p", "new")).await;
     let selected =
         |claim: &Tree| claim.map("metadata.annotations").str("volume.kubernetes.io/selected-node").to_string();
-    let claim = until(client, &format!("{CLAIMS}/new"), |_, claim| !selected(claim).is_empty()).await;
+    let claim = client.until(&format!("{CLAIMS}/new"), |_, claim| !selected(claim).is_empty()).await;
     let node = selected(&claim);
     assert!(!is_bound(200, &client.get(&path).await.tree()), "it waits for its volume");
     // Somebody makes the volume, as a provisioner does.

@@ -23,26 +23,26 @@ async fn room_is_made_gracefully_for_who_is_more_important() {
     let victim = create(client, &a).await;
     let stays = create(client, &b).await;
     for path in [&victim, &stays] {
-        until(client, path, is_bound).await;
+        client.until(path, is_bound).await;
     }
     let path = create(client, &of_class("p", "1", "high")).await;
-    let ends = until(client, &victim, |_, pod| pod.at("metadata").has("deletionTimestamp")).await;
+    let ends = client.until(&victim, |_, pod| pod.at("metadata").has("deletionTimestamp")).await;
     let said =
         condition(&ends, "DisruptionTarget").map(|one| (one.str("status"), one.str("reason"), one.str("message")));
     let text = "default-scheduler: preempting to accommodate a higher priority pod";
     assert_eq!(said, Some(("True", "PreemptionByScheduler", text)));
     assert_eq!(ends.int("metadata.deletionGracePeriodSeconds"), Some(30), "it has its time");
-    let waits = until(client, &path, |_, pod| pod.str("status.nominatedNodeName") == "one").await;
+    let waits = client.until(&path, |_, pod| pod.str("status.nominatedNodeName") == "one").await;
     assert!(!is_bound(200, &waits));
     let message = event(client, "a", "Preempted").await;
     assert_eq!(message, format!("Preempted by pod {} on node one", waits.str("metadata.uid")));
 
     // Who is less important does not get the place that is kept.
     let other = create(client, &of_class("q", "1", "low")).await;
-    until(client, &other, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    client.until(&other, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let gone = client.delete(&format!("{victim}?gracePeriodSeconds=0")).await;
     assert_eq!(gone.code, 200);
-    until(client, &path, is_bound).await;
+    client.until(&path, is_bound).await;
     let stays = client.get(&stays).await.tree();
     assert!(!stays.at("metadata").has("deletionTimestamp"), "nobody else had to go");
     assert!(!is_bound(200, &client.get(&other).await.tree()));

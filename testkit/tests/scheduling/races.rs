@@ -19,7 +19,7 @@ async fn of_many_who_race_for_one_place_one_gets_it() {
     }
     let paths: Vec<String> = tasks.join_all().await;
     for path in &paths {
-        until(client, path, |_, pod| is_bound(200, pod) || condition(pod, "PodScheduled").is_some()).await;
+        client.until(path, |_, pod| is_bound(200, pod) || condition(pod, "PodScheduled").is_some()).await;
     }
     let first = bound(client).await;
     assert_eq!(first.len(), 1, "{first:?}");
@@ -48,8 +48,8 @@ async fn a_pod_that_somebody_else_binds_takes_its_place_and_nobody_binds_it_twic
     };
     assert_eq!(client.post(&format!("{path}/binding"), &binding).await.code, 201);
     let late = create(client, &pod("late", "1")).await;
-    let waits = until(client, &late, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    let waits = client.until(&late, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     assert!(!is_bound(200, &waits), "{waits:?}");
     client.delete(&format!("{path}?gracePeriodSeconds=0")).await;
-    until(client, &late, is_bound).await;
+    client.until(&late, is_bound).await;
 }
