@@ -41,6 +41,9 @@ pub enum Error {
     Bootstrap(String),
     #[error("the work has ended: {0}")]
     Ended(String),
+    /// What a server has answered, in its own words.
+    #[error("{0}")]
+    Answered(String),
     #[error("the runtime does not start")]
     Runtime(#[source] io::Error),
 }

@@ -48,7 +48,7 @@ pub async fn ask(question: &Question) -> Result<String> {
         About::Pod(name) => client.get_path(&format!("{}/{name}", root(&question.namespace)), "").await,
         About::Manifest(file) => what_if(&client, question, file).await?,
     };
-    let told = told.map_err(|error| Error::Ended(error.message()))?;
+    let told = told.map_err(|error| Error::Answered(error.message()))?;
     Ok(match question.output {
         Output::Json => format!("{}\n", String::from_utf8_lossy(&api::json::encode(&told, None))),
         Output::Text => shown(&told),

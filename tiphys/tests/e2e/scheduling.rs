@@ -104,7 +104,7 @@ fn who_waits_says_why_and_who_is_important_gets_room() {
         assert!(told.contains(line), "{told}");
     }
     assert!(why(&world, &["node", "second"]).contains("`pod NAME` is expected"));
-    assert!(why(&world, &["pod", "none", "-n", "waiting"]).contains("not found"));
+    assert_eq!(why(&world, &["pod", "none", "-n", "waiting"]), "error: pods \"none\" not found\n");
     let manifest = world.server.dir.path().join("deployment.yaml");
     std::fs::write(&manifest, kubectl.run("create deployment web --image=web:1 --dry-run=client -o yaml"))
         .expect("a file");
