@@ -1,0 +1,7 @@
+//! Both ends against each other over loopback, and real clients against ours.
+
+mod commands;
+mod fuzz;
+mod kubectl;
+mod ports;
+mod server;
