@@ -219,7 +219,7 @@ impl Encoder {
         match frame {
             Frame::SynStream { id, headers, fin, unidirectional } => {
                 let block = self.compressor.write(headers)?;
-                let flags = u8::from(*fin) * FLAG_FIN | u8::from(*unidirectional) * FLAG_UNIDIRECTIONAL;
+                let flags = (u8::from(*fin) * FLAG_FIN) | (u8::from(*unidirectional) * FLAG_UNIDIRECTIONAL);
                 control(out, 1, flags, 10 + block.len());
                 out.put_u32(*id);
                 out.put_bytes(0, 6);

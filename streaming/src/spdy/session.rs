@@ -135,9 +135,14 @@ async fn receive<IO: AsyncRead>(shared: &Shared, io: &mut ReadHalf<IO>) -> Resul
     loop {
         while let Some(frame) = decoder.decode(&mut buffer).map_err(invalid)? {
             room(shared, &frame).await;
-            shared.lock().receive(frame).map_err(invalid)?;
-            shared.outgoing.notify_one();
-            shared.arrivals.notify_one();
+            let mut state = shared.lock();
+            state.receive(frame).map_err(invalid)?;
+            if state.may_send() {
+                shared.outgoing.notify_one();
+            }
+            if !state.arrived.is_empty() {
+                shared.arrivals.notify_one();
+            }
         }
         buffer.reserve(READ);
         if io.read_buf(&mut buffer).await? == 0 {

@@ -326,7 +326,9 @@ impl State {
     pub fn consume(&mut self, id: u32, count: usize) {
         if let Some(entry) = self.streams.get_mut(&id) {
             entry.consumed = entry.consumed.saturating_add(count as u32);
-            self.ready.insert(id);
+            if self.paced && entry.consumed >= (self.limits.buffer / 2) as u32 {
+                self.ready.insert(id);
+            }
         }
     }
 
@@ -357,6 +359,7 @@ impl State {
         if entry.inbound == Inbound::Open {
             entry.inbound = Inbound::Gone;
         }
+        self.ready.insert(id);
         self.consume(id, unread);
         self.forget(id);
     }
@@ -366,6 +369,12 @@ impl State {
             self.streams.remove(&id);
             self.ready.remove(&id);
         }
+    }
+
+    /// Whether it is worth asking for the next frame.
+    pub fn may_send(&self) -> bool {
+        let grant = self.session_paced && self.session_consumed >= SESSION_WINDOW / 2;
+        grant || !self.replies.is_empty() || !self.ready.is_empty()
     }
 
     /// The next frame to send, if there is one: answers first, then the streams in turn.

@@ -69,9 +69,11 @@ impl AsyncRead for Stream {
             out.put_slice(&entry.received[..count]);
             entry.received.advance(count);
             state.consume(self.id, count);
+            if state.may_send() {
+                self.shared.outgoing.notify_one();
+            }
             drop(state);
             self.shared.room.notify_one();
-            self.shared.outgoing.notify_one();
             return Poll::Ready(Ok(()));
         }
         match entry.inbound {

@@ -1,10 +1,12 @@
 //! Commands with the crate's own client, by every protocol.
 
+use std::sync::atomic::Ordering;
+
 use streaming::Carrier::{self, Spdy, WebSocket};
 use streaming::remote_command::{Ending, Size};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::server::{exec, start, within};
+use crate::server::{LEFT, exec, start, within};
 
 const ALL: &[(Carrier, &str)] = &[
     (WebSocket, "v5.channel.k8s.io"),
@@ -96,4 +98,21 @@ async fn a_command_that_cannot_run_says_why() {
         message.starts_with("Internal error occurred: error executing command in container: No such file"),
         "{message}"
     );
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_is_noticed_by_one_that_neither_reads_nor_writes() {
+    let port = start().await;
+    for (number, (carrier, protocol)) in
+        [(WebSocket, "v5.channel.k8s.io"), (Spdy, "v4.channel.k8s.io")].iter().enumerate()
+    {
+        let remote = exec(port, *carrier, protocol, "stdout=true&command=wait").await;
+        drop(remote);
+        within(async {
+            while LEFT.load(Ordering::Relaxed) <= number {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
 }

@@ -8,9 +8,10 @@ use std::process::{Output, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
+use tokio::task::JoinSet;
 
 use crate::ports::echo;
-use crate::server::{start, within};
+use crate::server::{Seen, start_noting, within};
 
 fn version_of(binary: &Path) -> Option<(u32, u32)> {
     let output = std::process::Command::new(binary).args(["version", "--client", "-o", "json"]).output().ok()?;
@@ -61,6 +62,15 @@ impl Kubectl {
         output
     }
 
+    async fn all(&self) {
+        self.exec().await;
+        self.copy().await;
+        self.attach().await;
+        self.port_forward().await;
+        self.terminal().await;
+        let _ = std::fs::remove_dir_all(&self.home);
+    }
+
     async fn exec(&self) {
         let output = self.run(&["exec", "-i", "web", "--", "cat"], b"hi\n").await;
         self.assert(&output, 0, "hi\n", "");
@@ -95,14 +105,14 @@ impl Kubectl {
         let mut open = Vec::new();
         for number in 0..5u8 {
             let mut socket = TcpStream::connect(&address).await.unwrap();
-            socket.write_all(&[number; 200_000]).await.unwrap();
+            socket.write_all(&vec![number; 200_000]).await.unwrap();
             open.push((number, socket));
         }
         for (number, mut socket) in open {
             socket.shutdown().await.unwrap();
             let mut answer = Vec::new();
             within(socket.read_to_end(&mut answer)).await.unwrap();
-            assert!(answer == [number; 200_000], "{:?}: {} bytes", self.binary, answer.len());
+            assert!(answer == vec![number; 200_000], "{:?}: {} bytes", self.binary, answer.len());
         }
         child.kill().await.unwrap();
     }
@@ -128,15 +138,27 @@ impl Kubectl {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_kubectl_runs_attaches_and_forwards() {
-    let server = format!("http://127.0.0.1:{}", start().await);
-    for (version, binary) in binaries() {
+    let seen = Seen::default();
+    let server = format!("http://127.0.0.1:{}", start_noting(seen.clone()).await);
+    let binaries = binaries();
+    let newest = binaries.keys().last().copied().unwrap_or_default();
+    println!("kubectl versions driven: {:?}", binaries.keys().collect::<Vec<_>>());
+    let mut running = JoinSet::new();
+    for (version, binary) in binaries {
         let home = std::env::temp_dir().join(format!("streaming-{}-{}", std::process::id(), version.1));
         let kubectl = Kubectl { binary, server: server.clone(), home };
-        kubectl.exec().await;
-        kubectl.copy().await;
-        kubectl.attach().await;
-        kubectl.port_forward().await;
-        kubectl.terminal().await;
-        let _ = std::fs::remove_dir_all(&kubectl.home);
+        running.spawn(async move { kubectl.all().await });
+    }
+    running.join_all().await;
+    let seen = seen.lock().unwrap();
+    println!("protocols spoken: {seen:?}");
+    let spoke = |what: &str| assert!(seen.contains(what), "{what} is not in {seen:?}");
+    ["exec", "attach"].iter().for_each(|verb| spoke(&format!("{verb} SPDY/3.1 v4.channel.k8s.io")));
+    spoke("portforward SPDY/3.1 portforward.k8s.io");
+    // Since then they speak WebSocket first.
+    if newest >= (1, 31) {
+        spoke("exec websocket v5.channel.k8s.io");
+        spoke("attach websocket v5.channel.k8s.io");
+        spoke("portforward websocket SPDY/3.1+portforward.k8s.io");
     }
 }

@@ -1,7 +1,10 @@
 //! A small API: one pod, discovery, and its exec, attach and portforward through the crate. A command is a real
 //! process; a forwarded port is one of this machine.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,18 +26,43 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future).await.expect("done in time")
 }
 
+/// How many clients have left one that waited for it.
+pub static LEFT: AtomicUsize = AtomicUsize::new(0);
+
+/// What was asked for, as the path's end and the protocol.
+pub type Seen = Arc<Mutex<BTreeSet<String>>>;
+
 /// Starts the API on a port of its own and answers with it.
 pub async fn start() -> u16 {
+    start_noting(Seen::default()).await
+}
+
+pub async fn start_noting(seen: Seen) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            let service = service_fn(|request| async { Ok::<_, std::convert::Infallible>(answer(request)) });
+            let seen = seen.clone();
+            let service = service_fn(move |request| {
+                note(&seen, &request);
+                async { Ok::<_, std::convert::Infallible>(answer(request)) }
+            });
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
             tokio::spawn(connection.with_upgrades());
         }
     });
     port
+}
+
+fn note(seen: &Seen, request: &Request<Incoming>) {
+    let verb = request.uri().path().rsplit('/').next().unwrap_or_default();
+    for name in ["sec-websocket-protocol", "x-stream-protocol-version"] {
+        let values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
+        if let Some(protocol) = values.flat_map(|value| value.split(',')).next() {
+            let upgrade = request.headers()["upgrade"].to_str().unwrap_or_default();
+            seen.lock().unwrap().insert(format!("{verb} {upgrade} {protocol}"));
+        }
+    }
 }
 
 fn answer(request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -111,6 +139,11 @@ fn decode(text: &str) -> String {
 async fn run(command: Vec<String>, mut streams: Streams) -> Ending {
     if command == ["size"] {
         return say_size(streams).await;
+    }
+    if command == ["wait"] {
+        streams.gone.wait().await;
+        LEFT.fetch_add(1, Ordering::Relaxed);
+        return Ending::Success;
     }
     let child = Command::new(&command[0])
         .args(&command[1..])
