@@ -119,3 +119,68 @@ where
         let _ = error.write_all(message.as_bytes()).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    fn client(forward: fn(u16, Connection) -> std::future::Ready<Result<(), String>>) -> Session {
+        let (near, far) = tokio::io::duplex(4096);
+        tokio::spawn(serve(near, Timeouts::default(), forward));
+        Session::new(far, Role::Client, Limits::default(), |_| Ok(()))
+    }
+
+    fn headers(pairs: &[(&str, &str)]) -> Headers {
+        pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    }
+
+    async fn text(mut stream: Stream) -> String {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[test]
+    fn streams_have_to_say_port_and_type() {
+        let check = |pairs: &[(&str, &str)], expected: Result<(), &str>| {
+            assert_eq!(check(&headers(pairs)), expected.map_err(str::to_string));
+        };
+        check(&[("port", "80"), ("streamtype", "data")], Ok(()));
+        check(&[("streamtype", "data")], Err("\"port\" header is required"));
+        check(&[("port", "0"), ("streamtype", "data")], Err("port \"0\" must be > 0"));
+        check(&[("port", "80")], Err("\"streamtype\" header is required"));
+        check(&[("port", "80"), ("streamtype", "stdin")], Err("invalid stream type \"stdin\""));
+    }
+
+    #[tokio::test]
+    async fn old_clients_without_request_ids_are_paired_by_their_streams() {
+        let client = client(|port, _| std::future::ready(Err(format!("no {port}"))));
+        for port in ["80", "81"] {
+            let error = client.open(headers(&[("port", port), ("streamtype", "error")])).await.unwrap();
+            let _data = client.open(headers(&[("port", port), ("streamtype", "data")])).await.unwrap();
+            assert_eq!(text(error).await, format!("no {port}"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_pair_is_told_that_the_other_did_not_come() {
+        let client = client(|_, _| std::future::ready(Ok(())));
+        let pairs = [("port", "80"), ("streamtype", "error"), ("requestid", "7")];
+        let error = client.open(headers(&pairs)).await.unwrap();
+        assert_eq!(text(error).await, "(request=7) timed out waiting for streams");
+    }
+
+    #[tokio::test]
+    async fn a_second_stream_of_a_kind_is_an_error() {
+        let client = client(|_, _| std::future::ready(Ok(())));
+        let pairs = [("port", "80"), ("streamtype", "error"), ("requestid", "7")];
+        let mut error = client.open(headers(&pairs)).await.unwrap();
+        let _again = client.open(headers(&pairs)).await.unwrap();
+        let expected = "error processing stream for request 7: error stream already assigned";
+        let mut said = vec![0; expected.len()];
+        error.read_exact(&mut said).await.unwrap();
+        assert_eq!(String::from_utf8(said).unwrap(), expected);
+    }
+}

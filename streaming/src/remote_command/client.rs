@@ -2,6 +2,7 @@
 
 use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::task::JoinSet;
@@ -56,20 +57,22 @@ async fn over_spdy<IO: Connection>(io: IO, protocol: Protocol, options: Options)
     }
     let missing = || Error::new(ErrorKind::NotConnected, "no error stream");
     let error = streams.remove("error").ok_or_else(missing)?;
-    let mut reader = |name| streams.remove(name).map(|stream| Box::new(UntilReset(stream)) as Reader);
+    // Whatever is still read keeps the session: a server may say how it ended before the last of the output.
+    let session = Arc::new(session);
+    let until_reset = |stream| UntilReset { stream, _session: session.clone() };
+    let mut reader = |name| streams.remove(name).map(|stream| Box::new(until_reset(stream)) as Reader);
     let (stdout, stderr) = (reader("stdout"), reader("stderr"));
     let mut writer = |name| streams.remove(name).map(|stream| Box::new(stream) as Writer);
     let (stdin, resize) = (writer("stdin"), writer("resize").map(Terminal));
-    let ending = Box::pin(async move {
-        let ending = read_ending(UntilReset(error), protocol.version).await;
-        drop(session);
-        ending
-    });
+    let ending = Box::pin(read_ending(until_reset(error), protocol.version));
     Ok(Remote { stdin, stdout, stderr, resize, ending })
 }
 
 /// Some servers end their streams by a reset once all is sent.
-struct UntilReset(Stream);
+struct UntilReset {
+    stream: Stream,
+    _session: Arc<Session>,
+}
 
 impl AsyncRead for UntilReset {
     fn poll_read(
@@ -77,7 +80,7 @@ impl AsyncRead for UntilReset {
         context: &mut std::task::Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> std::task::Poll<Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, out).map(|result| match result {
+        Pin::new(&mut self.stream).poll_read(context, out).map(|result| match result {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
             other => other,
         })

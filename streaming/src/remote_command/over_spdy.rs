@@ -39,6 +39,8 @@ where
         gone: Gone(session.over()),
     };
     let ending = run(given).await;
+    // Some clients leave as soon as they are told how it ended.
+    session.flushed().await;
     if let Some(mut error) = error {
         let _ = error.write_all(&ending.report(verb, protocol.version)).await;
     }
@@ -70,4 +72,37 @@ async fn collect(session: &Session, expected: &[&'static str]) -> Option<BTreeMa
         }
     }
     Some(streams)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::super::{Protocol, Verb};
+    use super::*;
+    use crate::Timeouts;
+
+    #[test]
+    fn the_streams_to_wait_for_follow_from_options_and_version() {
+        let all = Options { stdin: true, stdout: true, stderr: true, tty: true };
+        assert_eq!(expected(all, 4), ["error", "stdin", "stdout", "stderr", "resize"]);
+        assert_eq!(expected(all, 2), ["error", "stdin", "stdout", "stderr"]);
+        assert_eq!(expected(Options { stdout: true, ..Options::default() }, 4), ["error", "stdout"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_opens_too_few_streams_is_given_up() {
+        let (near, far) = tokio::io::duplex(4096);
+        let options = Options { stdin: true, stdout: true, ..Options::default() };
+        let protocol = Protocol::named("v4.channel.k8s.io");
+        let serving = Serving { protocol, verb: Verb::Exec, options, timeouts: Timeouts::default() };
+        let begin = tokio::time::Instant::now();
+        let served = tokio::spawn(serve(near, serving, |_| async { Ending::Success }));
+        let client = Session::new(far, Role::Client, Limits::default(), |_| Ok(()));
+        let headers = vec![("streamtype".to_string(), "error".to_string())];
+        let mut error = client.open(headers).await.unwrap();
+        assert!(error.read_u8().await.is_err(), "nothing was run");
+        served.await.unwrap();
+        assert_eq!(begin.elapsed().as_secs(), 30);
+    }
 }

@@ -25,6 +25,8 @@ pub(super) struct Shared {
     /// A buffer may have room again.
     pub room: Notify,
     arrivals: Notify,
+    /// Something was taken to be sent.
+    sent: Notify,
 }
 
 impl Shared {
@@ -37,6 +39,7 @@ impl Shared {
         self.outgoing.notify_one();
         self.room.notify_one();
         self.arrivals.notify_one();
+        self.sent.notify_one();
     }
 }
 
@@ -58,6 +61,7 @@ impl Session {
             outgoing: Notify::new(),
             room: Notify::new(),
             arrivals: Notify::new(),
+            sent: Notify::new(),
         });
         let (reader, writer) = tokio::io::split(io);
         let (ended, over) = watch::channel(false);
@@ -91,6 +95,13 @@ impl Session {
         self.shared.outgoing.notify_one();
         stream.taken().await?;
         Ok(stream)
+    }
+
+    /// Waits until all is sent that was written to streams that were let go.
+    pub async fn flushed(&self) {
+        while self.shared.lock().has_unsent() {
+            self.shared.sent.notified().await;
+        }
     }
 
     /// Resolves when the connection is gone.
@@ -143,6 +154,8 @@ async fn receive<IO: AsyncRead>(shared: &Shared, io: &mut ReadHalf<IO>) -> Resul
             if !state.arrived.is_empty() {
                 shared.arrivals.notify_one();
             }
+            // What the other end resets need not be sent any more.
+            shared.sent.notify_one();
         }
         buffer.reserve(READ);
         if io.read_buf(&mut buffer).await? == 0 {
@@ -175,6 +188,7 @@ async fn send<IO: AsyncWrite>(shared: &Shared, io: &mut WriteHalf<IO>) -> Result
         let done = gather(shared, &mut encoder, &mut buffer).map_err(invalid)?;
         if !buffer.is_empty() {
             shared.room.notify_one();
+            shared.sent.notify_one();
             io.write_all(&buffer).await?;
             buffer.clear();
             continue;

@@ -440,12 +440,16 @@ impl State {
     }
 
     fn goodbye(&mut self) -> Option<Frame> {
-        let unsent = self.streams.values().any(|entry| !entry.reset && entry.finish && !entry.finish_sent);
-        if !self.closing || self.goodbye_sent || unsent {
+        if !self.closing || self.goodbye_sent || self.has_unsent() {
             return None;
         }
         self.goodbye_sent = true;
         Some(Frame::GoAway { last: self.last_seen, status: 0 })
+    }
+
+    /// Whether a stream whose owner writes no more has yet to be sent to its end.
+    pub fn has_unsent(&self) -> bool {
+        self.streams.values().any(|entry| !entry.reset && entry.finish && !entry.finish_sent)
     }
 
     pub fn said_goodbye(&self) -> bool {
@@ -463,6 +467,7 @@ impl State {
                 entry.inbound = Inbound::Gone;
             }
             entry.reset |= entry.inbound == Inbound::Gone;
+            entry.finish_sent = true;
             entry.wake();
         }
         self.replies.clear();

@@ -39,11 +39,12 @@ impl Stream {
             let mut state = self.shared.lock();
             let ended = state.ended.clone();
             let Some(entry) = state.streams.get_mut(&self.id) else { return Poll::Ready(Err(gone(ended))) };
-            if entry.reset {
-                return Poll::Ready(Err(gone(ended)));
-            }
+            // One that was taken and soon over may have all to read already.
             if entry.replied {
                 return Poll::Ready(Ok(()));
+            }
+            if entry.reset {
+                return Poll::Ready(Err(gone(ended)));
             }
             entry.reader = Some(context.waker().clone());
             Poll::Pending

@@ -26,18 +26,24 @@ pub struct Receiver<R, W> {
 
 /// The half that writes, whole messages at a time; clones write to the same connection.
 pub struct Sender<W> {
-    io: Arc<Mutex<W>>,
+    half: Arc<Mutex<Half<W>>>,
     role: Role,
+}
+
+struct Half<W> {
+    io: W,
+    /// After a close nothing may follow.
+    closed: bool,
 }
 
 impl<W> Clone for Sender<W> {
     fn clone(&self) -> Self {
-        Self { io: self.io.clone(), role: self.role }
+        Self { half: self.half.clone(), role: self.role }
     }
 }
 
 pub fn split<R, W>(read: R, write: W, role: Role) -> (Receiver<R, W>, Sender<W>) {
-    let sender = Sender { io: Arc::new(Mutex::new(write)), role };
+    let sender = Sender { half: Arc::new(Mutex::new(Half { io: write, closed: false })), role };
     let receiver = Receiver { io: read, decoder: Decoder::new(role), buffer: BytesMut::new(), sender: sender.clone() };
     (receiver, sender)
 }
@@ -50,6 +56,11 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Receiver<R, W> {
             match self.decoder.decode(&mut self.buffer) {
                 Ok(Some(Event::Ping(data))) => self.sender.send(Opcode::Pong, &[&data]).await?,
                 Ok(Some(Event::Pong(_))) => {}
+                Ok(Some(Event::Close { code, reason })) => {
+                    // A close is answered by one, unless ours went first.
+                    let _ = self.sender.close(code.unwrap_or(CLOSE_NORMAL), "").await;
+                    return Ok(Some(Event::Close { code, reason }));
+                }
                 Ok(Some(event)) => return Ok(Some(event)),
                 Ok(None) => {
                     self.buffer.reserve(crate::BUFFER);
@@ -58,8 +69,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Receiver<R, W> {
                     }
                 }
                 Err(error) => {
-                    let payload = close_payload(CLOSE_PROTOCOL_ERROR, &error.to_string());
-                    let _ = self.sender.send(Opcode::Close, &[&payload]).await;
+                    let _ = self.sender.close(CLOSE_PROTOCOL_ERROR, &error.to_string()).await;
                     return Err(Error::new(ErrorKind::InvalidData, error));
                 }
             }
@@ -72,15 +82,19 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
         let mask = (self.role == Role::Client).then(random::<4>);
         let mut frame = BytesMut::with_capacity(14 + parts.iter().map(|part| part.len()).sum::<usize>());
         encode(opcode, parts, mask, &mut frame);
-        let mut io = self.io.lock().await;
-        io.write_all(&frame).await?;
-        io.flush().await
+        let mut half = self.half.lock().await;
+        if half.closed {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        half.closed = opcode == Opcode::Close;
+        half.io.write_all(&frame).await?;
+        half.io.flush().await
     }
 
     /// Says that no more will come, and closes our direction.
     pub async fn close(&self, code: u16, reason: &str) -> Result<()> {
         self.send(Opcode::Close, &[&close_payload(code, reason)]).await?;
-        self.io.lock().await.shutdown().await
+        self.half.lock().await.io.shutdown().await
     }
 }
 
@@ -89,4 +103,40 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0x5a; N];
     let _ = getrandom::fill(&mut bytes);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_ping_and_a_close_are_answered_once_and_nothing_follows() {
+        let (near, far) = tokio::io::duplex(1024);
+        let (read, write) = tokio::io::split(near);
+        let (mut server, sending) = split(read, write, Role::Server);
+        let (read, write) = tokio::io::split(far);
+        let (mut client, asking) = split(read, write, Role::Client);
+        asking.send(Opcode::Ping, &[b"there?"]).await.unwrap();
+        asking.send(Opcode::Binary, &[b"x"]).await.unwrap();
+        asking.close(CLOSE_NORMAL, "done").await.unwrap();
+        assert!(matches!(server.next().await.unwrap(), Some(Event::Data { last: true, .. })));
+        let closed = Event::Close { code: Some(CLOSE_NORMAL), reason: "done".to_string() };
+        assert_eq!(server.next().await.unwrap(), Some(closed));
+        assert_eq!(sending.send(Opcode::Binary, &[b"late"]).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        let answer = Event::Close { code: Some(CLOSE_NORMAL), reason: String::new() };
+        assert_eq!(client.next().await.unwrap(), Some(answer), "the pong came before it");
+        assert_eq!(client.next().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn one_that_breaks_the_rules_is_told_so() {
+        let (near, mut far) = tokio::io::duplex(1024);
+        let (read, write) = tokio::io::split(near);
+        let (mut server, _) = split(read, write, Role::Server);
+        far.write_all(&[0x82, 0]).await.unwrap();
+        assert_eq!(server.next().await.unwrap_err().kind(), ErrorKind::InvalidData);
+        let mut said = Vec::new();
+        far.read_to_end(&mut said).await.unwrap();
+        assert_eq!(said[..4], [0x88, said.len() as u8 - 2, 3, 0xea]);
+    }
 }

@@ -2,9 +2,9 @@
 
 use streaming::spdy::{Limits, Role, Session};
 use streaming::websocket::{self, Opcode};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use crate::server::within;
+use crate::server::{DEADLINE, within};
 
 struct Random(u64);
 
@@ -25,20 +25,44 @@ impl Random {
     }
 }
 
-/// What a client really sends: streams with headers, data, ends.
+/// What a client really sends: streams with headers, data, ends and a goodbye.
 async fn recorded() -> Vec<u8> {
-    let (near, mut far) = tokio::io::duplex(1 << 20);
-    let session = Session::new(near, Role::Client, Limits::default(), |_| Ok(()));
-    let headers =
-        |kind: &str| vec![("streamtype".to_string(), kind.to_string()), ("port".to_string(), "80".to_string())];
-    // Nobody answers, so that opening does not come to its end.
+    let (near, middle) = tokio::io::duplex(1 << 16);
+    let (far, server_end) = tokio::io::duplex(1 << 16);
+    let recording = tokio::spawn(record(middle, far));
+    let client = Session::new(near, Role::Client, Limits::default(), |_| Ok(()));
+    let server = Session::new(server_end, Role::Server, Limits::default(), |_| Ok(()));
     for kind in ["error", "data", "stdin"] {
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(20), session.open(headers(kind))).await;
+        let headers = vec![("streamtype".to_string(), kind.to_string()), ("port".to_string(), "80".to_string())];
+        let mut stream = within(client.open(headers)).await.unwrap();
+        let mut taken = within(server.accept()).await.unwrap();
+        stream.write_all(&[b'x'; 100]).await.unwrap();
+        stream.shutdown().await.unwrap();
+        within(taken.read_to_end(&mut Vec::new())).await.unwrap();
     }
-    session.close(std::time::Duration::from_millis(50)).await;
+    let closing = tokio::spawn(client.close(DEADLINE));
+    within(async { while server.accept().await.is_some() {} }).await;
+    drop(server);
+    within(closing).await.unwrap();
+    let wire = within(recording).await.unwrap();
+    assert!(wire.len() > 400, "{}", wire.len());
+    wire
+}
+
+/// Passes bytes on both ways and keeps those of the client.
+async fn record(client: DuplexStream, server: DuplexStream) -> Vec<u8> {
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
     let mut wire = Vec::new();
-    far.read_to_end(&mut wire).await.unwrap();
-    assert!(wire.len() > 100);
+    let mut piece = vec![0; 4096];
+    while let Ok(count) = from_client.read(&mut piece).await {
+        wire.extend_from_slice(&piece[..count]);
+        if count == 0 || to_server.write_all(&piece[..count]).await.is_err() {
+            break;
+        }
+    }
+    let _ = to_server.shutdown().await;
     wire
 }
 

@@ -99,3 +99,17 @@ async fn a_close_sends_what_was_written_first() {
     drop((taken, server));
     within(closing).await.unwrap();
 }
+
+#[tokio::test]
+async fn waiting_for_all_to_be_sent_ends_when_the_reader_gives_up() {
+    let (client, server) = pair(Limits::default());
+    let (mut writer, taken) = open(&client, &server).await;
+    // More than the windows let through, so that some of it waits.
+    while tokio::time::timeout(Duration::from_millis(200), writer.write_all(&[0; 64 * 1024])).await.is_ok() {}
+    drop(writer);
+    let flushed = client.flushed();
+    tokio::pin!(flushed);
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut flushed).await.is_err(), "nobody reads");
+    taken.reset();
+    within(flushed).await;
+}
