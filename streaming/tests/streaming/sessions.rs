@@ -19,13 +19,17 @@ async fn open(from: &Session, to: &Session) -> (Stream, Stream) {
     (opened, within(to.accept()).await.unwrap())
 }
 
+/// What a stream takes, half of it on its way and the rest never sent while nobody reads.
+fn more_than_a_window() -> Vec<u8> {
+    vec![0; Limits::default().buffer * 3 / 2]
+}
+
 #[tokio::test]
 async fn a_stream_that_nobody_reads_holds_up_no_other() {
     let (client, server) = pair(Limits::default());
     let (mut stuck, _unread) = open(&client, &server).await;
     let (mut moving, mut read) = open(&client, &server).await;
-    // It is full when a write has to wait; the server's windows are known by then.
-    while tokio::time::timeout(Duration::from_millis(200), stuck.write_all(&[0; 64 * 1024])).await.is_ok() {}
+    within(stuck.write_all(&more_than_a_window())).await.unwrap();
     let message = vec![7; 3_000_000];
     let sending = async {
         moving.write_all(&message).await.unwrap();
@@ -104,8 +108,7 @@ async fn a_close_sends_what_was_written_first() {
 async fn waiting_for_all_to_be_sent_ends_when_the_reader_gives_up() {
     let (client, server) = pair(Limits::default());
     let (mut writer, taken) = open(&client, &server).await;
-    // More than the windows let through, so that some of it waits.
-    while tokio::time::timeout(Duration::from_millis(200), writer.write_all(&[0; 64 * 1024])).await.is_ok() {}
+    within(writer.write_all(&more_than_a_window())).await.unwrap();
     drop(writer);
     let flushed = client.flushed();
     tokio::pin!(flushed);
