@@ -174,7 +174,9 @@ pub static CONTROLLERS: &[Descriptor] = &[
         ttl_after_finished::start,
     )
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
-    plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    // Budgets and pods that were not deleted after all wait in one queue.
+    plain("disruption-controller", "disruption", "disruption-controller", disruption::start)
+        .workers(|options| options.concurrent_disruption_syncs + options.concurrent_disruption_stalepod_syncs),
     plain(
         "horizontal-pod-autoscaler-controller",
         "horizontalpodautoscaling",

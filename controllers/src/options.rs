@@ -45,6 +45,8 @@ options! {
     concurrent_cron_job_syncs: usize = 5;
     concurrent_daemonset_syncs: usize = 2;
     concurrent_deployment_syncs: usize = 5;
+    concurrent_disruption_syncs: usize = 1;
+    concurrent_disruption_stalepod_syncs: usize = 1;
     concurrent_endpoint_syncs: usize = 5;
     concurrent_ephemeralvolume_syncs: usize = 5;
     concurrent_gc_syncs: usize = 20;

@@ -3,17 +3,24 @@
 
 use crate::apiserver::values::boolean;
 
-/// The gates of 1.37 that the controllers look at, each with the state that they are in here.
+/// The gates that the controllers of 1.37 look at, each with the state that they are in here. Those of features
+/// that are always on since long are among them: what was written for an older release may still name them.
 static GATES: &[(&str, bool)] = &[
     ("AllAlpha", false),
     ("ClusterTrustBundle", true),
+    ("ControllerManagerReleaseLeaderElectionLockOnExit", true),
     ("CoordinatedLeaderElection", false),
+    ("DRADeviceTaintRules", false),
     ("DRADeviceTaints", false),
+    ("DRAWorkloadResourceClaims", false),
     ("DeploymentReplicaSetTerminatingReplicas", true),
     ("DynamicResourceAllocation", false),
+    ("EvictionRequestAPI", false),
+    ("GenericWorkload", false),
     ("HPAConfigurableTolerance", true),
+    ("HPAGeneration", true),
     ("HPAScaleToZero", true),
-    ("HonorPVReclaimPolicy", false),
+    ("HonorPVReclaimPolicy", true),
     ("JobBackoffLimitPerIndex", true),
     ("JobManagedBy", true),
     ("JobPodReplacementPolicy", true),
@@ -21,9 +28,11 @@ static GATES: &[(&str, bool)] = &[
     ("LogarithmicScaleDown", true),
     ("MaxUnavailableStatefulSet", true),
     ("MultiCIDRServiceAllocator", true),
+    ("NodeControllerLeaseCircuitBreaker", true),
     ("OrderedNamespaceDeletion", true),
     ("PersistentVolumeClaimUnusedSinceTime", true),
     ("PodCertificateRequest", true),
+    ("PodDeletionCost", true),
     ("PodIndexLabel", true),
     ("PodLevelResources", true),
     ("PreferSameTrafficDistribution", true),
@@ -34,14 +43,19 @@ static GATES: &[(&str, bool)] = &[
     ("SeparateTaintEvictionController", true),
     ("ServiceTrafficDistribution", true),
     ("StaleControllerConsistencyDaemonSet", true),
+    ("StaleControllerConsistencyHPA", true),
     ("StaleControllerConsistencyJob", true),
     ("StaleControllerConsistencyReplicaSet", true),
     ("StaleControllerConsistencyStatefulSet", true),
     ("StatefulSetAutoDeletePVC", true),
+    ("StatefulSetRecreateStrategy", false),
+    ("StatefulSetSemanticRevisionComparison", true),
     ("StorageVersionMigrator", false),
-    ("TopologyAwareHints", false),
+    ("TaintTolerationComparisonOperators", true),
+    ("TopologyAwareHints", true),
     ("VolumeAttributesClass", true),
     ("WatchListClient", false),
+    ("WorkloadWithJob", false),
 ];
 
 /// Checks `Name=true,Other=false`, and each entry by itself.
