@@ -91,7 +91,8 @@ impl Rtnl {
         self.0.request(format!("make the {kind} {name}"), message)
     }
 
-    /// Both ends are up, and this one is in its bridge, in one request.
+    /// This end is up and in its bridge in the same request. The other cannot be: the kernel refuses to set up an end
+    /// before there is another.
     pub fn add_veth(&mut self, veth: &Veth<'_>) -> Result<(), Error> {
         let mut message = Message::new(NEWLINK, CREATE | EXCL, &ifinfo(0, 0, IFF_UP, IFF_UP));
         message.put_text(IFLA_IFNAME, veth.name);
@@ -147,7 +148,7 @@ impl Rtnl {
 }
 
 fn put_peer(peer: &mut Message, veth: &Veth<'_>) {
-    peer.raw(&ifinfo(0, 0, IFF_UP, IFF_UP));
+    peer.raw(&ifinfo(0, 0, 0, 0));
     peer.put_text(IFLA_IFNAME, veth.peer);
     peer.put(IFLA_NET_NS_FD, &veth.peer_netns.as_fd().as_raw_fd().to_ne_bytes());
     if let Some(mtu) = veth.mtu {

@@ -120,7 +120,7 @@ fn mac_of(address: IpAddr) -> Mac {
 
 /// The port's name follows from what it is for: it is found without the pod's namespace.
 fn port_name(call: &Call<'_>) -> String {
-    derived("veth", &[call.network(), call.target.container_id, call.target.ifname])
+    derived(PORT, &[call.network(), call.target.container_id, call.target.ifname])
 }
 
 /// The address is given back last: until then nobody else gets it.
@@ -157,8 +157,26 @@ fn delete_port(call: &Call<'_>) -> Result<(), Error> {
         }
     }
     let Ok(netns) = call.netns() else { return Ok(()) };
-    pod::delete(&netns, call.target.ifname, previous.in_sandbox(call.target.ifname))
+    let mut inside = Rtnl::open_in(&netns)?;
+    let Some(link) = inside.link(call.target.ifname)?.filter(|link| link.kind.as_deref() == Some("veth")) else {
+        return Ok(());
+    };
+    let other_end = link.peer.map(|index| rtnl.link_at(index)).transpose()?.flatten();
+    let known = previous.in_sandbox(call.target.ifname);
+    let another = known.is_some_and(|known| known.mac != mac_text(link.mac));
+    if !another && !other_end.is_some_and(|end| is_port_name(&end.name)) {
+        inside.delete_link(call.target.ifname)?;
+    }
+    Ok(())
 }
+
+/// Whether it is the name of a port of ours. One that is not this attachment's is another's.
+fn is_port_name(name: &str) -> bool {
+    let digits = name.strip_prefix(PORT).unwrap_or_default();
+    name.len() == 15 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+const PORT: &str = "veth";
 
 fn gc(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
@@ -193,6 +211,12 @@ mod tests {
         assert_eq!(routes, ["0.0.0.0/0", "::/0"]);
         attachment.routes[0].gateway = "10.1.0.9".parse().ok();
         assert!(set_gateways(&conf(serde_json::json!({ "isDefaultGateway": true })), &mut attachment).is_err());
+    }
+
+    #[test]
+    fn ports_of_ours_have_longer_names_than_upstreams() {
+        assert!(is_port_name(&derived(PORT, &["n", "c", "eth0"])));
+        assert!(!is_port_name("veth0a1b2c3d") && !is_port_name("vethernet-other") && !is_port_name("eth0"));
     }
 
     #[test]

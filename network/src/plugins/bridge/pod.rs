@@ -6,8 +6,8 @@ use rustix::io::Errno;
 
 use crate::cidr::IpNet;
 use crate::cni::error::Error;
-use crate::cni::result::{Attachment, Interface, Route};
-use crate::netlink::{self, Link, Rtnl, mac_text};
+use crate::cni::result::{Attachment, Route};
+use crate::netlink::{self, Link, Rtnl};
 use crate::ns::Netns;
 use crate::{fault, sysctl};
 
@@ -21,6 +21,7 @@ pub fn configure(netns: &Netns, ifname: &str, attachment: &Attachment) -> Result
     })??;
     let missing = || Error::internal(format!("{ifname:?} has just been made and is gone"));
     let link = rtnl.link(ifname)?.ok_or_else(missing)?;
+    rtnl.set_up(link.index)?;
     for ip in &attachment.ips {
         rtnl.add_address(link.index, ip.address)?;
     }
@@ -53,14 +54,4 @@ pub fn resolve(route: &Route, attachment: &Attachment, device: u32) -> Result<ne
         scope,
         ..netlink::Route::new(route.to, gateway, device)
     })
-}
-
-/// Deletes the device of this name, unless it is known to be another.
-pub fn delete(netns: &Netns, ifname: &str, known: Option<&Interface>) -> Result<(), Error> {
-    let mut rtnl = Rtnl::open_in(netns)?;
-    let Some(link) = rtnl.link(ifname)?.filter(|link| link.kind.as_deref() == Some("veth")) else { return Ok(()) };
-    if known.is_none_or(|known| known.mac.is_empty() || known.mac == mac_text(link.mac)) {
-        rtnl.delete_link(ifname)?;
-    }
-    Ok(())
 }
