@@ -2,4 +2,5 @@
 //!
 //! It knows nothing of Kubernetes objects: a kubelet speaks CRI to it, in process or over a socket.
 
+pub mod hello;
 pub mod images;
