@@ -17,7 +17,8 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 use crate::extenders::Callouts;
-use crate::local::{self, Local};
+use crate::leader::{ReadIdentity, Schedulers};
+use crate::local::Local;
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -32,6 +33,8 @@ pub struct Plan {
     pub controllers: Option<Controllers>,
     /// What the scheduler is told to do; none where it runs elsewhere.
     pub scheduler: Option<Configuration>,
+    /// What the server shows to those whom it asks for others; None where it has nothing.
+    pub proxy: Option<ReadIdentity>,
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
 }
@@ -117,6 +120,9 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
+    let local = scheduler.as_ref().map(scheduler::Running::explainer);
+    let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
+    let _ = server.scheduler.set(Arc::new(schedulers));
     // Nodes last: somebody is there who looks after them.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     tracing::info!(%address, "serving");
@@ -145,9 +151,7 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
     let wrong = |why: String| Error::Flags(vec![why]);
     let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
     let environment = scheduler::Environment { wire: Some(wire), ..Local::new(server).scheduler(configuration) };
-    let running = scheduler::start(environment).map_err(wrong)?;
-    let _ = server.scheduler.set(Arc::new(local::Scheduler(running.explainer())));
-    Ok(running)
+    scheduler::start(environment).map_err(wrong)
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {
