@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,12 @@ pub struct Cni {
 impl Cni {
     /// The pod CIDRs of the time before are still known.
     pub fn open(options: CniOptions) -> Result<Cni, Error> {
-        let invoker = Invoker { bin_dirs: options.bin_dirs.clone(), builtin: options.builtin, timeout: TIMEOUT };
+        let invoker = Invoker {
+            bin_dirs: options.bin_dirs.clone(),
+            builtin: options.builtin,
+            timeout: TIMEOUT,
+            reaper: Some(Arc::default()),
+        };
         let cache = Cache::new(&options.cache_dir);
         let pod_cidrs = read_cidrs(&options.state_dir.join(CIDR_FILE))?;
         Ok(Cni { options, invoker, cache, pod_cidrs: Mutex::new(pod_cidrs) })
@@ -105,13 +110,14 @@ impl Cni {
                 if let Err(left) = self.runner().del(&list, &runtime) {
                     tracing::warn!(%error, %left, container = runtime.container_id, "a failed attachment is not all undone");
                 }
+                self.settle();
                 Err(error)
             }
         }
     }
 
     /// Detaches a sandbox, by the configuration it was attached by. Doing so twice is fine, and so is a namespace that
-    /// is gone.
+    /// is gone. Our plugins' devices may go a little later, or with the namespace: see [`Cni::settle`].
     pub fn del(&self, attachment: &Attachment) -> Result<(), Error> {
         let runtime = attachment.runtime();
         let mut made = self.entries_of(&runtime)?;
@@ -147,6 +153,13 @@ impl Cni {
         }
     }
 
+    /// Waits until devices that pods had are gone. That happens by itself.
+    pub fn settle(&self) {
+        if let Some(reaper) = &self.invoker.reaper {
+            reaper.settle();
+        }
+    }
+
     fn runner(&self) -> Runner<'_> {
         Runner { invoker: &self.invoker, cache: &self.cache }
     }
@@ -173,7 +186,7 @@ impl Cni {
     fn loopback(&self, runtime: &Runtime) -> Result<(), Error> {
         let conf = json!({ "cniVersion": Version::NEWEST.as_str(), "name": "loopback", "type": "loopback" });
         let target = Target { container_id: &runtime.container_id, netns: &runtime.netns, ifname: "lo", args: "" };
-        let invoker = Invoker { bin_dirs: Vec::new(), builtin: true, timeout: TIMEOUT };
+        let invoker = Invoker { bin_dirs: Vec::new(), builtin: true, timeout: TIMEOUT, reaper: None };
         invoker.invoke(Verb::Add, "loopback", &conf, target).map(|_| ()).map_err(|error| error.within("loopback"))
     }
 

@@ -1,12 +1,14 @@
 //! One plugin, one command: in process where it is one of ours, otherwise as an executable.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::error::{Error, code};
 use super::exec;
+use super::reaper::Reaper;
 use super::result::Attachment;
 use super::version::Version;
 use crate::plugins::{self, Call, Plugin};
@@ -52,6 +54,8 @@ pub struct Invoker {
     /// Whether plugins of this crate run in process.
     pub builtin: bool,
     pub timeout: Duration,
+    /// Deletes devices in the background; where there is none, they are waited for.
+    pub reaper: Option<Arc<Reaper>>,
 }
 
 /// Long enough for a plugin that waits for its own server.

@@ -20,6 +20,7 @@ use crate::cni::error::{Error, code};
 use crate::cni::invoke::{Invoker, Target, Verb};
 use crate::cni::reader::Reader;
 use crate::cni::result::Attachment;
+use crate::netlink::Rtnl;
 use crate::ns::Netns;
 
 /// All of them.
@@ -109,6 +110,18 @@ impl<'a> Call<'a> {
             .ok_or_else(|| reader.wrong(key, "each has a containerID and an ifname"))
     }
 
+    /// Deletes a device of the host; in the background where there is somebody to do so. One that is not there is fine.
+    fn delete_device(&self, rtnl: &mut Rtnl, name: &str) -> Result<bool, Error> {
+        match &self.invoker.reaper {
+            Some(reaper) if rtnl.has_link(name)? => {
+                reaper.delete(name)?;
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+            None => Ok(rtnl.delete_link(name)?),
+        }
+    }
+
     /// One of CNI_ARGS.
     pub fn arg(&self, key: &str) -> Option<&'a str> {
         self.target
@@ -157,8 +170,6 @@ pub const COMMON: &[&str] = &[
 
 /// Runs every step, whatever another says; the first error is told.
 fn all(steps: &[&dyn Fn() -> Result<(), Error>]) -> Result<(), Error> {
-    steps.iter().fold(Ok(()), |outcome, step| {
-        let done = step();
-        outcome.and(done)
-    })
+    let outcomes: Vec<Result<(), Error>> = steps.iter().map(|step| step()).collect();
+    outcomes.into_iter().collect()
 }

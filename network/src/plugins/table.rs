@@ -170,7 +170,8 @@ fn put_missing(batch: &mut Batch<'_>, chains: &[SubnetChain]) -> Result<(), netl
     }
     let mut put: Vec<SubnetChain> = Vec::new();
     for chain in chains {
-        if !put.contains(chain) && !(there && nft::chain_exists(FAMILY, TABLE, &chain.name())?) {
+        let is_there = put.contains(chain) || (there && nft::chain_exists(FAMILY, TABLE, &chain.name())?);
+        if !is_there {
             chain.put(batch);
             put.push(*chain);
         }

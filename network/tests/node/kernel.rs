@@ -76,6 +76,7 @@ fn links_addresses_routes_and_neighbours() {
         assert!(shown("ip", &["neigh"]).contains("10.0.0.9 dev v0 lladdr 02:00:00:00:00:07 PERMANENT"));
         rtnl.delete_neighbour(link.index, neighbour.address).unwrap();
 
+        assert!(rtnl.has_link("v0").unwrap() && !rtnl.has_link("absent").unwrap());
         assert!(rtnl.delete_link("v0").unwrap());
         assert!(!rtnl.delete_link("v0").unwrap());
     });

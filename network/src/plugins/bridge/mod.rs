@@ -145,14 +145,14 @@ fn unmasquerade(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
 /// and never against what is known of the device.
 fn delete_port(call: &Call<'_>) -> Result<(), Error> {
     let mut rtnl = Rtnl::open()?;
-    if rtnl.delete_link(&port_name(call))? {
+    if call.delete_device(&mut rtnl, &port_name(call))? {
         return Ok(());
     }
     let previous = call.previous()?.unwrap_or_default();
     for known in previous.interfaces.iter().filter(|known| known.sandbox.is_empty() && !known.mac.is_empty()) {
         let found = rtnl.link(&known.name)?.filter(|link| link.kind.as_deref() == Some("veth"));
         if found.is_some_and(|link| mac_text(link.mac) == known.mac) {
-            rtnl.delete_link(&known.name)?;
+            call.delete_device(&mut rtnl, &known.name)?;
             return Ok(());
         }
     }
