@@ -11,6 +11,7 @@ use super::exec;
 use super::reaper::Reaper;
 use super::result::Attachment;
 use super::version::Version;
+use crate::nft;
 use crate::plugins::{self, Call, Plugin};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,7 @@ pub struct Invoker {
     pub timeout: Duration,
     /// Deletes devices in the background; where there is none, they are waited for.
     pub reaper: Option<Arc<Reaper>>,
+    pub nft: Arc<nft::Pool>,
 }
 
 /// Long enough for a plugin that waits for its own server.

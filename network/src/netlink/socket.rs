@@ -87,6 +87,7 @@ pub struct Reply {
     pub payload: Vec<u8>,
 }
 
+#[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     sequence: u32,

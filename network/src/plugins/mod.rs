@@ -20,7 +20,8 @@ use crate::cni::error::{Error, code};
 use crate::cni::invoke::{Invoker, Target, Verb};
 use crate::cni::reader::Reader;
 use crate::cni::result::Attachment;
-use crate::netlink::Rtnl;
+use crate::netlink::{self, Rtnl};
+use crate::nft::{self, Nft};
 use crate::ns::Netns;
 
 /// All of them.
@@ -110,6 +111,10 @@ impl<'a> Call<'a> {
             .ok_or_else(|| reader.wrong(key, "each has a containerID and an ifname"))
     }
 
+    fn nft<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, netlink::Error>) -> Result<T, Error> {
+        Ok(self.invoker.nft.with(work)?)
+    }
+
     /// Deletes a device of the host; in the background where there is somebody to do so. One that is not there is fine.
     fn delete_device(&self, rtnl: &mut Rtnl, name: &str) -> Result<bool, Error> {
         match &self.invoker.reaper {
@@ -151,7 +156,7 @@ fn args_error(message: String) -> Error {
 }
 
 pub fn owner(container_id: &str, ifname: &str, network: &str) -> String {
-    crate::nft::comment(&format!("{container_id} {ifname} {network}")).to_string()
+    nft::comment(&format!("{container_id} {ifname} {network}")).to_string()
 }
 
 /// Fields that every plugin's configuration may have, and that others than the plugin read.

@@ -112,6 +112,34 @@ fn host_ports_are_reached_from_everywhere() {
 }
 
 #[test]
+fn a_port_that_moves_takes_its_clients_with_it() {
+    on_host(|host| {
+        let cni = host.builtin();
+        let outside = host.outside();
+        let asking = outside.udp("192.0.2.2:0");
+        asking.connect("192.0.2.1:8053").unwrap();
+        for name in ["one", "two"] {
+            let pod = host.pod(name);
+            let port = PortMapping {
+                host_port: 8053,
+                container_port: 53,
+                protocol: "udp".to_string(),
+                ..PortMapping::default()
+            };
+            let attachment = Attachment { port_mappings: vec![port], ..pod.attachment() };
+            cni.add(&attachment).unwrap();
+            let answering = pod.space.udp("0.0.0.0:53");
+            asking.send(name.as_bytes()).unwrap();
+            let mut bytes = [0; 8];
+            let (length, _) = answering.recv_from(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], name.as_bytes());
+            cni.del(&attachment).unwrap();
+        }
+        host.take_away_outside();
+    });
+}
+
+#[test]
 fn bandwidth_is_held() {
     on_host(|host| {
         let cni = host.builtin();
