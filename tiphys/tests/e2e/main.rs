@@ -12,6 +12,7 @@ mod kubectl;
 mod manager;
 mod process;
 mod readme;
+mod scheduler;
 mod scheduling;
 mod support;
 mod wire;
