@@ -6,6 +6,8 @@ pub mod cgroup;
 pub mod container;
 pub mod error;
 pub mod images;
+pub mod plan;
+pub mod seccomp;
 pub mod shim;
 pub mod spec;
 mod sys;
