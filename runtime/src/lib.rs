@@ -7,6 +7,8 @@ pub mod container;
 pub mod error;
 pub mod hello;
 pub mod images;
+pub mod plan;
+pub mod seccomp;
 pub mod shim;
 pub mod spec;
 mod sys;
