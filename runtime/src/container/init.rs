@@ -71,6 +71,8 @@ fn begin() -> Result<()> {
     sys::set_dumpable(false).at("closing the process to others")?;
     sys::set_name("tiphys:init");
     sys::reset_signals();
+    // What the agent chose for itself is not the container's choice. A kernel without it has nothing to undo.
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
     rustix::process::setsid().at("starting a session")?;
     Ok(())
 }
