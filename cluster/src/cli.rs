@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -39,6 +40,12 @@ enum Command {
     KubeControllerManager {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
+    },
+    /// Pulls, imports, exports, lists and removes images of the container runtime
+    #[command(disable_help_flag = true)]
+    Images {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
     },
     /// Shows a data directory's certificates, or makes new ones
     Certs(CertsArgs),
@@ -132,6 +139,7 @@ pub fn main() -> ExitCode {
         Command::Up(args) => run_up(args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
+        Command::Images { args } => return runtime::images::cli::main(args),
         Command::Certs(args) => run_certs(args),
         Command::Why(args) => run_why(args),
     };
