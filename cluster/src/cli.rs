@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::up::{self, Up};
 use crate::why::{self, About, Question};
-use crate::{apiserver, certs, error, manager};
+use crate::{apiserver, certs, component, error, manager, scheduling};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -46,6 +46,12 @@ enum Command {
     Images {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
+    },
+    /// Runs the scheduler alone, with upstream's flags
+    #[command(name = "kube-scheduler", disable_help_flag = true)]
+    KubeScheduler {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
     },
     /// Shows a data directory's certificates, or makes new ones
     Certs(CertsArgs),
@@ -128,7 +134,7 @@ enum CertsCommand {
 }
 
 /// Components that the binary is when it is called by their names.
-const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager"];
+const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
@@ -139,6 +145,7 @@ pub fn main() -> ExitCode {
         Command::Up(args) => run_up(args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
+        Command::KubeScheduler { flags } => run_scheduler(&flags),
         Command::Images { args } => return runtime::images::cli::main(args),
         Command::Certs(args) => run_certs(args),
         Command::Why(args) => run_why(args),
@@ -223,7 +230,7 @@ fn run_why(args: WhyArgs) -> Result<()> {
 }
 
 fn run_apiserver(arguments: &[String]) -> Result<()> {
-    if arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h")) {
+    if asks_for_help(arguments) {
         print!("{}", apiserver::flags::help());
         return Ok(());
     }
@@ -237,14 +244,36 @@ fn run_apiserver(arguments: &[String]) -> Result<()> {
 }
 
 fn run_manager(arguments: &[String]) -> Result<()> {
-    if arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h")) {
+    if asks_for_help(arguments) {
         print!("{}", manager::flags::help());
         return Ok(());
     }
     let flags = manager::flags::parse(arguments)?;
-    logs::init(flags.log_format, flags.log_level);
+    logs::init(flags.common.log_format, flags.common.log_level);
+    run_component(manager::run(flags))
+}
+
+fn run_scheduler(arguments: &[String]) -> Result<()> {
+    if asks_for_help(arguments) {
+        print!("{}", scheduling::flags::help());
+        return Ok(());
+    }
+    let mut flags = scheduling::flags::parse(arguments)?;
+    logs::init(flags.common.log_format, flags.common.log_level);
+    if scheduling::write_config(&mut flags)? {
+        return Ok(());
+    }
+    run_component(scheduling::run(flags))
+}
+
+fn asks_for_help(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h"))
+}
+
+/// Runs until it is told to stop, or ends by itself.
+fn run_component(start: impl Future<Output = Result<component::Running>>) -> Result<()> {
     runtime()?.block_on(async {
-        let mut running = manager::run(flags).await?;
+        let mut running = start.await?;
         tokio::select! {
             biased;
             () = interrupted() => running.stop().await,

@@ -44,8 +44,7 @@ fn address(folder: &Path) -> Result<(OwnedFd, SocketAddrUnix)> {
 }
 
 fn socket(flags: SocketFlags) -> Result<OwnedFd> {
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None)
-        .at("making a socket")
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None).at("making a socket")
 }
 
 /// The socket a new shim will serve; callers may connect before it runs.
@@ -65,7 +64,7 @@ impl ShimClient {
         connect(&fd, &address).at("connecting to the shim")?;
         rustix::io::ioctl_fionbio(&fd, true).at("connecting to the shim")?;
         let shared = Arc::new(Shared {
-            socket: AsyncFd::new(fd).at("connecting to the shim")?,
+            socket: AsyncFd::register(fd).at("connecting to the shim")?,
             waiting: Mutex::default(),
             execs: Mutex::default(),
         });

@@ -56,7 +56,8 @@ impl Service {
     /// Everything that blocks on the disk, in the order that leaves nothing unknown behind.
     fn record_container(&self, sandbox: &Arc<Sandbox>, id: &str, config: ContainerConfig) -> Result<Arc<Container>> {
         let wanted = config.image.clone().unwrap_or_default().image;
-        let image = self.0.images.get(&wanted).ok_or_else(|| Error::Refused(format!("image {wanted:?} is not here")))?;
+        let image =
+            self.0.images.get(&wanted).ok_or_else(|| Error::Refused(format!("image {wanted:?} is not here")))?;
         let folder = sandbox.folder.join(id);
         fs::create_dir(&folder).context(|| format!("making {}", folder.display()))?;
         let rootfs = self.0.images.prepare(id, &image.id).map_err(|e| Error::Refused(e.chain()))?;

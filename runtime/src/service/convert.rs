@@ -50,9 +50,7 @@ pub fn sandbox_status(record: &SandboxRecord) -> PodSandboxStatus {
         state: sandbox_state(record) as i32,
         created_at: record.created_at,
         network: Some(network.unwrap_or_default()),
-        linux: Some(LinuxPodSandboxStatus {
-            namespaces: Some(Namespace { options: Some(plan::namespaces(&config)) }),
-        }),
+        linux: Some(LinuxPodSandboxStatus { namespaces: Some(Namespace { options: Some(plan::namespaces(&config)) }) }),
         metadata: config.metadata,
         labels: config.labels,
         annotations: config.annotations,

@@ -52,6 +52,28 @@ pub struct ExecStreams {
 }
 
 impl Service {
+    pub(crate) fn container_by_id(&self, id: &str) -> Result<Arc<Container>> {
+        self.0.containers.find(id).map_or_else(|| refused(format!("container {id:?} is gone")), Ok)
+    }
+
+    /// A connection to a port of a pod, from within its network.
+    pub(crate) async fn connect_to_pod(&self, sandbox: &str, port: i32) -> Result<tokio::net::TcpStream> {
+        let Ok(number) = u16::try_from(port) else { return refused(format!("{port} is no port")) };
+        let shim = self.0.sandboxes.find(sandbox).and_then(|s| s.shim());
+        let Some(shim) = shim else { return refused(format!("sandbox {sandbox:?} is not running")) };
+        let mut failure = None;
+        for ipv6 in [false, true] {
+            let (_, files) = shim.call_with_files(Call::Socket { ipv6 }, &[]).await?;
+            let Some(socket) = files.into_iter().next() else { return refused("the shim sent no socket") };
+            match crate::streaming::connect(socket, number, ipv6).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| io::ErrorKind::NotConnected.into()))
+            .context(|| format!("connecting to port {port} of the pod"))
+    }
+
     /// The shim of a container that runs; otherwise an error that says what it does instead.
     pub(crate) fn running_shim(&self, container: &Container) -> Result<Arc<ShimClient>> {
         if !container.is_running() {
@@ -101,7 +123,8 @@ impl Service {
             Err(_) => {
                 running.kill().await;
                 let _ = tokio::time::timeout(DRAIN_TIMEOUT, &mut running.exit).await;
-                let text = format!("failed to exec in container: timeout {timeout:?} exceeded: context deadline exceeded");
+                let text =
+                    format!("failed to exec in container: timeout {timeout:?} exceeded: context deadline exceeded");
                 return Err(Status::deadline_exceeded(text));
             }
         };

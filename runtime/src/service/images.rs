@@ -53,10 +53,7 @@ impl ImageService for Service {
             used_bytes: Some(UInt64Value { value: usage.bytes }),
             inodes_used: Some(UInt64Value { value: usage.inodes }),
         };
-        Ok(ImageFsInfoResponse {
-            image_filesystems: vec![filesystem.clone()],
-            container_filesystems: vec![filesystem],
-        })
+        Ok(ImageFsInfoResponse { image_filesystems: vec![filesystem.clone()], container_filesystems: vec![filesystem] })
     }
 }
 

@@ -8,8 +8,8 @@ pub mod fault;
 mod images;
 mod lists;
 mod network;
-mod recovery;
 mod records;
+mod recovery;
 mod runtime;
 mod sandboxes;
 mod state;
@@ -33,6 +33,7 @@ use crate::zygote::Zygote;
 use network::Network;
 use state::{Container, Sandbox, Table};
 
+pub(crate) use exec::ExecStreams;
 pub use network::NetworkOptions;
 
 /// Where the service keeps things, and what it runs with.
@@ -119,9 +120,7 @@ impl Service {
     fn reserve(&self, name: &str, id: &str) -> Result<()> {
         let mut names = state::lock(&self.0.names);
         match names.get(name) {
-            Some(other) if other != id => {
-                crate::error::refused(format!("name {name:?} is reserved for {other:?}"))
-            }
+            Some(other) if other != id => crate::error::refused(format!("name {name:?} is reserved for {other:?}")),
             _ => {
                 names.insert(name.to_string(), id.to_string());
                 Ok(())
@@ -168,12 +167,12 @@ fn status(error: Error) -> Status {
 }
 
 /// A new id: 32 random bytes in hexadecimal, as CRI clients know them.
-fn new_id() -> Result<String> {
+pub(crate) fn new_id() -> Result<String> {
     let mut bytes = [0u8; 32];
     let mut filled = 0;
     while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-            .at("making an id")?;
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).at("making an id")?;
     }
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }

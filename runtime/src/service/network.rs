@@ -161,7 +161,9 @@ mod tests {
 
     #[test]
     fn rates() {
-        for (text, expected) in [("10M", Some(10_000_000)), ("1Gi", Some(1 << 30)), ("7", Some(7)), ("x", None), ("1q", None)] {
+        for (text, expected) in
+            [("10M", Some(10_000_000)), ("1Gi", Some(1 << 30)), ("7", Some(7)), ("x", None), ("1q", None)]
+        {
             assert_eq!(quantity(text), expected, "{text}");
         }
     }

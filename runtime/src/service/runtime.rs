@@ -12,7 +12,6 @@ use crate::shim::log::Now;
 use crate::shim::protocol::Call;
 use crate::streaming::Session;
 
-
 /// So many of a list go into one message of a stream.
 const CHUNK: usize = 100;
 
@@ -297,10 +296,7 @@ impl RuntimeService for Service {
         Ok(RuntimeConfigResponse { linux: Some(linux) })
     }
 
-    async fn checkpoint_container(
-        &self,
-        _: CheckpointContainerRequest,
-    ) -> Result<CheckpointContainerResponse, Status> {
+    async fn checkpoint_container(&self, _: CheckpointContainerRequest) -> Result<CheckpointContainerResponse, Status> {
         unsupported("CheckpointContainer")
     }
 

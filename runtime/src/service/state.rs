@@ -189,7 +189,9 @@ mod tests {
         for id in ["abc1", "abd2", "x"] {
             table.insert(id, Arc::new(id));
         }
-        for (id, expected) in [("abc1", Some("abc1")), ("abc", Some("abc1")), ("ab", None), ("x", Some("x")), ("", None), ("y", None)] {
+        for (id, expected) in
+            [("abc1", Some("abc1")), ("abc", Some("abc1")), ("ab", None), ("x", Some("x")), ("", None), ("y", None)]
+        {
             assert_eq!(table.find(id).map(|v| *v), expected, "{id:?}");
         }
     }
