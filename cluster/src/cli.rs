@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -40,12 +39,6 @@ enum Command {
     KubeControllerManager {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
-    },
-    /// Pulls, imports, exports, lists and removes images of the container runtime
-    #[command(disable_help_flag = true)]
-    Images {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
     },
     /// Runs the scheduler alone, with upstream's flags
     #[command(name = "kube-scheduler", disable_help_flag = true)]
@@ -146,7 +139,6 @@ pub fn main() -> ExitCode {
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::KubeScheduler { flags } => run_scheduler(&flags),
-        Command::Images { args } => return runtime::images::cli::main(args),
         Command::Certs(args) => run_certs(args),
         Command::Why(args) => run_why(args),
     };

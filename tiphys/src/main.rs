@@ -8,8 +8,6 @@ fn main() -> std::process::ExitCode {
     // inherit this: whoever starts a program of the user's takes it back. A kernel without it is fine too.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     match std::env::args().nth(1).as_deref() {
-        // In a container of the demo image, of which many may start at once: nothing else comes before it.
-        Some("hello") => runtime::hello::main(std::env::args().skip(2)),
         Some("bench") => bench::main(),
         _ => cluster::cli::main(),
     }
