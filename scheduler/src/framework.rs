@@ -9,12 +9,14 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{Str, Tree};
 use client::{Client, Clock};
 
 use crate::cycle::Failure;
 use crate::model::{Node, Pod};
+use crate::permit::WaitingPods;
 use crate::profile::{Filters, Profile};
 use crate::queue::Waiting;
 use crate::snapshot::{Kind, NodeId, NodeState, Objects, Snapshot};
@@ -184,6 +186,15 @@ pub enum PreScore {
     /// All nodes are the same to this plugin: its score is not called for the pod.
     Skip,
     Rate(Slot),
+}
+
+/// Whether a pod that has a node may be bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permit {
+    Allow,
+    /// Not before the plugin has allowed it, which it does in this time.
+    Wait(Duration),
+    Refuse(Refusal),
 }
 
 /// What came of looking for a way to make room.
@@ -366,8 +377,10 @@ pub trait Plugin: Send + Sync {
     /// Gives it back; also called for one whose reserve was not.
     fn unreserve(&self, _pod: &Pod, _node: &str) {}
 
-    fn permit(&self, _pod: &Pod, _node: &str) -> Verdict {
-        Ok(())
+    /// `waiting` are those that have got a node before and wait for leave: they can be allowed or rejected here,
+    /// as later by whoever keeps them.
+    fn permit(&self, _waiting: &Arc<WaitingPods>, _pod: &Pod, _node: &str) -> Permit {
+        Permit::Allow
     }
 
     /// None where there is nothing to do.

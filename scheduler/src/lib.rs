@@ -8,6 +8,7 @@ pub mod extender;
 pub mod framework;
 mod metrics;
 pub mod model;
+pub mod permit;
 pub mod plugins;
 pub mod profile;
 #[cfg(test)]
@@ -21,8 +22,8 @@ mod specs;
 mod testing;
 mod why;
 
-pub use metrics::Metrics;
-pub use shell::{Environment, Explainer, Running, start};
+pub use metrics::{Gauges, Metrics};
+pub use shell::{Environment, Explainer, Running, stand_by, start};
 
 /// The profile of pods that name no scheduler, with all plugins.
 pub fn default_profile() -> profile::Profile {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::Note;
 use tokio::time::Instant;
 
 use super::{PODS, Shared, reference};
@@ -10,10 +11,25 @@ use crate::core::Placing;
 use crate::framework::Point;
 use crate::metrics::Attempt;
 use crate::model::Pod;
+use crate::permit::WaitingPod;
 
 /// So often is asked what became of a binding that got no clear answer, with pauses that grow from the first.
 const QUESTIONS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The same for one that needs leave first.
+pub async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingPod>, placing: Placing) {
+    let started = Instant::now();
+    let outcome = waiting.outcome().await;
+    shared.metrics.permitted(outcome.is_ok(), started.elapsed());
+    match outcome {
+        Ok(()) => {
+            shared.waiting.remove(&placing.pod.uid);
+            bind(shared, placing).await;
+        }
+        Err(rejected) => shared.not_permitted(&placing, &rejected),
+    }
+}
 
 pub async fn bind(shared: Arc<Shared>, placing: Placing) {
     match carry_out(&shared, &placing).await {
@@ -71,8 +87,9 @@ fn bound(shared: &Shared, placing: &Placing) {
     shared.metrics.attempt(&profile.scheduler_name, Attempt::Scheduled, placing.decided.elapsed());
     let waited = placing.waiting.first_tried.unwrap_or(placing.decided).elapsed();
     shared.metrics.bound(placing.waiting.attempts, waited);
-    let message = format!("Successfully assigned {}/{} to {}", pod.namespace, pod.name, pod.node_name);
-    shared.recorder(profile).normal(&reference(pod), "Scheduled", message);
+    let text = format!("Successfully assigned {}/{} to {}", pod.namespace, pod.name, pod.node_name);
+    let note = Note { reason: "Scheduled", action: "Binding", related: None, text };
+    shared.recorder(profile).note_normal(&reference(pod), note);
     for (_, plugin) in profile.at(Point::PostBind) {
         plugin.post_bind(pod, &pod.node_name);
     }

@@ -28,6 +28,7 @@ fn no_crate_knows_what_it_must_not() {
         ("controllers", &["store", "server", "cluster", "openapi", "wire"]),
         ("fakenode", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
         ("scheduler", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
+        ("runtime", &["api", "kinds", "store", "server", "client", "cluster", "wire", "k8s-openapi"]),
         ("streaming", &["api", "kinds", "store", "server", "client", "cri", "rustls"]),
         ("server", &["client", "cluster", "controllers", "scheduler"]),
     ];
