@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
-use network::cni::{Attachment, Bandwidth, PortMapping};
+use network::cni::{Attachment, Bandwidth, Cni, PortMapping};
 use network::netlink::Rtnl;
 
 use crate::support::{on_host, ruleset, talk};
@@ -264,6 +264,25 @@ fn what_is_left_over_is_in_nobodys_way() {
         let error = cni.add(&twice.attachment()).unwrap_err().to_string();
         assert!(error.contains("duplicate allocation is not allowed"), "{error}");
         cni.del(&twice.attachment()).unwrap();
+    });
+}
+
+#[test]
+fn pods_of_ipv6_alone() {
+    on_host(|host| {
+        let cni = Cni::open(host.options()).unwrap();
+        cni.set_pod_cidr(&["fd00:6::/64".parse().unwrap()]).unwrap();
+        let (one, two) = (host.pod("one"), host.pod("two"));
+        assert_eq!(cni.add(&one.attachment()).unwrap().ips, ["fd00:6::2".parse::<std::net::IpAddr>().unwrap()]);
+        let port = PortMapping { host_port: 8080, container_port: 80, ..PortMapping::default() };
+        let attachment = Attachment { port_mappings: vec![port], ..two.attachment() };
+        cni.add(&attachment).unwrap();
+        let server = two.space.listen("[::]:80");
+        assert_eq!(talk(one.space.connect("[fd00:6::3]:80"), &server).to_string(), "fd00:6::2");
+        assert_eq!(talk(one.space.connect("[fd00:6::1]:8080"), &server).to_string(), "fd00:6::1");
+        cni.check(&attachment).unwrap();
+        cni.del(&one.attachment()).unwrap();
+        cni.del(&attachment).unwrap();
     });
 }
 

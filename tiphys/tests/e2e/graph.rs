@@ -28,6 +28,7 @@ fn no_crate_knows_what_it_must_not() {
         ("controllers", &["store", "server", "cluster", "openapi", "wire"]),
         ("fakenode", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
         ("scheduler", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
+        ("network", &["api", "kinds", "store", "server", "client", "cluster", "tokio", "cri", "runtime"]),
         ("server", &["client", "cluster", "controllers", "scheduler"]),
     ];
     for (package, absent) in absences {
