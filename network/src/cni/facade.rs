@@ -104,6 +104,10 @@ impl Cni {
     pub fn add(&self, attachment: &Attachment) -> Result<Attached, Error> {
         let list = self.network().map_err(|NotReady(reason)| Error::internal(reason))?;
         let runtime = attachment.runtime();
+        if self.cache.read(&list.name, &runtime.container_id, &runtime.ifname).is_some() {
+            // What it has is not undone.
+            return Err(Error::internal(format!("{} of {} is attached already", runtime.ifname, runtime.container_id)));
+        }
         self.loopback(&runtime)?;
         match self.runner().add(&list, &runtime) {
             Ok(made) => Ok(attached(&made, &attachment.ifname)),

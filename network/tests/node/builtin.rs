@@ -258,12 +258,23 @@ fn what_is_left_over_is_in_nobodys_way() {
         cni.del(&other.attachment()).unwrap();
         cni.del(&third.attachment()).unwrap();
 
-        // A second ADD for the same sandbox is refused, and what it had stays only until it is deleted.
+        // A second ADD for the same sandbox is refused, and what it has stays.
         let twice = host.pod("twice");
-        cni.add(&twice.attachment()).unwrap();
+        let made = cni.add(&twice.attachment()).unwrap();
         let error = cni.add(&twice.attachment()).unwrap_err().to_string();
-        assert!(error.contains("duplicate allocation is not allowed"), "{error}");
+        assert_eq!(error, "eth0 of sandbox-twice is attached already");
+        cni.check(&twice.attachment()).unwrap();
         cni.del(&twice.attachment()).unwrap();
+
+        // Masquerading of somebody who is gone is not in the way of who gets the address now.
+        let next = network::cidr::next(made.ips[0]).unwrap();
+        let stale = format!("{next} comment \"gone eth0 tiphys\" : jump masquerade-10.244.7.0/24");
+        let command = format!("add element inet tiphys-cni masquerade4 {{ {stale} }}");
+        assert!(std::process::Command::new("nft").arg(command).status().unwrap().success());
+        let heir = host.pod("heir");
+        assert_eq!(cni.add(&heir.attachment()).unwrap().ips[0], next);
+        cni.check(&heir.attachment()).unwrap();
+        cni.del(&heir.attachment()).unwrap();
     });
 }
 
