@@ -75,7 +75,7 @@ impl Cni {
             reaper: Some(Arc::default()),
             nft: Arc::default(),
         };
-        let cache = Cache::new(&options.cache_dir);
+        let cache = Cache::new(&options.cache_dir, &options.state_dir.display().to_string());
         let pod_cidrs = read_cidrs(&options.state_dir.join(CIDR_FILE))?;
         Ok(Cni { options, invoker, cache, pod_cidrs: Mutex::new(pod_cidrs) })
     }
@@ -143,12 +143,13 @@ impl Cni {
         self.runner().check(&list, &of_entry(entry, &runtime.netns))
     }
 
-    /// Detaches everything that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
+    /// Detaches everything of ours that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
+    /// Results of other runtimes may lie in the same folder, and are left alone.
     pub fn gc(&self, valid: &[(String, String)]) -> Result<(), Error> {
         let is_valid =
             |entry: &Entry| valid.iter().any(|(id, ifname)| *id == entry.container_id && *ifname == entry.ifname);
         let mut outcome = Ok(());
-        for entry in self.cache.all()?.iter().filter(|entry| !is_valid(entry)) {
+        for entry in self.cache.all()?.iter().filter(|entry| entry.owner == self.cache.owner() && !is_valid(entry)) {
             // The namespace's path may be somebody else's by now.
             outcome = outcome.and(self.del_entry(entry, ""));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
-use network::cni::{Attachment, Bandwidth, Cni, PortMapping};
+use network::cni::{Attachment, Bandwidth, Cni, CniOptions, PortMapping};
 use network::netlink::Rtnl;
 
 use crate::support::{on_host, ruleset, talk};
@@ -200,6 +200,10 @@ fn many_at_once_get_addresses_of_their_own() {
         cni.settle();
         eprintln!("62 DELs by GC: {:?}", begun.elapsed());
         assert_eq!((host.count().leases, host.count().results, host.count().links.len()), (4, 2, 3));
+        cni.check(&pods[0].attachment()).unwrap();
+        // Another runtime's pods are not ours to take away.
+        let other = Cni::open(CniOptions { state_dir: host.path("other"), ..host.options() }).unwrap();
+        other.gc(&[]).unwrap();
         cni.check(&pods[0].attachment()).unwrap();
         cni.gc(&[]).unwrap();
         cni.settle();

@@ -48,7 +48,7 @@ impl Fixture<'_> {
             reaper: None,
             nft: std::sync::Arc::default(),
         };
-        Fixture { host, invoker, cache: Cache::new(&host.path("cache")) }
+        Fixture { host, invoker, cache: Cache::new(&host.path("cache"), "tests") }
     }
 
     fn runner(&self) -> Runner<'_> {
