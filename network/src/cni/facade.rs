@@ -72,6 +72,7 @@ impl Cni {
             bin_dirs: options.bin_dirs.clone(),
             builtin: options.builtin,
             timeout: TIMEOUT,
+            fresh: true,
             reaper: Some(Arc::default()),
             nft: Arc::default(),
         };
@@ -192,8 +193,14 @@ impl Cni {
     fn loopback(&self, runtime: &Runtime) -> Result<(), Error> {
         let conf = json!({ "cniVersion": Version::NEWEST.as_str(), "name": "loopback", "type": "loopback" });
         let target = Target { container_id: &runtime.container_id, netns: &runtime.netns, ifname: "lo", args: "" };
-        let invoker =
-            Invoker { bin_dirs: Vec::new(), builtin: true, timeout: TIMEOUT, reaper: None, nft: Arc::default() };
+        let invoker = Invoker {
+            bin_dirs: Vec::new(),
+            builtin: true,
+            timeout: TIMEOUT,
+            fresh: true,
+            reaper: None,
+            nft: Arc::default(),
+        };
         invoker.invoke(Verb::Add, "loopback", &conf, target).map(|_| ()).map_err(|error| error.within("loopback"))
     }
 

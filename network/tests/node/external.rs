@@ -45,6 +45,7 @@ impl Fixture<'_> {
             bin_dirs: vec![host.path("none"), bin],
             builtin: true,
             timeout: Duration::from_secs(60),
+            fresh: false,
             reaper: None,
             nft: std::sync::Arc::default(),
         };
@@ -217,6 +218,11 @@ fn two_kinds_of_plugins_never_hand_out_one_address_twice() {
         assert_eq!((addresses.len(), refused, host.count().leases), (61, 3, 61));
         let refusal = answers.iter().find(|(good, _)| !good).expect("a refusal").1["msg"].to_string();
         assert!(refusal.contains("no IP addresses available in range set"), "{refusal}");
+        // Whoever has one gets no second.
+        for number in (0..64).filter(|number| answers[*number].0) {
+            let (good, answer) = end(run("ADD", number));
+            assert!(!good && answer["msg"].to_string().contains("duplicate allocation is not allowed"), "{answer}");
+        }
         let children: Vec<_> = (0..64).map(|number| run("DEL", number)).collect();
         assert!(children.into_iter().map(end).all(|(good, _)| good));
     });
