@@ -3,12 +3,17 @@
 //! It knows nothing of Kubernetes objects: a kubelet speaks CRI to it, in process or over a socket.
 
 pub mod cgroup;
+pub mod cli;
 pub mod container;
 pub mod error;
 pub mod hello;
 pub mod images;
+pub mod plan;
+pub mod seccomp;
+pub mod service;
 pub mod shim;
 pub mod spec;
+pub mod streaming;
 mod sys;
 mod userns;
 mod wire;

@@ -61,13 +61,31 @@ impl Cache {
 
     /// Everything that is there, of all networks, in the files' order.
     pub fn all(&self) -> Result<Vec<Entry>, Error> {
+        self.ending_in("")
+    }
+
+    /// What was made for an interface of a container, by whichever network. Others' files are not opened.
+    pub fn of(&self, container_id: &str, ifname: &str) -> Result<Vec<Entry>, Error> {
+        let mut entries = self.ending_in(&format!("-{container_id}-{ifname}"))?;
+        entries.retain(|entry| entry.container_id == container_id && entry.ifname == ifname);
+        Ok(entries)
+    }
+
+    fn ending_in(&self, ending: &str) -> Result<Vec<Entry>, Error> {
         let told = |error: io::Error| Error::from(error).within(self.folder.display());
-        let entries = match fs::read_dir(&self.folder) {
+        let files = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(told)?,
+            files => files.map_err(told)?,
         };
-        let mut paths =
-            entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(told)?;
+        let mut paths = Vec::new();
+        for file in files {
+            let file = file.map_err(told)?;
+            // Names that begin with a dot are not complete.
+            let wanted = |name: &str| name.ends_with(ending) && !name.starts_with('.');
+            if file.file_name().to_str().is_some_and(wanted) {
+                paths.push(file.path());
+            }
+        }
         paths.sort();
         Ok(paths.iter().filter_map(|path| read(path)).collect())
     }
@@ -185,7 +203,9 @@ mod tests {
         assert_eq!(cache.all().unwrap(), []);
         cache.write(&entry).unwrap();
         assert_eq!(cache.read("net", "pod", "eth0"), Some(entry.clone()));
-        assert_eq!(cache.all().unwrap(), [entry]);
+        assert_eq!(cache.all().unwrap(), std::slice::from_ref(&entry));
+        assert_eq!(cache.of("pod", "eth0").unwrap(), [entry]);
+        assert_eq!(cache.of("d", "eth0").unwrap(), []);
         let file = fs::read(folder.path().join("results/net-pod-eth0")).unwrap();
         let json: Value = serde_json::from_slice(&file).unwrap();
         assert_eq!((&json["kind"], &json["config"]), (&json!("cniCacheV1"), &json!("e30=")));

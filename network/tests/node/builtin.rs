@@ -112,6 +112,34 @@ fn host_ports_are_reached_from_everywhere() {
 }
 
 #[test]
+fn a_port_that_moves_takes_its_clients_with_it() {
+    on_host(|host| {
+        let cni = host.builtin();
+        let outside = host.outside();
+        let asking = outside.udp("192.0.2.2:0");
+        asking.connect("192.0.2.1:8053").unwrap();
+        for name in ["one", "two"] {
+            let pod = host.pod(name);
+            let port = PortMapping {
+                host_port: 8053,
+                container_port: 53,
+                protocol: "udp".to_string(),
+                ..PortMapping::default()
+            };
+            let attachment = Attachment { port_mappings: vec![port], ..pod.attachment() };
+            cni.add(&attachment).unwrap();
+            let answering = pod.space.udp("0.0.0.0:53");
+            asking.send(name.as_bytes()).unwrap();
+            let mut bytes = [0; 8];
+            let (length, _) = answering.recv_from(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], name.as_bytes());
+            cni.del(&attachment).unwrap();
+        }
+        host.take_away_outside();
+    });
+}
+
+#[test]
 fn bandwidth_is_held() {
     on_host(|host| {
         let cni = host.builtin();
@@ -169,10 +197,12 @@ fn many_at_once_get_addresses_of_their_own() {
         let valid: Vec<_> = pods[..2].iter().map(|pod| (pod.attachment().container_id, "eth0".to_string())).collect();
         let begun = Instant::now();
         cni.gc(&valid).unwrap();
+        cni.settle();
         eprintln!("62 DELs by GC: {:?}", begun.elapsed());
         assert_eq!((host.count().leases, host.count().results, host.count().links.len()), (4, 2, 3));
         cni.check(&pods[0].attachment()).unwrap();
         cni.gc(&[]).unwrap();
+        cni.settle();
         assert_eq!(host.count().links, ["lo"]);
     });
 }
@@ -193,7 +223,7 @@ fn one_after_another() {
         }
         adds.sort();
         dels.sort();
-        eprintln!("ADD p50 {:?} max {:?}; DEL p50 {:?} max {:?}", adds[15], adds[29], dels[15], dels[29]);
+        eprintln!("ADD min {:?} p50 {:?}; DEL min {:?} p50 {:?}", adds[0], adds[15], dels[0], dels[15]);
     });
 }
 

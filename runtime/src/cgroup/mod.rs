@@ -9,10 +9,7 @@ pub mod stats;
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Context, Result, refused};
 use crate::spec::{CgroupSpec, DeviceRule, Resources};
@@ -85,12 +82,6 @@ impl Hierarchies {
         v1.chain(self.v2.as_ref()).map(|root| below(root, path)).collect()
     }
 
-    /// The unified hierarchy's folder of a path, to fork straight into it.
-    pub fn open_unified(&self, path: &str) -> Option<OwnedFd> {
-        let folder = below(self.v2.as_ref()?, path);
-        rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
-    }
-
     /// Makes the path everywhere, parents included.
     pub fn create(&self, path: &str) -> Result<()> {
         for hierarchy in &self.v1 {
@@ -156,11 +147,10 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Moves this process there. Where `forked` says so it is already in the unified one.
-    pub fn join(&self, path: &str, forked: bool) -> Result<()> {
-        let v2 = self.v2.iter().filter(|_| !forked);
-        for root in self.v1.iter().map(|h| &h.root).chain(v2) {
-            let file = below(root, path).join("cgroup.procs");
+    /// Moves this process there.
+    pub fn join(&self, path: &str) -> Result<()> {
+        for folder in self.all(path) {
+            let file = folder.join("cgroup.procs");
             fs::write(&file, "0").context(|| format!("entering {}", file.display()))?;
         }
         Ok(())
@@ -182,6 +172,23 @@ impl Hierarchies {
         let mut pids = Vec::new();
         processes_below(&folder, &mut pids);
         pids
+    }
+
+    /// Removes the path once its last process, already killed, has left it.
+    pub fn remove_when_empty(&self, path: &str, timeout: std::time::Duration) -> Result<()> {
+        let give_up = std::time::Instant::now() + timeout;
+        loop {
+            match self.remove(path) {
+                Err(error) if std::time::Instant::now() >= give_up => return Err(error),
+                Err(_) => {
+                    self.kill(path);
+                    // Version 1 tells nobody when a group empties, so it is looked at again.
+                    let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+                    let _ = rustix::event::poll(&mut [], Some(&moment));
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
     }
 
     /// Removes the path with all below it; what is not there is fine, what still has processes is an error.

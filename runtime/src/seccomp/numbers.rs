@@ -127,9 +127,7 @@ const OWN: &[(&str, u32)] = numbers! {
 };
 
 #[cfg(target_arch = "aarch64")]
-const OWN: &[(&str, u32)] = numbers! {
-
-};
+const OWN: &[(&str, u32)] = numbers! {};
 
 /// None for a call that this architecture, or this version, does not have.
 pub fn number(name: &str) -> Option<u32> {

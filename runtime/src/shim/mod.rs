@@ -99,7 +99,7 @@ impl Shim {
         sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0).at("becoming a reaper")?;
         let cgroups = Hierarchies::detect()?;
         cgroups.create(cgroup)?;
-        cgroups.join(cgroup, false)?;
+        cgroups.join(cgroup)?;
         // Losing the shim is losing the pod: it should be the last to go. Without the right to say so it may go.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-998");
         let own_pids = rustix::fs::open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

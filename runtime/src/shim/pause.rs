@@ -99,7 +99,7 @@ fn set_up(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: &Own
     sys::ignore_children();
     sys::set_name("tiphys:pause");
     cgroups.set(&spec.cgroup)?;
-    cgroups.join(&spec.cgroup.path, false)?;
+    cgroups.join(&spec.cgroup.path)?;
     let mut warnings = Vec::new();
     if let Some(score) = spec.oom_score_adj {
         warnings.extend(process::set_oom_score(score)?);

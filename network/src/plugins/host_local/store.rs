@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -58,7 +58,7 @@ impl Store {
         };
         let written = fault::point("host-local.lease-made").and_then(|()| {
             file.write_all(format!("{id}\r\n{ifname}").as_bytes())?;
-            fs::write(self.folder.join(last_name(set)), address.to_string())?;
+            write_in_place(&self.folder.join(last_name(set)), &address.to_string())?;
             fault::point("host-local.lease-written")
         });
         if written.is_err() {
@@ -129,6 +129,13 @@ impl Lease {
     }
 }
 
+/// Some file systems write a file to the disk at once if it was emptied before: milliseconds for each pod.
+fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    file.write_all_at(text.as_bytes(), 0)?;
+    if file.metadata()?.len() > text.len() as u64 { file.set_len(text.len() as u64) } else { Ok(()) }
+}
+
 fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.len() == 0)
 }
@@ -160,7 +167,9 @@ mod tests {
         store.release("a", "eth0").unwrap();
         store.release("a", "eth0").unwrap();
         assert_eq!(store.owned("a", "eth0").unwrap(), [] as [IpAddr; 0]);
-        assert_eq!(store.last_reserved(0), Some(address("10.1.0.2")));
+        assert!(store.reserve(0, address("10.1.0.200"), "b", "eth0").unwrap());
+        assert!(store.reserve(0, address("10.1.0.3"), "c", "eth0").unwrap());
+        assert_eq!(fs::read_to_string(folder.path().join("net/last_reserved_ip.0")).unwrap(), "10.1.0.3");
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub mod push;
 mod tls;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ::http::header::{
@@ -47,13 +47,18 @@ pub struct Client {
     pool: Pool,
 }
 
+/// What an endpoint speaks: what its address says, plain HTTP, or one of them, plain HTTP to be tried first.
+const AS_CONFIGURED: u8 = 0;
+const PLAIN: u8 = 1;
+const UNKNOWN: u8 = 2;
+
 struct Endpoint {
     host: Host,
     tls: Arc<ClientConfig>,
     /// For where it redirects to: the same authorities, but no certificate of ours is shown.
     other_tls: Arc<ClientConfig>,
-    /// Found to speak plain HTTP, where that is allowed.
-    plain: AtomicBool,
+    /// What it speaks, where that had to be found out.
+    speech: AtomicU8,
     /// The answer to its last challenge.
     authorization: Mutex<Option<HeaderValue>>,
 }
@@ -65,11 +70,15 @@ impl Endpoint {
             Some(_) => tls::config(&Host { identity: None, ..host.clone() })?,
             None => tls.clone(),
         };
-        Ok(Endpoint { host, tls, other_tls, plain: AtomicBool::new(false), authorization: Mutex::default() })
+        let speech = AtomicU8::new(if host.either { UNKNOWN } else { AS_CONFIGURED });
+        Ok(Endpoint { host, tls, other_tls, speech, authorization: Mutex::default() })
     }
 
     fn target(&self) -> Target {
-        if self.plain.load(Ordering::Relaxed) { self.host.target.plain() } else { self.host.target.clone() }
+        match self.speech.load(Ordering::Relaxed) {
+            AS_CONFIGURED => self.host.target.clone(),
+            _ => self.host.target.plain(),
+        }
     }
 
     fn name(&self) -> String {
@@ -217,18 +226,29 @@ impl Client {
         if let Some(authorization) = known {
             headers.insert(AUTHORIZATION, authorization);
         }
-        let send = |target: Target, headers: HeaderMap| async move {
+        let send = || async {
             let body = ask.body.map(|body| body());
-            self.pool.send(&target, &endpoint.tls, ask.method.clone(), path, &headers, body).await
+            self.pool.send(&endpoint.target(), &endpoint.tls, ask.method.clone(), path, &headers, body).await
         };
-        match send(endpoint.target(), headers.clone()).await {
-            Err(HttpError::NotTls) if endpoint.host.plain_too => {
-                endpoint.plain.store(true, Ordering::Relaxed);
-                send(endpoint.target(), headers).await
+        let sent = send().await;
+        let sent = match endpoint.speech.load(Ordering::Relaxed) {
+            UNKNOWN if !is_plain(&sent) => {
+                endpoint.speech.store(AS_CONFIGURED, Ordering::Relaxed);
+                match send().await {
+                    Err(HttpError::NotTls) => {
+                        endpoint.speech.store(PLAIN, Ordering::Relaxed);
+                        sent
+                    }
+                    other => other,
+                }
             }
-            sent => sent,
-        }
-        .map_err(|error| unreachable(endpoint, &error))
+            UNKNOWN => {
+                endpoint.speech.store(PLAIN, Ordering::Relaxed);
+                sent
+            }
+            _ => sent,
+        };
+        sent.map_err(|error| unreachable(endpoint, &error))
     }
 
     /// Goes where a registry points to, as a stranger: most keep their blobs at somebody else's.
@@ -336,6 +356,15 @@ fn token_request(path: &str, credentials: Option<&Credentials>, service: &str, s
     }
     let joint = if path.contains('?') { '&' } else { '?' };
     (Method::GET, format!("{path}{joint}{query}"), headers, None)
+}
+
+/// Whether a first answer is one of plain HTTP: a server that wants TLS breaks off, or says that it is a bad request.
+fn is_plain(sent: &Result<Reply, HttpError>) -> bool {
+    match sent {
+        Ok(reply) => reply.status != StatusCode::BAD_REQUEST,
+        Err(HttpError::Broken(_)) => false,
+        Err(_) => true,
+    }
 }
 
 fn redirect(reply: &Reply) -> Option<String> {
