@@ -14,6 +14,7 @@ use std::time::Duration;
 use api::{Str, Tree};
 use client::{Client, Clock};
 
+use crate::changes::Changes;
 use crate::cycle::Failure;
 use crate::model::{Node, Pod};
 use crate::permit::WaitingPods;
@@ -265,6 +266,8 @@ pub struct Hands {
     pub client: Client,
     pub clock: Arc<dyn Clock>,
     pub objects: Arc<dyn Objects>,
+    /// Changes of claims, by their keys.
+    pub changes: Arc<Changes>,
 }
 
 /// What is tried with a pod outside of the decision. An error ends the attempt; the pod is tried again.
