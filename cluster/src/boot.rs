@@ -9,6 +9,7 @@ use scheduler::config::Configuration;
 use server::Server;
 use server::auth::Authentication;
 use server::cache::Caches;
+use server::health::Step;
 use server::http::tls::{self, Serving};
 use store::{Sink, Store};
 use tokio::net::TcpListener;
@@ -57,6 +58,8 @@ pub struct Running {
     pub server: Arc<Server>,
     pub address: SocketAddr,
     task: JoinHandle<()>,
+    /// What the server does beside answering.
+    own: controllers::Running,
     controllers: Option<controllers::Running>,
     scheduler: Option<scheduler::Running>,
     fake_nodes: Option<fakenode::Running>,
@@ -80,6 +83,7 @@ impl Running {
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
         }
+        self.own.stop().await;
         self.server.closing.send_replace(true);
         let _ = self.task.await;
         if let Some(audit) = &self.server.config.audit {
@@ -108,8 +112,13 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // What is written through the server itself; readiness comes with it.
     let bootstrap = server::bootstrap::run(&server).await;
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
+    // What others left behind is put right before anybody builds on it.
+    let metrics = show_metrics(&server);
+    let of_server = controllers::Environment { metrics: metrics.clone(), ..Local::new(&server).of_server() };
+    let own = controllers::start_of_server(of_server);
+    server.health.set_done(Step::Repair);
     // The controllers need roles to act by.
-    let controllers = chosen.map(|chosen| start_controllers(&server, chosen)).transpose()?;
+    let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
     let local = scheduler.as_ref().map(scheduler::Running::explainer);
     let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
@@ -117,13 +126,23 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // Nodes last: somebody is there who looks after them.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, controllers, scheduler, fake_nodes: nodes })
+    Ok(Running { server, address, task, own, controllers, scheduler, fake_nodes: nodes })
 }
 
-fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
-    let environment = Local::new(server).controllers(chosen.options);
-    let metrics = environment.metrics.clone();
-    server.metrics.show_also(Box::new(move || metrics.render()));
+/// What all loops of this process count, on the server's page.
+fn show_metrics(server: &Server) -> client::Metrics {
+    let metrics = client::Metrics::default();
+    let shown = metrics.clone();
+    server.metrics.show_also(Box::new(move || shown.render()));
+    metrics
+}
+
+fn start_controllers(
+    server: &Arc<Server>,
+    chosen: Controllers,
+    metrics: client::Metrics,
+) -> Result<controllers::Running> {
+    let environment = controllers::Environment { metrics, ..Local::new(server).controllers(chosen.options) };
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
 }

@@ -74,6 +74,7 @@ pub struct Local {
 
 /// What the fields of components are owned as, and how they name themselves.
 const MANAGER: &str = "kube-controller-manager";
+const SERVER: &str = "kube-apiserver";
 const SCHEDULER: &str = "kube-scheduler";
 const KUBELET: &str = "kubelet";
 
@@ -111,6 +112,20 @@ impl Local {
             reader,
             writer: Box::new(writer),
             options,
+            clock: self.clock.clone(),
+            metrics: client::Metrics::default(),
+            seed: self.seed,
+        }
+    }
+
+    /// What the server does beside answering, as itself.
+    pub fn of_server(&self) -> controllers::Environment {
+        let client = self.client(SERVER, "system:apiserver".to_string(), &["system:masters"]);
+        let service_node_ports = self.server.config.node_ports.clone();
+        controllers::Environment {
+            reader: client.clone(),
+            writer: Box::new(move |_| client.clone()),
+            options: Arc::new(controllers::Options { service_node_ports, ..controllers::Options::default() }),
             clock: self.clock.clone(),
             metrics: client::Metrics::default(),
             seed: self.seed,

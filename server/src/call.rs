@@ -67,6 +67,8 @@ pub struct Call {
     pub flow: Option<Flow>,
     /// Seats; a watch takes them along until it has begun.
     pub held: Option<Held>,
+    /// Of a level that this call's flow crowds.
+    pub turns: Option<crate::fairness::turns::Turns>,
     /// A watch hands its objects over as they are kept; a request of this process may ask for it.
     pub pieces: bool,
     /// Refused for want of a seat, in upstream's own form: how many seconds the client is to stay away.
@@ -122,6 +124,7 @@ impl Call {
             timeout: None,
             flow: None,
             held: None,
+            turns: None,
             pieces: false,
             too_many: None,
             warnings: Vec::new(),

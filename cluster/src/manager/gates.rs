@@ -2,17 +2,24 @@
 
 use crate::component::gates::Gates;
 
-/// The gates of 1.37 that the controllers look at, each with the state that they are in here.
+/// The gates that the controllers of 1.37 look at, each with the state that they are in here. Those of features
+/// that are always on since long are among them: what was written for an older release may still name them.
 pub static GATES: Gates = &[
     ("AllAlpha", false),
     ("ClusterTrustBundle", true),
+    ("ControllerManagerReleaseLeaderElectionLockOnExit", true),
     ("CoordinatedLeaderElection", false),
+    ("DRADeviceTaintRules", false),
     ("DRADeviceTaints", false),
+    ("DRAWorkloadResourceClaims", false),
     ("DeploymentReplicaSetTerminatingReplicas", true),
     ("DynamicResourceAllocation", false),
+    ("EvictionRequestAPI", false),
+    ("GenericWorkload", false),
     ("HPAConfigurableTolerance", true),
+    ("HPAGeneration", true),
     ("HPAScaleToZero", true),
-    ("HonorPVReclaimPolicy", false),
+    ("HonorPVReclaimPolicy", true),
     ("JobBackoffLimitPerIndex", true),
     ("JobManagedBy", true),
     ("JobPodReplacementPolicy", true),
@@ -20,9 +27,11 @@ pub static GATES: Gates = &[
     ("LogarithmicScaleDown", true),
     ("MaxUnavailableStatefulSet", true),
     ("MultiCIDRServiceAllocator", true),
+    ("NodeControllerLeaseCircuitBreaker", true),
     ("OrderedNamespaceDeletion", true),
     ("PersistentVolumeClaimUnusedSinceTime", true),
     ("PodCertificateRequest", true),
+    ("PodDeletionCost", true),
     ("PodIndexLabel", true),
     ("PodLevelResources", true),
     ("PreferSameTrafficDistribution", true),
@@ -33,14 +42,19 @@ pub static GATES: Gates = &[
     ("SeparateTaintEvictionController", true),
     ("ServiceTrafficDistribution", true),
     ("StaleControllerConsistencyDaemonSet", true),
+    ("StaleControllerConsistencyHPA", true),
     ("StaleControllerConsistencyJob", true),
     ("StaleControllerConsistencyReplicaSet", true),
     ("StaleControllerConsistencyStatefulSet", true),
     ("StatefulSetAutoDeletePVC", true),
+    ("StatefulSetRecreateStrategy", false),
+    ("StatefulSetSemanticRevisionComparison", true),
     ("StorageVersionMigrator", false),
-    ("TopologyAwareHints", false),
+    ("TaintTolerationComparisonOperators", true),
+    ("TopologyAwareHints", true),
     ("VolumeAttributesClass", true),
     ("WatchListClient", false),
+    ("WorkloadWithJob", false),
 ];
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::demand::{Claim, smooth};
 use super::dropped::Dropped;
 use super::dump::{About, Queue};
 use super::queues::{Load, Place, Queues, Reason, Shape, Verdict};
+use super::turns::Turns;
 
 /// A level's seats as its object and its shares give them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub struct Level {
     started: Instant,
     state: Mutex<State>,
     crowd: Crowd,
+    turns: Turns,
 }
 
 struct State {
@@ -106,12 +108,17 @@ impl Level {
         let queues = Queues::new(shape, bounds.nominal.max(1), Duration::ZERO);
         let state =
             Mutex::new(State { queues, bounds, smoothed: 0.0, dropped: Dropped::default(), tally: Tally::default() });
-        Level { started: Instant::now(), state, crowd: Crowd::default() }
+        Level { started: Instant::now(), state, crowd: Crowd::default(), turns: Turns::default() }
     }
 
     /// Whether a request of this flow lets others pass before it is looked at.
     pub fn steps_aside(&self, flow: u64) -> bool {
         self.crowd.count(flow)
+    }
+
+    /// The turns of those who step aside.
+    pub fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     fn hold(&self) -> MutexGuard<'_, State> {

@@ -13,6 +13,7 @@ mod matching;
 mod metrics;
 mod plan;
 mod queues;
+pub mod turns;
 mod width;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -183,9 +184,12 @@ pub fn admit<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
     };
     let flow = server.fairness.flow_hash(schema, call);
     if level.steps_aside(flow) {
+        call.turns = Some(level.turns().clone());
         let plan = arc_swap::Guard::into_inner(plan);
         return Step::Later(Box::pin(async move {
-            tokio::task::yield_now().await;
+            if let Some(turns) = &call.turns {
+                turns.next().await;
+            }
             match take(server, call, &plan, at, flow) {
                 Taken::Done(result) => result,
                 Taken::Later(seat, told) => wait(server, call, seat, told, (plan, at)).await,
@@ -317,10 +321,15 @@ pub fn sign(headers: &mut HeaderMap, call: &Call) {
     }
 }
 
-/// A list is made while it is sent: its seats are held until then. Everything else is made by now.
+/// A list is made while it is sent: its seats are held until then. Everything else is made by now. What a crowd
+/// gets is sent in turns too.
 pub fn hold(answer: &mut Answer, call: &mut Call) {
+    if let Some(turns) = call.turns.take() {
+        let body = std::mem::replace(answer.body_mut(), Body::empty());
+        *answer.body_mut() = body.paced(turns);
+    }
     let Some(held) = call.held.take() else { return };
-    if matches!(answer.body(), Body::List(_)) {
+    if answer.body().is_list() {
         let body = std::mem::replace(answer.body_mut(), Body::empty());
         *answer.body_mut() = Body::held(body, Box::new(held));
     }

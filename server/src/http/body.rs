@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::cache::Item;
+use crate::fairness::turns::Turns;
 
 /// Watches are written in pieces of about this size.
 pub const CHUNK_BYTES: usize = 64 << 10;
@@ -23,6 +24,8 @@ pub enum Body {
     Stream(StreamBody),
     /// A list for this process: its head, then each object as it is kept.
     Pieces(std::vec::IntoIter<Bytes>),
+    /// Another body, sent in turns with others.
+    Paced(Box<Paced>),
     /// Another body, and what is held until its end: seats, or an audit event to be told.
     Held(Box<Held>),
 }
@@ -33,7 +36,68 @@ pub struct Held {
     until_end: Option<Box<dyn Any + Send>>,
 }
 
+/// What one of a crowd sends in a turn: two records of TLS.
+const TURN_BYTES: usize = 32 << 10;
+
+pub struct Paced {
+    body: Body,
+    /// Of the body, and not sent yet.
+    piece: Bytes,
+    turns: Turns,
+    /// The first piece goes out in the turn that made it.
+    turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Paced {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(turn) = &mut self.turn {
+            std::task::ready!(turn.as_mut().poll(cx));
+            self.turn = None;
+        }
+        if self.piece.is_empty() {
+            let Some(Ok(frame)) = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
+                return Poll::Ready(None);
+            };
+            self.piece = frame.into_data().unwrap_or_default();
+        }
+        let piece = self.piece.split_to(TURN_BYTES.min(self.piece.len()));
+        self.turn = Some(self.turns.boxed());
+        Poll::Ready(Some(piece))
+    }
+
+    fn is_done(&self) -> bool {
+        self.piece.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.body.size_hint().exact() {
+            Some(left) => SizeHint::with_exact(left + self.piece.len() as u64),
+            None => SizeHint::default(),
+        }
+    }
+}
+
 impl Body {
+    /// The same body, sent in turns where it is more than one of them and its end is known.
+    pub fn paced(self, turns: Turns) -> Body {
+        match self.size_hint().exact() {
+            Some(bytes) if bytes > TURN_BYTES as u64 => {
+                Body::Paced(Box::new(Paced { body: self, piece: Bytes::new(), turns, turn: None }))
+            }
+            _ => self,
+        }
+    }
+
+    /// Whether this is a list that is made while it is sent.
+    pub fn is_list(&self) -> bool {
+        match self {
+            Body::List(_) => true,
+            Body::Paced(paced) => paced.body.is_list(),
+            Body::Held(held) => held.body.is_list(),
+            _ => false,
+        }
+    }
+
     pub fn held(body: Body, until_end: Box<dyn Any + Send>) -> Body {
         Body::Held(Box::new(Held { body, until_end: Some(until_end) }))
     }
@@ -43,6 +107,11 @@ impl Body {
         match self {
             Body::List(_) => {}
             Body::Held(held) => return held.body.take_apart(),
+            // Nothing is written for this process that others would wait for.
+            Body::Paced(paced) => {
+                *self = std::mem::replace(&mut paced.body, Body::empty());
+                return self.take_apart();
+            }
             _ => return false,
         }
         if let Body::List(list) = std::mem::replace(self, Body::empty()) {
@@ -86,6 +155,7 @@ impl http_body::Body for Body {
             Body::List(list) => Poll::Ready(list.next_chunk()),
             Body::Stream(stream) => stream.poll_next(cx),
             Body::Pieces(pieces) => Poll::Ready(pieces.next()),
+            Body::Paced(paced) => paced.poll_next(cx),
             Body::Held(held) => return held.poll_frame(cx),
         };
         next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
@@ -97,6 +167,7 @@ impl http_body::Body for Body {
             Body::List(list) => list.is_done(),
             Body::Stream(_) => false,
             Body::Pieces(pieces) => pieces.len() == 0,
+            Body::Paced(paced) => paced.is_done(),
             Body::Held(held) => held.body.is_end_stream(),
         }
     }
@@ -106,6 +177,7 @@ impl http_body::Body for Body {
             Body::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::List(list) => SizeHint::with_exact(list.left),
             Body::Stream(_) | Body::Pieces(_) => SizeHint::default(),
+            Body::Paced(paced) => paced.size_hint(),
             Body::Held(held) => held.body.size_hint(),
         }
     }
@@ -249,16 +321,34 @@ mod tests {
         assert_eq!(ListBody::new(b"[".to_vec(), vec![]).collect(), b"[]}\n");
     }
 
+    #[tokio::test]
+    async fn a_body_in_turns_is_the_same_body() {
+        let all: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
+        let mut body = Body::from(all.clone()).paced(Turns::default());
+        assert_eq!(body.size_hint().exact(), Some(100_000));
+        let mut sent = Vec::new();
+        while !body.is_end_stream() {
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+            let piece = frame.expect("a piece").expect("no error").into_data().expect("bytes");
+            assert!(piece.len() <= TURN_BYTES);
+            sent.extend_from_slice(&piece);
+            assert_eq!(body.size_hint().exact(), Some((all.len() - sent.len()) as u64));
+        }
+        assert_eq!(sent, all);
+        assert!(matches!(Body::from(vec![0; 100]).paced(Turns::default()), Body::Full(_)), "one turn is enough");
+    }
+
     #[test]
     fn a_list_is_taken_apart_without_a_copy() {
-        let item = Arc::new(Item::new("a", 1, Bytes::from(r#"{"kind":"A","metadata":{}}"#)));
+        let long = format!(r#"{{"kind":"A","metadata":{{"name":"{}"}}}}"#, "a".repeat(2 * TURN_BYTES));
+        let item = Arc::new(Item::new("a", 1, Bytes::from(long)));
         let list = ListBody::new(b"{\"items\":[".to_vec(), vec![item.clone()]);
-        let mut body = Body::held(Body::List(list), Box::new(()));
+        let mut body = Body::held(Body::List(list).paced(Turns::default()), Box::new(()));
         assert!(body.take_apart() && !Body::empty().take_apart());
         let Body::Held(held) = body else { panic!("it is held still") };
         let Body::Pieces(pieces) = held.body else { panic!("pieces") };
         let pieces: Vec<Bytes> = pieces.collect();
-        assert_eq!(pieces, ["{\"items\":[]}", r#"{"kind":"A","metadata":{}}"#]);
+        assert_eq!(pieces, [Bytes::from_static(b"{\"items\":[]}"), item.bytes.clone()]);
         assert_eq!(pieces[1].as_ptr(), item.bytes.as_ptr());
     }
 }

@@ -30,6 +30,13 @@ pub static FLAGS: &[Flag<Flags>] = &[
     field!("concurrent-cron-job-syncs", "how many at a time [5]", count, options.concurrent_cron_job_syncs),
     field!("concurrent-daemonset-syncs", "how many at a time [2]", count, options.concurrent_daemonset_syncs),
     field!("concurrent-deployment-syncs", "how many at a time [5]", count, options.concurrent_deployment_syncs),
+    field!(
+        "concurrent-disruption-stalepod-syncs",
+        "how many at a time [1]",
+        count,
+        options.concurrent_disruption_stalepod_syncs
+    ),
+    field!("concurrent-disruption-syncs", "how many at a time [1]", count, options.concurrent_disruption_syncs),
     field!("concurrent-endpoint-syncs", "how many at a time [5]", count, options.concurrent_endpoint_syncs),
     field!(
         "concurrent-ephemeralvolume-syncs",

@@ -1,0 +1,124 @@
+//! The server's end: HTTP/2 on a unix socket, each call dispatched by its path.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::net::{UnixListener, UnixStream};
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use crate::MAX_MESSAGE;
+use crate::services::{Answers, BoxFuture, DynImageService, DynRuntimeService, dispatch_image, dispatch_runtime};
+
+pub(crate) type Body = Incoming;
+pub(crate) type Responding = Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
+
+/// Serves both services until the future is dropped. Connections that stand then end with their tasks' runtime.
+pub async fn serve(
+    listener: UnixListener,
+    runtime: Arc<dyn DynRuntimeService>,
+    images: Arc<dyn DynImageService>,
+) -> std::io::Result<()> {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                let (stream, _) = accepted?;
+                connections.spawn(connection(stream, runtime.clone(), images.clone()));
+            }
+        }
+    }
+}
+
+async fn connection(stream: UnixStream, runtime: Arc<dyn DynRuntimeService>, images: Arc<dyn DynImageService>) {
+    let service = service_fn(move |request| {
+        let (runtime, images) = (runtime.clone(), images.clone());
+        async move { Ok::<_, Infallible>(answer(runtime, images, request).await) }
+    });
+    let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a CRI connection ended");
+    }
+}
+
+fn answer(
+    runtime: Arc<dyn DynRuntimeService>,
+    images: Arc<dyn DynImageService>,
+    request: http::Request<Body>,
+) -> Responding {
+    let unknown = |request: http::Request<Body>| -> Responding {
+        let status = Status::unimplemented(unknown(request.uri().path()));
+        Box::pin(async move { status.into_http() })
+    };
+    dispatch_runtime(runtime, request).or_else(|request| dispatch_image(images, request)).unwrap_or_else(unknown)
+}
+
+/// The words of upstream's gRPC server, which clients compare to tell an old runtime from a broken one.
+fn unknown(path: &str) -> String {
+    match path.trim_start_matches('/').split_once('/') {
+        Some((service @ ("runtime.v1.RuntimeService" | "runtime.v1.ImageService"), method)) => {
+            format!("unknown method {method} for service {service}")
+        }
+        Some((service, _)) => format!("unknown service {service}"),
+        None => format!("malformed method name: {path:?}"),
+    }
+}
+
+type Grpc<Q, A> = tonic::server::Grpc<ProstCodec<A, Q>>;
+
+fn grpc<Q: Message + Default + 'static, A: Message + Default + 'static>() -> Grpc<Q, A> {
+    tonic::server::Grpc::new(ProstCodec::default())
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
+}
+
+pub(crate) fn respond_unary<Q, A>(
+    request: http::Request<Body>,
+    call: impl Fn(Q) -> BoxFuture<'static, A> + Send + Sync + 'static,
+) -> Responding
+where
+    Q: Message + Default + 'static,
+    A: Message + Default + 'static,
+{
+    Box::pin(async move { grpc::<Q, A>().unary(Call(call), request).await })
+}
+
+pub(crate) fn respond_stream<Q, A>(
+    request: http::Request<Body>,
+    call: impl Fn(Q) -> BoxFuture<'static, Answers<A>> + Send + Sync + 'static,
+) -> Responding
+where
+    Q: Message + Default + 'static,
+    A: Message + Default + 'static,
+{
+    Box::pin(async move { grpc::<Q, A>().server_streaming(Call(call), request).await })
+}
+
+/// A function of a message as the service that tonic calls.
+struct Call<F>(F);
+
+impl<Q, A: 'static, F: Fn(Q) -> BoxFuture<'static, A>> tower_service::Service<Request<Q>> for Call<F> {
+    type Response = Response<A>;
+    type Error = Status;
+    type Future = BoxFuture<'static, Response<A>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let answer = (self.0)(request.into_inner());
+        Box::pin(async move { answer.await.map(Response::new) })
+    }
+}

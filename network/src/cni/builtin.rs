@@ -1,0 +1,81 @@
+//! The network that is there without any configuration, made from the pod CIDRs.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::conf::NetworkList;
+use super::version::Version;
+use crate::cidr::IpNet;
+
+pub const NAME: &str = "tiphys";
+/// No other plugin's default.
+pub const BRIDGE: &str = "tiphys0";
+
+/// A bridge with the first address of each CIDR, from which pods get theirs.
+pub fn network(cidrs: &[IpNet], data_dir: &Path) -> NetworkList {
+    let ranges: Vec<Value> = cidrs.iter().map(|cidr| json!([{ "subnet": cidr.to_string() }])).collect();
+    let default = |cidr: &IpNet| json!({ "dst": if cidr.is_ipv4() { "0.0.0.0/0" } else { "::/0" } });
+    let mut routes: Vec<Value> = cidrs.iter().map(default).collect();
+    routes.dedup();
+    let ipam = json!({ "type": "host-local", "ranges": ranges, "routes": routes, "dataDir": data_dir });
+    // A node that was made anew may have got another CIDR: the bridge's address follows.
+    let bridge = json!({
+        "type": "bridge", "bridge": BRIDGE, "isGateway": true, "forceAddress": true, "ipMasq": true,
+        "hairpinMode": true, "ipam": ipam,
+    });
+    let plugins = vec![
+        bridge,
+        json!({ "type": "portmap", "snat": true, "capabilities": { "portMappings": true } }),
+        json!({ "type": "bandwidth", "capabilities": { "bandwidth": true } }),
+    ];
+    NetworkList { name: NAME.to_string(), version: Version::NEWEST, disable_check: false, disable_gc: false, plugins }
+}
+
+/// Networks that pods can get addresses from: one or one of each family.
+pub fn check_cidrs(cidrs: &[IpNet]) -> Result<(), String> {
+    for cidr in cidrs {
+        let host_bits = IpNet::host(cidr.address).prefix() - cidr.prefix();
+        if *cidr != cidr.network() {
+            return Err(format!("pod CIDR {cidr}: has host bits set"));
+        }
+        if host_bits < 2 {
+            return Err(format!("pod CIDR {cidr}: is too small to allocate from"));
+        }
+    }
+    match cidrs {
+        [] => Err("there is no pod CIDR".to_string()),
+        [_] => Ok(()),
+        [a, b] if a.is_ipv4() != b.is_ipv4() => Ok(()),
+        _ => Err("pod CIDRs are one, or one of each family".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_is_one_that_the_plugins_accept() {
+        let cidrs = ["10.244.1.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()];
+        let list = network(&cidrs, Path::new("/state/networks"));
+        assert_eq!(NetworkList::parse(&list.to_bytes(), None).unwrap(), list);
+        for plugin in &list.plugins {
+            let kind = plugin["type"].as_str().unwrap();
+            assert_eq!((crate::plugins::find(kind).unwrap().accepts)(plugin), Ok(()), "{kind}");
+        }
+        assert_eq!((crate::plugins::find("host-local").unwrap().accepts)(&list.plugins[0]), Ok(()));
+        assert_eq!(list.plugins[0]["ipam"]["routes"], json!([{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]));
+    }
+
+    #[test]
+    fn which_cidrs_will_do() {
+        let check = |texts: &[&str]| check_cidrs(&texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>());
+        assert_eq!(check(&["10.0.0.0/24"]), Ok(()));
+        assert_eq!(check(&["fd00::/64", "10.0.0.0/24"]), Ok(()));
+        assert_eq!(check(&[]), Err("there is no pod CIDR".to_string()));
+        assert_eq!(check(&["10.0.0.0/24", "10.0.1.0/24"]), Err("pod CIDRs are one, or one of each family".to_string()));
+        assert_eq!(check(&["10.0.0.1/24"]), Err("pod CIDR 10.0.0.1/24: has host bits set".to_string()));
+        assert_eq!(check(&["10.0.0.0/31"]), Err("pod CIDR 10.0.0.0/31: is too small to allocate from".to_string()));
+    }
+}

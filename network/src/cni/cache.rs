@@ -1,0 +1,218 @@
+//! What was made, on disk: the reference library's files, so that others' tools read them and the other way round.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::error::Error;
+
+const KIND: &str = "cniCacheV1";
+
+/// An attachment as it was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub container_id: String,
+    pub ifname: String,
+    pub network: String,
+    /// The configuration list by which it was made.
+    pub config: Vec<u8>,
+    pub netns: String,
+    pub args: Vec<(String, String)>,
+    pub capability_args: Map<String, Value>,
+    pub result: Value,
+}
+
+pub struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    pub fn new(cache_dir: &Path) -> Cache {
+        Cache { folder: cache_dir.join("results") }
+    }
+
+    pub fn write(&self, entry: &Entry) -> Result<(), Error> {
+        let path = self.path(&entry.network, &entry.container_id, &entry.ifname);
+        let told = |error: io::Error| Error::from(error).within(path.display());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(told)?;
+        // Complete or not there. It need not outlive the machine's end, which takes the network with it.
+        let beside = self.folder.join(format!(".{}", file_name(&entry.network, &entry.container_id, &entry.ifname)));
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside).map_err(told)?;
+        io::Write::write_all(&mut file, to_json(entry).to_string().as_bytes()).map_err(told)?;
+        fs::rename(&beside, &path).map_err(told)
+    }
+
+    /// None where there is none, or it cannot be understood.
+    pub fn read(&self, network: &str, container_id: &str, ifname: &str) -> Option<Entry> {
+        read(&self.path(network, container_id, ifname))
+    }
+
+    pub fn delete(&self, network: &str, container_id: &str, ifname: &str) -> Result<(), Error> {
+        let path = self.path(network, container_id, ifname);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::from(error).within(path.display())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Everything that is there, of all networks, in the files' order.
+    pub fn all(&self) -> Result<Vec<Entry>, Error> {
+        self.ending_in("")
+    }
+
+    /// What was made for an interface of a container, by whichever network. Others' files are not opened.
+    pub fn of(&self, container_id: &str, ifname: &str) -> Result<Vec<Entry>, Error> {
+        let mut entries = self.ending_in(&format!("-{container_id}-{ifname}"))?;
+        entries.retain(|entry| entry.container_id == container_id && entry.ifname == ifname);
+        Ok(entries)
+    }
+
+    fn ending_in(&self, ending: &str) -> Result<Vec<Entry>, Error> {
+        let told = |error: io::Error| Error::from(error).within(self.folder.display());
+        let files = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            files => files.map_err(told)?,
+        };
+        let mut paths = Vec::new();
+        for file in files {
+            let file = file.map_err(told)?;
+            // Names that begin with a dot are not complete.
+            let wanted = |name: &str| name.ends_with(ending) && !name.starts_with('.');
+            if file.file_name().to_str().is_some_and(wanted) {
+                paths.push(file.path());
+            }
+        }
+        paths.sort();
+        Ok(paths.iter().filter_map(|path| read(path)).collect())
+    }
+
+    fn path(&self, network: &str, container_id: &str, ifname: &str) -> PathBuf {
+        self.folder.join(file_name(network, container_id, ifname))
+    }
+}
+
+fn file_name(network: &str, container_id: &str, ifname: &str) -> String {
+    format!("{network}-{container_id}-{ifname}")
+}
+
+fn read(path: &Path) -> Option<Entry> {
+    from_json(&serde_json::from_slice(&fs::read(path).ok()?).ok()?)
+}
+
+fn to_json(entry: &Entry) -> Value {
+    let args: Vec<Value> = entry.args.iter().map(|(key, value)| json!([key, value])).collect();
+    let mut json = json!({
+        "kind": KIND,
+        "containerId": entry.container_id,
+        "config": base64::encode(&entry.config),
+        "ifName": entry.ifname,
+        "networkName": entry.network,
+        "result": entry.result,
+    });
+    if !entry.netns.is_empty() {
+        json["netns"] = entry.netns.as_str().into();
+    }
+    if !args.is_empty() {
+        json["cniArgs"] = args.into();
+    }
+    if !entry.capability_args.is_empty() {
+        json["capabilityArgs"] = entry.capability_args.clone().into();
+    }
+    json
+}
+
+fn from_json(json: &Value) -> Option<Entry> {
+    let text = |key: &str| json[key].as_str().map(str::to_string);
+    (json["kind"] == KIND).then_some(())?;
+    let args = json["cniArgs"].as_array().into_iter().flatten();
+    let pair = |arg: &Value| Some((arg[0].as_str()?.to_string(), arg[1].as_str()?.to_string()));
+    Some(Entry {
+        container_id: text("containerId")?,
+        ifname: text("ifName")?,
+        network: text("networkName")?,
+        config: base64::decode(json["config"].as_str()?)?,
+        netns: text("netns").unwrap_or_default(),
+        args: args.filter_map(pair).collect(),
+        capability_args: json["capabilityArgs"].as_object().cloned().unwrap_or_default(),
+        result: json["result"].clone(),
+    })
+}
+
+/// Bytes in JSON, as the reference library writes them.
+mod base64 {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    pub fn encode(bytes: &[u8]) -> String {
+        let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+        for three in bytes.chunks(3) {
+            let at = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
+            let bits = at(0) << 16 | at(1) << 8 | at(2);
+            for place in 0..4 {
+                let digit = DIGITS[(bits >> (18 - 6 * place)) as usize & 63];
+                text.push(if place > three.len() { '=' } else { char::from(digit) });
+            }
+        }
+        text
+    }
+
+    pub fn decode(text: &str) -> Option<Vec<u8>> {
+        let digits = text.trim_end_matches('=').bytes();
+        let digits = digits.map(|byte| DIGITS.iter().position(|digit| *digit == byte)).collect::<Option<Vec<_>>>()?;
+        let mut bytes = Vec::new();
+        for four in digits.chunks(4) {
+            let bits = four.iter().enumerate().fold(0, |bits, (place, digit)| bits | digit << (18 - 6 * place));
+            let three = [(bits >> 16) as u8, (bits >> 8) as u8, bits as u8];
+            bytes.extend_from_slice(three.get(..four.len().checked_sub(1)?)?);
+        }
+        Some(bytes)
+    }
+
+    #[test]
+    fn published_vectors() {
+        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(encode(plain.as_bytes()), coded);
+            assert_eq!(decode(coded).unwrap(), plain.as_bytes());
+        }
+        assert_eq!(decode("Z"), Some(vec![]));
+        assert_eq!(decode("Z!=="), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        let entry = Entry {
+            container_id: "pod".to_string(),
+            ifname: "eth0".to_string(),
+            network: "net".to_string(),
+            config: b"{}".to_vec(),
+            netns: "/proc/1/ns/net".to_string(),
+            args: vec![("IgnoreUnknown".to_string(), "1".to_string())],
+            capability_args: json!({ "aliases": ["a"] }).as_object().cloned().unwrap(),
+            result: json!({ "cniVersion": "1.0.0" }),
+        };
+        assert_eq!(cache.all().unwrap(), []);
+        cache.write(&entry).unwrap();
+        assert_eq!(cache.read("net", "pod", "eth0"), Some(entry.clone()));
+        assert_eq!(cache.all().unwrap(), std::slice::from_ref(&entry));
+        assert_eq!(cache.of("pod", "eth0").unwrap(), [entry]);
+        assert_eq!(cache.of("d", "eth0").unwrap(), []);
+        let file = fs::read(folder.path().join("results/net-pod-eth0")).unwrap();
+        let json: Value = serde_json::from_slice(&file).unwrap();
+        assert_eq!((&json["kind"], &json["config"]), (&json!("cniCacheV1"), &json!("e30=")));
+        fs::write(folder.path().join("results/net-other-eth0"), "cut sho").unwrap();
+        assert_eq!(cache.read("net", "other", "eth0"), None);
+        cache.delete("net", "pod", "eth0").unwrap();
+        cache.delete("net", "pod", "eth0").unwrap();
+        assert_eq!(cache.all().unwrap(), []);
+    }
+}

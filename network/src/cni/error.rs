@@ -1,0 +1,94 @@
+//! What a plugin answers when it cannot: the specification's code, a message, and details.
+
+use std::error::Error as _;
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::version::Version;
+
+/// Codes of the specification.
+pub mod code {
+    pub const INCOMPATIBLE_VERSION: u32 = 1;
+    pub const UNSUPPORTED_FIELD: u32 = 2;
+    pub const INVALID_ENVIRONMENT: u32 = 4;
+    pub const IO: u32 = 5;
+    pub const DECODE: u32 = 6;
+    pub const INVALID_CONFIGURATION: u32 = 7;
+    pub const TRY_AGAIN: u32 = 11;
+    pub const NOT_AVAILABLE: u32 = 50;
+    /// Codes from here are each plugin's own; this one is what upstream's use for everything else.
+    pub const INTERNAL: u32 = 999;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    pub code: u32,
+    pub message: String,
+    pub details: String,
+}
+
+impl Error {
+    pub fn new(code: u32, message: impl Into<String>) -> Error {
+        Error { code, message: message.into(), details: String::new() }
+    }
+
+    pub fn internal(message: impl Into<String>) -> Error {
+        Error::new(code::INTERNAL, message)
+    }
+
+    pub fn configuration(message: impl Into<String>) -> Error {
+        Error::new(code::INVALID_CONFIGURATION, message)
+    }
+
+    pub fn unsupported(message: impl Into<String>) -> Error {
+        Error::new(code::UNSUPPORTED_FIELD, message)
+    }
+
+    /// The same with what was going on before it.
+    pub fn within(mut self, what: impl fmt::Display) -> Error {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// As a plugin prints it.
+    pub fn to_json(&self, version: Version) -> Value {
+        let mut json = json!({ "cniVersion": version.as_str(), "code": self.code, "msg": self.message });
+        if !self.details.is_empty() {
+            json["details"] = Value::from(self.details.as_str());
+        }
+        json
+    }
+
+    /// What a plugin printed, if it is an error.
+    pub fn from_json(value: &Value) -> Option<Error> {
+        let text = |key: &str| value[key].as_str().unwrap_or_default().to_string();
+        let code = value["code"].as_u64().and_then(|code| u32::try_from(code).ok())?;
+        Some(Error { code, message: text("msg"), details: text("details") })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if self.details.is_empty() { Ok(()) } else { write!(f, "; {}", self.details) }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The chain of causes becomes one message: it leaves the process as a text.
+impl From<crate::netlink::Error> for Error {
+    fn from(error: crate::netlink::Error) -> Error {
+        match error.source() {
+            Some(cause) => Error::internal(format!("{error}: {cause}")),
+            None => Error::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error::new(code::IO, error.to_string())
+    }
+}

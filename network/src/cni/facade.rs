@@ -1,0 +1,301 @@
+//! What a runtime calls. Calls block and may come from many threads; two for one sandbox do not come at once.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::builtin;
+use super::cache::{Cache, Entry};
+use super::conf::{self, NetworkList};
+use super::error::Error;
+use super::invoke::{Invoker, TIMEOUT, Target, Verb};
+use super::list::{Runner, Runtime};
+use super::pod::Attachment;
+use super::result::{self, Dns, Interface};
+use super::version::Version;
+use crate::cidr::IpNet;
+
+#[derive(Clone, Debug)]
+pub struct CniOptions {
+    /// `/etc/cni/net.d`.
+    pub conf_dir: PathBuf,
+    /// `/opt/cni/bin` and `/usr/lib/cni`; the first that has a plugin counts.
+    pub bin_dirs: Vec<PathBuf>,
+    /// `/var/lib/cni`.
+    pub cache_dir: PathBuf,
+    /// Where the built-in network keeps its leases, and the pod CIDRs are remembered.
+    pub state_dir: PathBuf,
+    /// Whether our plugins run in process, and there is a network without a configuration.
+    pub builtin: bool,
+}
+
+/// Why pods cannot have a network now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotReady(pub String);
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotReady {}
+
+/// What a sandbox has got.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attached {
+    /// Of the interface that was asked for, in the result's order.
+    pub ips: Vec<IpAddr>,
+    pub interfaces: Vec<Interface>,
+    pub dns: Dns,
+    /// The result in its newest form.
+    pub raw: Value,
+}
+
+pub struct Cni {
+    options: CniOptions,
+    invoker: Invoker,
+    cache: Cache,
+    /// Empty until they are known.
+    pod_cidrs: Mutex<Vec<IpNet>>,
+}
+
+impl Cni {
+    /// The pod CIDRs of the time before are still known.
+    pub fn open(options: CniOptions) -> Result<Cni, Error> {
+        let invoker = Invoker {
+            bin_dirs: options.bin_dirs.clone(),
+            builtin: options.builtin,
+            timeout: TIMEOUT,
+            reaper: Some(Arc::default()),
+            nft: Arc::default(),
+        };
+        let cache = Cache::new(&options.cache_dir);
+        let pod_cidrs = read_cidrs(&options.state_dir.join(CIDR_FILE))?;
+        Ok(Cni { options, invoker, cache, pod_cidrs: Mutex::new(pod_cidrs) })
+    }
+
+    /// Whether a pod could be given a network.
+    pub fn status(&self) -> Result<(), NotReady> {
+        let list = self.network()?;
+        self.runner().status(&list).map_err(|error| NotReady(error.to_string()))
+    }
+
+    /// What the node's pods get addresses from; fills in the built-in network. None are kept as they were.
+    pub fn set_pod_cidr(&self, cidrs: &[IpNet]) -> Result<(), Error> {
+        if cidrs.is_empty() {
+            return Ok(());
+        }
+        builtin::check_cidrs(cidrs).map_err(Error::configuration)?;
+        let mut known = self.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != cidrs {
+            write_cidrs(&self.options.state_dir, cidrs)?;
+            *known = cidrs.to_vec();
+        }
+        Ok(())
+    }
+
+    /// Attaches a sandbox. What was made before a failure is undone.
+    pub fn add(&self, attachment: &Attachment) -> Result<Attached, Error> {
+        let list = self.network().map_err(|NotReady(reason)| Error::internal(reason))?;
+        let runtime = attachment.runtime();
+        self.loopback(&runtime)?;
+        match self.runner().add(&list, &runtime) {
+            Ok(made) => Ok(attached(&made, &attachment.ifname)),
+            Err(error) => {
+                if let Err(left) = self.runner().del(&list, &runtime) {
+                    tracing::warn!(%error, %left, container = runtime.container_id, "a failed attachment is not all undone");
+                }
+                self.settle();
+                Err(error)
+            }
+        }
+    }
+
+    /// Detaches a sandbox, by the configuration it was attached by. Doing so twice is fine, and so is a namespace that
+    /// is gone. Our plugins' devices may go a little later, or with the namespace: see [`Cni::settle`].
+    pub fn del(&self, attachment: &Attachment) -> Result<(), Error> {
+        let runtime = attachment.runtime();
+        let made = self.cache.of(&runtime.container_id, &runtime.ifname)?;
+        if made.is_empty() {
+            // An ADD that somebody died over left no result. It is undone by what would be done now.
+            let list = self.network().ok();
+            return list.map_or(Ok(()), |list| self.runner().del(&list, &runtime));
+        }
+        made.iter().try_for_each(|entry| self.del_entry(entry, &runtime.netns))
+    }
+
+    /// Whether everything is as ADD left it. Only [`Attachment::container_id`], `netns` and `ifname` count.
+    pub fn check(&self, attachment: &Attachment) -> Result<(), Error> {
+        let runtime = attachment.runtime();
+        let made = self.cache.of(&runtime.container_id, &runtime.ifname)?;
+        let entry = made.first().ok_or_else(|| Error::internal("no result of ADD is cached"))?;
+        let list = NetworkList::parse(&entry.config, None)?;
+        self.runner().check(&list, &of_entry(entry, &runtime.netns))
+    }
+
+    /// Detaches everything that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
+    pub fn gc(&self, valid: &[(String, String)]) -> Result<(), Error> {
+        let is_valid =
+            |entry: &Entry| valid.iter().any(|(id, ifname)| *id == entry.container_id && *ifname == entry.ifname);
+        let mut outcome = Ok(());
+        for entry in self.cache.all()?.iter().filter(|entry| !is_valid(entry)) {
+            // The namespace's path may be somebody else's by now.
+            outcome = outcome.and(self.del_entry(entry, ""));
+        }
+        match self.network() {
+            Ok(list) => outcome.and(self.runner().gc(&list, valid)),
+            Err(_) => outcome,
+        }
+    }
+
+    /// Waits until devices that pods had are gone. That happens by itself.
+    pub fn settle(&self) {
+        if let Some(reaper) = &self.invoker.reaper {
+            reaper.settle();
+        }
+    }
+
+    fn runner(&self) -> Runner<'_> {
+        Runner { invoker: &self.invoker, cache: &self.cache }
+    }
+
+    /// The folder is read every time: it is small, and nothing has to be watched.
+    fn network(&self) -> Result<NetworkList, NotReady> {
+        match conf::load(&self.options.conf_dir) {
+            Ok(Some(list)) => return Ok(list),
+            Ok(None) if self.options.builtin => {}
+            Ok(None) => {
+                return Err(NotReady(format!("no network config found in {}", self.options.conf_dir.display())));
+            }
+            Err(error) => return Err(NotReady(error.to_string())),
+        }
+        let cidrs = self.pod_cidrs.lock().unwrap_or_else(PoisonError::into_inner);
+        if cidrs.is_empty() {
+            let text = "the node's pod CIDR is not known yet, and there is no network config in";
+            return Err(NotReady(format!("{text} {}", self.options.conf_dir.display())));
+        }
+        Ok(builtin::network(&cidrs, &self.options.state_dir.join("networks")))
+    }
+
+    /// Every sandbox has it, whatever the configuration says.
+    fn loopback(&self, runtime: &Runtime) -> Result<(), Error> {
+        let conf = json!({ "cniVersion": Version::NEWEST.as_str(), "name": "loopback", "type": "loopback" });
+        let target = Target { container_id: &runtime.container_id, netns: &runtime.netns, ifname: "lo", args: "" };
+        let invoker =
+            Invoker { bin_dirs: Vec::new(), builtin: true, timeout: TIMEOUT, reaper: None, nft: Arc::default() };
+        invoker.invoke(Verb::Add, "loopback", &conf, target).map(|_| ()).map_err(|error| error.within("loopback"))
+    }
+
+    fn del_entry(&self, entry: &Entry, netns: &str) -> Result<(), Error> {
+        let list = NetworkList::parse(&entry.config, None)?;
+        self.runner().del(&list, &of_entry(entry, netns))
+    }
+}
+
+fn of_entry(entry: &Entry, netns: &str) -> Runtime {
+    Runtime {
+        container_id: entry.container_id.clone(),
+        netns: netns.to_string(),
+        ifname: entry.ifname.clone(),
+        args: entry.args.clone(),
+        capability_args: entry.capability_args.clone(),
+    }
+}
+
+fn attached(made: &result::Attachment, ifname: &str) -> Attached {
+    Attached {
+        ips: made.ips_of(ifname).map(|ip| ip.address.address).collect(),
+        interfaces: made.interfaces.clone(),
+        dns: made.dns.clone(),
+        raw: made.to_json(Version::NEWEST),
+    }
+}
+
+const CIDR_FILE: &str = "pod-cidrs";
+
+/// One a line.
+fn read_cidrs(file: &Path) -> Result<Vec<IpNet>, Error> {
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.map_err(|error| Error::from(error).within(file.display()))?,
+    };
+    let parse = |line: &str| line.parse().map_err(|error: String| Error::internal(error).within(file.display()));
+    text.lines().map(parse).collect()
+}
+
+fn write_cidrs(state_dir: &Path, cidrs: &[IpNet]) -> Result<(), Error> {
+    let (file, beside) = (state_dir.join(CIDR_FILE), state_dir.join(format!(".{CIDR_FILE}")));
+    let told = |error: io::Error| Error::from(error).within(file.display());
+    fs::create_dir_all(state_dir).map_err(told)?;
+    let lines: String = cidrs.iter().map(|cidr| format!("{cidr}\n")).collect();
+    fs::write(&beside, lines).map_err(told)?;
+    fs::rename(&beside, &file).map_err(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(folder: &Path, builtin: bool) -> CniOptions {
+        CniOptions {
+            conf_dir: folder.join("net.d"),
+            bin_dirs: Vec::new(),
+            cache_dir: folder.join("cache"),
+            state_dir: folder.join("state"),
+            builtin,
+        }
+    }
+
+    #[test]
+    fn it_is_not_ready_until_the_pod_cidr_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let conf_dir = folder.path().join("net.d");
+        let cni = Cni::open(options(folder.path(), true)).unwrap();
+        let reason =
+            format!("the node's pod CIDR is not known yet, and there is no network config in {}", conf_dir.display());
+        assert_eq!(cni.status(), Err(NotReady(reason)));
+        assert!(cni.set_pod_cidr(&["10.0.0.1/24".parse().unwrap()]).is_err());
+        cni.set_pod_cidr(&["10.0.0.0/24".parse().unwrap(), "fd00::/64".parse().unwrap()]).unwrap();
+        assert_eq!(cni.status(), Ok(()));
+        let again = Cni::open(options(folder.path(), true)).unwrap();
+        assert_eq!(again.status(), Ok(()));
+        again.set_pod_cidr(&[]).unwrap();
+        assert_eq!(again.status(), Ok(()));
+        let without = Cni::open(options(folder.path(), false)).unwrap();
+        assert_eq!(without.status(), Err(NotReady(format!("no network config found in {}", conf_dir.display()))));
+    }
+
+    #[test]
+    fn a_broken_configuration_is_not_passed_over_in_silence() {
+        let folder = tempfile::tempdir().unwrap();
+        let cni = Cni::open(options(folder.path(), true)).unwrap();
+        cni.set_pod_cidr(&["10.0.0.0/24".parse().unwrap()]).unwrap();
+        fs::create_dir(folder.path().join("net.d")).unwrap();
+        let file = folder.path().join("net.d/10.conf");
+        fs::write(&file, r#"{"cniVersion":"1.0.0","name":"n"}"#).unwrap();
+        assert_eq!(cni.status(), Err(NotReady(format!("{}: type: is missing", file.display()))));
+        // STATUS is asked of plugins from 1.1 on.
+        fs::write(&file, r#"{"cniVersion":"1.1.0","name":"n","type":"absent"}"#).unwrap();
+        let NotReady(reason) = cni.status().unwrap_err();
+        assert_eq!(reason, "plugin type=\"absent\" failed (status): failed to find plugin \"absent\" in path []");
+        fs::write(&file, r#"{"cniVersion":"1.1.0","name":"n","type":"bridge","ipam":{"type":"host-local"}}"#).unwrap();
+        let NotReady(reason) = cni.status().unwrap_err();
+        assert_eq!(reason, "plugin type=\"bridge\" failed (status): ipam.ranges: no range is configured");
+    }
+
+    #[test]
+    fn deleting_what_was_never_there_is_fine() {
+        let folder = tempfile::tempdir().unwrap();
+        let cni = Cni::open(options(folder.path(), true)).unwrap();
+        let attachment =
+            Attachment { container_id: "a".to_string(), ifname: "eth0".to_string(), ..Attachment::default() };
+        assert_eq!(cni.del(&attachment), Ok(()));
+        assert!(cni.check(&attachment).is_err());
+    }
+}

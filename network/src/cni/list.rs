@@ -1,0 +1,187 @@
+//! A list of plugins: ADD in order with the result handed on, DEL in reverse, and what was made kept in the cache.
+
+use serde_json::{Map, Value, json};
+
+use super::cache::{Cache, Entry};
+use super::conf::NetworkList;
+use super::error::Error;
+use super::invoke::{Invoker, Target, Verb};
+use super::names::{check_identifier, check_interface};
+use super::result::Attachment;
+use crate::fault;
+
+/// What the runtime says of an attachment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Runtime {
+    pub container_id: String,
+    pub netns: String,
+    pub ifname: String,
+    pub args: Vec<(String, String)>,
+    /// By capability; a plugin gets those that its configuration asks for.
+    pub capability_args: Map<String, Value>,
+}
+
+impl Runtime {
+    fn args_text(&self) -> String {
+        self.args.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(";")
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check_identifier("container ID", &self.container_id)?;
+        check_interface("interface", &self.ifname)
+    }
+}
+
+pub struct Runner<'a> {
+    pub invoker: &'a Invoker,
+    pub cache: &'a Cache,
+}
+
+impl Runner<'_> {
+    /// What was made before a plugin failed is not undone here.
+    pub fn add(&self, list: &NetworkList, runtime: &Runtime) -> Result<Attachment, Error> {
+        runtime.check()?;
+        let mut attachment = None;
+        for plugin in &list.plugins {
+            let conf = one_conf(list, plugin, runtime, attachment.as_ref());
+            attachment = Some(self.invoke(Verb::Add, plugin, &conf, runtime)?);
+        }
+        let attachment = attachment.unwrap_or_default();
+        self.cache.write(&Entry {
+            container_id: runtime.container_id.clone(),
+            ifname: runtime.ifname.clone(),
+            network: list.name.clone(),
+            config: list.to_bytes(),
+            netns: runtime.netns.clone(),
+            args: runtime.args.clone(),
+            capability_args: runtime.capability_args.clone(),
+            result: attachment.to_json(list.version),
+        })?;
+        fault::point("cni.result-cached")?;
+        Ok(attachment)
+    }
+
+    /// Every plugin is asked, whatever another says; the first error is told, and then the cache keeps what it has.
+    pub fn del(&self, list: &NetworkList, runtime: &Runtime) -> Result<(), Error> {
+        runtime.check()?;
+        let previous = self.previous(list, runtime).filter(|_| list.version.has_check());
+        let mut outcome = Ok(());
+        for plugin in list.plugins.iter().rev() {
+            let conf = one_conf(list, plugin, runtime, previous.as_ref());
+            let done = self.invoke(Verb::Del, plugin, &conf, runtime);
+            outcome = outcome.and(done.map(|_| ()));
+        }
+        outcome?;
+        self.cache.delete(&list.name, &runtime.container_id, &runtime.ifname)
+    }
+
+    pub fn check(&self, list: &NetworkList, runtime: &Runtime) -> Result<(), Error> {
+        runtime.check()?;
+        if !list.version.has_check() {
+            let version = list.version.as_str();
+            return Err(Error::configuration(format!(
+                "configuration version {version:?} does not support CHECK command"
+            )));
+        }
+        if list.disable_check {
+            return Ok(());
+        }
+        let missing = || Error::internal(format!("network {:?}: no result of ADD is cached", list.name));
+        let previous = self.previous(list, runtime).ok_or_else(missing)?;
+        for plugin in &list.plugins {
+            self.invoke(Verb::Check, plugin, &one_conf(list, plugin, runtime, Some(&previous)), runtime)?;
+        }
+        Ok(())
+    }
+
+    /// Tells every plugin which attachments there are. Plugins of older versions know no such command.
+    pub fn gc(&self, list: &NetworkList, valid: &[(String, String)]) -> Result<(), Error> {
+        if list.disable_gc || !list.version.has_gc() {
+            return Ok(());
+        }
+        let valid: Vec<Value> =
+            valid.iter().map(|(id, ifname)| json!({ "containerID": id, "ifname": ifname })).collect();
+        let mut outcome = Ok(());
+        for plugin in &list.plugins {
+            let mut conf = one_conf(list, plugin, &Runtime::default(), None);
+            conf["cni.dev/valid-attachments"] = valid.clone().into();
+            outcome = outcome.and(self.invoke(Verb::Gc, plugin, &conf, &Runtime::default()).map(|_| ()));
+        }
+        outcome
+    }
+
+    pub fn status(&self, list: &NetworkList) -> Result<(), Error> {
+        if !list.version.has_gc() {
+            return Ok(());
+        }
+        for plugin in &list.plugins {
+            let conf = one_conf(list, plugin, &Runtime::default(), None);
+            self.invoke(Verb::Status, plugin, &conf, &Runtime::default())?;
+        }
+        Ok(())
+    }
+
+    fn previous(&self, list: &NetworkList, runtime: &Runtime) -> Option<Attachment> {
+        let entry = self.cache.read(&list.name, &runtime.container_id, &runtime.ifname)?;
+        Attachment::from_json(&entry.result).ok()
+    }
+
+    fn invoke(&self, verb: Verb, plugin: &Value, conf: &Value, runtime: &Runtime) -> Result<Attachment, Error> {
+        let kind = plugin["type"].as_str().unwrap_or_default();
+        let args = runtime.args_text();
+        let Runtime { container_id, netns, ifname, .. } = runtime;
+        let done = self.invoker.invoke(verb, kind, conf, Target { container_id, netns, ifname, args: &args });
+        let verb = verb.as_str().to_lowercase();
+        done.map_err(|error| error.within(format_args!("plugin type={kind:?} failed ({verb})")))
+    }
+}
+
+/// A plugin's configuration as it gets it: the list's name and version, what it asked of the runtime, the result
+/// so far.
+fn one_conf(list: &NetworkList, plugin: &Value, runtime: &Runtime, previous: Option<&Attachment>) -> Value {
+    let mut conf = plugin.clone();
+    conf["name"] = list.name.as_str().into();
+    conf["cniVersion"] = list.version.as_str().into();
+    let asked = |key: &str| plugin["capabilities"][key] == true;
+    let given: Map<String, Value> =
+        runtime.capability_args.iter().filter(|(key, _)| asked(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    if !given.is_empty() {
+        conf["runtimeConfig"] = given.into();
+    }
+    if let Some(previous) = previous {
+        conf["prevResult"] = previous.to_json(list.version);
+    }
+    conf
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::version::Version;
+
+    #[test]
+    fn a_plugin_gets_what_it_asked_for() {
+        let list = NetworkList {
+            name: "n".to_string(),
+            version: Version::V0_3_1,
+            disable_check: false,
+            disable_gc: false,
+            plugins: Vec::new(),
+        };
+        let args = json!({ "portMappings": [1], "bandwidth": {}, "dns": {} }).as_object().cloned().unwrap();
+        let runtime = Runtime { capability_args: args, ..Runtime::default() };
+        let plugin =
+            json!({ "type": "a", "capabilities": { "portMappings": true, "dns": false, "mac": true }, "name": "x" });
+        let conf = one_conf(&list, &plugin, &runtime, Some(&Attachment::default()));
+        assert_eq!(
+            conf,
+            json!({
+                "type": "a", "name": "n", "cniVersion": "0.3.1",
+                "capabilities": { "portMappings": true, "dns": false, "mac": true },
+                "runtimeConfig": { "portMappings": [1] },
+                "prevResult": { "cniVersion": "0.3.1", "dns": {} },
+            })
+        );
+        assert_eq!(one_conf(&list, &json!({ "type": "b" }), &runtime, None).get("runtimeConfig"), None);
+    }
+}

@@ -1,0 +1,253 @@
+//! A netlink socket: a request and its acknowledgement, a question and its answers.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size_force, set_socket_timeout};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto};
+
+use super::message::{HEADER, Message, attribute, text};
+
+pub const REQUEST: u16 = 0x1;
+pub const ACK: u16 = 0x4;
+pub const DUMP: u16 = 0x300;
+pub const CREATE: u16 = 0x400;
+pub const EXCL: u16 = 0x200;
+pub const REPLACE: u16 = 0x100;
+pub const APPEND: u16 = 0x800;
+
+const DUMP_INTERRUPTED: u16 = 0x10;
+const ACK_CAPPED: u16 = 0x100;
+const ACK_TLVS: u16 = 0x200;
+const TYPE_ERROR: u16 = 2;
+const TYPE_DONE: u16 = 3;
+const ERROR_TEXT: u16 = 1;
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// Nobody else sends to the socket: an answer that does not come within this time was lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a dump is asked for again when what it shows changed meanwhile.
+const DUMP_TRIES: usize = 16;
+
+/// What the kernel said no to.
+#[derive(Debug)]
+pub struct Error {
+    what: String,
+    cause: Cause,
+}
+
+impl Error {
+    pub fn new(what: impl Into<String>, cause: impl Into<Cause>) -> Error {
+        Error { what: what.into(), cause: cause.into() }
+    }
+
+    pub fn errno(&self) -> Option<i32> {
+        self.cause.error.raw_os_error()
+    }
+
+    pub fn is(&self, errno: Errno) -> bool {
+        self.errno() == Some(errno.raw_os_error())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause.reason {
+            Some(reason) => write!(f, "{} ({reason})", self.what),
+            None => write!(f, "{}", self.what),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause.error)
+    }
+}
+
+/// An error number, and the kernel's reason in words where it has some.
+#[derive(Debug)]
+pub struct Cause {
+    error: io::Error,
+    reason: Option<String>,
+}
+
+impl<E: Into<io::Error>> From<E> for Cause {
+    fn from(error: E) -> Cause {
+        Cause { error: error.into(), reason: None }
+    }
+}
+
+/// One message of an answer: its kind and what follows the header.
+pub struct Reply {
+    pub kind: u16,
+    pub payload: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    pub fn open(protocol: Option<Protocol>) -> Result<Socket, Error> {
+        Socket::try_open(protocol).map_err(|errno| Error::new("open a netlink socket", errno))
+    }
+
+    fn try_open(protocol: Option<Protocol>) -> Result<Socket, Errno> {
+        let kind = SocketType::RAW;
+        let fd = rustix::net::socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, protocol)?;
+        bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        set_socket_timeout(&fd, Timeout::Recv, Some(PATIENCE))?;
+        // The reason in words, no echo of the request in it, and dumps of what was asked for only.
+        for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK, libc::NETLINK_GET_STRICT_CHK] {
+            set_option(&fd, option);
+        }
+        Ok(Socket { fd, sequence: 0, buffer: vec![0; RECEIVE_BYTES] })
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Sends a request and waits until the kernel has done it.
+    pub fn request(&mut self, what: impl Into<String>, mut message: Message) -> Result<(), Error> {
+        message.add_flags(REQUEST | ACK);
+        self.exchange(message).map(|_| ()).map_err(|cause| Error::new(what, cause))
+    }
+
+    /// Asks for one thing; None where it is not there.
+    pub fn get(&mut self, what: impl Into<String>, mut message: Message) -> Result<Option<Reply>, Error> {
+        message.add_flags(REQUEST | ACK);
+        match self.exchange(message) {
+            Ok(replies) => Ok(replies.into_iter().next()),
+            Err(cause) if is_absent(&cause) => Ok(None),
+            Err(cause) => Err(Error::new(what, cause)),
+        }
+    }
+
+    /// Asks for everything of a kind. An answer that was overtaken by a change is asked for again.
+    pub fn dump(&mut self, what: &str, message: impl Fn() -> Message) -> Result<Vec<Reply>, Error> {
+        for _ in 0..DUMP_TRIES {
+            let mut message = message();
+            message.add_flags(REQUEST | DUMP);
+            match self.exchange(message) {
+                Err(cause) if cause.error.kind() == io::ErrorKind::Interrupted => continue,
+                answer => return answer.map_err(|cause| Error::new(what, cause)),
+            }
+        }
+        Err(Error::new(what, io::Error::from(io::ErrorKind::Interrupted)))
+    }
+
+    /// Sends messages as one and returns the answers to them: the kernel has put them all into the socket when
+    /// `send` returns. Errors are told with the message's place.
+    pub fn batch(&mut self, messages: Vec<Message>) -> Result<Vec<(usize, Cause)>, Cause> {
+        let first = self.sequence.wrapping_add(1);
+        let mut bytes = Vec::new();
+        for message in messages {
+            self.sequence = self.sequence.wrapping_add(1);
+            bytes.extend(message.finish(self.sequence).ok_or_else(too_long)?);
+        }
+        // The default holds some 200 KiB, and a transaction cannot be sent in parts.
+        if bytes.len() > SEND_BYTES {
+            set_socket_send_buffer_size_force(&self.fd, bytes.len() * 2)?;
+        }
+        sendto(&self.fd, &bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        let mut errors = Vec::new();
+        loop {
+            let length = match recv(&self.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((_, length)) => length,
+                Err(Errno::AGAIN) => return Ok(errors),
+                Err(errno) => return Err(errno.into()),
+            };
+            for part in parts(&self.buffer[..length]) {
+                if let Some(Err(error)) = (part.kind == TYPE_ERROR).then(|| outcome(&part)) {
+                    errors.push((part.sequence.wrapping_sub(first) as usize, error));
+                }
+            }
+        }
+    }
+
+    fn exchange(&mut self, message: Message) -> Result<Vec<Reply>, Cause> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = message.finish(self.sequence).ok_or_else(too_long)?;
+        sendto(&self.fd, &bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        let (mut replies, mut interrupted) = (Vec::new(), false);
+        loop {
+            let (_, length) = recv(&self.fd, &mut self.buffer[..], RecvFlags::empty())?;
+            for part in parts(&self.buffer[..length]).filter(|part| part.sequence == self.sequence) {
+                interrupted |= part.flags & DUMP_INTERRUPTED != 0;
+                match part.kind {
+                    TYPE_ERROR | TYPE_DONE if interrupted => {
+                        return Err(io::Error::from(io::ErrorKind::Interrupted).into());
+                    }
+                    TYPE_ERROR | TYPE_DONE => return outcome(&part).map(|()| replies),
+                    kind => replies.push(Reply { kind, payload: part.payload.to_vec() }),
+                }
+            }
+        }
+    }
+}
+
+const SEND_BYTES: usize = 64 * 1024;
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the netlink message is too long")
+}
+
+/// Whether a question was about something that is not there.
+fn is_absent(cause: &Cause) -> bool {
+    let absent = [Errno::NODEV, Errno::NOENT, Errno::SRCH].map(Errno::raw_os_error);
+    cause.error.raw_os_error().is_some_and(|errno| absent.contains(&errno))
+}
+
+/// An option that old kernels lack is done without.
+fn set_option(fd: &OwnedFd, option: libc::c_int) {
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the value points to an int whose size is given.
+    unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_NETLINK, option, (&raw const on).cast(), size_of_val(&on) as u32);
+    }
+}
+
+struct Part<'a> {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    payload: &'a [u8],
+}
+
+fn parts(mut bytes: &[u8]) -> impl Iterator<Item = Part<'_>> {
+    std::iter::from_fn(move || {
+        let header = bytes.get(..HEADER)?;
+        let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let length = word(0) as usize;
+        let part = Part { kind: half(4), flags: half(6), sequence: word(8), payload: bytes.get(HEADER..length)? };
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(part)
+    })
+}
+
+/// What an acknowledgement, an error or the end of a dump says.
+fn outcome(part: &Part<'_>) -> Result<(), Cause> {
+    match part.payload.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes) {
+        0.. => Ok(()),
+        code => Err(Cause { error: io::Error::from_raw_os_error(-code), reason: reason(part) }),
+    }
+}
+
+/// The kernel's reason in words.
+fn reason(part: &Part<'_>) -> Option<String> {
+    if part.flags & ACK_TLVS == 0 {
+        return None;
+    }
+    let echoed = part.payload.get(4..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes) as usize;
+    let start = 4 + if part.flags & ACK_CAPPED != 0 { HEADER } else { echoed.next_multiple_of(4) };
+    attribute(part.payload.get(start..)?, ERROR_TEXT).map(text)
+}

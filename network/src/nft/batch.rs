@@ -1,0 +1,174 @@
+//! A transaction.
+
+use super::expression::Expression;
+use super::set::{Element, Set, put_elements, put_set};
+use super::{Family, Nft, SUBSYSTEM, kind, message};
+use crate::netlink::Error;
+use crate::netlink::message::Message;
+use crate::netlink::socket::{APPEND, CREATE, EXCL, REQUEST};
+
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+/// More in one message, and the 16 bits of a nest's length do not hold them.
+const ELEMENTS_A_MESSAGE: usize = 200;
+
+const TABLE_NAME: u16 = 1;
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_TYPE: u16 = 7;
+const HOOK_NUMBER: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
+const RULE_TABLE: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_EXPRESSIONS: u16 = 4;
+const SET_TABLE: u16 = 1;
+const SET_NAME: u16 = 2;
+const ACCEPT: u32 = 1;
+/// An entry of a list.
+pub const LIST_ELEMENT: u16 = 1;
+
+/// Where packets come to a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// `filter`, `nat` or `route`.
+    pub kind: &'static str,
+    pub number: u32,
+    pub priority: i32,
+}
+
+impl Hook {
+    pub const PREROUTING: u32 = 0;
+    pub const INPUT: u32 = 1;
+    pub const FORWARD: u32 = 2;
+    pub const OUTPUT: u32 = 3;
+    pub const POSTROUTING: u32 = 4;
+
+    pub const fn nat(number: u32, priority: i32) -> Hook {
+        Hook { kind: "nat", number, priority }
+    }
+}
+
+/// What is to happen to one table, in this order.
+pub struct Batch<'a> {
+    family: Family,
+    table: &'a str,
+    messages: Vec<Message>,
+}
+
+impl<'a> Batch<'a> {
+    pub fn new(family: Family, table: &'a str) -> Batch<'a> {
+        Batch { family, table, messages: Vec::new() }
+    }
+
+    /// The table itself, which must not be there: then nobody else makes the same at the same time.
+    pub fn create_table(&mut self) {
+        let mut message = message(kind::NEW_TABLE, CREATE | EXCL, self.family);
+        message.put_text(TABLE_NAME, self.table);
+        self.messages.push(message);
+    }
+
+    pub fn delete_table(&mut self) {
+        let mut message = message(kind::DELETE_TABLE, 0, self.family);
+        message.put_text(TABLE_NAME, self.table);
+        self.messages.push(message);
+    }
+
+    /// A chain that must not be there.
+    pub fn create_chain(&mut self, name: &str, hook: Option<Hook>) {
+        let mut message = message(kind::NEW_CHAIN, CREATE | EXCL, self.family);
+        message.put_text(CHAIN_TABLE, self.table);
+        message.put_text(CHAIN_NAME, name);
+        if let Some(hook) = hook {
+            message.nest(CHAIN_HOOK, |nest| {
+                nest.put_be32(HOOK_NUMBER, hook.number);
+                nest.put_be32(HOOK_PRIORITY, hook.priority.cast_unsigned());
+            });
+            message.put_be32(CHAIN_POLICY, ACCEPT);
+            message.put_text(CHAIN_TYPE, hook.kind);
+        }
+        self.messages.push(message);
+    }
+
+    /// EBUSY while something jumps to it.
+    pub fn delete_chain(&mut self, name: &str) {
+        let mut message = message(kind::DELETE_CHAIN, 0, self.family);
+        message.put_text(CHAIN_TABLE, self.table);
+        message.put_text(CHAIN_NAME, name);
+        self.messages.push(message);
+    }
+
+    /// Takes all rules out of a chain.
+    pub fn flush_chain(&mut self, chain: &str) {
+        let mut message = message(kind::DELETE_RULE, 0, self.family);
+        message.put_text(RULE_TABLE, self.table);
+        message.put_text(RULE_CHAIN, chain);
+        self.messages.push(message);
+    }
+
+    /// One more rule at the chain's end.
+    pub fn rule(&mut self, chain: &str, expressions: &[Expression<'_>]) {
+        let mut message = message(kind::NEW_RULE, CREATE | APPEND, self.family);
+        message.put_text(RULE_TABLE, self.table);
+        message.put_text(RULE_CHAIN, chain);
+        message.nest(RULE_EXPRESSIONS, |list| expressions.iter().for_each(|expression| expression.put(list)));
+        self.messages.push(message);
+    }
+
+    /// A set or a map.
+    pub fn create_set(&mut self, set: &Set<'_>) {
+        // The number names the set within the transaction.
+        let number = self.messages.len() as u32 + 1;
+        let mut message = message(kind::NEW_SET, CREATE | EXCL, self.family);
+        message.put_text(SET_TABLE, self.table);
+        message.put_text(SET_NAME, set.name);
+        put_set(&mut message, set, number);
+        self.messages.push(message);
+    }
+
+    pub fn delete_set(&mut self, name: &str) {
+        let mut message = message(kind::DELETE_SET, 0, self.family);
+        message.put_text(SET_TABLE, self.table);
+        message.put_text(SET_NAME, name);
+        self.messages.push(message);
+    }
+
+    /// Elements that may be there already; EEXIST if one is there with other data.
+    pub fn add_elements(&mut self, set: &str, elements: &[Element]) {
+        self.elements(kind::NEW_ELEMENT, CREATE, set, elements);
+    }
+
+    /// ENOENT if one is not there.
+    pub fn delete_elements(&mut self, set: &str, elements: &[Element]) {
+        self.elements(kind::DELETE_ELEMENT, 0, set, elements);
+    }
+
+    fn elements(&mut self, kind: u16, flags: u16, set: &str, elements: &[Element]) {
+        for some in elements.chunks(ELEMENTS_A_MESSAGE) {
+            let mut message = message(kind, flags, self.family);
+            put_elements(&mut message, self.table, set, some);
+            self.messages.push(message);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Does all of it, or nothing. The first error is told.
+    pub fn commit(self, nft: &mut Nft, what: &str) -> Result<(), Error> {
+        let edge = |kind| Message::new(kind, REQUEST, &[0, 0, SUBSYSTEM.to_be_bytes()[0], SUBSYSTEM.to_be_bytes()[1]]);
+        let mut messages = vec![edge(BATCH_BEGIN)];
+        messages.extend(self.messages.into_iter().map(|mut message| {
+            message.add_flags(REQUEST);
+            message
+        }));
+        messages.push(edge(BATCH_END));
+        let failures = nft.0.batch(messages).map_err(|cause| Error::new(what, cause))?;
+        match failures.into_iter().next() {
+            Some((_, cause)) => Err(Error::new(what, cause)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! nftables by netlink: what is asked for goes to the kernel as one transaction, of which all happens or nothing.
+//!
+//! Nothing here knows what a table is for. A table's owner writes its [`Batch`] and commits it.
+
+mod batch;
+mod expression;
+mod pool;
+mod read;
+mod set;
+
+pub use batch::{Batch, Hook};
+pub use expression::{Expression, Field, Register};
+pub use pool::Pool;
+pub use set::{Data, Element, Kind, MapOf, Set, comment};
+
+/// What a table sees of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Family {
+    /// IPv4 and IPv6.
+    Inet = 1,
+    Ipv4 = 2,
+    Bridge = 7,
+    Ipv6 = 10,
+}
+
+/// Messages of nftables stand in this part of netfilter's.
+const SUBSYSTEM: u16 = 10;
+
+/// Kinds of messages, without the subsystem.
+mod kind {
+    pub const NEW_TABLE: u16 = 0;
+    pub const GET_TABLE: u16 = 1;
+    pub const DELETE_TABLE: u16 = 2;
+    pub const NEW_CHAIN: u16 = 3;
+    pub const GET_CHAIN: u16 = 4;
+    pub const DELETE_CHAIN: u16 = 5;
+    pub const NEW_RULE: u16 = 6;
+    pub const DELETE_RULE: u16 = 8;
+    pub const NEW_SET: u16 = 9;
+    pub const DELETE_SET: u16 = 11;
+    pub const NEW_ELEMENT: u16 = 12;
+    pub const GET_ELEMENT: u16 = 13;
+    pub const DELETE_ELEMENT: u16 = 14;
+}
+
+fn message(kind: u16, flags: u16, family: Family) -> crate::netlink::message::Message {
+    crate::netlink::message::Message::new(SUBSYSTEM << 8 | kind, flags, &[family as u8, 0, 0, 0])
+}
+
+/// A socket for transactions and questions, of the namespace in which it was opened.
+#[derive(Debug)]
+pub struct Nft(crate::netlink::Socket);
+
+impl Nft {
+    pub fn open() -> Result<Nft, crate::netlink::Error> {
+        crate::netlink::Socket::open(Some(rustix::net::netlink::NETFILTER)).map(Nft)
+    }
+}

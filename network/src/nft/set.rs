@@ -1,0 +1,275 @@
+//! Sets and maps, and their elements.
+
+use super::batch::LIST_ELEMENT;
+use crate::netlink::message::{Attributes, Message, attribute, text};
+
+const SET_FLAGS: u16 = 3;
+const SET_KEY_TYPE: u16 = 4;
+const SET_KEY_LENGTH: u16 = 5;
+const SET_DATA_TYPE: u16 = 6;
+const SET_DATA_LENGTH: u16 = 7;
+const SET_DESCRIPTION: u16 = 9;
+const SET_ID: u16 = 10;
+const DESCRIPTION_CONCATENATION: u16 = 2;
+const FIELD_LENGTH: u16 = 1;
+const FLAG_INTERVAL: u32 = 0x4;
+const FLAG_MAP: u32 = 0x8;
+const FLAG_CONCATENATION: u32 = 0x80;
+
+const LIST_TABLE: u16 = 1;
+const LIST_SET: u16 = 2;
+const LIST_ELEMENTS: u16 = 3;
+const ELEMENT_KEY: u16 = 1;
+const ELEMENT_DATA: u16 = 2;
+const ELEMENT_FLAGS: u16 = 3;
+const ELEMENT_USERDATA: u16 = 6;
+const ELEMENT_INTERVAL_END: u32 = 1;
+pub(super) const DATA_VALUE: u16 = 1;
+pub(super) const DATA_VERDICT: u16 = 2;
+pub(super) const VERDICT_CODE: u16 = 1;
+pub(super) const VERDICT_CHAIN: u16 = 2;
+const DATA_IS_VERDICT: u32 = 0xffff_ff00;
+/// How the nft command keeps a comment in what the kernel only stores.
+const USERDATA_COMMENT: u8 = 0;
+/// The length of a comment is one byte, its end a zero.
+const COMMENT_BYTES: usize = 128;
+
+/// What a part of a key or of data is, by the numbers that the nft command shows them by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ipv4,
+    Ipv6,
+    Protocol,
+    Port,
+    Mark,
+}
+
+impl Kind {
+    const fn number(self) -> u32 {
+        match self {
+            Kind::Ipv4 => 7,
+            Kind::Ipv6 => 8,
+            Kind::Protocol => 12,
+            Kind::Port => 13,
+            Kind::Mark => 19,
+        }
+    }
+
+    const fn length(self) -> u32 {
+        match self {
+            Kind::Ipv4 | Kind::Mark => 4,
+            Kind::Ipv6 => 16,
+            Kind::Protocol => 1,
+            Kind::Port => 2,
+        }
+    }
+}
+
+/// A set, or a map where it has data.
+pub struct Set<'a> {
+    pub name: &'a str,
+    /// More than one is a concatenation, of which each part begins at four bytes.
+    pub key: &'a [Kind],
+    pub data: Option<MapOf<'a>>,
+    /// Elements are the begins of intervals, and their ends.
+    pub interval: bool,
+}
+
+/// What a map leads to.
+#[derive(Clone, Copy)]
+pub enum MapOf<'a> {
+    Verdict,
+    Values(&'a [Kind]),
+}
+
+impl<'a> Set<'a> {
+    pub const fn map(name: &'a str, key: &'a [Kind], values: &'a [Kind]) -> Set<'a> {
+        Set { name, key, data: Some(MapOf::Values(values)), interval: false }
+    }
+
+    pub const fn verdicts(name: &'a str, key: &'a [Kind]) -> Set<'a> {
+        Set { name, key, data: Some(MapOf::Verdict), interval: false }
+    }
+}
+
+/// What an element leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    None,
+    Value(Vec<u8>),
+    /// A jump to a chain.
+    Jump(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// As a packet has it; parts of a concatenation by [`Element::join`].
+    pub key: Vec<u8>,
+    pub data: Data,
+    /// Shown by the nft command; see [`comment`].
+    pub comment: String,
+    /// The first value behind an interval.
+    pub interval_end: bool,
+}
+
+impl Element {
+    pub fn new(key: Vec<u8>, data: Data, comment: &str) -> Element {
+        Element { key, data, comment: comment.to_string(), interval_end: false }
+    }
+
+    /// The parts of a concatenation, each begun at four bytes.
+    pub fn join(parts: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for part in parts {
+            bytes.extend_from_slice(part);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+}
+
+pub(super) fn put_set(message: &mut Message, set: &Set<'_>, number: u32) {
+    let map = if set.data.is_some() { FLAG_MAP } else { 0 };
+    let interval = if set.interval { FLAG_INTERVAL } else { 0 };
+    let concatenation = if set.interval && set.key.len() > 1 { FLAG_CONCATENATION } else { 0 };
+    message.put_be32(SET_FLAGS, map | interval | concatenation);
+    message.put_be32(SET_KEY_TYPE, type_of(set.key));
+    message.put_be32(SET_KEY_LENGTH, length_of(set.key));
+    match set.data {
+        Some(MapOf::Verdict) => {
+            message.put_be32(SET_DATA_TYPE, DATA_IS_VERDICT);
+            message.put_be32(SET_DATA_LENGTH, 0);
+        }
+        Some(MapOf::Values(kinds)) => {
+            message.put_be32(SET_DATA_TYPE, type_of(kinds));
+            message.put_be32(SET_DATA_LENGTH, length_of(kinds));
+        }
+        None => {}
+    }
+    message.put_be32(SET_ID, number);
+    if concatenation != 0 {
+        message.nest(SET_DESCRIPTION, |description| {
+            description.nest(DESCRIPTION_CONCATENATION, |fields| {
+                for kind in set.key {
+                    fields.nest(LIST_ELEMENT, |field| field.put_be32(FIELD_LENGTH, kind.length()));
+                }
+            });
+        });
+    }
+}
+
+/// The nft command packs the kinds of a concatenation six bits each.
+fn type_of(kinds: &[Kind]) -> u32 {
+    kinds.iter().fold(0, |packed, kind| packed << 6 | kind.number())
+}
+
+fn length_of(kinds: &[Kind]) -> u32 {
+    match kinds {
+        [one] => one.length(),
+        many => many.iter().map(|kind| kind.length().next_multiple_of(4)).sum(),
+    }
+}
+
+pub(super) fn put_elements(message: &mut Message, table: &str, set: &str, elements: &[Element]) {
+    message.put_text(LIST_TABLE, table);
+    message.put_text(LIST_SET, set);
+    message.nest(LIST_ELEMENTS, |list| {
+        for element in elements {
+            list.nest(LIST_ELEMENT, |nest| put_element(nest, element));
+        }
+    });
+}
+
+fn put_element(message: &mut Message, element: &Element) {
+    message.nest(ELEMENT_KEY, |key| key.put(DATA_VALUE, &element.key));
+    match &element.data {
+        Data::None => {}
+        Data::Value(value) => message.nest(ELEMENT_DATA, |data| data.put(DATA_VALUE, value)),
+        Data::Jump(chain) => message.nest(ELEMENT_DATA, |data| put_jump(data, chain)),
+    }
+    if element.interval_end {
+        message.put_be32(ELEMENT_FLAGS, ELEMENT_INTERVAL_END);
+    }
+    if !element.comment.is_empty() {
+        message.put(ELEMENT_USERDATA, &userdata(&element.comment));
+    }
+}
+
+pub(super) fn put_jump(data: &mut Message, chain: &str) {
+    const JUMP: i32 = -3;
+    data.nest(DATA_VERDICT, |verdict| {
+        verdict.put_be32(VERDICT_CODE, JUMP.cast_unsigned());
+        verdict.put_text(VERDICT_CHAIN, chain);
+    });
+}
+
+/// As much of a comment as is kept.
+pub fn comment(text: &str) -> &str {
+    let mut end = text.len().min(COMMENT_BYTES - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn userdata(text: &str) -> Vec<u8> {
+    let kept = comment(text);
+    let mut bytes = vec![USERDATA_COMMENT, kept.len() as u8 + 1];
+    bytes.extend_from_slice(kept.as_bytes());
+    bytes.push(0);
+    bytes
+}
+
+/// The elements of a message that lists them.
+pub(super) fn parse_elements(attributes: &[u8]) -> Vec<Element> {
+    let Some(list) = attribute(attributes, LIST_ELEMENTS) else { return Vec::new() };
+    Attributes(list).filter_map(|(_, element)| parse_element(element)).collect()
+}
+
+fn parse_element(element: &[u8]) -> Option<Element> {
+    let value = |nest| attribute(nest, DATA_VALUE).map(<[u8]>::to_vec);
+    let data = match attribute(element, ELEMENT_DATA) {
+        None => Data::None,
+        Some(nest) => match attribute(nest, DATA_VERDICT) {
+            Some(verdict) => Data::Jump(text(attribute(verdict, VERDICT_CHAIN).unwrap_or_default())),
+            None => Data::Value(value(nest)?),
+        },
+    };
+    let flags = attribute(element, ELEMENT_FLAGS).unwrap_or_default();
+    Some(Element {
+        key: value(attribute(element, ELEMENT_KEY)?)?,
+        data,
+        comment: attribute(element, ELEMENT_USERDATA).and_then(comment_of).unwrap_or_default(),
+        interval_end: flags.last().is_some_and(|byte| u32::from(*byte) & ELEMENT_INTERVAL_END != 0),
+    })
+}
+
+fn comment_of(userdata: &[u8]) -> Option<String> {
+    match userdata {
+        [USERDATA_COMMENT, length, rest @ ..] => rest.get(..usize::from(*length)).map(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_read_as_they_were_written() {
+        let long = "ü".repeat(100);
+        let elements = [
+            Element::new(vec![10, 0, 0, 1], Data::Jump("there".to_string()), "net pod eth0"),
+            Element::new(Element::join(&[&[6], &[0x1f, 0x90]]), Data::Value(vec![10, 0, 0, 1, 0, 80, 0, 0]), ""),
+            Element { interval_end: true, ..Element::new(vec![10, 1, 0, 0], Data::None, &long) },
+        ];
+        let mut message = Message::new(0, 0, &[]);
+        put_elements(&mut message, "table", "set", &elements);
+        let bytes = message.finish(1).unwrap();
+        let mut read = parse_elements(&bytes[16..]);
+        assert_eq!(read[2].comment, "ü".repeat(63));
+        read[2].comment = long;
+        assert_eq!(read, elements);
+        assert_eq!(read[1].key, [6, 0, 0, 0, 0x1f, 0x90, 0, 0]);
+    }
+}

@@ -1,0 +1,185 @@
+//! `bandwidth`: how much a pod may send and receive.
+
+use serde_json::Value;
+
+use super::{COMMON, Call, Plugin};
+use crate::cni::error::Error;
+use crate::cni::names::derived;
+use crate::cni::reader::Reader;
+use crate::cni::result::{Attachment, Interface};
+use crate::fault;
+use crate::netlink::{Link, Rtnl, Shape, mac_text};
+
+pub const PLUGIN: Plugin = Plugin { name: "bandwidth", accepts, add, del, check, gc: nothing, status: nothing };
+
+/// Seen from the pod.
+#[derive(Debug, Default, PartialEq)]
+struct Conf {
+    ingress: Option<Shape>,
+    egress: Option<Shape>,
+}
+
+impl Conf {
+    /// What the runtime says counts instead of what the configuration says.
+    fn read(conf: &Value) -> Result<Conf, Error> {
+        let mut reader = Reader::new(conf, "")?;
+        reader.skip(COMMON);
+        reader.skip(&["ipam", "dns", "args"]);
+        for key in ["unshapedSubnets", "shapedSubnets"] {
+            if !reader.list(key)?.is_empty() {
+                return Err(reader.unsupported(key, "is not done by the built-in bandwidth"));
+            }
+        }
+        let own = read_shapes(&mut reader)?;
+        let given = reader.object("runtimeConfig")?.map(|mut given| given.object("bandwidth")).transpose()?.flatten();
+        let given = given.map(|mut given| read_shapes(&mut given)).transpose()?;
+        reader.finish()?;
+        Ok(given.filter(|given| *given != Conf::default()).unwrap_or(own))
+    }
+}
+
+fn read_shapes(reader: &mut Reader<'_>) -> Result<Conf, Error> {
+    Ok(Conf {
+        ingress: read_shape(reader, "ingressRate", "ingressBurst")?,
+        egress: read_shape(reader, "egressRate", "egressBurst")?,
+    })
+}
+
+/// Rate and burst are bits; either both are there or none.
+fn read_shape(
+    reader: &mut Reader<'_>,
+    rate_key: &'static str,
+    burst_key: &'static str,
+) -> Result<Option<Shape>, Error> {
+    let (rate, burst) = (reader.number(rate_key)?.unwrap_or(0), reader.number(burst_key)?.unwrap_or(0));
+    match (rate, burst) {
+        (0, 0) => Ok(None),
+        (0, _) => Err(reader.wrong(burst_key, format!("needs {rate_key}, too"))),
+        (_, 0) => Err(reader.wrong(rate_key, format!("needs {burst_key}, too"))),
+        (1..8, _) => Err(reader.wrong(rate_key, "is less than a byte a second")),
+        _ => {
+            let burst_bytes = u32::try_from(burst / 8).map_err(|_| reader.wrong(burst_key, "is more than 4 GB"))?;
+            Ok(Some(Shape { bytes_per_second: rate / 8, burst_bytes }))
+        }
+    }
+}
+
+fn accepts(conf: &Value) -> Result<(), Error> {
+    Conf::read(conf).map(|_| ())
+}
+
+fn add(call: &Call<'_>) -> Result<Attachment, Error> {
+    let conf = Conf::read(call.conf)?;
+    let previous = call.chained()?;
+    if conf == Conf::default() {
+        return Ok(previous);
+    }
+    shape(call, &conf, previous).inspect_err(|error| {
+        if let Err(left) = del(call) {
+            tracing::warn!(%error, %left, "what a failed ADD had made is not all gone");
+        }
+    })
+}
+
+fn shape(call: &Call<'_>, conf: &Conf, mut attachment: Attachment) -> Result<Attachment, Error> {
+    let mut rtnl = Rtnl::open()?;
+    let port = host_end(call, &mut rtnl)?;
+    if let Some(ingress) = conf.ingress {
+        rtnl.add_bucket(port.index, ingress)?;
+    }
+    fault::point("bandwidth.ingress-shaped")?;
+    if let Some(egress) = conf.egress {
+        let device = make_device(call, &mut rtnl, port.mtu)?;
+        fault::point("bandwidth.device-made")?;
+        rtnl.add_bucket(device.index, egress)?;
+        rtnl.redirect_incoming(port.index, device.index)?;
+        let interface = Interface { name: device.name, mac: mac_text(device.mac), ..Interface::default() };
+        attachment.interfaces.push(interface);
+    }
+    fault::point("bandwidth.egress-shaped")?;
+    Ok(attachment)
+}
+
+/// What the pod sends comes in at the host's end; only what goes out of a device can be held up, so that it goes
+/// through one more.
+fn make_device(call: &Call<'_>, rtnl: &mut Rtnl, mtu: u32) -> Result<Link, Error> {
+    let name = device_name(call);
+    match rtnl.add_link("ifb", &name, Some(mtu)) {
+        // What has the name is this attachment's, from an ADD that somebody died over.
+        Err(error) if error.is(rustix::io::Errno::EXIST) => {
+            rtnl.delete_link(&name)?;
+            rtnl.add_link("ifb", &name, Some(mtu))?;
+        }
+        outcome => outcome?,
+    }
+    rtnl.link(&name)?.ok_or_else(|| Error::internal(format!("{name:?} has just been made and is gone")))
+}
+
+fn device_name(call: &Call<'_>) -> String {
+    derived("bwp", &[call.network(), call.target.container_id, call.target.ifname])
+}
+
+/// The other end of the pod's device.
+fn host_end(call: &Call<'_>, rtnl: &mut Rtnl) -> Result<Link, Error> {
+    let ifname = call.target.ifname;
+    let peer = Rtnl::open_in(&call.netns()?)?.link(ifname)?.and_then(|link| link.peer);
+    let port = peer.map(|index| rtnl.link_at(index)).transpose()?.flatten();
+    port.filter(|port| port.kind.as_deref() == Some("veth"))
+        .ok_or_else(|| Error::internal(format!("the host has no end of {ifname}")))
+}
+
+/// What is at the host's end goes with it.
+fn del(call: &Call<'_>) -> Result<(), Error> {
+    call.delete_device(&mut Rtnl::open()?, &device_name(call))?;
+    Ok(())
+}
+
+fn check(call: &Call<'_>) -> Result<(), Error> {
+    let conf = Conf::read(call.conf)?;
+    let mut rtnl = Rtnl::open()?;
+    if conf == Conf::default() {
+        return Ok(());
+    }
+    host_end(call, &mut rtnl)?;
+    let name = device_name(call);
+    match conf.egress.is_some() && rtnl.link(&name)?.is_none() {
+        true => Err(Error::internal(format!("the device {name} that holds the pod's sending up is missing"))),
+        false => Ok(()),
+    }
+}
+
+fn nothing(_: &Call<'_>) -> Result<(), Error> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn shapes() {
+        let read = |conf: Value| Conf::read(&conf).map_err(|error| error.message);
+        assert_eq!(read(json!({})), Ok(Conf::default()));
+        let both = json!({
+            "ingressRate": 8000, "ingressBurst": 80,
+            "runtimeConfig": { "bandwidth": { "egressRate": 16_000, "egressBurst": 160 } },
+        });
+        let egress = Shape { bytes_per_second: 2000, burst_bytes: 20 };
+        assert_eq!(read(both), Ok(Conf { ingress: None, egress: Some(egress) }));
+        for (conf, message) in [
+            (json!({ "ingressRate": 8 }), "ingressRate: needs ingressBurst, too"),
+            (json!({ "egressBurst": 8 }), "egressBurst: needs egressRate, too"),
+            (json!({ "egressRate": 1, "egressBurst": 8 }), "egressRate: is less than a byte a second"),
+            (json!({ "egressRate": 8, "egressBurst": 40_000_000_000_u64 }), "egressBurst: is more than 4 GB"),
+            (
+                json!({ "runtimeConfig": { "bandwidth": { "egressRate": "x" } } }),
+                "runtimeConfig.bandwidth.egressRate: must be a number that is not negative",
+            ),
+            (json!({ "unshapedSubnets": ["10.0.0.0/8"] }), "unshapedSubnets: is not done by the built-in bandwidth"),
+        ] {
+            assert_eq!(read(conf).unwrap_err(), message);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The configuration, with upstream's fields. Those that ask for something that is not done are refused by name.
+
+use serde_json::Value;
+
+use super::super::COMMON;
+use crate::cni::error::Error;
+use crate::cni::reader::Reader;
+use crate::cni::result::{Dns, read_dns};
+use crate::netlink::{Mac, parse_mac};
+
+#[derive(Debug, PartialEq)]
+pub struct Conf {
+    pub bridge: String,
+    pub is_gateway: bool,
+    pub is_default_gateway: bool,
+    pub force_address: bool,
+    pub masquerade: bool,
+    pub mtu: Option<u32>,
+    pub hairpin: bool,
+    pub promiscuous: bool,
+    pub dns: Option<Dns>,
+    pub mac: Option<Mac>,
+}
+
+const DEFAULT_BRIDGE: &str = "cni0";
+
+impl Conf {
+    pub fn read(conf: &Value) -> Result<Conf, Error> {
+        let mut reader = Reader::new(conf, "")?;
+        reader.skip(COMMON);
+        reader.skip(&["ipam"]);
+        refuse_what_is_not_done(&mut reader)?;
+        let is_default_gateway = reader.flag("isDefaultGateway")?;
+        let read = Conf {
+            bridge: Some(reader.text("bridge")?).filter(|name| !name.is_empty()).unwrap_or(DEFAULT_BRIDGE).to_string(),
+            is_gateway: reader.flag("isGateway")? || is_default_gateway,
+            is_default_gateway,
+            force_address: reader.flag("forceAddress")?,
+            masquerade: reader.flag("ipMasq")?,
+            mtu: reader.number32("mtu")?.filter(|mtu| *mtu > 0),
+            hairpin: reader.flag("hairpinMode")?,
+            promiscuous: reader.flag("promiscMode")?,
+            dns: reader.object("dns")?.map(read_dns).transpose()?.filter(|dns| *dns != Dns::default()),
+            mac: read_mac(&mut reader)?,
+        };
+        crate::cni::names::check_interface("bridge", &read.bridge)
+            .map_err(|error| Error::configuration(error.message))?;
+        if read.hairpin && read.promiscuous {
+            return Err(reader.wrong("promiscMode", "cannot set hairpin mode and promiscuous mode at the same time"));
+        }
+        reader.finish()?;
+        Ok(read)
+    }
+}
+
+fn refuse_what_is_not_done(reader: &mut Reader<'_>) -> Result<(), Error> {
+    const NOT_DONE: &str = "is not done by the built-in bridge";
+    for key in ["macspoofchk", "enabledad", "disableContainerInterface", "portIsolation"] {
+        if reader.flag(key)? {
+            return Err(reader.unsupported(key, NOT_DONE));
+        }
+    }
+    if reader.number("vlan")?.unwrap_or(0) != 0 {
+        return Err(reader.unsupported("vlan", NOT_DONE));
+    }
+    if !reader.list("vlanTrunk")?.is_empty() {
+        return Err(reader.unsupported("vlanTrunk", NOT_DONE));
+    }
+    // It is about VLANs alone.
+    reader.flag("preserveDefaultVlan")?;
+    match reader.text("ipMasqBackend")? {
+        "" | "nftables" => Ok(()),
+        "iptables" => Err(reader.unsupported("ipMasqBackend", NOT_DONE)),
+        other => Err(reader.wrong("ipMasqBackend", format!("{other:?} is neither iptables nor nftables"))),
+    }
+}
+
+/// What the runtime says counts more than what the configuration says.
+fn read_mac(reader: &mut Reader<'_>) -> Result<Option<Mac>, Error> {
+    let args = reader.object("args")?.map(|mut args| args.object("cni")).transpose()?.flatten();
+    for given in [reader.object("runtimeConfig")?, args].into_iter().flatten() {
+        let mut given = given;
+        match given.text("mac")? {
+            "" => {}
+            text => return parse_mac(text).map(Some).ok_or_else(|| given.wrong("mac", format!("{text:?} is not one"))),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cni::error::code;
+
+    #[test]
+    fn defaults_and_what_follows() {
+        let conf = Conf::read(&json!({ "name": "n", "type": "bridge", "isDefaultGateway": true })).unwrap();
+        assert_eq!((conf.bridge.as_str(), conf.is_gateway, conf.mtu, conf.mac), ("cni0", true, None, None));
+        let conf = json!({ "mtu": 1400, "runtimeConfig": { "mac": "0a:58:00:00:00:01" }, "args": { "cni": { "mac": "0a:58:00:00:00:02" } } });
+        let conf = Conf::read(&conf).unwrap();
+        assert_eq!((conf.mtu, conf.mac.map(|mac| mac[5])), (Some(1400), Some(1)));
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        const NOT_DONE: &str = "is not done by the built-in bridge";
+        for (conf, code, message) in [
+            (
+                json!({ "isGatway": true }),
+                code::UNSUPPORTED_FIELD,
+                "isGatway: is not a field that is known here".to_string(),
+            ),
+            (json!({ "vlan": 5 }), code::UNSUPPORTED_FIELD, format!("vlan: {NOT_DONE}")),
+            (json!({ "macspoofchk": true }), code::UNSUPPORTED_FIELD, format!("macspoofchk: {NOT_DONE}")),
+            (json!({ "ipMasqBackend": "iptables" }), code::UNSUPPORTED_FIELD, format!("ipMasqBackend: {NOT_DONE}")),
+            (
+                json!({ "isGateway": "yes" }),
+                code::INVALID_CONFIGURATION,
+                "isGateway: must be true or false".to_string(),
+            ),
+            (json!({ "mtu": -1 }), code::INVALID_CONFIGURATION, "mtu: must be a number of 32 bits".to_string()),
+            (
+                json!({ "bridge": "a/b" }),
+                code::INVALID_CONFIGURATION,
+                "bridge: contains / or : or whitespace".to_string(),
+            ),
+            (
+                json!({ "runtimeConfig": { "mac": "x" } }),
+                code::INVALID_CONFIGURATION,
+                "runtimeConfig.mac: \"x\" is not one".to_string(),
+            ),
+        ] {
+            let error = Conf::read(&conf).unwrap_err();
+            assert_eq!((error.code, error.message), (code, message), "{conf}");
+        }
+        assert!(
+            Conf::read(&json!({ "vlan": 0, "macspoofchk": false, "vlanTrunk": [], "ipMasqBackend": "nftables" }))
+                .is_ok()
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! The pod's side: addresses and routes, by a socket that was opened in its namespace.
+
+use std::net::IpAddr;
+
+use rustix::io::Errno;
+
+use crate::cidr::IpNet;
+use crate::cni::error::Error;
+use crate::cni::result::{Attachment, Route};
+use crate::netlink::{self, Link, Rtnl};
+use crate::ns::Netns;
+use crate::{fault, sysctl};
+
+pub fn configure(netns: &Netns, ifname: &str, attachment: &Attachment) -> Result<Link, Error> {
+    let ipv6 = attachment.ips.iter().any(|ip| !ip.address.is_ipv4());
+    let mut rtnl = netns.run(|| {
+        if ipv6 {
+            sysctl::set(&format!("ipv6/conf/{ifname}/disable_ipv6"), "0")?;
+        }
+        Ok(Rtnl::open())
+    })??;
+    let missing = || Error::internal(format!("{ifname:?} has just been made and is gone"));
+    let link = rtnl.link(ifname)?.ok_or_else(missing)?;
+    rtnl.set_up(link.index)?;
+    for ip in &attachment.ips {
+        rtnl.add_address(link.index, ip.address)?;
+    }
+    fault::point("bridge.addresses-set")?;
+    for route in &attachment.routes {
+        match rtnl.add_route(&resolve(route, attachment, link.index)?) {
+            Err(error) if error.is(Errno::EXIST) => {}
+            outcome => outcome?,
+        }
+    }
+    fault::point("bridge.routes-set")?;
+    Ok(link)
+}
+
+/// A route without a gateway goes by the gateway of its family's first address.
+pub fn resolve(route: &Route, attachment: &Attachment, device: u32) -> Result<netlink::Route, Error> {
+    let of_family = |address: &IpNet| address.is_ipv4() == route.to.is_ipv4();
+    let default = attachment.ips.iter().filter(|ip| of_family(&ip.address)).find_map(|ip| ip.gateway);
+    // What is said to be on the link has none.
+    const SCOPE_LINK: u32 = 253;
+    let gateway: Option<IpAddr> = route.gateway.or(default.filter(|_| route.scope != Some(SCOPE_LINK)));
+    let scope = route.scope.map(u8::try_from).transpose();
+    let scope = scope
+        .map_err(|_| Error::configuration(format!("the scope of the route to {} has more than 8 bits", route.to)))?;
+    Ok(netlink::Route {
+        mtu: route.mtu,
+        advmss: route.advmss,
+        priority: route.priority,
+        table: route.table,
+        scope,
+        ..netlink::Route::new(route.to, gateway, device)
+    })
+}

@@ -1,0 +1,195 @@
+//! The configuration: `ipam` of a plugin's, with upstream's fields.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::ranges::{Range, RangeSet};
+use crate::cidr::IpNet;
+use crate::cni::error::Error;
+use crate::cni::reader::Reader;
+use crate::cni::result::{Route, read_route};
+
+#[derive(Debug, PartialEq)]
+pub struct Conf {
+    pub data_dir: PathBuf,
+    pub resolv_conf: Option<String>,
+    pub routes: Vec<Route>,
+    /// At least one; two sets do not overlap.
+    pub sets: Vec<RangeSet>,
+    pub requested: Vec<IpAddr>,
+}
+
+const DATA_DIR: &str = "/var/lib/cni/networks";
+
+impl Conf {
+    pub fn read(conf: &Value) -> Result<Conf, Error> {
+        let mut whole = Reader::new(conf, "")?;
+        let mut ipam = whole.object("ipam")?.ok_or_else(|| whole.wrong("ipam", "is missing"))?;
+        ipam.skip(&["type", "name"]);
+        let mut sets = Vec::new();
+        if ipam.value("subnet").is_some() {
+            sets.push(RangeSet { ranges: vec![read_range(&mut ipam)?] });
+        } else {
+            ipam.skip(&["rangeStart", "rangeEnd", "gateway"]);
+        }
+        // Ranges of the runtime come first: they are what it wants, and the gateway of the first is the default one.
+        let mut given = read_runtime(&mut whole)?;
+        given.0.append(&mut sets);
+        let mut sets = given.0;
+        sets.extend(read_sets(&mut ipam, "ranges")?);
+        check_sets(&sets).map_err(|text| ipam.wrong("ranges", text))?;
+        let mut requested = given.1;
+        requested.extend(read_args(&mut whole)?);
+        let routes = ipam.list("routes")?.iter().enumerate();
+        let routes = routes.map(|(place, route)| read_route(Reader::new(route, format!("ipam.routes[{place}]"))?));
+        let conf = Conf {
+            routes: routes.collect::<Result<_, _>>()?,
+            data_dir: Some(ipam.text("dataDir")?).filter(|text| !text.is_empty()).unwrap_or(DATA_DIR).into(),
+            resolv_conf: Some(ipam.text("resolvConf")?).filter(|text| !text.is_empty()).map(str::to_string),
+            sets,
+            requested,
+        };
+        ipam.finish()?;
+        Ok(conf)
+    }
+}
+
+/// Range sets and addresses that the runtime gives.
+fn read_runtime(whole: &mut Reader<'_>) -> Result<(Vec<RangeSet>, Vec<IpAddr>), Error> {
+    match whole.object("runtimeConfig")? {
+        Some(mut given) => Ok((read_sets(&mut given, "ipRanges")?, read_addresses(&mut given, "ips")?)),
+        None => Ok(Default::default()),
+    }
+}
+
+fn read_args(whole: &mut Reader<'_>) -> Result<Vec<IpAddr>, Error> {
+    let cni = whole.object("args")?.map(|mut args| args.object("cni")).transpose()?.flatten();
+    cni.map(|mut cni| read_addresses(&mut cni, "ips")).transpose().map(Option::unwrap_or_default)
+}
+
+/// Addresses, with or without a prefix.
+fn read_addresses(reader: &mut Reader<'_>, key: &'static str) -> Result<Vec<IpAddr>, Error> {
+    let parse = |text: &String| text.parse().or_else(|_| text.parse::<IpNet>().map(|net| net.address));
+    let texts = reader.texts(key)?;
+    texts.iter().map(|text| parse(text).map_err(|_| reader.wrong(key, format!("{text:?} is not an address")))).collect()
+}
+
+fn read_sets(reader: &mut Reader<'_>, key: &'static str) -> Result<Vec<RangeSet>, Error> {
+    let mut sets = Vec::new();
+    for (number, set) in reader.list(key)?.iter().enumerate() {
+        let path = format!("{}[{number}]", reader.path_of(key));
+        let ranges = set.as_array().ok_or_else(|| Error::configuration(format!("{path}: must be a list")))?;
+        let mut read = RangeSet::default();
+        for (place, range) in ranges.iter().enumerate() {
+            let mut range = Reader::new(range, format!("{path}[{place}]"))?;
+            read.ranges.push(read_range(&mut range)?);
+            range.finish()?;
+        }
+        sets.push(read);
+    }
+    Ok(sets)
+}
+
+fn read_range(reader: &mut Reader<'_>) -> Result<Range, Error> {
+    let subnet: Option<IpNet> = reader.parsed("subnet", "a network")?;
+    let subnet = subnet.ok_or_else(|| reader.wrong("subnet", "is missing"))?;
+    let mut address = |key| reader.parsed::<IpAddr>(key, "an address");
+    let (start, end, gateway) = (address("rangeStart")?, address("rangeEnd")?, address("gateway")?);
+    Range::new(subnet, start, end, gateway).map_err(|(field, text)| reader.wrong(field, text))
+}
+
+fn check_sets(sets: &[RangeSet]) -> Result<(), String> {
+    if sets.is_empty() {
+        return Err("no range is configured".to_string());
+    }
+    for (number, set) in sets.iter().enumerate() {
+        let first = set.ranges.first().ok_or_else(|| format!("set {number} is empty"))?;
+        if set.ranges.iter().any(|range| range.subnet.is_ipv4() != first.subnet.is_ipv4()) {
+            return Err(format!("set {number} mixes address families"));
+        }
+    }
+    let all: Vec<&Range> = sets.iter().flat_map(|set| &set.ranges).collect();
+    for (place, range) in all.iter().enumerate() {
+        if let Some(other) = all[..place].iter().find(|other| other.overlaps(range)) {
+            return Err(format!("{}-{} overlaps {}-{}", range.start, range.end, other.start, other.end));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(ipam: Value) -> Result<Conf, String> {
+        let mut conf = json!({ "name": "n", "ipam": ipam });
+        conf["ipam"]["type"] = "host-local".into();
+        Conf::read(&conf).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn both_ways_to_say_ranges() {
+        let old = read(json!({ "subnet": "10.1.0.0/16", "rangeStart": "10.1.0.9", "gateway": "10.1.0.2" })).unwrap();
+        let new =
+            read(json!({ "ranges": [[{ "subnet": "10.1.0.0/16", "rangeStart": "10.1.0.9", "gateway": "10.1.0.2" }]] }));
+        assert_eq!(old, new.unwrap());
+        assert_eq!(old.data_dir, PathBuf::from(DATA_DIR));
+        let both = read(
+            json!({ "subnet": "10.1.0.0/16", "ranges": [[{ "subnet": "fd00::/64" }]], "routes": [{ "dst": "0.0.0.0/0" }] }),
+        );
+        let both = both.unwrap();
+        assert_eq!((both.sets.len(), both.routes.len()), (2, 1));
+    }
+
+    #[test]
+    fn what_the_runtime_asks_for() {
+        let conf = json!({
+            "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.1.0.0/16" }]] },
+            "runtimeConfig": { "ips": ["10.1.0.7/16"], "ipRanges": [[{ "subnet": "fd00::/64" }]] },
+            "args": { "cni": { "ips": ["fd00::7"] } },
+        });
+        let conf = Conf::read(&conf).unwrap();
+        assert_eq!(conf.requested, ["10.1.0.7".parse::<IpAddr>().unwrap(), "fd00::7".parse().unwrap()]);
+        assert!(!conf.sets[0].ranges[0].subnet.is_ipv4() && conf.sets.len() == 2);
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        for (ipam, message) in [
+            (json!({}), "ipam.ranges: no range is configured"),
+            (json!({ "ranges": [[]] }), "ipam.ranges: set 0 is empty"),
+            (json!({ "ranges": [{}] }), "ipam.ranges[0]: must be a list"),
+            (json!({ "ranges": [[{}]] }), "ipam.ranges[0][0].subnet: is missing"),
+            (
+                json!({ "ranges": [[{ "subnet": "10.1.0.0/16", "rangeStart": "x" }]] }),
+                "ipam.ranges[0][0].rangeStart: \"x\" is not an address",
+            ),
+            (
+                json!({ "ranges": [[{ "subnet": "10.1.0.0/16", "rangeStrat": "x" }]] }),
+                "ipam.ranges[0][0].rangeStrat: is not a field that is known here",
+            ),
+            (
+                json!({ "ranges": [[{ "subnet": "10.1.0.0/16" }, { "subnet": "fd00::/64" }]] }),
+                "ipam.ranges: set 0 mixes address families",
+            ),
+            (
+                json!({ "ranges": [[{ "subnet": "10.1.0.0/16" }], [{ "subnet": "10.1.2.0/24" }]] }),
+                "ipam.ranges: 10.1.2.1-10.1.2.254 overlaps 10.1.0.1-10.1.255.254",
+            ),
+            (
+                json!({ "subnet": "10.1.0.0/16", "routes": [{ "dst": "x" }] }),
+                "ipam.routes[0].dst: \"x\" is not a network",
+            ),
+            (
+                json!({ "subnet": "10.1.0.0/16", "daemonSocketPath": "x" }),
+                "ipam.daemonSocketPath: is not a field that is known here",
+            ),
+        ] {
+            assert_eq!(read(ipam.clone()).unwrap_err(), message, "{ipam}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Leases on disk: a file an address, named by it, that tells container and interface; one lock for a network.
+//!
+//! A file is made and filled under the lock, by upstream's plugin too. So one that is found empty under the lock was
+//! left by somebody who died between the two, and is free.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::cni::error::Error;
+use crate::fault;
+
+/// The leases of a network, locked.
+pub struct Store {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl Store {
+    /// Waits for the lock.
+    pub fn lock(data_dir: &Path, network: &str) -> Result<Store, Error> {
+        let folder = data_dir.join(network);
+        let told = |error: io::Error| Error::from(error).within(folder.display());
+        fs::create_dir_all(&folder).map_err(told)?;
+        let path = folder.join("lock");
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o640)
+            .open(path)
+            .map_err(told)?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| told(errno.into()))?;
+        Ok(Store { folder, _lock: lock })
+    }
+
+    /// None where the network has no leases: nothing is made to find that out.
+    pub fn lock_existing(data_dir: &Path, network: &str) -> Result<Option<Store>, Error> {
+        if data_dir.join(network).is_dir() { Store::lock(data_dir, network).map(Some) } else { Ok(None) }
+    }
+
+    /// Whether the address was free, and is the container's now.
+    pub fn reserve(&self, set: usize, address: IpAddr, id: &str, ifname: &str) -> Result<bool, Error> {
+        let path = self.folder.join(address.to_string());
+        let told = |error: io::Error| Error::from(error).within(path.display());
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let mut file = match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_empty(&path).map_err(told)? => {
+                OpenOptions::new().write(true).open(&path).map_err(told)?
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            made => made.map_err(told)?,
+        };
+        let written = fault::point("host-local.lease-made").and_then(|()| {
+            file.write_all(format!("{id}\r\n{ifname}").as_bytes())?;
+            write_in_place(&self.folder.join(last_name(set)), &address.to_string())?;
+            fault::point("host-local.lease-written")
+        });
+        if written.is_err() {
+            // The error is that of the write; an empty file is taken over by the next one.
+            let _ = fs::remove_file(&path);
+        }
+        written.map(|()| true).map_err(told)
+    }
+
+    pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
+        fs::read_to_string(self.folder.join(last_name(set))).ok()?.trim().parse().ok()
+    }
+
+    /// The addresses of an attachment.
+    pub fn owned(&self, id: &str, ifname: &str) -> Result<Vec<IpAddr>, Error> {
+        let mine = |lease: &Lease| lease.is_of(id, ifname);
+        Ok(self.leases()?.iter().filter(|lease| mine(lease)).map(|lease| lease.address).collect())
+    }
+
+    /// Gives back what an attachment has; nothing is fine too.
+    pub fn release(&self, id: &str, ifname: &str) -> Result<(), Error> {
+        self.remove(|lease| lease.is_of(id, ifname))
+    }
+
+    /// Gives back everything but what is wanted. Of leases that old versions made, the interface is not known.
+    pub fn retain(&self, wanted: impl Fn(&str, &str) -> bool) -> Result<(), Error> {
+        self.remove(|lease| !wanted(&lease.id, &lease.ifname))
+    }
+
+    fn remove(&self, unwanted: impl Fn(&Lease) -> bool) -> Result<(), Error> {
+        for lease in self.leases()?.iter().filter(|lease| unwanted(lease)) {
+            let path = self.folder.join(lease.address.to_string());
+            fs::remove_file(&path).map_err(|error| Error::from(error).within(path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn leases(&self) -> Result<Vec<Lease>, Error> {
+        let told = |error: io::Error| Error::from(error).within(self.folder.display());
+        let mut leases = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(told)? {
+            let entry = entry.map_err(told)?;
+            let name = entry.file_name();
+            // Other files are the lock and what was handed out last.
+            let Some(address) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+            leases.push(Lease::parse(address, &fs::read_to_string(entry.path()).map_err(told)?));
+        }
+        leases.sort_by_key(|lease| lease.address);
+        Ok(leases)
+    }
+}
+
+struct Lease {
+    address: IpAddr,
+    id: String,
+    /// Empty in leases of old versions.
+    ifname: String,
+}
+
+impl Lease {
+    fn parse(address: IpAddr, text: &str) -> Lease {
+        let (id, ifname) = text.trim().split_once('\n').unwrap_or((text, ""));
+        Lease { address, id: id.trim().to_string(), ifname: ifname.trim().to_string() }
+    }
+
+    fn is_of(&self, id: &str, ifname: &str) -> bool {
+        self.id == id && (self.ifname == ifname || self.ifname.is_empty())
+    }
+}
+
+/// Some file systems write a file to the disk at once if it was emptied before: milliseconds for each pod.
+fn write_in_place(path: &Path, text: &str) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    file.write_all_at(text.as_bytes(), 0)?;
+    if file.metadata()?.len() > text.len() as u64 { file.set_len(text.len() as u64) } else { Ok(()) }
+}
+
+fn is_empty(path: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(path)?.len() == 0)
+}
+
+fn last_name(set: usize) -> String {
+    format!("last_reserved_ip.{set}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_is_leased_once_and_given_back_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Store::lock_existing(folder.path(), "net").unwrap().is_none());
+        let store = Store::lock(folder.path(), "net").unwrap();
+        assert!(store.reserve(0, address("10.1.0.2"), "a", "eth0").unwrap());
+        assert!(!store.reserve(0, address("10.1.0.2"), "b", "eth0").unwrap());
+        assert!(store.reserve(1, address("fd00::2"), "a", "eth0").unwrap());
+        assert_eq!(store.last_reserved(1), Some(address("fd00::2")));
+        assert_eq!(fs::read_to_string(folder.path().join("net/10.1.0.2")).unwrap(), "a\r\neth0");
+        assert_eq!(store.owned("a", "eth0").unwrap(), [address("10.1.0.2"), address("fd00::2")]);
+        assert_eq!(store.owned("a", "eth1").unwrap(), [] as [IpAddr; 0]);
+        store.release("a", "eth0").unwrap();
+        store.release("a", "eth0").unwrap();
+        assert_eq!(store.owned("a", "eth0").unwrap(), [] as [IpAddr; 0]);
+        assert!(store.reserve(0, address("10.1.0.200"), "b", "eth0").unwrap());
+        assert!(store.reserve(0, address("10.1.0.3"), "c", "eth0").unwrap());
+        assert_eq!(fs::read_to_string(folder.path().join("net/last_reserved_ip.0")).unwrap(), "10.1.0.3");
+    }
+
+    #[test]
+    fn a_lease_that_somebody_died_over_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::lock(folder.path(), "net").unwrap();
+        fs::write(folder.path().join("net/10.1.0.2"), "").unwrap();
+        assert!(store.reserve(0, address("10.1.0.2"), "a", "eth0").unwrap());
+        assert_eq!(store.owned("a", "eth0").unwrap(), [address("10.1.0.2")]);
+    }
+
+    #[test]
+    fn old_leases_and_garbage() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::lock(folder.path(), "net").unwrap();
+        fs::write(folder.path().join("net/10.1.0.2"), "old").unwrap();
+        assert!(store.reserve(0, address("10.1.0.3"), "new", "eth0").unwrap());
+        assert!(store.reserve(0, address("10.1.0.4"), "gone", "eth0").unwrap());
+        store.retain(|id, ifname| id == "old" || (id, ifname) == ("new", "eth0")).unwrap();
+        assert_eq!(store.owned("old", "eth0").unwrap(), [address("10.1.0.2")]);
+        assert_eq!(store.owned("gone", "eth0").unwrap(), [] as [IpAddr; 0]);
+        assert_eq!(store.owned("new", "eth0").unwrap(), [address("10.1.0.3")]);
+    }
+
+    #[test]
+    fn faults_leave_no_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::lock(folder.path(), "net").unwrap();
+        for point in ["host-local.lease-made", "host-local.lease-written"] {
+            fault::arm(point);
+            assert!(store.reserve(0, address("10.1.0.2"), "a", "eth0").is_err());
+            assert!(!folder.path().join("net/10.1.0.2").exists());
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `loopback`: the pod's own device.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde_json::Value;
+
+use super::{COMMON, Call, Plugin};
+use crate::cidr::IpNet;
+use crate::cni::error::Error;
+use crate::cni::reader::Reader;
+use crate::cni::result::{Attachment, Interface, Ip};
+use crate::netlink::{Link, Rtnl, mac_text};
+
+pub const PLUGIN: Plugin = Plugin { name: "loopback", accepts, add, del, check, gc: nothing, status: nothing };
+
+const NAME: &str = "lo";
+
+fn accepts(conf: &Value) -> Result<(), Error> {
+    let mut reader = Reader::new(conf, "")?;
+    reader.skip(COMMON);
+    reader.skip(&["ipam", "dns", "args", "runtimeConfig"]);
+    reader.finish()
+}
+
+fn add(call: &Call<'_>) -> Result<Attachment, Error> {
+    let mut rtnl = Rtnl::open_in(&call.netns()?)?;
+    let link = find(&mut rtnl)?;
+    rtnl.set_up(link.index)?;
+    if let Some(previous) = call.previous()? {
+        return Ok(previous);
+    }
+    let interface = Interface {
+        name: NAME.to_string(),
+        mac: mac_text(link.mac),
+        sandbox: call.target.netns.to_string(),
+        ..Interface::default()
+    };
+    let ip = |address: IpAddr, prefix| Ip {
+        address: IpNet::new(address, prefix).unwrap_or(IpNet::host(address)),
+        gateway: None,
+        interface: Some(0),
+    };
+    let ips = vec![ip(Ipv4Addr::LOCALHOST.into(), 8), ip(Ipv6Addr::LOCALHOST.into(), 128)];
+    Ok(Attachment { interfaces: vec![interface], ips, ..Attachment::default() })
+}
+
+/// The namespace may be gone, and the device with it.
+fn del(call: &Call<'_>) -> Result<(), Error> {
+    let Ok(netns) = call.netns() else { return Ok(()) };
+    let mut rtnl = Rtnl::open_in(&netns)?;
+    let link = find(&mut rtnl)?;
+    Ok(rtnl.set_down(link.index)?)
+}
+
+fn check(call: &Call<'_>) -> Result<(), Error> {
+    let link = find(&mut Rtnl::open_in(&call.netns()?)?)?;
+    if link.up { Ok(()) } else { Err(Error::internal("loopback interface is down")) }
+}
+
+fn nothing(_: &Call<'_>) -> Result<(), Error> {
+    Ok(())
+}
+
+fn find(rtnl: &mut Rtnl) -> Result<Link, Error> {
+    rtnl.link(NAME)?.ok_or_else(|| Error::internal("there is no loopback interface"))
+}

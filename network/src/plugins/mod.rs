@@ -1,0 +1,180 @@
+//! The plugins of this binary. Each is a row of functions; they run in process, and by name as executables.
+
+pub mod bandwidth;
+pub mod bridge;
+pub mod host_local;
+mod ipam;
+pub mod loopback;
+mod main;
+mod masquerade;
+pub mod portmap;
+mod table;
+
+pub use main::main;
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cni::error::{Error, code};
+use crate::cni::invoke::{Invoker, Target, Verb};
+use crate::cni::reader::Reader;
+use crate::cni::result::Attachment;
+use crate::netlink::{self, Rtnl};
+use crate::nft::{self, Nft};
+use crate::ns::Netns;
+
+/// All of them.
+pub const PLUGINS: &[Plugin] =
+    &[bridge::PLUGIN, host_local::PLUGIN, loopback::PLUGIN, portmap::PLUGIN, bandwidth::PLUGIN];
+
+pub fn find(name: &str) -> Option<&'static Plugin> {
+    PLUGINS.iter().find(|plugin| plugin.name == name)
+}
+
+pub struct Plugin {
+    pub name: &'static str,
+    /// Whether the plugin does what a configuration asks for. A field that it does not know is told by the code for
+    /// unsupported fields.
+    pub accepts: fn(&Value) -> Result<(), Error>,
+    add: fn(&Call<'_>) -> Result<Attachment, Error>,
+    del: fn(&Call<'_>) -> Result<(), Error>,
+    check: fn(&Call<'_>) -> Result<(), Error>,
+    gc: fn(&Call<'_>) -> Result<(), Error>,
+    status: fn(&Call<'_>) -> Result<(), Error>,
+}
+
+impl Plugin {
+    pub fn run(&self, verb: Verb, call: &Call<'_>) -> Result<Attachment, Error> {
+        (self.accepts)(call.conf)?;
+        let act = match verb {
+            Verb::Add => return (self.add)(call),
+            Verb::Del => self.del,
+            Verb::Check => self.check,
+            Verb::Gc => self.gc,
+            Verb::Status => self.status,
+        };
+        act(call).map(|()| Attachment::default())
+    }
+}
+
+/// A command to a plugin.
+pub struct Call<'a> {
+    pub conf: &'a Value,
+    pub target: Target<'a>,
+    /// For those who ask others: an address of IPAM.
+    pub invoker: &'a Invoker,
+}
+
+impl<'a> Call<'a> {
+    pub fn network(&self) -> &'a str {
+        self.conf["name"].as_str().unwrap_or_default()
+    }
+
+    /// The pod's namespace, which must not be the one that we are in.
+    pub fn netns(&self) -> Result<Netns, Error> {
+        let path = self.target.netns;
+        let told = |error: std::io::Error| Error::internal(format!("failed to open netns {path:?}: {error}"));
+        let netns = Netns::open(Path::new(path)).map_err(told)?;
+        if netns.same(&Netns::current()?)? {
+            let message = "the pod's network namespace is the plugin's own";
+            return Err(Error::new(code::INVALID_ENVIRONMENT, message));
+        }
+        Ok(netns)
+    }
+
+    pub fn previous(&self) -> Result<Option<Attachment>, Error> {
+        let previous = self.conf.get("prevResult").filter(|previous| !previous.is_null());
+        previous.map(Attachment::from_json).transpose().map_err(|error| error.within("prevResult"))
+    }
+
+    pub fn chained(&self) -> Result<Attachment, Error> {
+        self.previous()?
+            .ok_or_else(|| Error::configuration("prevResult: is missing; it must be called as a chained plugin"))
+    }
+
+    /// Who an element of a table belongs to. What is unique stands first, since long texts are cut.
+    pub fn owner(&self) -> String {
+        owner(self.target.container_id, self.target.ifname, self.network())
+    }
+
+    /// Attachments that are there, as owners; for GC.
+    pub fn valid(&self) -> Result<Vec<(String, String)>, Error> {
+        let mut reader = Reader::new(self.conf, "")?;
+        let key = "cni.dev/valid-attachments";
+        let list = reader.list(key)?;
+        let pair =
+            |value: &Value| Some((value["containerID"].as_str()?.to_string(), value["ifname"].as_str()?.to_string()));
+        list.iter()
+            .map(pair)
+            .collect::<Option<_>>()
+            .ok_or_else(|| reader.wrong(key, "each has a containerID and an ifname"))
+    }
+
+    fn nft<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, netlink::Error>) -> Result<T, Error> {
+        Ok(self.invoker.nft.with(work)?)
+    }
+
+    /// Deletes a device of the host; in the background where there is somebody to do so. One that is not there is fine.
+    fn delete_device(&self, rtnl: &mut Rtnl, name: &str) -> Result<bool, Error> {
+        match &self.invoker.reaper {
+            Some(reaper) if rtnl.has_link(name)? => {
+                reaper.delete(name)?;
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+            None => Ok(rtnl.delete_link(name)?),
+        }
+    }
+
+    /// One of CNI_ARGS.
+    pub fn arg(&self, key: &str) -> Option<&'a str> {
+        self.target
+            .args
+            .split(';')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+    }
+
+    /// Refuses CNI_ARGS that nobody knows, unless they are to be ignored.
+    pub fn check_args(&self, known: &[&str]) -> Result<(), Error> {
+        let ignore =
+            self.arg("IgnoreUnknown").is_some_and(|value| matches!(value, "1" | "true" | "TRUE" | "True" | "t"));
+        for pair in self.target.args.split(';').filter(|pair| !pair.is_empty()) {
+            let (key, _) = pair.split_once('=').ok_or_else(|| args_error(format!("invalid pair {pair:?}")))?;
+            if !ignore && key != "IgnoreUnknown" && !known.contains(&key) {
+                return Err(args_error(format!("unknown argument {key:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn args_error(message: String) -> Error {
+    Error::new(code::INVALID_ENVIRONMENT, format!("CNI_ARGS: {message}"))
+}
+
+pub fn owner(container_id: &str, ifname: &str, network: &str) -> String {
+    nft::comment(&format!("{container_id} {ifname} {network}")).to_string()
+}
+
+/// Fields that every plugin's configuration may have, and that others than the plugin read.
+pub const COMMON: &[&str] = &[
+    "cniVersion",
+    "cniVersions",
+    "name",
+    "type",
+    "capabilities",
+    "prevResult",
+    "disableCheck",
+    "disableGC",
+    "loadOnlyInlinedPlugins",
+    "cni.dev/valid-attachments",
+];
+
+/// Runs every step, whatever another says; the first error is told.
+fn all(steps: &[&dyn Fn() -> Result<(), Error>]) -> Result<(), Error> {
+    let outcomes: Vec<Result<(), Error>> = steps.iter().map(|step| step()).collect();
+    outcomes.into_iter().collect()
+}

@@ -1,0 +1,346 @@
+//! The table of nftables that the plugins share. A pod is an element of a map; rules and chains are made once.
+//!
+//! Where its elements lead to is a chain for each subnet. What is missing is made when an element is refused for it,
+//! in the same transaction as the element; two who do so at the same time do not make anything twice, since tables
+//! and chains are made only where they are not there.
+
+use rustix::io::Errno;
+
+use crate::cidr::{IpNet, octets};
+use crate::netlink;
+use crate::nft::{Batch, Data, Element, Expression, Family, Field, Hook, Kind, Nft, Register, Set};
+
+const TABLE: &str = "tiphys-cni";
+const FAMILY: Family = Family::Inet;
+
+/// Maps by name: what each is keyed by and leads to is in [`SETS`].
+pub const MASQUERADE: [&str; 2] = ["masquerade4", "masquerade6"];
+pub const HOST_PORTS: [&str; 2] = ["host-ports4", "host-ports6"];
+pub const HOST_ADDRESSES: [&str; 2] = ["host-addresses4", "host-addresses6"];
+pub const HAIRPIN: [&str; 2] = ["hairpin4", "hairpin6"];
+
+/// By family: IPv4 first.
+const SETS: [Set<'static>; 8] = {
+    use Kind::{Ipv4, Ipv6, Port, Protocol};
+    [
+        Set::verdicts(MASQUERADE[0], &[Ipv4]),
+        Set::verdicts(MASQUERADE[1], &[Ipv6]),
+        Set::map(HOST_PORTS[0], &[Protocol, Port], &[Ipv4, Port]),
+        Set::map(HOST_PORTS[1], &[Protocol, Port], &[Ipv6, Port]),
+        Set::map(HOST_ADDRESSES[0], &[Ipv4, Protocol, Port], &[Ipv4, Port]),
+        Set::map(HOST_ADDRESSES[1], &[Ipv6, Protocol, Port], &[Ipv6, Port]),
+        Set::verdicts(HAIRPIN[0], &[Protocol, Ipv4, Port, Port]),
+        Set::verdicts(HAIRPIN[1], &[Protocol, Ipv6, Port, Port]),
+    ]
+};
+
+/// How often a transaction is tried whose ground others change.
+const TRIES: usize = 16;
+
+/// A chain that elements lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubnetChain {
+    /// What leaves the subnet gets the host's address.
+    Masquerade(IpNet),
+    /// What comes from the subnet or the host's own loopback gets the host's address, so that the answer comes back
+    /// through it.
+    Hairpin(IpNet),
+}
+
+impl SubnetChain {
+    pub fn name(self) -> String {
+        let (what, subnet) = match self {
+            SubnetChain::Masquerade(subnet) => ("masquerade", subnet),
+            SubnetChain::Hairpin(subnet) => ("hairpin", subnet),
+        };
+        // Colons are no part of a name to the nft command.
+        format!("{what}-{subnet}").replace(':', "_")
+    }
+
+    fn put(self, batch: &mut Batch<'_>) {
+        let name = self.name();
+        batch.create_chain(&name, None);
+        match self {
+            SubnetChain::Masquerade(subnet) => {
+                let multicast = if subnet.is_ipv4() { "224.0.0.0/4" } else { "ff00::/8" };
+                for net in [Some(subnet), multicast.parse().ok()].into_iter().flatten() {
+                    put_match(batch, &name, net, Side::Destination, Expression::Return);
+                }
+                batch.rule(&name, &[Expression::Masquerade]);
+            }
+            SubnetChain::Hairpin(subnet) => {
+                let loopback = "127.0.0.0/8".parse().ok().filter(|_| subnet.is_ipv4());
+                for net in [Some(subnet), loopback].into_iter().flatten() {
+                    put_match(batch, &name, net, Side::Source, Expression::Masquerade);
+                }
+            }
+        }
+    }
+}
+
+/// Adds elements, and the chains they lead to where they are missing.
+pub fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) -> Result<(), netlink::Error> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        let mut batch = Batch::new(FAMILY, TABLE);
+        if last.is_some() {
+            put_missing(nft, &mut batch, chains)?;
+        }
+        elements.iter().for_each(|(map, element)| batch.add_elements(map, std::slice::from_ref(element)));
+        match batch.commit(nft, "add elements to the table of pods") {
+            // Something was not there yet, or somebody else has just made it.
+            Err(error) if error.is(Errno::NOENT) || error.is(Errno::EXIST) => {
+                if let Some(error) = taken(nft, elements)? {
+                    return Err(error);
+                }
+                last = Some(error);
+            }
+            outcome => return outcome,
+        }
+    }
+    last.map_or(Ok(()), Err)
+}
+
+/// An element that somebody else has with other data. A pod's own address is nobody else's: what is there of it is
+/// left over, and goes.
+fn taken(nft: &mut Nft, elements: &[(&str, Element)]) -> Result<Option<netlink::Error>, netlink::Error> {
+    for (map, element) in elements {
+        let there = nft.elements(FAMILY, TABLE, map)?;
+        let Some(there) = there.into_iter().find(|there| there.key == element.key && there.data != element.data) else {
+            continue;
+        };
+        if !MASQUERADE.contains(map) {
+            let what = format!("add to {map} what {:?} has there", there.comment);
+            return Ok(Some(netlink::Error::new(what, Errno::EXIST)));
+        }
+        remove(nft, &[map], |found| *found == there)?;
+    }
+    Ok(None)
+}
+
+/// Removes elements by what they are; none is fine.
+pub fn remove(nft: &mut Nft, maps: &[&str], unwanted: impl Fn(&Element) -> bool) -> Result<(), netlink::Error> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        let mut batch = Batch::new(FAMILY, TABLE);
+        for map in maps {
+            let found: Vec<Element> = nft.elements(FAMILY, TABLE, map)?.into_iter().filter(&unwanted).collect();
+            batch.delete_elements(map, &found);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        match batch.commit(nft, "remove elements from the table of pods") {
+            Err(error) if error.is(Errno::NOENT) => last = Some(error),
+            outcome => return outcome,
+        }
+    }
+    last.map_or(Ok(()), Err)
+}
+
+/// Whether a map has an element of this owner.
+pub fn has(nft: &mut Nft, maps: &[&str], owner: &str) -> Result<bool, netlink::Error> {
+    for map in maps {
+        if nft.elements(FAMILY, TABLE, map)?.iter().any(|element| element.comment == owner) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The first map in which one of these is not as it should be.
+pub fn missing<'a>(nft: &mut Nft, wanted: &[(&'a str, Element)]) -> Result<Option<&'a str>, netlink::Error> {
+    for (map, element) in wanted {
+        if !nft.elements(FAMILY, TABLE, map)?.contains(element) {
+            return Ok(Some(map));
+        }
+    }
+    Ok(None)
+}
+
+/// An element of the map whose verdict is to go to a subnet's chain.
+pub fn to_chain(key: Vec<u8>, chain: SubnetChain, owner: &str) -> Element {
+    Element::new(key, Data::Jump(chain.name()), owner)
+}
+
+fn put_missing(nft: &mut Nft, batch: &mut Batch<'_>, chains: &[SubnetChain]) -> Result<(), netlink::Error> {
+    let there = nft.has_table(FAMILY, TABLE)?;
+    if !there {
+        put_table(batch);
+    }
+    let mut put: Vec<SubnetChain> = Vec::new();
+    for chain in chains {
+        let is_there = put.contains(chain) || (there && nft.has_chain(FAMILY, TABLE, &chain.name())?);
+        if !is_there {
+            chain.put(batch);
+            put.push(*chain);
+        }
+    }
+    Ok(())
+}
+
+/// Everything but what belongs to a subnet.
+fn put_table(batch: &mut Batch<'_>) {
+    const DESTINATION_NAT: i32 = -100;
+    const SOURCE_NAT: i32 = 100;
+    batch.create_table();
+    SETS.iter().for_each(|set| batch.create_set(set));
+    batch.create_chain("host-ports", None);
+    for (name, number) in [("prerouting", Hook::PREROUTING), ("output", Hook::OUTPUT)] {
+        batch.create_chain(name, Some(Hook::nat(number, DESTINATION_NAT)));
+        batch.rule(name, &to_this_machine());
+    }
+    batch.create_chain("postrouting", Some(Hook::nat(Hook::POSTROUTING, SOURCE_NAT)));
+    for version in [IPV4, IPV6] {
+        put_host_ports(batch, version);
+        put_hairpin(batch, version);
+    }
+    for version in [IPV4, IPV6] {
+        let verdict = Expression::Verdict(R0, MASQUERADE[version.place]);
+        let [load, compare] = version.is();
+        batch.rule("postrouting", &[load, compare, Expression::Load(version.source, R0), verdict]);
+    }
+}
+
+const R0: Register = Register(0);
+const R1: Register = Register(1);
+
+/// What differs between IPv4 and IPv6.
+#[derive(Clone, Copy)]
+struct Version {
+    place: usize,
+    family: &'static [u8; 1],
+    source: Field,
+    destination: Field,
+    /// Registers that an address takes.
+    width: u8,
+}
+
+const IPV4: Version = Version {
+    place: 0,
+    family: &[libc::AF_INET as u8],
+    source: Field::Ipv4Source,
+    destination: Field::Ipv4Destination,
+    width: 1,
+};
+const IPV6: Version = Version {
+    place: 1,
+    family: &[libc::AF_INET6 as u8],
+    source: Field::Ipv6Source,
+    destination: Field::Ipv6Destination,
+    width: 4,
+};
+
+impl Version {
+    fn is(self) -> [Expression<'static>; 2] {
+        [Expression::Load(Field::NetworkProtocol, R0), Expression::Equal(R0, self.family)]
+    }
+
+    fn nat(self) -> Expression<'static> {
+        Expression::DestinationNat { family: self.family[0], address: R0, port: Register(self.width) }
+    }
+}
+
+/// `fib daddr type local jump host-ports`
+fn to_this_machine() -> [Expression<'static>; 3] {
+    const LOCAL: &[u8] = &2u32.to_ne_bytes();
+    [Expression::Load(Field::DestinationType, R0), Expression::Equal(R0, LOCAL), Expression::Jump("host-ports")]
+}
+
+/// A port of one of the host's addresses comes before one of all addresses.
+fn put_host_ports(batch: &mut Batch<'_>, version: Version) {
+    let [load, compare] = version.is();
+    let (protocol, port) = (Register(version.width), Register(version.width + 1));
+    batch.rule(
+        "host-ports",
+        &[
+            load,
+            compare,
+            Expression::Load(version.destination, R0),
+            Expression::Load(Field::TransportProtocol, protocol),
+            Expression::Load(Field::DestinationPort, port),
+            Expression::Map(R0, HOST_ADDRESSES[version.place], R0),
+            version.nat(),
+        ],
+    );
+    let [load, compare] = version.is();
+    batch.rule(
+        "host-ports",
+        &[
+            load,
+            compare,
+            Expression::Load(Field::TransportProtocol, R0),
+            Expression::Load(Field::DestinationPort, R1),
+            Expression::Map(R0, HOST_PORTS[version.place], R0),
+            version.nat(),
+        ],
+    );
+}
+
+/// Only connections that came by a host port: by the port they were sent to first, too.
+fn put_hairpin(batch: &mut Batch<'_>, version: Version) {
+    const DESTINATION_NATTED: &[u8] = &0x20u32.to_ne_bytes();
+    const NONE: &[u8] = &0u32.to_ne_bytes();
+    let [load, compare] = version.is();
+    let (port, original) = (Register(1 + version.width), Register(2 + version.width));
+    batch.rule(
+        "postrouting",
+        &[
+            load,
+            compare,
+            Expression::Load(Field::ConnectionStatus, R0),
+            Expression::Mask(R0, DESTINATION_NATTED),
+            Expression::NotEqual(R0, NONE),
+            Expression::Load(Field::TransportProtocol, R0),
+            Expression::Load(version.destination, R1),
+            Expression::Load(Field::DestinationPort, port),
+            Expression::Load(Field::OriginalPort, original),
+            Expression::Verdict(R0, HAIRPIN[version.place]),
+        ],
+    );
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Source,
+    Destination,
+}
+
+/// A rule for packets from or to a network, in a chain of its family alone.
+fn put_match(batch: &mut Batch<'_>, chain: &str, net: IpNet, side: Side, then: Expression<'_>) {
+    let version = if net.is_ipv4() { IPV4 } else { IPV6 };
+    let field = match side {
+        Side::Source => version.source,
+        Side::Destination => version.destination,
+    };
+    let (value, mask) = (octets(net.network().address), mask(net));
+    let compare = [Expression::Load(field, R0), Expression::Mask(R0, &mask), Expression::Equal(R0, &value)];
+    let rule: Vec<Expression<'_>> = compare.into_iter().chain([then]).collect();
+    batch.rule(chain, &rule);
+}
+
+fn mask(net: IpNet) -> Vec<u8> {
+    let all = IpNet::host(net.address).prefix() / 8;
+    (0..all)
+        .map(|byte| u8::MAX.checked_shl(8 - u32::from(net.prefix().saturating_sub(byte * 8).min(8))).unwrap_or(0))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_and_names() {
+        for (net, expected) in [
+            ("10.0.0.0/8", vec![255, 0, 0, 0]),
+            ("10.0.0.0/12", vec![255, 240, 0, 0]),
+            ("10.0.0.0/32", vec![255; 4]),
+            ("0.0.0.0/0", vec![0; 4]),
+        ] {
+            assert_eq!(mask(net.parse().unwrap()), expected, "{net}");
+        }
+        assert_eq!(mask("fd00::/64".parse().unwrap()), [vec![255; 8], vec![0; 8]].concat());
+        assert_eq!(SubnetChain::Masquerade("fd00::/64".parse().unwrap()).name(), "masquerade-fd00__/64");
+    }
+}

@@ -1,0 +1,8 @@
+//! Networks of pods on this machine, in namespaces that the tests make. They need root, and Debian's nftables and
+//! containernetworking-plugins.
+
+mod builtin;
+mod faults;
+mod kernel;
+mod sample;
+mod support;

@@ -1,0 +1,299 @@
+//! Control groups: version 1 or 2, chosen for each controller as the machine has it.
+//!
+//! One path stands below the root of every hierarchy that is used. Where cgroup2 is mounted without controllers
+//! beside version 1, the path is made there too: killing a whole tree and pressure figures are its alone.
+
+mod device_program;
+pub mod limits;
+pub mod stats;
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Context, Result, refused};
+use crate::spec::{CgroupSpec, DeviceRule, Resources};
+use limits::Write;
+
+/// Controllers of version 1 that limits, statistics and devices need; others keep the agent's group.
+const USED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "devices", "pids", "hugetlb"];
+const DELEGATED: &str = "+cpu +cpuset +memory +pids +io +hugetlb";
+
+#[derive(Clone, Debug, Default)]
+pub struct Hierarchies {
+    v1: Vec<Hierarchy>,
+    v2: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+struct Hierarchy {
+    controllers: Vec<String>,
+    root: PathBuf,
+}
+
+impl Hierarchies {
+    /// What this machine has mounted.
+    pub fn detect() -> Result<Hierarchies> {
+        let table = fs::read_to_string("/proc/self/mounts").at("reading the mounts")?;
+        let found = Hierarchies::parse(&table);
+        if found.v1.is_empty() && found.v2.is_none() {
+            return refused("no control group hierarchy is mounted");
+        }
+        Ok(found)
+    }
+
+    fn parse(table: &str) -> Hierarchies {
+        let mut found = Hierarchies::default();
+        for line in table.lines() {
+            let fields: Vec<_> = line.split(' ').collect();
+            let [_, root, kind, options, ..] = fields[..] else { continue };
+            match kind {
+                "cgroup" => found.add_v1(root, options),
+                "cgroup2" if found.v2.is_none() => found.v2 = Some(PathBuf::from(root)),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn add_v1(&mut self, root: &str, options: &str) {
+        let controllers: Vec<_> = options.split(',').filter(|o| USED.contains(o)).map(str::to_string).collect();
+        let known = self.v1.iter().any(|h| controllers.iter().any(|c| h.controllers.contains(c)));
+        if !controllers.is_empty() && !known {
+            self.v1.push(Hierarchy { controllers, root: PathBuf::from(root) });
+        }
+    }
+
+    pub fn unified_only(&self) -> bool {
+        self.v1.is_empty()
+    }
+
+    fn controller(&self, name: &str) -> Option<&Path> {
+        self.v1.iter().find(|h| h.controllers.iter().any(|c| c == name)).map(|h| h.root.as_path())
+    }
+
+    /// The path in every hierarchy of version 1, by the hierarchy's name.
+    pub fn folders(&self, path: &str) -> Vec<(String, PathBuf)> {
+        self.v1.iter().map(|h| (h.controllers.join(","), below(&h.root, path))).collect()
+    }
+
+    fn all(&self, path: &str) -> Vec<PathBuf> {
+        let v1 = self.v1.iter().map(|h| &h.root);
+        v1.chain(self.v2.as_ref()).map(|root| below(root, path)).collect()
+    }
+
+    /// Makes the path everywhere, parents included.
+    pub fn create(&self, path: &str) -> Result<()> {
+        for hierarchy in &self.v1 {
+            let cpuset = hierarchy.controllers.iter().any(|c| c == "cpuset");
+            make(&hierarchy.root, path, |folder| if cpuset { inherit_cpuset(folder) } else { Ok(()) })?;
+        }
+        if let Some(root) = &self.v2 {
+            let delegate = self.unified_only();
+            make(root, path, |folder| {
+                if delegate && let Some(parent) = folder.parent() {
+                    delegate_controllers(parent);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes the path and sets its limits.
+    pub fn set(&self, spec: &CgroupSpec) -> Result<()> {
+        self.create(&spec.path)?;
+        self.update(&spec.path, &spec.resources)
+    }
+
+    pub fn update(&self, path: &str, resources: &Resources) -> Result<()> {
+        let writes = if self.unified_only() { limits::v2(resources) } else { limits::v1(resources)? };
+        for pair in writes {
+            self.write(path, &pair)?;
+        }
+        Ok(())
+    }
+
+    /// Two limits that bind each other are tried in either order: which is right depends on the old values.
+    fn write(&self, path: &str, write: &Write) -> Result<()> {
+        let Some(root) = self.controller(write.controller).or(self.v2.as_deref().filter(|_| self.unified_only()))
+        else {
+            return refused(format!("the machine has no {} controller", write.controller));
+        };
+        let folder = below(root, path);
+        let put = |(file, value): &(String, String)| {
+            let path = folder.join(file);
+            fs::write(&path, value).context(|| format!("writing {value} to {}", path.display()))
+        };
+        let optional = |(file, _): &&(String, String)| !write.optional || folder.join(file).exists();
+        let values: Vec<_> = write.values.iter().filter(optional).collect();
+        if values.iter().try_for_each(|v| put(v)).is_err() {
+            return values.iter().rev().try_for_each(|v| put(v)).and_then(|()| values.iter().try_for_each(|v| put(v)));
+        }
+        Ok(())
+    }
+
+    pub fn restrict_devices(&self, path: &str, rules: &[DeviceRule]) -> Result<()> {
+        let Some(root) = self.controller("devices") else {
+            let Some(root) = &self.v2 else {
+                return refused("the machine can restrict no devices");
+            };
+            return device_program::attach(&below(root, path), rules);
+        };
+        let folder = below(root, path);
+        for (file, line) in limits::device_lines(rules) {
+            fs::write(folder.join(file), &line).context(|| format!("writing {line:?} to {file}"))?;
+        }
+        Ok(())
+    }
+
+    /// Moves this process there.
+    pub fn join(&self, path: &str) -> Result<()> {
+        for folder in self.all(path) {
+            let file = folder.join("cgroup.procs");
+            fs::write(&file, "0").context(|| format!("entering {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Kills every process below the path. Whoever waits for them sees them end.
+    pub fn kill(&self, path: &str) {
+        let whole = self.v2.as_ref().map(|root| below(root, path).join("cgroup.kill"));
+        if whole.is_some_and(|file| fs::write(file, "1").is_ok()) {
+            return;
+        }
+        for pid in self.processes(path) {
+            let _ = crate::sys::kill(pid, libc::SIGKILL);
+        }
+    }
+
+    pub fn processes(&self, path: &str) -> Vec<i32> {
+        let Some(folder) = self.all(path).into_iter().next() else { return Vec::new() };
+        let mut pids = Vec::new();
+        processes_below(&folder, &mut pids);
+        pids
+    }
+
+    /// Removes the path once its last process, already killed, has left it.
+    pub fn remove_when_empty(&self, path: &str, timeout: std::time::Duration) -> Result<()> {
+        let give_up = std::time::Instant::now() + timeout;
+        loop {
+            match self.remove(path) {
+                Err(error) if std::time::Instant::now() >= give_up => return Err(error),
+                Err(_) => {
+                    self.kill(path);
+                    // Version 1 tells nobody when a group empties, so it is looked at again.
+                    let moment = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+                    let _ = rustix::event::poll(&mut [], Some(&moment));
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Removes the path with all below it; what is not there is fine, what still has processes is an error.
+    pub fn remove(&self, path: &str) -> Result<()> {
+        self.all(path).into_iter().try_for_each(|folder| {
+            remove_tree(&folder).context(|| format!("removing the control group {}", folder.display()))
+        })
+    }
+}
+
+/// `path` must not climb out of the hierarchy: it comes from the caller's pod.
+fn below(root: &Path, path: &str) -> PathBuf {
+    let parts = path.split('/').filter(|p| !p.is_empty() && *p != "." && *p != "..");
+    parts.fold(root.to_path_buf(), |folder, part| folder.join(part))
+}
+
+fn make(root: &Path, path: &str, prepare: impl Fn(&Path) -> Result<()>) -> Result<()> {
+    let whole = below(root, path);
+    let mut folder = root.to_path_buf();
+    for part in whole.strip_prefix(root).unwrap_or(&whole) {
+        folder.push(part);
+        match fs::create_dir(&folder) {
+            Ok(()) => prepare(&folder)?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).context(|| format!("making the control group {}", folder.display())),
+        }
+    }
+    Ok(())
+}
+
+/// A new cpuset of version 1 is empty, and nothing may enter it until it names CPUs and memory.
+fn inherit_cpuset(folder: &Path) -> Result<()> {
+    let Some(parent) = folder.parent() else { return Ok(()) };
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let value = fs::read_to_string(parent.join(file)).context(|| format!("reading {file}"))?;
+        fs::write(folder.join(file), value).context(|| format!("writing {file}"))?;
+    }
+    Ok(())
+}
+
+/// What the machine lacks of them is refused one by one, so each is asked for alone.
+fn delegate_controllers(folder: &Path) {
+    for controller in DELEGATED.split(' ') {
+        let _ = fs::write(folder.join("cgroup.subtree_control"), controller);
+    }
+}
+
+fn processes_below(folder: &Path, pids: &mut Vec<i32>) {
+    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+    for child in children(folder) {
+        processes_below(&child, pids);
+    }
+}
+
+fn children(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()
+}
+
+fn remove_tree(folder: &Path) -> io::Result<()> {
+    for child in children(folder) {
+        remove_tree(&child)?;
+    }
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The path a CRI client means: a plain one, or a systemd slice whose dashes are levels.
+pub fn parent_path(parent: &str) -> String {
+    let name = parent.trim_matches('/');
+    let Some(stem) = name.strip_suffix(".slice").filter(|_| !name.contains('/')) else {
+        return format!("/{name}");
+    };
+    let parts: Vec<_> = stem.split('-').collect();
+    (1..=parts.len()).fold(String::new(), |path, n| format!("{path}/{}.slice", parts[..n].join("-")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_of_either_version() {
+        let hybrid = "cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup /c/net cgroup rw,net_cls 0 0\n\
+            cgroup /c/memory cgroup rw,memory 0 0\ncgroup2 /c/unified cgroup2 rw 0 0\n";
+        let found = Hierarchies::parse(hybrid);
+        assert_eq!(found.folders("/pod/a")[0], ("cpu,cpuacct".into(), "/c/cpu,cpuacct/pod/a".into()));
+        assert_eq!(found.all("x").len(), 3);
+        assert!(!found.unified_only());
+        assert!(Hierarchies::parse("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0").unified_only());
+    }
+
+    #[test]
+    fn paths_stay_below_their_root() {
+        assert_eq!(below(Path::new("/c"), "/../../etc/./x"), Path::new("/c/etc/x"));
+        assert_eq!(below(Path::new("/c"), ""), Path::new("/c"));
+    }
+
+    #[test]
+    fn slices_are_levels() {
+        assert_eq!(parent_path("/kubepods/pod1"), "/kubepods/pod1");
+        assert_eq!(parent_path("a-b.slice"), "/a.slice/a-b.slice");
+        assert_eq!(parent_path("/a/b.slice"), "/a/b.slice");
+    }
+}

@@ -1,0 +1,68 @@
+//! What stands in a container's /dev.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{OpenTreeFlags, open_tree};
+
+use super::mounts;
+use super::rootfs::{Kind, Root};
+use crate::error::{Context, Result, refused};
+use crate::spec::{ContainerSpec, DeviceSpec};
+use crate::sys;
+
+const LINKS: [(&str, &str); 5] = [
+    ("/proc/self/fd", "fd"),
+    ("/proc/self/fd/0", "stdin"),
+    ("/proc/self/fd/1", "stdout"),
+    ("/proc/self/fd/2", "stderr"),
+    ("pts/ptmx", "ptmx"),
+];
+
+pub fn make(root: &Root, spec: &ContainerSpec) -> Result<()> {
+    let dev = root.open("/dev", OFlags::PATH | OFlags::DIRECTORY).at("opening /dev of the container")?;
+    for (target, name) in LINKS {
+        rustix::fs::symlinkat(target, &dev, name).context(|| format!("linking /dev/{name}"))?;
+    }
+    for device in &spec.devices {
+        // A user namespace may make no node; what the host has is shown instead.
+        if spec.userns.is_some() { shown(root, device) } else { node(root, device) }?;
+    }
+    Ok(())
+}
+
+fn node(root: &Root, device: &DeviceSpec) -> Result<()> {
+    let what = || format!("making the device {}", device.path);
+    let path = Path::new(&device.path);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return refused(format!("{} is no device's path", device.path));
+    };
+    let folder = root.place(&parent.to_string_lossy(), Kind::Folder)?;
+    let kind = match device.kind.as_str() {
+        "c" => libc::S_IFCHR,
+        "b" => libc::S_IFBLK,
+        "p" => libc::S_IFIFO,
+        other => return refused(format!("{} is of the unknown kind {other:?}", device.path)),
+    };
+    // The umask is not asked: the mode is the specification's.
+    let before = rustix::process::umask(Mode::empty());
+    let made = sys::mknodat(folder.as_fd(), Path::new(name), kind | device.mode, device.major, device.minor);
+    rustix::process::umask(before);
+    made.context(what)?;
+    if (device.uid, device.gid) != (0, 0) {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(device.uid), rustix::fs::Gid::from_raw(device.gid));
+        rustix::fs::chownat(&folder, name, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            .context(what)?;
+    }
+    Ok(())
+}
+
+fn shown(root: &Root, device: &DeviceSpec) -> Result<()> {
+    let what = || format!("showing the device {}", device.path);
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    // Only the sandbox's own copies of the plain devices are reachable here.
+    let source = format!("{}{}", crate::shim::pause::DEVICES, device.path);
+    let tree = open_tree(CWD, source.as_str(), flags).context(what)?;
+    mounts::attach(&tree, root.place(&device.path, Kind::File)?).context(what)
+}

@@ -1,0 +1,237 @@
+//! The way of a container's first process, and of one executed beside it, in the order it must go.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::process::{Pid, PidfdFlags, chdir, fchdir, pidfd_open, pivot_root};
+use serde::{Deserialize, Serialize};
+
+use super::mounts;
+use super::process::{self, Ready};
+use super::rootfs::{Kind, Root};
+use super::user::{self, User};
+use crate::cgroup::Hierarchies;
+use crate::error::{Context, Error, Result};
+use crate::shim::pause;
+use crate::spec::{ContainerSpec, ProcessSpec};
+use crate::sys::{self, Attributes};
+use crate::{userns, wire};
+
+/// What the first process tells the shim. After it, the socket closes when the program runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Report {
+    /// All is made; the program comes next. With a terminal its other side is beside the message.
+    Ready {
+        user: User,
+        warnings: Vec<String>,
+    },
+    Failed(String),
+}
+
+/// Standard streams for a process without a terminal.
+pub struct Streams {
+    pub stdin: Option<OwnedFd>,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// Where a process is made: in which sandbox, with what to report to.
+pub struct Place<'a> {
+    pub cgroups: &'a Hierarchies,
+    /// The sandbox's pause for a container's first process, that first process for another.
+    pub holder: i32,
+    pub report: &'a OwnedFd,
+    pub streams: Option<Streams>,
+}
+
+/// Runs in the new process and never returns.
+pub fn become_container(spec: &ContainerSpec, place: Place) -> ! {
+    let report = place.report;
+    finish(report, first(spec, place))
+}
+
+/// Runs in a new process that joins a container, and never returns.
+pub fn become_exec(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> ! {
+    let report = place.report;
+    finish(report, beside(spec, process, place))
+}
+
+fn finish(report: &OwnedFd, result: Result<std::convert::Infallible>) -> ! {
+    let error = match result {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    let _ = wire::send(report, &Report::Failed(error.to_string()), &[]);
+    sys::exit(127)
+}
+
+fn begin() -> Result<()> {
+    // Another process of the pod must not look into this one while it still is the runtime.
+    sys::set_dumpable(false).at("closing the process to others")?;
+    sys::set_name("tiphys:init");
+    sys::reset_signals();
+    rustix::process::setsid().at("starting a session")?;
+    Ok(())
+}
+
+fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible> {
+    begin()?;
+    place.cgroups.set(&spec.cgroup)?;
+    place.cgroups.restrict_devices(&spec.cgroup.path, &spec.device_rules)?;
+    place.cgroups.join(&spec.cgroup.path)?;
+    let ready = process::prepare(&spec.process)?;
+    let pod_userns = if spec.userns.is_some() { Some(userns::open(place.holder)?) } else { None };
+    let opened = mounts::open(spec, place.cgroups, pod_userns.as_ref().map(|fd| fd.as_fd()))?;
+    enter_pod(spec, place.holder)?;
+    let root = build_root(spec, opened)?;
+    let terminal = if spec.process.terminal { Some(terminal(&root)?) } else { None };
+    mounts::mask(&root, &spec.masked_paths)?;
+    mounts::make_readonly(&root, &spec.readonly_paths)?;
+    let user = find_user(&spec.process, &root)?;
+    process::enter_folder(&root, &spec.process.cwd)?;
+    if spec.root.readonly {
+        let readonly = Attributes { set: libc::MOUNT_ATTR_RDONLY, ..Attributes::default() };
+        sys::mount_setattr(root.fd().as_fd(), &readonly).at("making the root read-only")?;
+    }
+    run(&spec.process, user, ready, terminal, place)
+}
+
+fn find_user(process: &ProcessSpec, root: &Root) -> Result<User> {
+    user::resolve(&process.user, &root.read("/etc/passwd")?, &root.read("/etc/group")?)
+}
+
+/// Joins the sandbox's namespaces, and leaves its mounts for a copy of them.
+fn enter_pod(spec: &ContainerSpec, pause: i32) -> Result<()> {
+    let mut flags = libc::CLONE_NEWNS;
+    for (joined, flag) in [
+        (spec.network, libc::CLONE_NEWNET | libc::CLONE_NEWUTS),
+        (spec.ipc, libc::CLONE_NEWIPC),
+        (spec.userns.is_some(), libc::CLONE_NEWUSER),
+    ] {
+        flags |= if joined { flag } else { 0 };
+    }
+    sys::setns(process_of(pause)?.as_fd(), flags).at("joining the sandbox's namespaces")?;
+    if spec.userns.is_some() {
+        userns::become_root()?;
+    }
+    let cgroup = if spec.cgroup_namespace { libc::CLONE_NEWCGROUP } else { 0 };
+    sys::unshare(libc::CLONE_NEWNS | cgroup).at("making the container's namespaces")
+}
+
+pub fn process_of(pid: i32) -> Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or_else(|| Error::Refused("the process is gone".into()))?;
+    pidfd_open(pid, PidfdFlags::empty()).context(|| format!("opening the process {pid}"))
+}
+
+fn build_root(spec: &ContainerSpec, opened: mounts::Opened) -> Result<Root> {
+    mounts::attach_path(&opened.root, pause::ROOT)?;
+    let fd = rustix::fs::open(pause::ROOT, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .at("opening the new root")?;
+    let root = Root::new(fd);
+    mounts::assemble(&root, spec, opened)?;
+    pivot(root.fd().as_fd())?;
+    Ok(root)
+}
+
+/// Makes a folder the root, and lets go of everything that was above it.
+pub fn pivot(root: BorrowedFd) -> Result<()> {
+    fchdir(root).at("entering the new root")?;
+    pivot_root(".", ".").at("changing the root")?;
+    mount_change(".", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .at("parting from the old root")?;
+    unmount(".", UnmountFlags::DETACH).at("letting go of the old root")?;
+    chdir("/").at("entering the root")
+}
+
+/// Both sides of a terminal of the container's own.
+struct Terminal {
+    master: OwnedFd,
+    slave: OwnedFd,
+}
+
+fn open_terminal(root: &Root) -> Result<Terminal> {
+    let master = root.open("/dev/pts/ptmx", OFlags::RDWR | OFlags::NOCTTY).at("opening a terminal in the container")?;
+    rustix::pty::unlockpt(&master).at("unlocking the terminal")?;
+    let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY | rustix::pty::OpenptFlags::CLOEXEC;
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).at("opening the terminal's other side")?;
+    Ok(Terminal { master, slave })
+}
+
+fn terminal(root: &Root) -> Result<Terminal> {
+    let terminal = open_terminal(root)?;
+    let console = root.place("/dev/console", Kind::File)?;
+    let view = mounts::clone_of(&terminal.slave).at("opening the terminal as /dev/console")?;
+    mounts::attach(&view, &console).at("mounting /dev/console")?;
+    Ok(terminal)
+}
+
+/// Streams, a last word to the shim, then the program.
+fn run(
+    process: &ProcessSpec,
+    user: User,
+    ready: Ready,
+    terminal: Option<Terminal>,
+    place: Place,
+) -> Result<std::convert::Infallible> {
+    let message = Report::Ready { user: user.clone(), warnings: ready.warnings.clone() };
+    match (terminal, place.streams) {
+        (Some(terminal), _) => {
+            wire::send(place.report, &message, &[terminal.master.as_fd()]).at("handing over the terminal")?;
+            if user.uid != 0 {
+                let owner = rustix::fs::Uid::from_raw(user.uid);
+                rustix::fs::fchown(&terminal.slave, Some(owner), None).at("giving the terminal to the user")?;
+            }
+            sys::make_controlling_terminal(terminal.slave.as_fd()).at("taking the terminal")?;
+            let slave = terminal.slave;
+            set_streams(Some(slave.as_fd()), slave.as_fd(), slave.as_fd())?;
+        }
+        (None, Some(streams)) => {
+            wire::send(place.report, &message, &[]).at("reporting")?;
+            set_streams(streams.stdin.as_ref().map(|fd| fd.as_fd()), streams.stdout.as_fd(), streams.stderr.as_fd())?;
+        }
+        (None, None) => return crate::error::refused("the process has no streams"),
+    }
+    rustix::process::umask(Mode::from(0o022));
+    sys::close_on_exec_from(3).at("closing files")?;
+    process::confine(process, &user, &ready)?;
+    Err(process::run(process, &user))
+}
+
+fn set_streams(stdin: Option<BorrowedFd>, stdout: BorrowedFd, stderr: BorrowedFd) -> Result<()> {
+    let null;
+    let stdin = match stdin {
+        Some(fd) => fd,
+        None => {
+            null = rustix::fs::openat(CWD, "/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .at("opening /dev/null")?;
+            null.as_fd()
+        }
+    };
+    for (number, fd) in [stdin, stdout, stderr].into_iter().enumerate() {
+        sys::dup_onto(fd, number as i32).at("setting the standard streams")?;
+    }
+    Ok(())
+}
+
+fn beside(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> Result<std::convert::Infallible> {
+    begin()?;
+    place.cgroups.join(&spec.cgroup.path)?;
+    let ready = process::prepare(process)?;
+    let mut flags =
+        libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC | libc::CLONE_NEWCGROUP;
+    if spec.userns.is_some() {
+        flags |= libc::CLONE_NEWUSER;
+    }
+    sys::setns(process_of(place.holder)?.as_fd(), flags).at("joining the container's namespaces")?;
+    if spec.userns.is_some() {
+        userns::become_root()?;
+    }
+    let fd = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .at("opening the container's root")?;
+    let root = Root::new(fd);
+    let user = find_user(process, &root)?;
+    process::enter_folder(&root, &process.cwd)?;
+    let terminal = if process.terminal { Some(open_terminal(&root)?) } else { None };
+    run(process, user, ready, terminal, place)
+}

@@ -1,0 +1,9 @@
+//! A container's first process, from the fork to the exec: everything here runs in a child of the shim.
+
+pub mod caps;
+pub mod devices;
+pub mod init;
+pub mod mounts;
+pub mod process;
+pub mod rootfs;
+pub mod user;

@@ -1,0 +1,186 @@
+//! The last steps to a user's program: its user, its rights, its file.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use rustix::fs::{Access, AtFlags, CWD, FileType};
+
+use super::caps;
+use super::rootfs::{Kind, Root};
+use super::user::User;
+use crate::error::{Context, Error, Result, refused};
+use crate::spec::{ProcessSpec, Rlimit};
+use crate::sys;
+
+/// What the host's files hold for a process, read before they are out of sight.
+pub struct Ready {
+    seccomp: Option<Vec<u8>>,
+    pub warnings: Vec<String>,
+}
+
+/// Reads what only the host has, and sets what only the host's root may.
+pub fn prepare(process: &ProcessSpec) -> Result<Ready> {
+    let seccomp = match &process.seccomp {
+        Some(path) => Some(std::fs::read(path).context(|| format!("reading {}", path.display()))?),
+        None => None,
+    };
+    let mut warnings = Vec::new();
+    if let Some(score) = process.oom_score_adj
+        && let Some(warning) = set_oom_score(score)?
+    {
+        warnings.push(warning);
+    }
+    for limit in &process.rlimits {
+        warnings.extend(set_rlimit(limit)?);
+    }
+    Ok(Ready { seccomp, warnings })
+}
+
+/// Without CAP_SYS_RESOURCE the score cannot go below what the agent has: it stays there, with a warning.
+pub fn set_oom_score(score: i32) -> Result<Option<String>> {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    match std::fs::write(FILE, score.to_string()) {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let now = std::fs::read_to_string(FILE).unwrap_or_default();
+            Ok(Some(format!("oom_score_adj {score} is not permitted here; it stays {}", now.trim())))
+        }
+        Err(error) => Err(error).context(|| format!("setting oom_score_adj {score}")),
+    }
+}
+
+fn set_rlimit(limit: &Rlimit) -> Result<Option<String>> {
+    let Some(resource) = resource(&limit.name) else {
+        return refused(format!("unknown resource limit {:?}", limit.name));
+    };
+    let wanted = rustix::process::Rlimit { current: Some(limit.soft), maximum: Some(limit.hard) };
+    match rustix::process::setrlimit(resource, wanted) {
+        Ok(()) => Ok(None),
+        Err(rustix::io::Errno::PERM) => {
+            let most = rustix::process::getrlimit(resource).maximum;
+            Ok(Some(format!("{} {} is not permitted here; the most is {most:?}", limit.name, limit.hard)))
+        }
+        Err(error) => Err(error).context(|| format!("setting {}", limit.name)),
+    }
+}
+
+fn resource(name: &str) -> Option<rustix::process::Resource> {
+    use rustix::process::Resource;
+    Some(match name {
+        "RLIMIT_NOFILE" => Resource::Nofile,
+        "RLIMIT_NPROC" => Resource::Nproc,
+        "RLIMIT_CORE" => Resource::Core,
+        "RLIMIT_MEMLOCK" => Resource::Memlock,
+        "RLIMIT_STACK" => Resource::Stack,
+        "RLIMIT_CPU" => Resource::Cpu,
+        "RLIMIT_DATA" => Resource::Data,
+        "RLIMIT_FSIZE" => Resource::Fsize,
+        "RLIMIT_AS" => Resource::As,
+        _ => return None,
+    })
+}
+
+/// Makes the working folder if the image lacks it, as images often do.
+pub fn enter_folder(root: &Root, cwd: &str) -> Result<()> {
+    let cwd = if cwd.is_empty() { "/" } else { cwd };
+    if !cwd.starts_with('/') {
+        return refused(format!("the working directory {cwd:?} is not absolute"));
+    }
+    let folder = root.place(cwd, Kind::Folder)?;
+    rustix::process::fchdir(&folder).context(|| format!("entering the working directory {cwd:?}"))
+}
+
+/// Gives up everything the program must not have. Nothing of the runtime's may follow but the exec.
+pub fn confine(process: &ProcessSpec, user: &User, ready: &Ready) -> Result<()> {
+    if process.no_new_privs {
+        sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).at("setting no_new_privs")?;
+    }
+    // Without no_new_privs only SYS_ADMIN may load a filter, so it comes before that is given up.
+    if !process.no_new_privs {
+        load(ready)?;
+    }
+    caps::limit_bounding(process.capabilities.bounding)?;
+    sys::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0).at("keeping capabilities")?;
+    sys::setgroups(&user.groups).at("setting the supplemental groups")?;
+    sys::setresgid(user.gid).context(|| format!("becoming group {}", user.gid))?;
+    sys::setresuid(user.uid).context(|| format!("becoming user {}", user.uid))?;
+    caps::apply(&process.capabilities)?;
+    if process.no_new_privs {
+        load(ready)?;
+    }
+    Ok(())
+}
+
+fn load(ready: &Ready) -> Result<()> {
+    match &ready.seccomp {
+        Some(program) => sys::seccomp_load(program, 0).at("loading the seccomp profile"),
+        None => Ok(()),
+    }
+}
+
+/// Becomes the program. It returns only with the reason why not.
+pub fn run(process: &ProcessSpec, user: &User) -> Error {
+    match exec(process, user) {
+        Ok(never) => match never {},
+        Err(error) => Error::Refused(format!("unable to start container process: {error}")),
+    }
+}
+
+fn exec(process: &ProcessSpec, user: &User) -> Result<std::convert::Infallible> {
+    let Some(name) = process.args.first() else {
+        return refused("no command is given, neither by the image nor by the container");
+    };
+    let strings = |list: &mut dyn Iterator<Item = &str>| -> Result<Vec<CString>> {
+        list.map(|s| CString::new(s).context(|| format!("{s:?} holds a zero byte"))).collect()
+    };
+    let home = format!("HOME={}", user.home.as_deref().unwrap_or("/"));
+    let lacks_home = !process.env.iter().any(|e| e.starts_with("HOME="));
+    let environment = strings(&mut process.env.iter().map(String::as_str).chain(lacks_home.then_some(home.as_str())))?;
+    let arguments = strings(&mut process.args.iter().map(String::as_str))?;
+    let path = find(name, &process.env)?;
+    let path = CString::new(path).at("the program's path")?;
+    let error = sys::execve(&path, &arguments, &environment);
+    Err(error).context(|| format!("exec {name:?}"))
+}
+
+/// As a shell finds it: a path is taken as it is, a name is looked for in PATH.
+fn find(name: &str, env: &[String]) -> Result<String> {
+    if name.contains('/') {
+        return match executable(name) {
+            Ok(()) => Ok(name.to_string()),
+            Err(rustix::io::Errno::NOENT) => refused(format!("exec: {name:?}: stat {name}: no such file or directory")),
+            Err(error) => refused(format!("exec: {name:?}: {}", lower(error))),
+        };
+    }
+    let path = env.iter().find_map(|e| e.strip_prefix("PATH=")).unwrap_or_default();
+    let mut found_unusable = false;
+    for folder in path.split(':') {
+        let candidate = if folder.is_empty() { format!("./{name}") } else { format!("{folder}/{name}") };
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(rustix::io::Errno::ACCESS) => found_unusable = true,
+            Err(_) => {}
+        }
+    }
+    if found_unusable {
+        return refused(format!("exec: {name:?}: permission denied"));
+    }
+    refused(format!("exec: {name:?}: executable file not found in $PATH"))
+}
+
+fn executable(path: &str) -> rustix::io::Result<()> {
+    let stat = rustix::fs::stat(Path::new(path))?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        return Err(rustix::io::Errno::ISDIR);
+    }
+    rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)
+}
+
+fn lower(error: rustix::io::Errno) -> &'static str {
+    match error {
+        rustix::io::Errno::ACCESS => "permission denied",
+        rustix::io::Errno::ISDIR => "is a directory",
+        rustix::io::Errno::NOTDIR => "not a directory",
+        _ => "it cannot be run",
+    }
+}

@@ -1,0 +1,265 @@
+//! HTTP/1.1, as much as a demo needs: requests with a body of known length, answers that are whole, and connections
+//! that stay open.
+
+use std::fmt::Write as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::options::Options;
+
+const MOST_HEAD: usize = 16 << 10;
+const MOST_BODY: usize = 1 << 20;
+/// How long a connection may say nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Server {
+    name: String,
+    environment: Vec<(String, String)>,
+    files: PathBuf,
+    fail: bool,
+}
+
+impl Server {
+    pub fn new(options: &Options) -> Arc<Server> {
+        let environment: Vec<(String, String)> = std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+            .collect();
+        let variable =
+            |wanted: &str| environment.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
+        let name = variable("POD_NAME").or_else(|| variable("HOSTNAME")).or_else(host).unwrap_or_default();
+        let mut environment = environment;
+        environment.sort();
+        Arc::new(Server { name, environment, files: options.files.clone(), fail: options.fail })
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    pub method: String,
+    pub target: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    fn header(&self, wanted: &str) -> Option<&str> {
+        self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.as_str())
+    }
+}
+
+pub struct Answer {
+    status: &'static str,
+    kind: &'static str,
+    body: Vec<u8>,
+    /// The program ends with this code once the answer is out.
+    exit: Option<u8>,
+}
+
+impl Answer {
+    fn text(status: &'static str, text: impl Into<String>) -> Answer {
+        Answer { status, kind: "text/plain; charset=utf-8", body: text.into().into_bytes(), exit: None }
+    }
+}
+
+/// Serves a connection until one side has enough.
+pub async fn connection(mut stream: impl AsyncRead + AsyncWrite + Unpin, server: Arc<Server>) {
+    let mut buffer = Vec::new();
+    loop {
+        let request = match tokio::time::timeout(PATIENCE, receive(&mut stream, &mut buffer)).await {
+            Ok(Ok(Some(request))) => request,
+            Ok(Err(status)) => {
+                let _ = send(&mut stream, &Answer::text(status, format!("{status}\n")), false, false).await;
+                return;
+            }
+            Ok(Ok(None)) | Err(_) => return,
+        };
+        let stays = !request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let answer = answer(&server, &request);
+        let sent = send(&mut stream, &answer, stays, request.method == "HEAD").await;
+        if let Some(code) = answer.exit {
+            let _ = stream.shutdown().await;
+            end(code);
+        }
+        if sent.is_err() || !stays {
+            return;
+        }
+    }
+}
+
+/// The one place where a program without a store ends itself.
+#[allow(clippy::disallowed_methods)]
+fn end(code: u8) -> ! {
+    std::process::exit(i32::from(code))
+}
+
+/// The next request; none at the end of the connection; a status where it cannot be understood.
+async fn receive(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    buffer: &mut Vec<u8>,
+) -> Result<Option<Request>, &'static str> {
+    let head = loop {
+        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        if buffer.len() > MOST_HEAD {
+            return Err("431 Request Header Fields Too Large");
+        }
+        if !more(stream, buffer).await {
+            return Ok(None);
+        }
+    };
+    let (mut request, length) = parse(&buffer[..head])?;
+    if request.header("expect").is_some() {
+        let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
+    }
+    while buffer.len() < head + length {
+        if !more(stream, buffer).await {
+            return Ok(None);
+        }
+    }
+    request.body = buffer[head..head + length].to_vec();
+    buffer.drain(..head + length);
+    Ok(Some(request))
+}
+
+async fn more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> bool {
+    matches!(stream.read_buf(buffer).await, Ok(1..))
+}
+
+/// Reads a head, and how long the body is that follows.
+pub fn parse(head: &[u8]) -> Result<(Request, usize), &'static str> {
+    const BAD: &str = "400 Bad Request";
+    let text = std::str::from_utf8(head).map_err(|_| BAD)?;
+    let mut lines = text.split("\r\n");
+    let mut first = lines.next().unwrap_or_default().split(' ');
+    let (Some(method), Some(target), Some(version), None) = (first.next(), first.next(), first.next(), first.next())
+    else {
+        return Err(BAD);
+    };
+    if !version.starts_with("HTTP/1.") {
+        return Err("505 HTTP Version Not Supported");
+    }
+    let header = |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+    let headers =
+        lines.filter(|line| !line.is_empty()).map(|line| header(line).ok_or(BAD)).collect::<Result<_, _>>()?;
+    let request = Request { method: method.to_owned(), target: target.to_owned(), headers, body: Vec::new() };
+    if request.header("transfer-encoding").is_some() {
+        return Err("411 Length Required");
+    }
+    let length = request.header("content-length").map_or(Ok(0), str::parse::<usize>).map_err(|_| BAD)?;
+    if length > MOST_BODY { Err("413 Content Too Large") } else { Ok((request, length)) }
+}
+
+async fn send(stream: &mut (impl AsyncWrite + Unpin), answer: &Answer, stays: bool, bare: bool) -> std::io::Result<()> {
+    let connection = if stays { "keep-alive" } else { "close" };
+    let head = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: {connection}\r\n\r\n",
+        answer.status,
+        answer.kind,
+        answer.body.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    if !bare {
+        stream.write_all(&answer.body).await?;
+    }
+    stream.flush().await
+}
+
+fn answer(server: &Server, request: &Request) -> Answer {
+    let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
+    match (request.method.as_str(), path) {
+        ("GET" | "HEAD", "/") => Answer::text("200 OK", about(server, request)),
+        ("GET" | "HEAD", "/healthz") if server.fail => Answer::text("500 Internal Server Error", "all is lost\n"),
+        ("GET" | "HEAD", "/healthz") => Answer::text("200 OK", "ok\n"),
+        ("POST", "/exit") => exit(query),
+        (_, "/echo") => {
+            Answer { kind: "application/octet-stream", body: request.body.clone(), ..Answer::text("200 OK", "") }
+        }
+        ("GET" | "HEAD", path) => match path.strip_prefix("/files") {
+            Some(inner) if inner.is_empty() || inner.starts_with('/') => file(&server.files, inner),
+            _ => Answer::text("404 Not Found", "nothing is here; try /\n"),
+        },
+        _ => Answer::text("405 Method Not Allowed", "405\n"),
+    }
+}
+
+fn about(server: &Server, request: &Request) -> String {
+    let mut text = format!("Hello from {}\n\n{} {}\n", server.name, request.method, request.target);
+    for (name, value) in &request.headers {
+        let _ = writeln!(text, "{name}: {value}");
+    }
+    text.push('\n');
+    for (name, value) in &server.environment {
+        let _ = writeln!(text, "{name}={value}");
+    }
+    text
+}
+
+fn exit(query: &str) -> Answer {
+    let code = query.split('&').find_map(|pair| pair.strip_prefix("code=")).unwrap_or("0");
+    match code.parse() {
+        Ok(code) => Answer { exit: Some(code), ..Answer::text("200 OK", format!("ending with {code}\n")) },
+        Err(_) => Answer::text("400 Bad Request", "code is a number from 0 to 255\n"),
+    }
+}
+
+fn file(root: &Path, inner: &str) -> Answer {
+    let Some(path) = below(root, &decode(inner)) else { return Answer::text("400 Bad Request", "400\n") };
+    let read = match path.is_dir() {
+        true => names(&path),
+        false => std::fs::read(&path).map(|body| ("application/octet-stream", body)),
+    };
+    match read {
+        Ok((kind, body)) => Answer { kind, body, ..Answer::text("200 OK", "") },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Answer::text("404 Not Found", "404\n"),
+        Err(error) => Answer::text("403 Forbidden", format!("{error}\n")),
+    }
+}
+
+fn names(folder: &Path) -> std::io::Result<(&'static str, Vec<u8>)> {
+    let mut names: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let slash = if entry.file_type()?.is_dir() { "/" } else { "" };
+        names.push(format!("{}{slash}\n", entry.file_name().to_string_lossy()));
+    }
+    names.sort();
+    Ok(("text/plain; charset=utf-8", names.concat().into_bytes()))
+}
+
+/// A path that stays below its root, links aside: those are the container's own.
+pub fn below(root: &Path, inner: &str) -> Option<PathBuf> {
+    let mut path = root.to_owned();
+    for component in Path::new(inner.trim_start_matches('/')).components() {
+        match component {
+            Component::Normal(part) => path.push(part),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    Some(path)
+}
+
+fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
+                at += 3;
+            }
+            None => {
+                decoded.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}

@@ -1,0 +1,165 @@
+//! Takes in the images of an archive.
+
+use std::path::Path;
+
+use super::super::error::{Error, Result};
+use super::super::make::{copy_in, planned, with_config};
+use super::super::manifest::{
+    self, DOCKER_CONFIG, DOCKER_LAYER, DOCKER_MANIFEST, Descriptor, Document, Index, MOST_BYTES, MOST_LAYERS,
+};
+use super::super::progress::Progress;
+use super::super::pull::Plan;
+use super::super::reference::Reference;
+use super::super::{Images, blocking};
+use super::source::Source;
+use super::{DockerImage, FULL_NAME, REF_NAME};
+
+/// Lists within lists, in a layout's index.
+const MOST_LISTS: u32 = 4;
+
+impl Images {
+    /// Takes in all images of an archive or a layout for this machine's platform; answers with their ids.
+    /// `name` is what those are called that the archive gives no name, and the name before a bare tag.
+    pub async fn import(&self, path: &Path, name: Option<&str>, progress: &dyn Progress) -> Result<Vec<String>> {
+        let name = name.map(Reference::parse).transpose()?;
+        let _busy = self.inner.store.busy()?;
+        let (images, path) = (self.clone(), path.to_owned());
+        let found = blocking(move || Importer { images, name }.read(&path)).await?;
+        let mut ids = Vec::new();
+        for (plan, names) in found {
+            self.adopt(&plan, names, progress).await?;
+            ids.push(plan.id().to_string());
+        }
+        Ok(ids)
+    }
+}
+
+struct Importer {
+    images: Images,
+    name: Option<Reference>,
+}
+
+type Found = Vec<(Plan, Vec<String>)>;
+
+impl Importer {
+    fn read(&self, path: &Path) -> Result<Found> {
+        let source = Source::open(&self.images.inner.store, path)?;
+        let found = if source.has("index.json") && source.has("oci-layout") {
+            self.layout(&source)?
+        } else if source.has("manifest.json") {
+            self.docker(&source)?
+        } else {
+            let why = "is neither an archive of Docker's nor an OCI layout: it has no manifest.json and no index.json";
+            return Err(Error::Archive { what: path.display().to_string(), why: why.to_owned() });
+        };
+        match found.is_empty() {
+            true => Err(Error::Archive { what: path.display().to_string(), why: "holds no image".to_owned() }),
+            false => Ok(found),
+        }
+    }
+
+    fn layout(&self, source: &Source) -> Result<Found> {
+        let index: Index = parse("index.json", &source.read_small("index.json", MOST_BYTES)?)?;
+        let mut found = Vec::new();
+        let alone = index.manifests.len() == 1;
+        for descriptor in &index.manifests {
+            let names = self.names(descriptor);
+            // Of many unnamed ones, those for other machines are left out; a single one has to fit.
+            match self.one(source, descriptor.clone(), 0) {
+                Ok(plan) => found.push(self.named(plan, names)),
+                Err(Error::Platform { .. }) if !alone => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn one(&self, source: &Source, descriptor: Descriptor, depth: u32) -> Result<Plan> {
+        let what = descriptor.digest.to_string();
+        let store = &self.images.inner.store;
+        self.copy(source, &descriptor)?;
+        let bytes = store.read_blob(&descriptor.digest, MOST_BYTES)?;
+        let manifest = match manifest::read(&what, &bytes)? {
+            Document::Manifest(manifest) => manifest,
+            Document::Index(_) if depth >= MOST_LISTS => {
+                return Err(Error::Manifest { what, why: "its lists hold lists without end".to_owned() });
+            }
+            Document::Index(index) => {
+                let chosen = index.choose(&what, &self.images.inner.options.platform)?.clone();
+                let plan = self.one(source, chosen, depth + 1)?;
+                return Ok(Plan { target: descriptor, ..plan });
+            }
+        };
+        for blob in manifest.layers.iter().chain([&manifest.config]) {
+            self.copy(source, blob)?;
+        }
+        planned(&self.images, descriptor, manifest)
+    }
+
+    fn copy(&self, source: &Source, blob: &Descriptor) -> Result<()> {
+        if self.images.inner.store.has_blob(blob) {
+            return Ok(());
+        }
+        let name = format!("blobs/{}/{}", blob.digest.algorithm(), blob.digest.hex());
+        copy_in(&self.images.inner.store, &mut source.read(&name)?, &name, Some(&blob.digest)).map(drop)
+    }
+
+    /// A layout's name may be complete, or a tag alone.
+    fn names(&self, descriptor: &Descriptor) -> Vec<String> {
+        let whole = |text: &str| Reference::parse(text).ok().map(|reference| reference.to_string());
+        let full = descriptor.annotation(FULL_NAME).and_then(whole);
+        let short = descriptor.annotation(REF_NAME).and_then(|text| match &self.name {
+            _ if text.contains(['/', ':']) => whole(text),
+            Some(name) => whole(&format!("{}:{text}", name.name())),
+            None => None,
+        });
+        full.or(short).into_iter().collect()
+    }
+
+    fn named(&self, plan: Plan, mut names: Vec<String>) -> (Plan, Vec<String>) {
+        if names.is_empty() {
+            names.extend(self.name.as_ref().map(ToString::to_string));
+        }
+        let references: Vec<Reference> = names.iter().filter_map(|name| Reference::parse(name).ok()).collect();
+        names.extend(references.iter().map(|reference| reference.with_digest(&plan.target.digest)));
+        names.retain(|name| !name.contains('@') || name.ends_with(plan.target.digest.as_str()));
+        (plan, names)
+    }
+
+    fn docker(&self, source: &Source) -> Result<Found> {
+        let all: Vec<DockerImage> = parse("manifest.json", &source.read_small("manifest.json", MOST_BYTES)?)?;
+        all.into_iter().map(|image| self.docker_one(source, image)).collect()
+    }
+
+    fn docker_one(&self, source: &Source, image: DockerImage) -> Result<(Plan, Vec<String>)> {
+        if image.layers.len() > MOST_LAYERS {
+            return Err(Error::Archive { what: image.config, why: "has too many layers".to_owned() });
+        }
+        let store = &self.images.inner.store;
+        let bytes = source.read_small(&image.config, MOST_BYTES)?;
+        let config = Descriptor::new(DOCKER_CONFIG, store.write_blob(&bytes)?, bytes.len() as u64);
+        let mut layers = Vec::new();
+        for name in &image.layers {
+            let (digest, size) = copy_in(store, &mut source.read(name)?, name, None)?;
+            layers.push(Descriptor::new(&docker_layer(store.blob(&digest).as_path())?, digest, size));
+        }
+        let plan = with_config(&self.images, config, layers, DOCKER_MANIFEST)?;
+        let tags = image.repo_tags.unwrap_or_default();
+        let names = tags.iter().map(|tag| Reference::parse(tag).map(|reference| reference.to_string()));
+        let names = names.collect::<Result<_>>()?;
+        Ok(self.named(plan, names))
+    }
+}
+
+/// Docker's archives mostly hold plain layers, others' may hold compressed ones.
+fn docker_layer(path: &Path) -> Result<String> {
+    let mut start = [0; 2];
+    let mut file = std::fs::File::open(path).map_err(Error::at(path))?;
+    let read = std::io::Read::read(&mut file, &mut start).map_err(Error::at(path))?;
+    let gzip = read == 2 && start == [0x1f, 0x8b];
+    Ok(if gzip { format!("{DOCKER_LAYER}.gzip") } else { DOCKER_LAYER.to_owned() })
+}
+
+fn parse<T: serde::de::DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| Error::Archive { what: name.to_owned(), why: error.to_string() })
+}

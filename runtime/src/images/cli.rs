@@ -1,0 +1,315 @@
+//! `tiphys images`: pulls, imports, exports, lists and removes what the runtime has on disk.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use super::archive::Output;
+use super::error::{Error, Result};
+use super::progress::Lines;
+use super::reference::Reference;
+use super::registry::hosts::DEFAULT_FOLDERS;
+use super::{Credentials, Image, Images, Options};
+
+/// Where the runtime keeps its images unless it is told otherwise.
+pub const DEFAULT_ROOT: &str = "/var/lib/tiphys/images";
+
+#[derive(Parser)]
+#[command(name = "tiphys images", about = "What the container runtime has on disk")]
+struct Cli {
+    /// Where images are kept
+    #[arg(long, global = true, default_value = DEFAULT_ROOT)]
+    root: PathBuf,
+    /// A folder with hosts and certificates of registries, in containerd's form; can be repeated
+    #[arg(long = "hosts-dir", global = true, default_values = DEFAULT_FOLDERS)]
+    hosts: Vec<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Brings images here
+    Pull(Pull),
+    /// Takes in the images of an archive of Docker's or an OCI layout
+    Import {
+        /// A file, a folder, or `-` for standard input
+        path: PathBuf,
+        /// What an image without a name is called
+        #[arg(long)]
+        name: Option<String>,
+        /// Keep them when images are collected
+        #[arg(long)]
+        pin: bool,
+    },
+    /// Writes images as one archive, for Docker and as an OCI layout
+    Export {
+        #[arg(required = true)]
+        images: Vec<String>,
+        /// A file, or `-` for standard output
+        #[arg(long, short, required_unless_present = "layout", conflicts_with = "layout")]
+        output: Option<PathBuf>,
+        /// A folder to be made, as an OCI layout
+        #[arg(long)]
+        layout: Option<PathBuf>,
+    },
+    /// Shows the images that are here
+    List {
+        /// Ids alone
+        #[arg(long, short)]
+        quiet: bool,
+    },
+    /// Removes images with all their names
+    Remove {
+        #[arg(required = true)]
+        images: Vec<String>,
+        /// Pinned ones too
+        #[arg(long)]
+        force: bool,
+    },
+    /// Removes the images that have no tag and that no container uses
+    Prune {
+        /// Those with tags too
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+#[derive(Args)]
+struct Pull {
+    #[arg(required = true)]
+    images: Vec<String>,
+    /// The user's name at the registry
+    #[arg(long, requires = "password_stdin")]
+    username: Option<String>,
+    /// Read the password from standard input
+    #[arg(long, requires = "username")]
+    password_stdin: bool,
+    /// A file with credentials in the form of Docker's config.json
+    #[arg(long, conflicts_with = "username")]
+    auth_file: Option<PathBuf>,
+    /// Keep them when images are collected
+    #[arg(long)]
+    pin: bool,
+}
+
+/// Runs the command; `args` are those after `images`.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from([OsString::from("tiphys images")].into_iter().chain(args)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {}", error.chain());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(Error::at(&cli.root))?;
+    runtime.block_on(async move {
+        let images = Images::open(&cli.root, Options { hosts: cli.hosts, ..Options::default() })?;
+        command(&images, cli.command).await
+    })
+}
+
+async fn command(images: &Images, command: Command) -> Result<()> {
+    match command {
+        Command::Pull(pull) => pull_all(images, pull).await,
+        Command::Import { path, name, pin } => {
+            let lines = Lines::new(&path.display().to_string());
+            let imported = images.import(&path, name.as_deref(), &lines).await;
+            lines.finish();
+            for id in imported? {
+                keep(images, &id, pin)?;
+            }
+            Ok(())
+        }
+        Command::Export { images: chosen, output, layout } => {
+            let output = match (output, layout) {
+                (_, Some(folder)) => Output::Folder(folder),
+                (Some(path), None) if path != Path::new("-") => Output::File(path),
+                _ => Output::Standard,
+            };
+            images.export(&chosen, output).await
+        }
+        Command::List { quiet } => print(&list(&images.list(), quiet)),
+        Command::Remove { images: chosen, force } => remove(images, &chosen, force).await,
+        Command::Prune { all } => {
+            let gone = images.prune(all).await?;
+            print(&gone.iter().map(|id| format!("{id}\n")).collect::<String>())
+        }
+    }
+}
+
+async fn pull_all(images: &Images, pull: Pull) -> Result<()> {
+    let password = match pull.password_stdin {
+        true => Some(read_password()?),
+        false => None,
+    };
+    for name in &pull.images {
+        let auth = match (&pull.username, &password, &pull.auth_file) {
+            (Some(username), Some(password), _) => Some(Credentials::basic(username, password)),
+            (_, _, Some(file)) => from_file(file, name)?,
+            _ => None,
+        };
+        let lines = Lines::new(name);
+        let pulled = images.pull(name, auth, &lines).await;
+        lines.finish();
+        keep(images, &pulled?, pull.pin)?;
+    }
+    Ok(())
+}
+
+fn keep(images: &Images, id: &str, pin: bool) -> Result<()> {
+    if pin {
+        images.pin(id, true)?;
+    }
+    print(&format!("{id}\n"))
+}
+
+fn read_password() -> Result<String> {
+    let mut password = String::new();
+    std::io::stdin().take(64 << 10).read_to_string(&mut password).map_err(Error::at(Path::new("standard input")))?;
+    Ok(password.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// The entry of a credentials file that is for an image's registry.
+fn from_file(path: &Path, image: &str) -> Result<Option<Credentials>> {
+    #[derive(serde::Deserialize)]
+    struct File {
+        #[serde(default)]
+        auths: std::collections::BTreeMap<String, Entry>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Entry {
+        #[serde(default)]
+        auth: String,
+        #[serde(default)]
+        identitytoken: String,
+        #[serde(default)]
+        registrytoken: String,
+    }
+    let wrong = |why: String| Error::Hosts { path: path.to_owned(), why };
+    let bytes = std::fs::read(path).map_err(Error::at(path))?;
+    let file: File = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    let registry = Reference::parse(image)?.registry;
+    for (server, entry) in file.auths {
+        let bare = Credentials {
+            server_address: server.clone(),
+            identity_token: entry.identitytoken,
+            registry_token: entry.registrytoken,
+            ..Credentials::default()
+        };
+        if bare.is_for(&registry) {
+            return bare.with_encoded(&entry.auth).map(Some).map_err(|why| wrong(format!("auths {server:?}: {why}")));
+        }
+    }
+    Ok(None)
+}
+
+async fn remove(images: &Images, chosen: &[String], force: bool) -> Result<()> {
+    for name in chosen {
+        let image = images.find(name)?.ok_or_else(|| Error::NotFound(name.clone()))?;
+        if image.pinned && !force {
+            return Err(Error::Pinned(name.clone()));
+        }
+        images.remove(&image.id).await?;
+        print(&format!("{}\n", image.id))?;
+    }
+    Ok(())
+}
+
+fn list(images: &[std::sync::Arc<Image>], quiet: bool) -> String {
+    if quiet {
+        return images.iter().map(|image| format!("{}\n", image.id)).collect();
+    }
+    let mut rows = vec![["IMAGE", "ID", "SIZE", "PINNED"].map(str::to_owned)];
+    for image in images {
+        let names = match (image.repo_tags.is_empty(), image.repo_digests.is_empty()) {
+            (false, _) => image.repo_tags.clone(),
+            (true, false) => image.repo_digests.clone(),
+            (true, true) => vec!["<none>".to_owned()],
+        };
+        let id: String = image.id.trim_start_matches("sha256:").chars().take(13).collect();
+        let size = format!("{:.1} MB", image.size as f64 / 1e6);
+        let pinned = if image.pinned { "yes" } else { "" }.to_owned();
+        rows.extend(names.into_iter().map(|name| [name, id.clone(), size.clone(), pinned.clone()]));
+    }
+    table(&rows)
+}
+
+fn table(rows: &[[String; 4]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..4).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(cells.join("   ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A reader that has gone away, like `head`, is no failure.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(Error::at(Path::new("standard output"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_a_table() {
+        let image = Image {
+            id: format!("sha256:{}", "ab".repeat(32)),
+            repo_tags: vec!["docker.io/library/a:1".to_owned(), "docker.io/library/a:2".to_owned()],
+            repo_digests: Vec::new(),
+            size: 1_250_000,
+            config: super::super::Config::default(),
+            pinned: true,
+            chain: Vec::new(),
+        };
+        let expected = "\
+IMAGE                   ID              SIZE     PINNED\n\
+docker.io/library/a:1   abababababab0   1.2 MB   yes\n\
+docker.io/library/a:2   abababababab0   1.2 MB   yes\n";
+        assert_eq!(list(&[image.into()], false), expected.replace("abababababab0", "ababababababa"));
+    }
+
+    #[test]
+    fn credentials_come_from_dockers_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text =
+            r#"{"auths":{"r.example:5000":{"auth":"dTpw"},"https://index.docker.io/v1/":{"identitytoken":"t"}}}"#;
+        std::fs::write(file.path(), text).unwrap();
+        let read = |image: &str| from_file(file.path(), image).unwrap();
+        assert_eq!(read("r.example:5000/a").unwrap().password, "p");
+        assert_eq!(read("nginx").unwrap().identity_token, "t");
+        assert!(read("other.example/a").is_none());
+        std::fs::write(file.path(), text.replace("dTpw", "!")).unwrap();
+        assert!(from_file(file.path(), "r.example:5000/a").unwrap_err().to_string().contains("r.example:5000"));
+    }
+
+    #[test]
+    fn commands_are_read() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+        assert_eq!(main(["pull".into()]), ExitCode::from(2));
+        assert_eq!(main(["--help".into()]), ExitCode::SUCCESS);
+    }
+}

@@ -1,0 +1,226 @@
+//! The demo image: this very program with its interpreter and its libraries, so that pods can be run where no
+//! registry is in reach. Made when it is first wanted, and anew when the program has changed.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::digest::{Digest, Hasher};
+use super::elf;
+use super::error::{Error, Result};
+use super::layer::tar::{Entry, Kind, Writer};
+use super::layer::{Usage, content};
+use super::make::{copy_in, describe};
+use super::manifest::{Config, Descriptor, OCI_LAYER};
+use super::reference::Reference;
+use super::store::LayerInfo;
+use super::{Image, Images};
+
+pub const NAME: &str = "tiphys.local/hello";
+const PROGRAM: &str = "/tiphys";
+const OWN: &str = "/proc/self/exe";
+
+/// Whether a user means the demo image, in whatever form.
+pub fn is_meant(text: &str) -> bool {
+    text.starts_with(NAME)
+        && Reference::parse(text).is_ok_and(|reference| reference.name() == NAME && reference.tag() == Some("latest"))
+}
+
+impl Images {
+    /// The demo image of the program that runs.
+    pub(super) fn demo(&self) -> Result<Arc<Image>> {
+        let identity = identity(Path::new(OWN))?;
+        let known = self.known()?;
+        if let Some(id) = known.index.resolve(NAME)?
+            && known.index.images[id].made_from.as_ref() == Some(&identity)
+            && let Some(image) = known.images.get(id)
+        {
+            return Ok(image.clone());
+        }
+        self.make_demo(&identity)?;
+        self.need(NAME)
+    }
+
+    fn make_demo(&self, identity: &str) -> Result<()> {
+        let store = &self.inner.store;
+        let _busy = store.busy()?;
+        let temp = store.temp_folder()?;
+        let folder = content(temp.path());
+        let usage = fill(&folder)?;
+        let mut counted = Counted { hasher: Hasher::sha256(), size: 0 };
+        write_tar(&folder, &mut counted)?;
+        let diff_id = counted.hasher.finish();
+        let layer = Descriptor::new(OCI_LAYER, diff_id.clone(), counted.size);
+        let plan = describe(self, vec![layer], std::slice::from_ref(&diff_id), &config())?;
+        if !store.has_layer(&plan.chain[0]) {
+            store.commit_layer(temp, &plan.chain[0], LayerInfo { diff_id, parent: None, usage, boot: None })?;
+        }
+        let mut record = plan.record();
+        // Nothing but the program can make it again, so nothing but a user's wish removes it.
+        record.pinned = true;
+        record.made_from = Some(identity.to_owned());
+        let name = Reference::parse(NAME)?;
+        self.add(plan.id(), record, vec![name.to_string(), name.with_digest(&plan.target.digest)])
+    }
+
+    /// Writes the blob of a layer that was made here.
+    pub(super) fn make_blob(&self, chain: &Digest, layer: &Descriptor) -> Result<()> {
+        let store = &self.inner.store;
+        let (temp, file) = store.temp_file()?;
+        let mut file = io::BufWriter::new(file);
+        write_tar(&content(&store.layer(chain)), &mut file)?;
+        file.flush().map_err(Error::at(temp.path()))?;
+        let mut written = File::open(temp.path()).map_err(Error::at(temp.path()))?;
+        copy_in(store, &mut written, "the demo image", Some(&layer.digest)).map(drop)
+    }
+}
+
+fn config() -> Config {
+    Config {
+        entrypoint: vec![PROGRAM.to_owned(), "hello".to_owned()],
+        env: vec!["PATH=/".to_owned()],
+        working_dir: "/".to_owned(),
+        exposed: vec!["8080/tcp".to_owned()],
+        ..Config::default()
+    }
+}
+
+/// Tells one program from another without reading it.
+fn identity(program: &Path) -> Result<String> {
+    let meta = fs::metadata(program).map_err(Error::at(program))?;
+    Ok(format!("{}:{}:{}:{}.{}", meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
+}
+
+/// Fills an empty folder with everything that the program needs.
+fn fill(folder: &Path) -> Result<Usage> {
+    let mut usage = Usage::default();
+    let mut add = |from: &Path, to: &str| -> Result<()> {
+        let path = folder.join(to.trim_start_matches('/'));
+        make_folders(path.parent().unwrap_or(folder))?;
+        if path.exists() {
+            return Ok(());
+        }
+        usage += Usage { bytes: share(from, &path)?, inodes: 1 };
+        Ok(())
+    };
+    add(Path::new(OWN), PROGRAM)?;
+    for (from, to) in needs()? {
+        add(&from, &to)?;
+    }
+    for (name, text) in
+        [("passwd", "root:x:0:0:root:/:\nnobody:x:65534:65534:nobody:/:\n"), ("group", "root:x:0:\nnobody:x:65534:\n")]
+    {
+        let path = folder.join("etc").join(name);
+        make_folders(&folder.join("etc"))?;
+        fs::write(&path, text).map_err(Error::at(&path))?;
+    }
+    let tmp = folder.join("tmp");
+    make_folders(&tmp)?;
+    fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777)).map_err(Error::at(&tmp))?;
+    Ok(usage)
+}
+
+/// The interpreter under the name by which the kernel looks for it, and each library under the one that it is asked
+/// for by, in the folder where it was found: the same interpreter will look there again.
+fn needs() -> Result<Vec<(PathBuf, String)>> {
+    let own = Path::new(OWN);
+    let program = elf::read(own).map_err(Error::at(own))?;
+    let Some(interpreter) = program.interpreter else { return Ok(Vec::new()) };
+    let exe = fs::read_link(own).map_err(Error::at(own))?;
+    let maps = fs::read_to_string("/proc/self/maps").map_err(Error::at(Path::new("/proc/self/maps")))?;
+    let mut needs = vec![(PathBuf::from(&interpreter), interpreter)];
+    for path in elf::mapped(&maps).into_iter().map(PathBuf::from).filter(|path| *path != exe) {
+        let Ok(library) = elf::read(&path) else { continue };
+        let (Some(soname), Some(folder)) = (library.soname, path.parent()) else { continue };
+        let to = folder.join(soname).to_string_lossy().into_owned();
+        needs.push((path, to));
+    }
+    Ok(needs)
+}
+
+fn make_folders(path: &Path) -> Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(Error::at(path))
+}
+
+/// Puts a file there without copying it if that can be: its blocks shared, or the file itself. Answers what it costs.
+fn share(from: &Path, to: &Path) -> Result<u64> {
+    let source = File::open(from).map_err(Error::at(from))?;
+    let meta = source.metadata().map_err(Error::at(from))?;
+    let target = File::options().write(true).create_new(true).open(to).map_err(Error::at(to))?;
+    if rustix::fs::ioctl_ficlone(&target, &source).is_ok() {
+        return executable(&target, to).map(|()| 0);
+    }
+    // A file that everybody may run, and nobody but root may change, can be the very same.
+    let shareable = meta.uid() == 0 && meta.mode() & 0o7777 == 0o755;
+    if shareable && let Ok(real) = fs::canonicalize(from) {
+        fs::remove_file(to).map_err(Error::at(to))?;
+        if fs::hard_link(&real, to).is_ok() {
+            return Ok(0);
+        }
+        let target = File::options().write(true).create_new(true).open(to).map_err(Error::at(to))?;
+        return copy(&source, target, to);
+    }
+    copy(&source, target, to)
+}
+
+fn copy(mut source: &File, mut target: File, to: &Path) -> Result<u64> {
+    let size = io::copy(&mut source, &mut target).map_err(Error::at(to))?;
+    executable(&target, to)?;
+    Ok(size)
+}
+
+fn executable(file: &File, path: &Path) -> Result<()> {
+    file.set_permissions(fs::Permissions::from_mode(0o755)).map_err(Error::at(path))
+}
+
+/// A tree as a tar stream: equal trees are equal bytes, whoever owns them and however old they are.
+fn write_tar(folder: &Path, to: &mut dyn Write) -> Result<()> {
+    let mut writer = Writer::new(to);
+    tree(&mut writer, folder, Path::new(""))?;
+    writer.finish().map(drop).map_err(Error::at(folder))
+}
+
+fn tree(writer: &mut Writer<&mut dyn Write>, root: &Path, inner: &Path) -> Result<()> {
+    let folder = root.join(inner);
+    let read = fs::read_dir(&folder).map_err(Error::at(&folder))?;
+    let mut names: Vec<_> = read.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+    names.sort();
+    for name in names {
+        let inner = inner.join(name);
+        let path = root.join(&inner);
+        let meta = fs::symlink_metadata(&path).map_err(Error::at(&path))?;
+        let shown = inner.to_string_lossy();
+        if meta.is_dir() {
+            let mode = meta.mode() & 0o7777;
+            writer.entry(&Entry::new(&format!("{shown}/"), Kind::Directory, mode)).map_err(Error::at(&path))?;
+            tree(writer, root, &inner)?;
+            continue;
+        }
+        let mode = if meta.mode() & 0o111 == 0 { 0o644 } else { 0o755 };
+        let mut entry = Entry::new(&shown, Kind::File, mode);
+        entry.size = meta.len();
+        writer.entry(&entry).map_err(Error::at(&path))?;
+        let mut file = File::open(&path).map_err(Error::at(&path))?;
+        io::copy(&mut file, writer.data()).map_err(Error::at(&path))?;
+    }
+    Ok(())
+}
+
+struct Counted {
+    hasher: Hasher,
+    size: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hasher.update(bytes);
+        self.size += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

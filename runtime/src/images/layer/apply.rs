@@ -1,0 +1,427 @@
+//! Carries out what a layer's entries ask for, below one open folder.
+//!
+//! Folders are opened with `openat2` and RESOLVE_IN_ROOT: the kernel resolves every symbolic link as if the layer
+//! were the root of the file system, so nothing in a layer can name a file outside of it. The last part of a path
+//! is only ever used with calls that do not follow links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown,
+    fsetxattr, futimens, linkat, lsetxattr, makedev, mkdirat, mknodat, openat, openat2, readlinkat, statat, symlinkat,
+    unlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::plan::{self, Op, plan, shown, split};
+use super::tar::{Entry, Reader};
+use super::{Cancel, LayerError, Limits, Usage};
+
+pub const OPAQUE: &str = "trusted.overlay.opaque";
+const BUFFER: usize = 256 << 10;
+/// Links that lead to links, as the kernel counts them.
+const MOST_LINKS: u32 = 40;
+
+type Result<T> = std::result::Result<T, LayerError>;
+
+/// A layer under construction.
+pub struct Unpacker {
+    pub(super) root: OwnedFd,
+    limits: Limits,
+    usage: Usage,
+    entries: u64,
+    /// The folder that the last entry went into: the next mostly goes there too.
+    last: Option<(Vec<u8>, OwnedFd)>,
+    /// Folders' times are set at the end, since every file made in one changes them.
+    times: BTreeMap<Vec<u8>, Timestamps>,
+    /// Folders that no entry spoke of: they get their looks from the layers below.
+    pub(super) implied: BTreeSet<Vec<u8>>,
+    /// Whether an entry spoke of the root.
+    pub(super) has_root: bool,
+    /// Hard links (path, target) to what only a layer below has.
+    pub(super) links_below: Vec<(Vec<u8>, Vec<u8>)>,
+    skipped_xattrs: u64,
+    buffer: Vec<u8>,
+}
+
+impl Unpacker {
+    pub fn open(folder: &Path, limits: Limits) -> Result<Unpacker> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(folder, flags, Mode::empty()).map_err(LayerError::at(b"."))?;
+        Ok(Unpacker {
+            root,
+            limits,
+            usage: Usage::default(),
+            entries: 0,
+            last: None,
+            times: BTreeMap::new(),
+            implied: BTreeSet::new(),
+            has_root: false,
+            links_below: Vec::new(),
+            skipped_xattrs: 0,
+            buffer: vec![0; BUFFER],
+        })
+    }
+
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    pub fn apply<R: Read>(&mut self, reader: &mut Reader<R>, cancel: &Cancel) -> Result<()> {
+        while let Some(entry) = reader.next_entry()? {
+            cancel.check()?;
+            self.count(&entry)?;
+            self.one(plan(&entry, self.limits.devices)?, &entry, reader)?;
+        }
+        if self.skipped_xattrs > 0 {
+            tracing::warn!(count = self.skipped_xattrs, "left out extended attributes that only the kernel may set");
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, entry: &Entry) -> Result<()> {
+        self.entries += 1;
+        if self.entries > self.limits.entries {
+            return Err(LayerError::Limit { what: "files", limit: self.limits.entries });
+        }
+        self.usage.bytes = self.usage.bytes.saturating_add(entry.size);
+        if self.usage.bytes > self.limits.bytes {
+            return Err(LayerError::Limit { what: "bytes in files", limit: self.limits.bytes });
+        }
+        self.usage.inodes += 1;
+        Ok(())
+    }
+
+    fn one<R: Read>(&mut self, op: Op, entry: &Entry, reader: &mut Reader<R>) -> Result<()> {
+        match op {
+            Op::Directory(path) => self.directory(&path, entry),
+            Op::File(path) => self.file(&path, entry, reader),
+            Op::Symlink { path, target } => {
+                self.place(&path, |folder, name| symlinkat(target.as_slice(), folder, name))?;
+                self.dress_node(&path, entry)
+            }
+            Op::Hardlink { path, target } => self.hardlink(&path, &target),
+            Op::Device { path, block, major, minor } => {
+                let kind = if block { FileType::BlockDevice } else { FileType::CharacterDevice };
+                self.node(&path, kind, makedev(major, minor))?;
+                self.dress_node(&path, entry)
+            }
+            Op::Fifo(path) => {
+                self.node(&path, FileType::Fifo, 0)?;
+                self.dress_node(&path, entry)
+            }
+            Op::Whiteout(path) => self.whiteout(&path),
+            Op::Opaque(path) => self.opaque(&path),
+            Op::Skip => Ok(()),
+        }
+    }
+
+    fn directory(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
+        if !path.is_empty() {
+            self.make_directory(path)?;
+        }
+        let folder = self.open_at(path)?;
+        self.dress(folder.as_fd(), path, entry)?;
+        self.has_root |= path.is_empty();
+        self.implied.remove(path);
+        self.times.insert(path.to_vec(), times(entry));
+        Ok(())
+    }
+
+    /// Makes the folder, unless it is there; what else has its name makes room.
+    fn make_directory(&mut self, path: &[u8]) -> Result<()> {
+        let (folder, name) = split(path);
+        let folder = self.parent(folder)?;
+        match kind_at(folder, name).map_err(LayerError::at(path))? {
+            Some(Found::Directory) => return Ok(()),
+            Some(_) => {}
+            None => return mkdirat(folder, name, Mode::from(0o755)).map_err(LayerError::at(path)),
+        }
+        let hidden = kind_at(folder, name).map_err(LayerError::at(path))? == Some(Found::Whiteout);
+        self.remove(path)?;
+        let folder = self.parent(split(path).0)?;
+        mkdirat(folder, name, Mode::from(0o755)).map_err(LayerError::at(path))?;
+        // The layer hides a name and gives it anew: nothing of the folder that it hid may show through.
+        if hidden { self.opaque(path) } else { Ok(()) }
+    }
+
+    fn file<R: Read>(&mut self, path: &[u8], entry: &Entry, reader: &mut Reader<R>) -> Result<()> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = self.place(path, |folder, name| openat(folder, name, flags, Mode::from(0o600)))?;
+        loop {
+            let read = reader.read_data(&mut self.buffer)?;
+            if read == 0 {
+                break;
+            }
+            write_all(&file, &self.buffer[..read]).map_err(LayerError::at(path))?;
+        }
+        self.dress(file.as_fd(), path, entry)?;
+        futimens(&file, &times(entry)).map_err(LayerError::at(path))
+    }
+
+    fn hardlink(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        let (folder, name) = split(target);
+        let source = match self.open_folder(folder) {
+            Ok(source) => source,
+            Err(Errno::NOENT) => return self.link_later(path, target),
+            Err(errno) => return Err(LayerError::at(target)(errno)),
+        };
+        match kind_at(source.as_fd(), name).map_err(LayerError::at(target))? {
+            None | Some(Found::Whiteout) => return self.link_later(path, target),
+            Some(Found::Directory) => return Err(plan::refused(path, "a hard link to a folder")),
+            Some(Found::Other) => {}
+        }
+        self.place(path, |folder, own| linkat(&source, name, folder, own, AtFlags::empty()))
+    }
+
+    fn link_later(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        self.links_below.push((path.to_vec(), target.to_vec()));
+        Ok(())
+    }
+
+    fn node(&mut self, path: &[u8], kind: FileType, device: u64) -> Result<()> {
+        self.place(path, |folder, name| mknodat(folder, name, kind, Mode::from(0o600), device))
+    }
+
+    /// A layer's own content wins over its whiteouts, whichever comes first.
+    fn whiteout(&mut self, path: &[u8]) -> Result<()> {
+        let (folder, name) = split(path);
+        let folder = self.parent(folder)?;
+        match kind_at(folder, name).map_err(LayerError::at(path))? {
+            None => mknodat(folder, name, FileType::CharacterDevice, Mode::empty(), 0).map_err(LayerError::at(path)),
+            Some(Found::Directory) => self.opaque(path),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn opaque(&mut self, path: &[u8]) -> Result<()> {
+        let folder = if path.is_empty() { self.open_at(path)? } else { self.own_folder(path)? };
+        fsetxattr(&folder, OPAQUE, b"y", XattrFlags::empty()).map_err(LayerError::at(path))
+    }
+
+    fn own_folder(&mut self, path: &[u8]) -> Result<OwnedFd> {
+        self.parent(path)?;
+        self.open_at(path)
+    }
+
+    /// Makes something new in a folder; what has its name already makes room.
+    pub(super) fn place<T>(
+        &mut self,
+        path: &[u8],
+        make: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        let (folder, name) = split(path);
+        match make(self.parent(folder)?, name) {
+            Err(Errno::EXIST) => self.remove(path)?,
+            made => return made.map_err(LayerError::at(path)),
+        }
+        make(self.parent(folder)?, name).map_err(LayerError::at(path))
+    }
+
+    fn remove(&mut self, path: &[u8]) -> Result<()> {
+        let (folder, name) = split(path);
+        let folder = self.parent(folder)?;
+        if kind_at(folder, name).map_err(LayerError::at(path))? != Some(Found::Directory) {
+            return unlinkat(folder, name, AtFlags::empty()).map_err(LayerError::at(path));
+        }
+        let whole = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+        let whole = Path::new(&whole).join(std::ffi::OsStr::new(as_os(name)));
+        std::fs::remove_dir_all(whole).map_err(|source| LayerError::Io { path: shown(path), source })?;
+        // What was open in it, or remembered of it, is gone.
+        self.last = None;
+        self.forget(path);
+        Ok(())
+    }
+
+    /// Drops what is remembered of a folder and of those in it, which are neighbours in the order of bytes.
+    fn forget(&mut self, path: &[u8]) {
+        self.times.remove(path);
+        self.implied.remove(path);
+        let inside = [path, b"/"].concat()..[path, b"0"].concat();
+        let folders: Vec<_> = self.times.range(inside.clone()).map(|(folder, _)| folder.clone()).collect();
+        let implied: Vec<_> = self.implied.range(inside).cloned().collect();
+        for folder in folders.iter().chain(&implied) {
+            self.times.remove(folder);
+            self.implied.remove(folder);
+        }
+    }
+
+    /// The open folder of that path, made with all above it where it is missing.
+    pub(super) fn parent(&mut self, path: &[u8]) -> Result<BorrowedFd<'_>> {
+        if self.last.as_ref().is_none_or(|(last, _)| last != path) {
+            let opened = match self.open_folder(path) {
+                Err(Errno::NOTDIR) => {
+                    self.reopen_hidden(path)?;
+                    self.open_folder(path)
+                }
+                opened => opened,
+            };
+            let folder = match opened {
+                Err(Errno::NOENT) => self.make_folders(path, 0)?,
+                opened => opened.map_err(LayerError::at(path))?,
+            };
+            self.last = Some((path.to_vec(), folder));
+        }
+        match &self.last {
+            Some((_, folder)) => Ok(folder.as_fd()),
+            None => Ok(self.root.as_fd()),
+        }
+    }
+
+    /// A layer may hide a folder and then speak of something in it: then the folder is there again, and only its own.
+    fn reopen_hidden(&mut self, path: &[u8]) -> Result<()> {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in slashes.chain([path.len()]) {
+            let (above, name) = split(&path[..end]);
+            let folder = self.open_at(above)?;
+            if kind_at(folder.as_fd(), name).map_err(LayerError::at(path))? == Some(Found::Whiteout) {
+                return self.make_directory(&path[..end]);
+            }
+        }
+        Ok(())
+    }
+
+    fn make_folders(&mut self, path: &[u8], links: u32) -> Result<OwnedFd> {
+        if links > MOST_LINKS {
+            return Err(LayerError::at(path)(Errno::LOOP));
+        }
+        let (above, name) = split(path);
+        let folder = match self.open_folder(above) {
+            Err(Errno::NOENT) => self.make_folders(above, links)?,
+            opened => opened.map_err(LayerError::at(above))?,
+        };
+        match mkdirat(&folder, name, Mode::from(0o755)) {
+            Ok(()) => drop(self.implied.insert(path.to_vec())),
+            // A link to a folder that only a layer below has, so that here it leads nowhere yet.
+            Err(Errno::EXIST) => {
+                let target = readlinkat(&folder, name, Vec::new()).map_err(LayerError::at(path))?;
+                return self.make_folders(&follow(above, target.as_bytes()), links + 1);
+            }
+            Err(errno) => return Err(LayerError::at(path)(errno)),
+        }
+        self.open_at(path)
+    }
+
+    pub(super) fn open_folder(&self, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+        let path = if path.is_empty() { b"." } else { path };
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        openat2(&self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
+    }
+
+    fn open_at(&self, path: &[u8]) -> Result<OwnedFd> {
+        self.open_folder(path).map_err(LayerError::at(path))
+    }
+
+    /// Owner, mode and attributes, in this order: a new owner takes the special bits and the capabilities away.
+    pub(super) fn dress(&mut self, file: BorrowedFd<'_>, path: &[u8], entry: &Entry) -> Result<()> {
+        let at = LayerError::at(path);
+        fchown(file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid))).map_err(&at)?;
+        fchmod(file, Mode::from(entry.mode)).map_err(&at)?;
+        for (name, value) in &entry.xattrs {
+            if self.is_allowed(name) {
+                supported(fsetxattr(file, name.as_slice(), value, XattrFlags::empty())).map_err(&at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for what cannot be opened.
+    fn dress_node(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
+        let at = LayerError::at(path);
+        let (folder, name) = split(path);
+        let folder = rustix::io::fcntl_dupfd_cloexec(self.parent(folder)?, 3).map_err(&at)?;
+        let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
+        chownat(&folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).map_err(&at)?;
+        if entry.kind != super::tar::Kind::Symlink {
+            rustix::fs::chmodat(&folder, name, Mode::from(entry.mode), AtFlags::empty()).map_err(&at)?;
+        }
+        for (key, value) in &entry.xattrs {
+            if self.is_allowed(key) {
+                let whole = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+                let whole = Path::new(&whole).join(as_os(name));
+                supported(lsetxattr(whole, key.as_slice(), value, XattrFlags::empty())).map_err(&at)?;
+            }
+        }
+        utimensat(&folder, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW).map_err(&at)
+    }
+
+    /// `trusted` ones are the machine's own, and overlayfs would take its marks for ours.
+    fn is_allowed(&mut self, name: &[u8]) -> bool {
+        let allowed = !name.starts_with(b"trusted.") && !name.starts_with(b"user.overlay.");
+        self.skipped_xattrs += u64::from(!allowed);
+        allowed
+    }
+
+    /// Sets the folders' times: the deepest first, though none changes another's any more.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.last = None;
+        for (path, times) in std::mem::take(&mut self.times).iter().rev() {
+            let folder = self.open_at(path)?;
+            futimens(&folder, times).map_err(LayerError::at(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// File systems and kernels differ in what they can keep; an attribute they know nothing of is not missed.
+fn supported(set: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match set {
+        Err(Errno::NOTSUP) => Ok(()),
+        other => other,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Directory,
+    Whiteout,
+    Other,
+}
+
+pub(super) fn kind_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Option<Found>> {
+    let stat = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(None),
+        stat => stat?,
+    };
+    Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Found::Directory,
+        FileType::CharacterDevice if stat.st_rdev == 0 => Found::Whiteout,
+        _ => Found::Other,
+    }))
+}
+
+/// Where a link in `folder` leads to, as a normal path below the root.
+pub fn follow(folder: &[u8], target: &[u8]) -> Vec<u8> {
+    let start: &[u8] = if target.starts_with(b"/") { b"" } else { folder };
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in start.split(|byte| *byte == b'/').chain(target.split(|byte| *byte == b'/')) {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join(&b'/')
+}
+
+pub(super) fn as_os(name: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}
+
+fn times(entry: &Entry) -> Timestamps {
+    let time = Timespec { tv_sec: entry.seconds, tv_nsec: entry.nanoseconds.into() };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Err(Errno::INTR) => {}
+            written => bytes = &bytes[written?..],
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Layers: from a blob to a folder that overlayfs can stack.
+//!
+//! [`plan`] decides from each entry, [`apply`] carries it out below one open folder, and [`settle`] gives a layer
+//! what it takes from those below it.
+
+pub mod apply;
+pub mod compress;
+pub mod plan;
+pub mod settle;
+pub mod tar;
+#[cfg(test)]
+mod tar_tests;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::digest::{Digest, Hashed};
+use super::error::is_full;
+use apply::Unpacker;
+use compress::Decoder;
+use tar::TarError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    #[error("{path}: {why}")]
+    Refused { path: String, why: &'static str },
+    #[error("it has more than {limit} {what}")]
+    Limit { what: &'static str, limit: u64 },
+    #[error(transparent)]
+    Tar(#[from] TarError),
+    #[error("its content should be {expected} and is {found}")]
+    Content { expected: Digest, found: Digest },
+    #[error("the disk is full")]
+    DiskFull,
+    #[error("{path}")]
+    Io { path: String, source: io::Error },
+    #[error("the work was given up before its end")]
+    Cancelled,
+}
+
+impl LayerError {
+    pub fn at(path: &[u8]) -> impl Fn(rustix::io::Errno) -> LayerError + '_ {
+        move |errno| {
+            let source = io::Error::from(errno);
+            if is_full(&source) { LayerError::DiskFull } else { LayerError::Io { path: plan::shown(path), source } }
+        }
+    }
+}
+
+/// What a layer may cost. Every number is a limit that an honest image does not come near.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The bytes of one layer's files.
+    pub bytes: u64,
+    /// The entries of one layer.
+    pub entries: u64,
+    /// How many times its blob a layer may unpack to, once it is larger than `free_bytes`.
+    pub ratio: u64,
+    pub free_bytes: u64,
+    /// Whether layers may hold devices.
+    pub devices: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { bytes: 64 << 30, entries: 2_000_000, ratio: 200, free_bytes: 1 << 30, devices: true }
+    }
+}
+
+impl Limits {
+    /// The most that a blob of this size may decompress to.
+    pub fn stream(&self, blob: u64) -> u64 {
+        let headers = self.entries.saturating_mul(4 * tar::BLOCK as u64);
+        let whole = self.bytes.saturating_add(headers);
+        whole.min(blob.saturating_mul(self.ratio).max(self.free_bytes))
+    }
+}
+
+/// Set by whoever does not want the result any more.
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn check(&self) -> Result<(), LayerError> {
+        if self.0.load(Ordering::Relaxed) { Err(LayerError::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// Unpacks a verified blob into an empty folder, and compares its content with what the image says of it.
+pub fn unpack(
+    blob: &Path,
+    into: &Path,
+    diff_id: &Digest,
+    limits: &Limits,
+    cancel: &Cancel,
+) -> Result<Unpacker, LayerError> {
+    let at = |source| LayerError::Io { path: blob.display().to_string(), source };
+    let file = File::open(blob).map_err(at)?;
+    let size = file.metadata().map_err(at)?.len();
+    let decoder = Decoder::new(BufReader::with_capacity(128 << 10, file)).map_err(TarError::Io)?;
+    let limited = compress::Limited::new(decoder, limits.stream(size));
+    let mut reader = tar::Reader::new(Hashed::new(limited, diff_id.hasher()));
+    let mut unpacker = Unpacker::open(into, limits.clone())?;
+    unpacker.apply(&mut reader, cancel).and_then(|()| Ok(reader.drain()?)).map_err(over_limit)?;
+    let found = reader.into_inner().finish();
+    match found == *diff_id {
+        true => Ok(unpacker),
+        false => Err(LayerError::Content { expected: diff_id.clone(), found }),
+    }
+}
+
+/// The stream's own limit comes up through readers that know of nothing but I/O.
+fn over_limit(error: LayerError) -> LayerError {
+    match error {
+        LayerError::Tar(TarError::Io(error)) => match compress::limit_of(&error) {
+            Some(limit) => LayerError::Limit { what: "bytes when unpacked", limit },
+            None => LayerError::Tar(TarError::Io(error)),
+        },
+        other => other,
+    }
+}
+
+/// What one layer takes on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Usage {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.bytes += other.bytes;
+        self.inodes += other.inodes;
+    }
+}
+
+/// Where a layer's content is, within its folder.
+pub fn content(layer: &Path) -> PathBuf {
+    layer.join("fs")
+}

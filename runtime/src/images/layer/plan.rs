@@ -1,0 +1,243 @@
+//! What an entry of a layer asks for, as a value. Pure: every path that comes out is relative, without `.`, `..`,
+//! empty parts or names with a meaning, so that whoever carries it out has only symbolic links to mind.
+
+use super::LayerError;
+use super::tar::{Entry, Kind};
+
+/// Longer paths cannot be opened by their name in one call.
+const MOST_PATH: usize = 4000;
+const MOST_NAME: usize = 255;
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+/// What aufs kept for itself in the folders that old layers were made of.
+const AUFS: &[u8] = b".wh..wh.";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    Directory(Vec<u8>),
+    File(Vec<u8>),
+    Symlink {
+        path: Vec<u8>,
+        target: Vec<u8>,
+    },
+    Hardlink {
+        path: Vec<u8>,
+        target: Vec<u8>,
+    },
+    Device {
+        path: Vec<u8>,
+        block: bool,
+        major: u32,
+        minor: u32,
+    },
+    Fifo(Vec<u8>),
+    /// The name does not exist in the layers below.
+    Whiteout(Vec<u8>),
+    /// Nothing of this folder shows from the layers below.
+    Opaque(Vec<u8>),
+    /// Means nothing to anybody any more.
+    Skip,
+}
+
+/// The operation of one entry, or why it is refused.
+pub fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
+    let path = normal(&entry.path).map_err(|why| refused(&entry.path, why))?;
+    if let Some(op) = whiteout(&path).map_err(|why| refused(&entry.path, why))? {
+        return Ok(op);
+    }
+    if path.is_empty() && entry.kind != Kind::Directory {
+        return Err(refused(&entry.path, "the root can only be a folder"));
+    }
+    let device = |block| match (devices, block, entry.major, entry.minor) {
+        (false, ..) => Err(refused(&entry.path, "devices are not allowed in images here")),
+        // To overlayfs this is a whiteout, and no scanner of layers would see it as one.
+        (_, false, 0, 0) => Err(refused(&entry.path, "a device of this number is no device")),
+        (_, _, major, minor) => Ok(Op::Device { path: path.clone(), block, major, minor }),
+    };
+    match entry.kind {
+        Kind::Directory => Ok(Op::Directory(path)),
+        Kind::File => Ok(Op::File(path)),
+        Kind::Symlink if entry.target.is_empty() || entry.target.len() > MOST_PATH => {
+            Err(refused(&entry.path, "the symbolic link's target is empty or too long"))
+        }
+        Kind::Symlink if entry.target.contains(&0) => Err(refused(&entry.path, "the target holds a zero byte")),
+        Kind::Symlink => Ok(Op::Symlink { path, target: entry.target.clone() }),
+        Kind::Hardlink => hardlink(entry, path),
+        Kind::CharDevice => device(false),
+        Kind::BlockDevice => device(true),
+        Kind::Fifo => Ok(Op::Fifo(path)),
+    }
+}
+
+pub fn refused(path: &[u8], why: &'static str) -> LayerError {
+    LayerError::Refused { path: shown(path), why }
+}
+
+/// For messages: short, and with nothing that would upset a terminal.
+pub fn shown(path: &[u8]) -> String {
+    let text = String::from_utf8_lossy(path);
+    let mut short: String = text.chars().take(200).flat_map(char::escape_default).collect();
+    if text.chars().nth(200).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+fn hardlink(entry: &Entry, path: Vec<u8>) -> Result<Op, LayerError> {
+    let target = normal(&entry.target).map_err(|why| refused(&entry.target, why))?;
+    if target.is_empty() || target == path {
+        return Err(refused(&entry.path, "a hard link to itself or to the root"));
+    }
+    if target.split(|byte| *byte == b'/').any(|part| part.starts_with(WHITEOUT)) {
+        return Err(refused(&entry.path, "a hard link into what aufs kept for itself"));
+    }
+    Ok(Op::Hardlink { path, target })
+}
+
+/// The path without a leading slash and without what means nothing; refused where it climbs.
+fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let mut normal = Vec::with_capacity(path.len());
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => continue,
+            b".." => return Err("the path climbs out of its folder"),
+            part if part.len() > MOST_NAME => return Err("a name is longer than 255 bytes"),
+            part if part.contains(&0) => return Err("the path holds a zero byte"),
+            part => {
+                if !normal.is_empty() {
+                    normal.push(b'/');
+                }
+                normal.extend_from_slice(part);
+            }
+        }
+    }
+    if normal.len() > MOST_PATH { Err("the path is too long") } else { Ok(normal) }
+}
+
+fn whiteout(path: &[u8]) -> Result<Option<Op>, &'static str> {
+    let (folder, name) = split(path);
+    let mut parts = path.split(|byte| *byte == b'/');
+    if parts.clone().any(|part| part.starts_with(AUFS) && part != OPAQUE) {
+        return Ok(Some(Op::Skip));
+    }
+    if parts.next_back().is_some() && parts.any(|part| part.starts_with(WHITEOUT)) {
+        return Err("a whiteout is no folder");
+    }
+    match name.strip_prefix(WHITEOUT) {
+        None => Ok(None),
+        Some(_) if name == OPAQUE => Ok(Some(Op::Opaque(folder.to_vec()))),
+        Some(b"" | b"." | b"..") => Err("a whiteout of no name"),
+        Some(hidden) => Ok(Some(Op::Whiteout(join(folder, hidden)))),
+    }
+}
+
+/// A normal path's folder and name.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+pub fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(path: &[u8]) -> String {
+        String::from_utf8_lossy(path).into_owned()
+    }
+
+    /// An operation in one line.
+    fn line(entry: &Entry, devices: bool) -> String {
+        match plan(entry, devices) {
+            Ok(Op::Directory(path)) => format!("dir {}", text(&path)),
+            Ok(Op::File(path)) => format!("file {}", text(&path)),
+            Ok(Op::Symlink { path, target }) => format!("symlink {} -> {}", text(&path), text(&target)),
+            Ok(Op::Hardlink { path, target }) => format!("link {} = {}", text(&path), text(&target)),
+            Ok(Op::Device { path, block, major, minor }) => format!("device {} {block} {major}:{minor}", text(&path)),
+            Ok(Op::Fifo(path)) => format!("fifo {}", text(&path)),
+            Ok(Op::Whiteout(path)) => format!("hide {}", text(&path)),
+            Ok(Op::Opaque(path)) => format!("opaque {:?}", text(&path)),
+            Ok(Op::Skip) => "skip".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn files_and_whiteouts() {
+        let long = "a".repeat(256);
+        let deep = "a/".repeat(2100);
+        let cases: &[(&str, &str)] = &[
+            ("a/b", "file a/b"),
+            ("/etc/passwd", "file etc/passwd"),
+            ("./a//./b", "file a/b"),
+            ("", "root can only be"),
+            ("/", "root can only be"),
+            ("../a", "climbs"),
+            ("a/../../b", "climbs"),
+            ("a/..", "climbs"),
+            ("..", "climbs"),
+            ("a/...", "file a/..."),
+            ("a\0b", "zero byte"),
+            (&long, "longer than 255"),
+            (&deep, "too long"),
+            (".wh.a", "hide a"),
+            ("x/y/.wh.a", "hide x/y/a"),
+            ("/.wh.a", "hide a"),
+            (".wh.", "no name"),
+            (".wh..", "no name"),
+            (".wh...", "no name"),
+            ("x/.wh...", "no name"),
+            (".wh.a/b", "no folder"),
+            ("x/.wh.a/.wh.b", "no folder"),
+            (".wh..wh..opq", "opaque \"\""),
+            ("x/.wh..wh..opq", "opaque \"x\""),
+            ("x/.wh..wh..opq/y", "no folder"),
+            (".wh..wh.plnk/1.2", "skip"),
+            (".wh..wh.aufs", "skip"),
+            ("x/.wh..wh.orph", "skip"),
+        ];
+        for (path, expected) in cases {
+            let found = line(&Entry::new(path, Kind::File, 0o644), true);
+            assert!(found.contains(expected), "{path:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn links_and_devices() {
+        let entry = |kind, path: &str, target: &str| Entry { target: target.into(), ..Entry::new(path, kind, 0o644) };
+        let node = |kind, major, minor| Entry { major, minor, ..Entry::new("dev/x", kind, 0o644) };
+        let cases: &[(Entry, bool, &str)] = &[
+            // Where a symbolic link points to is the container's matter.
+            (entry(Kind::Symlink, "a", "/etc/passwd"), true, "symlink a -> /etc/passwd"),
+            (entry(Kind::Symlink, "a", "../../x"), true, "symlink a -> ../../x"),
+            (entry(Kind::Symlink, "a", ""), true, "empty"),
+            (entry(Kind::Hardlink, "a", "/b/c"), true, "link a = b/c"),
+            (entry(Kind::Hardlink, "a", "../../etc/shadow"), true, "climbs"),
+            (entry(Kind::Hardlink, "a", "b/../../c"), true, "climbs"),
+            (entry(Kind::Hardlink, "a", "./a"), true, "to itself"),
+            (entry(Kind::Hardlink, "a", "/"), true, "to itself or to the root"),
+            (entry(Kind::Hardlink, "a", ".wh..wh.plnk/1"), true, "aufs"),
+            (entry(Kind::Directory, "./", ""), true, "dir "),
+            (entry(Kind::Fifo, "a", ""), true, "fifo a"),
+            (node(Kind::CharDevice, 1, 3), true, "device dev/x false 1:3"),
+            (node(Kind::BlockDevice, 8, 0), true, "device dev/x true 8:0"),
+            (node(Kind::CharDevice, 1, 3), false, "not allowed"),
+            (node(Kind::CharDevice, 0, 0), true, "no device"),
+        ];
+        for (entry, devices, expected) in cases {
+            let found = line(entry, *devices);
+            assert!(found.contains(expected), "{entry:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn messages_show_no_control_characters() {
+        assert_eq!(shown(b"a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert!(shown("x".repeat(5000).as_bytes()).chars().count() < 300);
+    }
+}

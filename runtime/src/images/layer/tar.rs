@@ -1,0 +1,466 @@
+//! Reads tar streams of the POSIX, GNU and old forms, and writes POSIX ones.
+//!
+//! It knows nothing of layers or folders: names and numbers come out as they stand in the stream.
+
+use std::io::{self, Read, Write};
+
+pub const BLOCK: usize = 512;
+/// Extended headers and long names longer than this are refused.
+const MOST_EXTENSION: u64 = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TarError {
+    #[error("the archive is damaged: {0}")]
+    Damaged(&'static str),
+    #[error("the archive has {0}, which is not supported")]
+    Unsupported(&'static str),
+    #[error("the archive cannot be read")]
+    Io(#[from] io::Error),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Hardlink,
+    CharDevice,
+    BlockDevice,
+    Fifo,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub path: Vec<u8>,
+    /// Where a link points to.
+    pub target: Vec<u8>,
+    pub kind: Kind,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// The bytes that follow; none for anything but a file.
+    pub size: u64,
+    pub seconds: i64,
+    pub nanoseconds: u32,
+    pub major: u32,
+    pub minor: u32,
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Entry {
+    pub fn new(path: &str, kind: Kind, mode: u32) -> Entry {
+        Entry {
+            path: path.as_bytes().to_vec(),
+            target: Vec::new(),
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            seconds: 0,
+            nanoseconds: 0,
+            major: 0,
+            minor: 0,
+            xattrs: Vec::new(),
+        }
+    }
+}
+
+/// What an extended header says of the entry that follows.
+#[derive(Default)]
+struct Extension {
+    path: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    size: Option<u64>,
+    time: Option<(i64, u32)>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+pub struct Reader<R> {
+    inner: R,
+    /// What of the current entry's data, and of its padding, is still in the stream.
+    left: u64,
+    padding: u64,
+    /// Where in the stream the next byte is.
+    offset: u64,
+}
+
+impl<R: Read> Reader<R> {
+    pub fn new(inner: R) -> Reader<R> {
+        Reader { inner, left: 0, padding: 0, offset: 0 }
+    }
+
+    pub fn into_inner(self) -> R {
+        self.inner
+    }
+
+    /// Where the current entry's data begins, right after [`Reader::next`].
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next entry, over what is left of the one before; none at the end of the archive.
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, TarError> {
+        let mut extension = Extension::default();
+        loop {
+            self.skip_rest()?;
+            let Some(header) = self.header()? else { return Ok(None) };
+            let size = number(&header[124..136])?;
+            match header[156] {
+                b'x' => pax(&self.extension(size)?, &mut extension)?,
+                b'g' => {
+                    // Says something of all entries; nobody who makes layers uses it for more than a remark.
+                    self.extension(size)?;
+                }
+                b'L' => extension.path = Some(until_nul(&self.extension(size)?).to_vec()),
+                b'K' => extension.target = Some(until_nul(&self.extension(size)?).to_vec()),
+                _ => return self.entry(&header, extension).map(Some),
+            }
+        }
+    }
+
+    /// Reads of the current entry's data; nothing more at its end.
+    pub fn read_data(&mut self, buffer: &mut [u8]) -> Result<usize, TarError> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        let read = self.inner.read(&mut buffer[..most])?;
+        if read == 0 {
+            return Err(TarError::Damaged("it ends within a file"));
+        }
+        self.left -= read as u64;
+        self.offset += read as u64;
+        Ok(read)
+    }
+
+    /// Reads on to the very end of the stream, which may lie behind the archive's.
+    pub fn drain(&mut self) -> Result<(), TarError> {
+        io::copy(&mut self.inner, &mut io::sink())?;
+        Ok(())
+    }
+
+    fn skip_rest(&mut self) -> Result<(), TarError> {
+        let rest = self.left + self.padding;
+        let skipped = io::copy(&mut (&mut self.inner).take(rest), &mut io::sink())?;
+        self.offset += skipped;
+        // The padding of the last entry is often left out.
+        if skipped < self.left {
+            return Err(TarError::Damaged("it ends within a file"));
+        }
+        (self.left, self.padding) = (0, 0);
+        Ok(())
+    }
+
+    fn header(&mut self) -> Result<Option<[u8; BLOCK]>, TarError> {
+        let mut block = [0; BLOCK];
+        let mut filled = 0;
+        while filled < BLOCK {
+            match self.inner.read(&mut block[filled..])? {
+                0 if filled == 0 => return Ok(None),
+                0 => return Err(TarError::Damaged("it ends within a header")),
+                read => filled += read,
+            }
+        }
+        self.offset += BLOCK as u64;
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        check_sum(&block)?;
+        Ok(Some(block))
+    }
+
+    fn extension(&mut self, size: u64) -> Result<Vec<u8>, TarError> {
+        if size > MOST_EXTENSION {
+            return Err(TarError::Damaged("an extended header is longer than a mebibyte"));
+        }
+        let mut data = Vec::new();
+        (&mut self.inner).take(size).read_to_end(&mut data)?;
+        if (data.len() as u64) < size {
+            return Err(TarError::Damaged("it ends within an extended header"));
+        }
+        self.offset += size;
+        self.padding = padding(size);
+        Ok(data)
+    }
+
+    fn entry(&mut self, header: &[u8; BLOCK], extension: Extension) -> Result<Entry, TarError> {
+        let path = extension.path.unwrap_or_else(|| name(header));
+        let kind = match header[156] {
+            // The oldest form has no kind for folders but the slash at the end.
+            0 | b'0' | b'7' if path.ends_with(b"/") => Kind::Directory,
+            0 | b'0' | b'7' => Kind::File,
+            b'1' => Kind::Hardlink,
+            b'2' => Kind::Symlink,
+            b'3' => Kind::CharDevice,
+            b'4' => Kind::BlockDevice,
+            b'5' => Kind::Directory,
+            b'6' => Kind::Fifo,
+            b'S' => return Err(TarError::Unsupported("a sparse file")),
+            _ => return Err(TarError::Unsupported("an entry of an unknown type")),
+        };
+        let stated = extension.size.map_or_else(|| number(&header[124..136]), Ok)?;
+        let size = if kind == Kind::File { stated } else { 0 };
+        // Others may state a size as well; only folders of old archives mean one that has no data.
+        self.left = if matches!(kind, Kind::File) { stated } else { 0 };
+        self.padding = padding(self.left);
+        let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        let part = |from, to| if device { narrow(&header[from..to]) } else { Ok(0) };
+        let (seconds, nanoseconds) = match extension.time {
+            Some(time) => time,
+            None => (i64::try_from(number(&header[136..148])?).unwrap_or(0), 0),
+        };
+        Ok(Entry {
+            path,
+            target: extension.target.unwrap_or_else(|| until_nul(&header[157..257]).to_vec()),
+            kind,
+            mode: narrow(&header[100..108])? & 0o7777,
+            uid: extension.uid.map_or_else(|| narrow(&header[108..116]), Ok)?,
+            gid: extension.gid.map_or_else(|| narrow(&header[116..124]), Ok)?,
+            size,
+            seconds,
+            nanoseconds,
+            major: part(329, 337)?,
+            minor: part(337, 345)?,
+            xattrs: extension.xattrs,
+        })
+    }
+}
+
+fn padding(size: u64) -> u64 {
+    size.next_multiple_of(BLOCK as u64) - size
+}
+
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+fn name(header: &[u8; BLOCK]) -> Vec<u8> {
+    let name = until_nul(&header[..100]);
+    let prefix = until_nul(&header[345..500]);
+    // GNU's form has other things where POSIX has the prefix.
+    if &header[257..263] != b"ustar\0" || prefix.is_empty() {
+        return name.to_vec();
+    }
+    [prefix, b"/", name].concat()
+}
+
+fn check_sum(block: &[u8; BLOCK]) -> Result<(), TarError> {
+    let stated = number(&block[148..156])?;
+    if stated == sum(block) { Ok(()) } else { Err(TarError::Damaged("a header's checksum is wrong")) }
+}
+
+/// The sum of all bytes, with blanks where the sum itself stands.
+fn sum(block: &[u8; BLOCK]) -> u64 {
+    let all = |range: std::ops::Range<usize>| block[range].iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    all(0..148) + 8 * u64::from(b' ') + all(156..BLOCK)
+}
+
+fn narrow(field: &[u8]) -> Result<u32, TarError> {
+    u32::try_from(number(field)?).map_err(|_| TarError::Damaged("a number is too large"))
+}
+
+/// Octal digits, or binary where the first bit says so.
+fn number(field: &[u8]) -> Result<u64, TarError> {
+    let bad = TarError::Damaged("a number of a header cannot be read");
+    if field[0] & 0x80 != 0 {
+        let mut value = u64::from(field[0] & 0x7f);
+        for byte in &field[1..] {
+            value = value.checked_mul(256).ok_or(TarError::Damaged("a number is too large"))? + u64::from(*byte);
+        }
+        return Ok(value);
+    }
+    let text = until_nul(field).trim_ascii();
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let text = std::str::from_utf8(text).map_err(|_| TarError::Damaged("a number of a header cannot be read"))?;
+    u64::from_str_radix(text, 8).map_err(|_| bad)
+}
+
+/// Records of the form `LENGTH KEY=VALUE\n`, where the length counts itself.
+fn pax(mut data: &[u8], into: &mut Extension) -> Result<(), TarError> {
+    const BAD: TarError = TarError::Damaged("an extended header cannot be read");
+    while !data.is_empty() {
+        let blank = data.iter().position(|byte| *byte == b' ').ok_or(BAD)?;
+        let length: usize = text(&data[..blank])?.parse().map_err(|_| BAD)?;
+        if length <= blank + 1 || length > data.len() || data[length - 1] != b'\n' {
+            return Err(BAD);
+        }
+        let record = &data[blank + 1..length - 1];
+        let equals = record.iter().position(|byte| *byte == b'=').ok_or(BAD)?;
+        pax_record(&record[..equals], &record[equals + 1..], into)?;
+        data = &data[length..];
+    }
+    Ok(())
+}
+
+fn pax_record(key: &[u8], value: &[u8], into: &mut Extension) -> Result<(), TarError> {
+    const BAD: TarError = TarError::Damaged("a number of an extended header cannot be read");
+    match key {
+        b"path" => into.path = Some(value.to_vec()),
+        b"linkpath" => into.target = Some(value.to_vec()),
+        b"uid" => into.uid = Some(text(value)?.parse().map_err(|_| BAD)?),
+        b"gid" => into.gid = Some(text(value)?.parse().map_err(|_| BAD)?),
+        b"size" => into.size = Some(text(value)?.parse().map_err(|_| BAD)?),
+        b"mtime" => into.time = Some(time(text(value)?).ok_or(BAD)?),
+        _ if key.starts_with(b"GNU.sparse.") => return Err(TarError::Unsupported("a sparse file")),
+        _ => {
+            if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                into.xattrs.push((name.to_vec(), value.to_vec()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text(bytes: &[u8]) -> Result<&str, TarError> {
+    std::str::from_utf8(bytes).map_err(|_| TarError::Damaged("an extended header cannot be read"))
+}
+
+/// Seconds with a fraction, perhaps before 1970.
+fn time(text: &str) -> Option<(i64, u32)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let nanoseconds: u32 = digits.parse().ok()?;
+    match whole.starts_with('-') && nanoseconds > 0 {
+        true => Some((seconds.checked_sub(1)?, 1_000_000_000 - nanoseconds)),
+        false => Some((seconds, nanoseconds)),
+    }
+}
+
+/// Writes entries; equal entries are equal bytes.
+pub struct Writer<W> {
+    inner: W,
+    padding: u64,
+}
+
+impl<W: Write> Writer<W> {
+    pub fn new(inner: W) -> Writer<W> {
+        Writer { inner, padding: 0 }
+    }
+
+    /// Writes a header; the caller writes as many bytes as the entry's size says, through [`Writer::data`].
+    pub fn entry(&mut self, entry: &Entry) -> io::Result<()> {
+        self.pad()?;
+        let extended = extended(entry);
+        if !extended.is_empty() {
+            let mut header = Entry::new("././@PaxHeader", Kind::File, 0o644);
+            header.size = extended.len() as u64;
+            self.inner.write_all(&block(&header, b'x'))?;
+            self.inner.write_all(&extended)?;
+            self.padding = padding(header.size);
+            self.pad()?;
+        }
+        self.inner.write_all(&block(entry, type_of(entry.kind)))?;
+        self.padding = padding(entry.size);
+        Ok(())
+    }
+
+    pub fn data(&mut self) -> &mut W {
+        &mut self.inner
+    }
+
+    pub fn file(&mut self, path: &str, data: &[u8]) -> io::Result<()> {
+        let mut entry = Entry::new(path, Kind::File, 0o644);
+        entry.size = data.len() as u64;
+        self.entry(&entry)?;
+        self.inner.write_all(data)
+    }
+
+    pub fn finish(mut self) -> io::Result<W> {
+        self.pad()?;
+        self.inner.write_all(&[0; 2 * BLOCK])?;
+        self.inner.flush()?;
+        Ok(self.inner)
+    }
+
+    fn pad(&mut self) -> io::Result<()> {
+        let padding = std::mem::take(&mut self.padding) as usize;
+        self.inner.write_all(&[0; BLOCK][..padding])
+    }
+}
+
+fn type_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::File => b'0',
+        Kind::Hardlink => b'1',
+        Kind::Symlink => b'2',
+        Kind::CharDevice => b'3',
+        Kind::BlockDevice => b'4',
+        Kind::Directory => b'5',
+        Kind::Fifo => b'6',
+    }
+}
+
+fn block(entry: &Entry, kind: u8) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    put(&mut block[..100], &entry.path);
+    octal(&mut block[100..108], u64::from(entry.mode));
+    octal(&mut block[108..116], u64::from(entry.uid));
+    octal(&mut block[116..124], u64::from(entry.gid));
+    octal(&mut block[124..136], entry.size);
+    octal(&mut block[136..148], u64::try_from(entry.seconds).unwrap_or(0));
+    block[156] = kind;
+    put(&mut block[157..257], &entry.target);
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    if matches!(entry.kind, Kind::CharDevice | Kind::BlockDevice) {
+        octal(&mut block[329..337], u64::from(entry.major));
+        octal(&mut block[337..345], u64::from(entry.minor));
+    }
+    let sum = format!("{:06o}\0 ", sum(&block));
+    block[148..156].copy_from_slice(sum.as_bytes());
+    block
+}
+
+fn put(field: &mut [u8], bytes: &[u8]) {
+    let most = bytes.len().min(field.len());
+    field[..most].copy_from_slice(&bytes[..most]);
+}
+
+/// Octal where it fits, binary where it does not.
+fn octal(field: &mut [u8], value: u64) {
+    let digits = field.len() - 1;
+    let text = format!("{value:0digits$o}");
+    if text.len() == digits {
+        field[..digits].copy_from_slice(text.as_bytes());
+        return;
+    }
+    let start = field.len() - 8;
+    field[start..].copy_from_slice(&value.to_be_bytes());
+    field[0] |= 0x80;
+}
+
+/// What does not fit into a plain header.
+fn extended(entry: &Entry) -> Vec<u8> {
+    let mut data = Vec::new();
+    if entry.path.len() > 100 {
+        record(&mut data, b"path", &entry.path);
+    }
+    if entry.target.len() > 100 {
+        record(&mut data, b"linkpath", &entry.target);
+    }
+    if entry.nanoseconds > 0 && entry.seconds >= 0 {
+        record(&mut data, b"mtime", format!("{}.{:09}", entry.seconds, entry.nanoseconds).as_bytes());
+    }
+    for (name, value) in &entry.xattrs {
+        record(&mut data, &[b"SCHILY.xattr.", name.as_slice()].concat(), value);
+    }
+    data
+}
+
+fn record(into: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    let rest = key.len() + value.len() + 3;
+    let mut length = rest + 1;
+    while length != rest + length.to_string().len() {
+        length = rest + length.to_string().len();
+    }
+    into.extend_from_slice(format!("{length} ").as_bytes());
+    into.extend_from_slice(key);
+    into.push(b'=');
+    into.extend_from_slice(value);
+    into.push(b'\n');
+}

@@ -1,0 +1,150 @@
+//! What is told of a pull while it lasts.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::digest::Digest;
+
+/// Hears of a pull. Called often and from several threads: it must not block.
+pub trait Progress: Send + Sync {
+    fn report(&self, event: Event<'_>);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The image is known, with its layers and the bytes that they take together.
+    Resolved {
+        digest: &'a Digest,
+        layers: usize,
+        bytes: u64,
+    },
+    /// A layer was here already.
+    Present {
+        layer: &'a Digest,
+    },
+    /// So much of a layer has come; it may fall back where a transfer has to begin again.
+    Bytes {
+        layer: &'a Digest,
+        done: u64,
+        size: u64,
+    },
+    Downloaded {
+        layer: &'a Digest,
+    },
+    Unpacked {
+        layer: &'a Digest,
+    },
+}
+
+/// For those who do not care.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn report(&self, _: Event<'_>) {}
+}
+
+/// The sum of a pull, for one line of text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub layers: usize,
+    pub bytes: u64,
+    pub layers_unpacked: usize,
+    done: BTreeMap<Digest, u64>,
+}
+
+impl Sum {
+    pub fn add(&mut self, event: Event<'_>) {
+        match event {
+            Event::Resolved { layers, bytes, .. } => (self.layers, self.bytes) = (layers, bytes),
+            Event::Bytes { layer, done, .. } => drop(self.done.insert(layer.clone(), done)),
+            Event::Present { .. } | Event::Unpacked { .. } => self.layers_unpacked += 1,
+            Event::Downloaded { .. } => {}
+        }
+    }
+
+    pub fn bytes_done(&self) -> u64 {
+        self.done.values().sum()
+    }
+
+    pub fn line(&self) -> String {
+        let (done, all) = (megabytes(self.bytes_done()), megabytes(self.bytes));
+        format!("{done} of {all} MB, {} of {} layers unpacked", self.layers_unpacked, self.layers)
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
+}
+
+/// Writes to standard error: one line that changes on a terminal, plain lines elsewhere.
+pub struct Lines {
+    name: String,
+    terminal: bool,
+    state: Mutex<(Sum, Option<Instant>)>,
+}
+
+impl Lines {
+    pub fn new(name: &str) -> Lines {
+        let terminal = std::io::stderr().is_terminal();
+        Lines { name: name.to_owned(), terminal, state: Mutex::new((Sum::default(), None)) }
+    }
+
+    /// Leaves the line that changes.
+    pub fn finish(&self) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    /// Milestones are always shown; bytes now and then.
+    fn is_due(&self, event: Event<'_>, last: Option<Instant>) -> bool {
+        let pause = Duration::from_millis(if self.terminal { 100 } else { 5000 });
+        let due = last.is_none_or(|last| last.elapsed() >= pause);
+        match event {
+            Event::Bytes { .. } => due,
+            _ => !self.terminal || due,
+        }
+    }
+}
+
+impl Progress for Lines {
+    fn report(&self, event: Event<'_>) {
+        let Ok(mut state) = self.state.lock() else { return };
+        state.0.add(event);
+        if !self.is_due(event, state.1) {
+            return;
+        }
+        state.1 = Some(Instant::now());
+        let line = state.0.line();
+        let mut out = std::io::stderr();
+        // A closed standard error must not end a pull.
+        let _ = match (self.terminal, event) {
+            (true, _) => write!(out, "\r\x1b[K{}: {line}", self.name),
+            (false, Event::Resolved { digest, layers, .. }) => {
+                writeln!(out, "{}: {digest}, {layers} layers", self.name)
+            }
+            (false, Event::Present { layer }) => writeln!(out, "{layer}: already here"),
+            (false, Event::Downloaded { layer }) => writeln!(out, "{layer}: downloaded"),
+            (false, Event::Unpacked { layer }) => writeln!(out, "{layer}: unpacked"),
+            (false, Event::Bytes { .. }) => writeln!(out, "{}: {line}", self.name),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_of_events() {
+        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let mut sum = Sum::default();
+        sum.add(Event::Resolved { digest: &a, layers: 2, bytes: 3_000_000 });
+        sum.add(Event::Bytes { layer: &a, done: 900_000, size: 1_000_000 });
+        sum.add(Event::Bytes { layer: &a, done: 500_000, size: 1_000_000 });
+        sum.add(Event::Present { layer: &b });
+        assert_eq!(sum.line(), "0.5 of 3.0 MB, 1 of 2 layers unpacked");
+    }
+}

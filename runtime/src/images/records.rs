@@ -1,0 +1,206 @@
+//! The index: which images there are and what they are called.
+//!
+//! One file, read when it has changed and replaced as a whole, so that another process's changes are seen. What a
+//! change does is a pure function of the index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Image;
+use super::digest::Digest;
+use super::error::{Error, Result};
+use super::manifest::{Config, Descriptor};
+use super::reference::Reference;
+
+/// The fewest digits of an id that are taken for one.
+const SHORT_ID: usize = 3;
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Index {
+    #[serde(default)]
+    pub images: BTreeMap<Digest, Record>,
+    /// Tags and `name@digest`, complete, each with the image that it means.
+    #[serde(default)]
+    pub names: BTreeMap<String, Digest>,
+}
+
+/// One image, under its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// What the image was pulled as: a list's digest where there was a list.
+    pub target: Descriptor,
+    pub manifest: Descriptor,
+    pub layers: Vec<Descriptor>,
+    pub diff_ids: Vec<Digest>,
+    pub chain: Vec<Digest>,
+    pub size: u64,
+    pub config: Config,
+    #[serde(default)]
+    pub pinned: bool,
+    /// Made here from what the machine has: there are no blobs of its layers, and this tells when it is out of date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_from: Option<String>,
+}
+
+impl Index {
+    /// Takes in an image under names; names that meant another image mean this one from now on.
+    pub fn add(&mut self, id: Digest, mut record: Record, names: impl IntoIterator<Item = String>) {
+        record.pinned |= self.images.get(&id).is_some_and(|old| old.pinned);
+        self.names.extend(names.into_iter().map(|name| (name, id.clone())));
+        self.images.insert(id, record);
+    }
+
+    pub fn remove(&mut self, id: &Digest) {
+        self.images.remove(id);
+        self.names.retain(|_, other| other != id);
+    }
+
+    /// The image that a user means: by name, by id, or by the beginning of an id if only one begins so.
+    pub fn resolve(&self, text: &str) -> Result<Option<&Digest>> {
+        if let Ok(digest) = Digest::parse(text) {
+            return Ok(self.images.get_key_value(&digest).map(|(id, _)| id));
+        }
+        let named = Reference::parse(text).ok().and_then(|reference| self.names.get(&reference.to_string()));
+        match named {
+            Some(id) => Ok(Some(id)),
+            None => self.by_prefix(text),
+        }
+    }
+
+    fn by_prefix(&self, text: &str) -> Result<Option<&Digest>> {
+        let digits = text.strip_prefix("sha256:").unwrap_or(text);
+        if digits.len() < SHORT_ID || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Ok(None);
+        }
+        let mut matching = self.images.keys().filter(|id| id.hex().starts_with(digits));
+        match (matching.next(), matching.next()) {
+            (Some(_), Some(_)) => Err(Error::Ambiguous(text.to_owned())),
+            (only, _) => Ok(only),
+        }
+    }
+
+    pub fn image(&self, id: &Digest) -> Option<Image> {
+        let record = self.images.get(id)?;
+        let names = self.names.iter().filter(|(_, other)| *other == id).map(|(name, _)| name.clone());
+        let (repo_digests, repo_tags) = names.partition(|name| name.contains('@'));
+        Some(Image {
+            id: id.to_string(),
+            repo_tags,
+            repo_digests,
+            size: record.size,
+            config: record.config.clone(),
+            pinned: record.pinned,
+            chain: record.chain.clone(),
+        })
+    }
+
+    pub fn all(&self) -> BTreeMap<Digest, Arc<Image>> {
+        self.images.keys().filter_map(|id| Some((id.clone(), Arc::new(self.image(id)?)))).collect()
+    }
+
+    /// The blobs that images need.
+    pub fn blobs(&self) -> BTreeSet<Digest> {
+        let of = |(id, record): (&Digest, &Record)| {
+            let layers = record.layers.iter().map(|layer| layer.digest.clone());
+            let own = [id.clone(), record.manifest.digest.clone(), record.target.digest.clone()];
+            own.into_iter().chain(layers).collect::<Vec<_>>()
+        };
+        self.images.iter().flat_map(of).collect()
+    }
+
+    /// The images that nobody has a use for: not pinned, not `used`, and with no tag unless `tagged` go too.
+    pub fn unused(&self, used: &BTreeSet<Digest>, tagged: bool) -> Vec<Digest> {
+        let has_tag = |id: &Digest| self.names.iter().any(|(name, other)| other == id && !name.contains('@'));
+        let unused =
+            |(id, record): &(&Digest, &Record)| !record.pinned && !used.contains(*id) && (tagged || !has_tag(id));
+        self.images.iter().filter(unused).map(|(id, _)| id.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(layers: &[&str]) -> Record {
+        let descriptor = |text: &str| Descriptor::new("", Digest::of(text.as_bytes()), 1);
+        Record {
+            target: descriptor("target"),
+            manifest: descriptor("manifest"),
+            layers: layers.iter().map(|layer| descriptor(layer)).collect(),
+            diff_ids: Vec::new(),
+            chain: Vec::new(),
+            size: 3,
+            config: Config::default(),
+            pinned: false,
+            made_from: None,
+        }
+    }
+
+    fn index() -> (Index, Digest, Digest) {
+        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let mut index = Index::default();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let first = format!("docker.io/library/x@{}", Digest::of(b"1"));
+        index.add(a.clone(), record(&["l1", "l2"]), names(&["docker.io/library/x:latest", &first]));
+        let second = format!("docker.io/library/x@{}", Digest::of(b"2"));
+        index.add(b.clone(), record(&["l1"]), names(&["docker.io/library/x:latest", &second]));
+        (index, a, b)
+    }
+
+    #[test]
+    fn a_tag_moves_and_the_old_image_stays() {
+        let (index, a, b) = index();
+        let (old, new) = (index.image(&a).unwrap(), index.image(&b).unwrap());
+        assert_eq!((old.repo_tags.len(), old.repo_digests.len()), (0, 1));
+        assert_eq!(new.repo_tags, ["docker.io/library/x:latest"]);
+        assert_eq!(index.unused(&BTreeSet::new(), false), [a.clone()]);
+        assert_eq!(index.unused(&[a.clone()].into(), true), [b.clone()]);
+    }
+
+    #[test]
+    fn images_are_found_as_users_name_them() {
+        let (index, a, b) = index();
+        let digest = format!("x@{}", Digest::of(b"1"));
+        let cases: &[(&str, Option<&Digest>)] = &[
+            ("x", Some(&b)),
+            ("docker.io/library/x:latest", Some(&b)),
+            (&digest, Some(&a)),
+            (a.as_str(), Some(&a)),
+            (a.hex(), Some(&a)),
+            (&a.hex()[..6], Some(&a)),
+            (&a.as_str()[..15], Some(&a)),
+            (&a.hex()[..2], None),
+            ("y", None),
+            ("x:other", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(index.resolve(text).unwrap(), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_beginning_of_two_ids_is_refused() {
+        let mut index = Index::default();
+        for last in ["0", "1"] {
+            let id = Digest::parse(&format!("sha256:{}{last}", "a".repeat(63))).unwrap();
+            index.add(id, record(&[]), []);
+        }
+        assert!(matches!(index.resolve("aaaa"), Err(Error::Ambiguous(_))));
+    }
+
+    #[test]
+    fn removing_takes_all_names_and_pins_stay() {
+        let (mut index, a, b) = index();
+        index.images.get_mut(&a).unwrap().pinned = true;
+        index.add(a.clone(), record(&["l1", "l2"]), ["docker.io/library/y:1".to_owned()]);
+        assert!(index.images[&a].pinned);
+        assert!(index.unused(&BTreeSet::new(), true).contains(&b));
+        index.remove(&a);
+        assert!(index.resolve("y:1").unwrap().is_none());
+        assert!(!index.blobs().contains(&Digest::of(b"l2")));
+        assert!(index.blobs().contains(&Digest::of(b"l1")));
+    }
+}

@@ -1,0 +1,273 @@
+//! Brings a blob to disk: verified while it streams, and taken up where it broke off.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::StatusCode;
+use ::http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderValue, RANGE, RETRY_AFTER};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::super::digest::{Digest, Hasher};
+use super::super::error::{Error, Result};
+use super::super::manifest::Descriptor;
+use super::super::store::{Store, Temp, check};
+use super::http::Reply;
+use super::{Ask, Client, Endpoint, is_overloaded, successful, unreachable, wrong};
+
+/// Attempts at one place that bring nothing, before the next is asked.
+const MOST_FAILURES: u32 = 5;
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What is to be brought, and who hears how far it is.
+pub struct Download<'a> {
+    pub client: &'a Client,
+    pub store: &'a Arc<Store>,
+    pub blob: &'a Descriptor,
+    pub report: &'a (dyn Fn(u64) + Send + Sync),
+}
+
+/// Brings the blob to its place in the store.
+pub async fn download(what: &Download<'_>) -> Result<()> {
+    let mut sink = Sink::start(what.store.clone(), what.blob)?;
+    let mut failure = None;
+    let able = what.client.hosts.iter().filter(|endpoint| endpoint.host.pull);
+    for endpoint in able {
+        match from(what, endpoint, &mut sink).await {
+            Ok(()) => match sink.finish(what.store, what.blob).await {
+                // This place lies; the next may not.
+                Err(error @ Error::Digest { .. }) => {
+                    failure = Some(error);
+                    sink = Sink::start(what.store.clone(), what.blob)?;
+                }
+                done => return done,
+            },
+            Err(error @ (Error::DiskFull { .. } | Error::Io { .. })) => return Err(error),
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.unwrap_or_else(|| what.client.nobody()))
+}
+
+/// Brings all of it from one place, however often the connection breaks, as long as there is progress.
+async fn from(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Result<()> {
+    let mut failures = 0;
+    loop {
+        let before = sink.offset;
+        let (error, asked_pause) = match attempt(what, endpoint, sink).await {
+            Ok(()) => return Ok(()),
+            Err(Fail::Final(error)) => return Err(error),
+            Err(Fail::Passing(error, pause)) => (error, pause),
+        };
+        failures = if sink.offset > before { 0 } else { failures + 1 };
+        if failures >= MOST_FAILURES {
+            return Err(error);
+        }
+        tracing::debug!(blob = %what.blob.digest, at = sink.offset, error = error.chain(), "trying again");
+        let usual = what.client.pool.timeouts().retry * 2_u32.pow(failures);
+        tokio::time::sleep(asked_pause.unwrap_or(usual).min(LONGEST_PAUSE)).await;
+    }
+}
+
+enum Fail {
+    /// Asking again may help, perhaps after a pause that the registry wants.
+    Passing(Error, Option<Duration>),
+    Final(Error),
+}
+
+impl From<Error> for Fail {
+    fn from(error: Error) -> Fail {
+        match error {
+            Error::Unreachable { .. } => Fail::Passing(error, None),
+            error => Fail::Final(error),
+        }
+    }
+}
+
+/// One request, from where the last one broke off.
+async fn attempt(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink) -> Result<(), Fail> {
+    let path = format!("blobs/{}", what.blob.digest);
+    let mut ask = Ask::get(&path);
+    if sink.offset > 0 {
+        let range = format!("bytes={}-", sink.offset);
+        ask.headers.insert(RANGE, HeaderValue::from_str(&range).map_err(|_| Error::Cancelled)?);
+    }
+    let reply = what.client.ask(endpoint, &ask).await?;
+    if is_overloaded(reply.status) {
+        let pause = reply.header(&RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+        return match successful(endpoint, what.blob.digest.as_str(), reply).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Fail::Passing(error, pause)),
+        };
+    }
+    if reply.status == StatusCode::RANGE_NOT_SATISFIABLE {
+        sink.restart().await?;
+        let error = Error::Unreachable { host: endpoint.name(), why: "cannot continue".to_owned() };
+        return Err(Fail::Passing(error, None));
+    }
+    let reply = successful(endpoint, &format!("blob {}", what.blob.digest), reply).await?;
+    match begin(sink.offset, what.blob.size, &reply) {
+        Begin::Continue => {}
+        Begin::Anew => sink.restart().await?,
+        Begin::Wrong(why) => return Err(Fail::Final(wrong(endpoint, why))),
+    }
+    stream(what, endpoint, sink, reply).await
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Begin {
+    Continue,
+    Anew,
+    Wrong(String),
+}
+
+/// Whether an answer goes on where we are, or from the start.
+fn begin(offset: u64, size: u64, reply: &Reply) -> Begin {
+    let length = reply.header(&CONTENT_LENGTH).and_then(|text| text.parse().ok());
+    judge(offset, size, reply.status, length, reply.header(&CONTENT_RANGE))
+}
+
+fn judge(offset: u64, size: u64, status: StatusCode, length: Option<u64>, range: Option<&str>) -> Begin {
+    let start = if status == StatusCode::PARTIAL_CONTENT {
+        let first = range.and_then(|range| range.strip_prefix("bytes ")).and_then(|range| range.split('-').next());
+        match first.and_then(|first| first.parse::<u64>().ok()) {
+            Some(start) if start == offset => start,
+            Some(0) => 0,
+            _ => return Begin::Wrong("sends another part than was asked for".to_owned()),
+        }
+    } else {
+        0
+    };
+    match length {
+        Some(length) if start.checked_add(length) != Some(size) => {
+            Begin::Wrong(format!("has {} bytes of a blob of {size}", start.saturating_add(length)))
+        }
+        _ if start == offset => Begin::Continue,
+        _ => Begin::Anew,
+    }
+}
+
+async fn stream(what: &Download<'_>, endpoint: &Endpoint, sink: &mut Sink, mut reply: Reply) -> Result<(), Fail> {
+    let size = what.blob.size;
+    loop {
+        match reply.chunk().await.map_err(|error| unreachable(endpoint, &error))? {
+            Some(chunk) => {
+                if sink.offset + chunk.len() as u64 > size {
+                    return Err(Fail::Final(wrong(endpoint, format!("sends more than the {size} bytes of the blob"))));
+                }
+                sink.write(chunk).await?;
+                (what.report)(sink.offset);
+            }
+            None if sink.offset == size => return Ok(()),
+            None => {
+                let why = format!("ended at {} of {size} bytes", sink.offset);
+                return Err(Fail::Passing(Error::Unreachable { host: endpoint.name(), why }, None));
+            }
+        }
+    }
+}
+
+enum Piece {
+    Data(Bytes),
+    Restart,
+}
+
+/// Hashes and writes on a thread of its own, beside the network.
+struct Sink {
+    pieces: mpsc::Sender<Piece>,
+    worker: JoinHandle<Result<(Temp, Digest)>>,
+    offset: u64,
+}
+
+impl Sink {
+    fn start(store: Arc<Store>, blob: &Descriptor) -> Result<Sink> {
+        let (pieces, received) = mpsc::channel(32);
+        let expected = blob.digest.clone();
+        let worker = tokio::task::spawn_blocking(move || {
+            let (temp, file) = store.temp_file()?;
+            let found = write(&temp, file, received, &expected)?;
+            Ok((temp, found))
+        });
+        Ok(Sink { pieces, worker, offset: 0 })
+    }
+
+    async fn write(&mut self, data: Bytes) -> Result<()> {
+        self.offset += data.len() as u64;
+        self.send(Piece::Data(data)).await
+    }
+
+    async fn restart(&mut self) -> Result<()> {
+        self.offset = 0;
+        self.send(Piece::Restart).await
+    }
+
+    /// The worker only stops listening when it has failed.
+    async fn send(&mut self, piece: Piece) -> Result<()> {
+        if self.pieces.send(piece).await.is_ok() {
+            return Ok(());
+        }
+        match (&mut self.worker).await {
+            Ok(Err(error)) => Err(error),
+            _ => Err(Error::Cancelled),
+        }
+    }
+
+    async fn finish(self, store: &Store, blob: &Descriptor) -> Result<()> {
+        drop(self.pieces);
+        let (temp, found) = self.worker.await.map_err(|_| Error::Cancelled)??;
+        check("blob", &blob.digest, found)?;
+        store.commit_blob(temp, &blob.digest)
+    }
+}
+
+fn write(temp: &Temp, mut file: File, mut pieces: mpsc::Receiver<Piece>, expected: &Digest) -> Result<Digest> {
+    let mut hasher: Hasher = expected.hasher();
+    while let Some(piece) = pieces.blocking_recv() {
+        match piece {
+            Piece::Data(data) => {
+                hasher.update(&data);
+                file.write_all(&data).map_err(Error::at(temp.path()))?;
+            }
+            Piece::Restart => {
+                hasher = expected.hasher();
+                file.set_len(0).map_err(Error::at(temp.path()))?;
+                std::io::Seek::rewind(&mut file).map_err(Error::at(temp.path()))?;
+            }
+        }
+    }
+    Ok(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_to_a_question_for_the_rest() {
+        let (whole, part) = (StatusCode::OK, StatusCode::PARTIAL_CONTENT);
+        let cases: &[(u64, StatusCode, Option<u64>, Option<&str>, Result<Begin, &str>)] = &[
+            (0, whole, Some(10), None, Ok(Begin::Continue)),
+            (0, whole, None, None, Ok(Begin::Continue)),
+            (0, whole, Some(9), None, Err("has 9 bytes")),
+            (4, whole, Some(10), None, Ok(Begin::Anew)),
+            (4, part, Some(6), Some("bytes 4-9/10"), Ok(Begin::Continue)),
+            (4, part, Some(10), Some("bytes 0-9/10"), Ok(Begin::Anew)),
+            (4, part, Some(7), Some("bytes 3-9/10"), Err("another part")),
+            (4, part, Some(6), None, Err("another part")),
+            (4, part, Some(5), Some("bytes 4-8/9"), Err("has 9 bytes")),
+            (4, part, Some(u64::MAX), Some("bytes 4-8/9"), Err("has 18446744073709551615")),
+            (0, part, Some(6), Some("bytes 4-9/10"), Err("another part")),
+        ];
+        for (offset, status, length, range, expected) in cases {
+            let found = judge(*offset, 10, *status, *length, *range);
+            match (&found, expected) {
+                (Begin::Wrong(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
+                (found, Ok(expected)) => assert_eq!(found, expected, "{offset} {status} {range:?}"),
+                (found, Err(_)) => panic!("{offset} {status} {range:?}: {found:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Where a registry is found: its own address, and the mirrors that an administrator put before it.
+//!
+//! The form is containerd's: a folder a registry, with a `hosts.toml` or with certificates alone.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::super::error::{Error, Result};
+use super::http::Target;
+
+/// The folders that are looked through, the first that knows a registry wins.
+pub const DEFAULT_FOLDERS: &[&str] = &["/etc/tiphys/certs.d", "/etc/containerd/certs.d", "/etc/docker/certs.d"];
+
+/// One place to ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    pub target: Target,
+    /// What comes before `/NAME/manifests/…`.
+    pub path: String,
+    pub resolve: bool,
+    pub pull: bool,
+    /// Whether it is the registry itself: only that one is shown a user's credentials.
+    pub origin: bool,
+    /// Whether it may speak plain HTTP as well as TLS: nobody has said which.
+    pub either: bool,
+    pub authorities: Vec<PathBuf>,
+    /// Certificate and key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    pub skip_verify: bool,
+    pub headers: Vec<(String, String)>,
+}
+
+/// The places to ask for a registry's images, in order; the registry itself is the last.
+pub fn hosts(registry: &str, folders: &[PathBuf]) -> Result<Vec<Host>> {
+    for folder in folders {
+        for name in folder_names(registry) {
+            let folder = folder.join(name);
+            let file = folder.join("hosts.toml");
+            if let Ok(text) = std::fs::read_to_string(&file) {
+                return read(registry, &text, &folder).map_err(|why| Error::Hosts { path: file.clone(), why });
+            }
+            if folder.is_dir() {
+                return Ok(vec![with_certificates(origin(registry)?, &folder)]);
+            }
+        }
+    }
+    Ok(vec![origin(registry)?])
+}
+
+/// A colon cannot be in a folder's name everywhere, and `_default` is for all that have none.
+fn folder_names(registry: &str) -> Vec<String> {
+    let mut names = vec![registry.to_owned()];
+    if let Some((host, port)) = registry.rsplit_once(':') {
+        names.push(format!("{host}_{port}_"));
+    }
+    names.push("_default".to_owned());
+    names
+}
+
+/// The registry's own address. Only on this machine is plain HTTP taken without being told.
+fn origin(registry: &str) -> Result<Host> {
+    let address = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
+    let parse = |scheme| Target::parse(&format!("{scheme}://{address}"));
+    let target = parse("https")
+        .map_err(|_| Error::Registry { host: registry.to_owned(), why: "is not an address".to_owned() })?;
+    let local = is_loopback(&target.host);
+    let target = if local && target.port == 80 { parse("http").unwrap_or(target) } else { target };
+    let either = local && target.tls;
+    Ok(Host { either, ..Host::of(target, "/v2") })
+}
+
+pub fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+impl Host {
+    fn of(target: Target, path: &str) -> Host {
+        Host {
+            target,
+            path: path.to_owned(),
+            resolve: true,
+            pull: true,
+            origin: true,
+            either: false,
+            authorities: Vec::new(),
+            identity: None,
+            skip_verify: false,
+            headers: Vec::new(),
+        }
+    }
+}
+
+/// As Docker has it: every `.crt` is an authority, a `.cert` and a `.key` of one name are what the client shows.
+fn with_certificates(host: Host, folder: &Path) -> Host {
+    let Ok(read) = std::fs::read_dir(folder) else { return host };
+    let mut files: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    let ends = |path: &&PathBuf, end: &str| path.extension().is_some_and(|extension| extension == end);
+    let authorities = files.iter().filter(|path| ends(path, "crt")).cloned().collect();
+    let identity =
+        files.iter().filter(|path| ends(path, "cert")).map(|cert| (cert.clone(), cert.with_extension("key")));
+    Host { authorities, identity: identity.into_iter().find(|(_, key)| key.exists()), ..host }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    capabilities: Option<Vec<String>>,
+    #[serde(default)]
+    ca: Many,
+    #[serde(default)]
+    client: Client,
+    #[serde(default)]
+    skip_verify: bool,
+    #[serde(default)]
+    override_path: bool,
+    #[serde(default)]
+    header: BTreeMap<String, Many>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(untagged)]
+enum Many {
+    #[default]
+    None,
+    One(String),
+    All(Vec<String>),
+}
+
+impl Many {
+    fn all(self) -> Vec<String> {
+        match self {
+            Many::None => Vec::new(),
+            Many::One(one) => vec![one],
+            Many::All(all) => all,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(untagged)]
+enum Client {
+    #[default]
+    None,
+    Pairs(Vec<[String; 2]>),
+    Both(String),
+}
+
+/// The file's own fields are the registry's entry; what stands under `host` comes before it, in the file's order.
+#[derive(Debug, Deserialize)]
+struct File {
+    server: Option<String>,
+    #[serde(default)]
+    host: toml::Table,
+    #[serde(flatten)]
+    rest: toml::Table,
+}
+
+fn read(registry: &str, text: &str, folder: &Path) -> Result<Vec<Host>, String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let order = order(text);
+    let mut named: Vec<(String, toml::Value)> = file.host.into_iter().collect();
+    named.sort_by_key(|(name, _)| order.iter().position(|other| other == name));
+    let mut hosts = Vec::new();
+    for (url, value) in named {
+        let entry: Entry =
+            value.try_into().map_err(|error: toml::de::Error| format!("host {url:?}: {}", error.message()))?;
+        hosts.push(host(&url, entry, folder, registry).map_err(|why| format!("host {url:?}: {why}"))?);
+    }
+    let entry: Entry = file.rest.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+    let own = match &file.server {
+        Some(url) => host(url, entry, folder, registry).map_err(|why| format!("server: {why}"))?,
+        None => {
+            let own = origin(registry).map_err(|error| error.to_string())?;
+            let scheme = if own.target.tls { "https" } else { "http" };
+            let either = own.either;
+            let url = format!("{scheme}://{}", own.target.authority());
+            Host { either, ..host(&url, entry, folder, registry)? }
+        }
+    };
+    hosts.push(Host { origin: true, ..own });
+    Ok(hosts)
+}
+
+/// The names of the `host` tables as they stand in the file: a parsed table has forgotten.
+fn order(text: &str) -> Vec<String> {
+    let names = text.lines().filter_map(|line| {
+        let name = line.trim().strip_prefix("[host.")?.trim_start_matches(['"', '\'']);
+        Some(name[..name.find(['"', '\''])?].to_owned())
+    });
+    names.collect()
+}
+
+fn host(url: &str, entry: Entry, folder: &Path, registry: &str) -> Result<Host, String> {
+    // containerd takes a host without a scheme as HTTPS.
+    let url = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
+    let (target, path) = Target::with_path(&url).map_err(|why| why.to_string())?;
+    let path = path.trim_end_matches('/');
+    let path = if entry.override_path || path.ends_with("/v2") { path.to_owned() } else { format!("{path}/v2") };
+    let capabilities = entry.capabilities.unwrap_or_else(|| vec!["pull".to_owned(), "resolve".to_owned()]);
+    if let Some(unknown) = capabilities.iter().find(|one| !matches!(one.as_str(), "pull" | "resolve" | "push")) {
+        return Err(format!("capabilities: {unknown:?} is none of pull, resolve and push"));
+    }
+    let has = |name: &str| capabilities.iter().any(|one| one == name);
+    let identity = match entry.client {
+        Client::None => None,
+        Client::Both(file) => Some((folder.join(&file), folder.join(&file))),
+        Client::Pairs(pairs) => pairs.first().map(|[cert, key]| (folder.join(cert), folder.join(key))),
+    };
+    let header = |(name, values): (String, Many)| values.all().into_iter().map(move |value| (name.clone(), value));
+    let origin = target == origin(registry).map_err(|error| error.to_string())?.target;
+    Ok(Host {
+        path,
+        resolve: has("resolve"),
+        pull: has("pull"),
+        origin,
+        authorities: entry.ca.all().into_iter().map(|file| folder.join(file)).collect(),
+        identity,
+        skip_verify: entry.skip_verify,
+        headers: entry.header.into_iter().flat_map(header).collect(),
+        ..Host::of(target, "")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(registry: &str, text: &str) -> Vec<String> {
+        match read(registry, text, Path::new("/c")) {
+            Ok(hosts) => hosts.iter().map(line).collect(),
+            Err(why) => vec![why],
+        }
+    }
+
+    fn line(host: &Host) -> String {
+        let scheme = if host.target.tls { "https" } else { "http" };
+        let mut line = format!("{scheme}://{}{}", host.target.authority(), host.path);
+        let marks =
+            [(host.origin, "origin"), (host.resolve, "resolve"), (host.pull, "pull"), (host.skip_verify, "skip")];
+        for (_, mark) in marks.iter().filter(|(set, _)| *set) {
+            line.push(' ');
+            line.push_str(mark);
+        }
+        host.authorities.iter().for_each(|path| line.push_str(&format!(" {}", path.display())));
+        host.headers.iter().for_each(|(name, value)| line.push_str(&format!(" {name}:{value}")));
+        line
+    }
+
+    #[test]
+    fn files_are_read_in_their_order() {
+        let cases: &[(&str, &str, &[&str])] = &[
+            ("docker.io", "", &["https://registry-1.docker.io/v2 origin resolve pull"]),
+            (
+                "docker.io",
+                "server = \"https://docker.io\"\n[host.\"https://z.example\"]\n[host.\"http://a.example:5000/x\"]\n\
+                 capabilities = [\"pull\"]\nskip_verify = true\nca = [\"one.pem\", \"/two.pem\"]\n\
+                 [host.\"http://a.example:5000/x\".header]\nx-a = \"1\"\n",
+                &[
+                    "https://z.example/v2 resolve pull",
+                    "http://a.example:5000/x/v2 pull skip /c/one.pem /two.pem x-a:1",
+                    "https://docker.io/v2 origin resolve pull",
+                ],
+            ),
+            ("r.example", "ca = \"x.pem\"\n", &["https://r.example/v2 origin resolve pull /c/x.pem"]),
+            ("r.example", "server = \"http://r.example:81\"\n", &["http://r.example:81/v2 origin resolve pull"]),
+            (
+                "r.example",
+                "[host.\"https://m.example/a/v2/b\"]\noverride_path = true\n",
+                &["https://m.example/a/v2/b resolve pull", "https://r.example/v2 origin resolve pull"],
+            ),
+        ];
+        for (registry, text, expected) in cases {
+            assert_eq!(lines(registry, text), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let cases: &[(&str, &str)] = &[
+            ("server = 5", "server"),
+            ("servr = \"x\"", "servr"),
+            ("[host.\"ftp://x\"]", "ftp://x"),
+            ("[host.\"https://x\"]\ncapabilities = [\"fly\"]", "\"fly\""),
+            ("[host.\"https://x\"]\nskip_verify = \"yes\"", "https://x"),
+            ("[host.\"https://x\"]\nskip_verfy = true", "skip_verfy"),
+            ("x", "line 1"),
+        ];
+        for (text, expected) in cases {
+            let found = lines("r.example", text);
+            assert!(found.len() == 1 && found[0].contains(expected), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn plain_http_is_for_this_machine() {
+        let cases = [
+            ("localhost:5000", true, true),
+            ("127.0.0.1:5000", true, true),
+            ("[::1]:5000", true, true),
+            ("127.0.0.1:80", false, false),
+            ("10.0.0.1:5000", true, false),
+            ("localhost.example.com", true, false),
+            ("127.example.com", true, false),
+        ];
+        for (registry, tls, either) in cases {
+            let host = origin(registry).unwrap();
+            assert_eq!((host.target.tls, host.either), (tls, either), "{registry}");
+        }
+    }
+}

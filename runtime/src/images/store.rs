@@ -1,0 +1,351 @@
+//! Where images are kept: blobs and layers by their digests, and the work in progress.
+//!
+//! ```text
+//! blobs/sha256/HEX     what registries sent, verified
+//! layers/HEX/fs        a layer's content, under the name of the stack that it tops; `info` beside it
+//! snapshots/KEY/       a container's own folder
+//! ingest/OWNER/        what a process is at work on; gone with it
+//! index.json           the images and their names, replaced as a whole
+//! lock, busy           who changes the index; who needs content that no image names yet
+//! ```
+//!
+//! Several processes may use one store at once. Whatever has its place was complete when it came there.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use serde::{Deserialize, Serialize};
+
+use super::digest::Digest;
+use super::error::{Error, Result};
+use super::layer::{Usage, content};
+use super::manifest::Descriptor;
+
+/// The layer of images that have none: overlayfs wants at least one.
+const EMPTY: &str = "empty";
+
+pub struct Store {
+    root: PathBuf,
+    /// This process's own folder for work in progress, held by a lock as long as it lives.
+    ingest: PathBuf,
+    _owner: OwnedFd,
+    count: AtomicU64,
+    boot: String,
+}
+
+/// What is known of a layer beside its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerInfo {
+    pub diff_id: Digest,
+    pub parent: Option<Digest>,
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// The boot in which it was unpacked, until it is known to be on disk: after another boot it is not trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+}
+
+/// Released when dropped.
+pub struct Lock(#[allow(dead_code)] File);
+
+impl Store {
+    /// Opens a store, making it where there is none, and clears away what ended processes left unfinished.
+    pub fn open(root: &Path) -> Result<Store> {
+        for name in ["", "blobs", "blobs/sha256", "blobs/sha512", "layers", "snapshots", "ingest", "layers/empty"] {
+            make_folder(&root.join(name), 0o700)?;
+        }
+        make_folder(&content(&root.join("layers").join(EMPTY)), 0o755)?;
+        let root = std::path::absolute(root).map_err(Error::at(root))?;
+        let lock = lock(&root.join("lock"), FlockOperation::LockExclusive)?;
+        clear(&root.join("ingest"))?;
+        let (ingest, owner) = own_folder(&root.join("ingest"))?;
+        drop(lock);
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        let store = Store { root, ingest, _owner: owner, count: AtomicU64::new(0), boot };
+        store.distrust()?;
+        Ok(store)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The right to change the index.
+    pub fn lock(&self) -> Result<Lock> {
+        lock(&self.root.join("lock"), FlockOperation::LockExclusive)
+    }
+
+    /// As long as it is held, nothing is collected.
+    pub fn busy(&self) -> Result<Lock> {
+        lock(&self.root.join("busy"), FlockOperation::LockShared)
+    }
+
+    /// The right to collect; none while anybody is busy.
+    pub fn idle(&self) -> Result<Option<Lock>> {
+        match lock(&self.root.join("busy"), FlockOperation::NonBlockingLockExclusive) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            lock => lock.map(Some),
+        }
+    }
+
+    pub fn blob(&self, digest: &Digest) -> PathBuf {
+        self.root.join("blobs").join(digest.algorithm()).join(digest.hex())
+    }
+
+    pub fn has_blob(&self, descriptor: &Descriptor) -> bool {
+        fs::metadata(self.blob(&descriptor.digest)).is_ok_and(|meta| meta.len() == descriptor.size)
+    }
+
+    /// A blob that is known to be small, verified anew.
+    pub fn read_blob(&self, digest: &Digest, most: u64) -> Result<Vec<u8>> {
+        let path = self.blob(digest);
+        let mut bytes = Vec::new();
+        let file = File::open(&path).map_err(Error::at(&path))?;
+        file.take(most).read_to_end(&mut bytes).map_err(Error::at(&path))?;
+        let mut hasher = digest.hasher();
+        hasher.update(&bytes);
+        check(&path.display().to_string(), digest, hasher.finish())?;
+        Ok(bytes)
+    }
+
+    pub fn write_blob(&self, bytes: &[u8]) -> Result<Digest> {
+        let digest = Digest::of(bytes);
+        let (temp, mut file) = self.temp_file()?;
+        file.write_all(bytes).map_err(Error::at(temp.path()))?;
+        self.commit_blob(temp, &digest)?;
+        Ok(digest)
+    }
+
+    /// Gives a verified file its place.
+    pub fn commit_blob(&self, temp: Temp, digest: &Digest) -> Result<()> {
+        temp.rename(&self.blob(digest))
+    }
+
+    pub fn layer(&self, chain: &Digest) -> PathBuf {
+        self.root.join("layers").join(chain.hex())
+    }
+
+    pub fn has_layer(&self, chain: &Digest) -> bool {
+        self.layer(chain).is_dir()
+    }
+
+    pub fn layer_info(&self, chain: &Digest) -> Result<LayerInfo> {
+        read_info(&self.layer(chain))
+    }
+
+    /// The content folders of a stack, the top first; never none.
+    pub fn lower(&self, chain: &[Digest]) -> Vec<PathBuf> {
+        if chain.is_empty() {
+            return vec![content(&self.root.join("layers").join(EMPTY))];
+        }
+        chain.iter().rev().map(|chain| content(&self.layer(chain))).collect()
+    }
+
+    /// Gives a complete layer its place. Another process may have been faster, with the same content.
+    pub fn commit_layer(&self, temp: Temp, chain: &Digest, mut info: LayerInfo) -> Result<()> {
+        info.boot = Some(self.boot.clone());
+        let path = temp.path().join("info");
+        fs::write(&path, to_json(&info)).map_err(Error::at(&path))?;
+        match temp.rename(&self.layer(chain)) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Writes all that was unpacked to disk, so that it is still trusted after the machine has lost its power.
+    pub fn sync(&self) -> Result<()> {
+        let unsynced: Vec<_> = self.layers()?.into_iter().filter(|(_, info)| info.boot.is_some()).collect();
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let folder = File::open(&self.root).map_err(Error::at(&self.root))?;
+        rustix::fs::syncfs(&folder).map_err(Error::sys(&self.root))?;
+        for (path, info) in unsynced {
+            let (temp, mut file) = self.temp_file()?;
+            file.write_all(&to_json(&LayerInfo { boot: None, ..info })).map_err(Error::at(temp.path()))?;
+            match temp.rename(&path.join("info")) {
+                // Collected meanwhile.
+                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// All layers, with their folders.
+    pub fn layers(&self) -> Result<Vec<(PathBuf, LayerInfo)>> {
+        let folders = entries(&self.root.join("layers"))?;
+        let named = folders.into_iter().filter(|path| path.file_name().is_some_and(|name| name != EMPTY));
+        Ok(named.filter_map(|path| read_info(&path).ok().map(|info| (path, info))).collect())
+    }
+
+    /// The names of everything in a folder of the store.
+    pub fn names(&self, folder: &str) -> Result<Vec<String>> {
+        let paths = entries(&self.root.join(folder))?;
+        Ok(paths.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
+    }
+
+    pub fn temp_file(&self) -> Result<(Temp, File)> {
+        let temp = self.temp();
+        let file = File::options().write(true).create_new(true).mode(0o600).open(temp.path());
+        let file = file.map_err(Error::at(temp.path()))?;
+        Ok((temp, file))
+    }
+
+    pub fn temp_folder(&self) -> Result<Temp> {
+        let temp = self.temp();
+        make_folder(temp.path(), 0o700)?;
+        Ok(temp)
+    }
+
+    fn temp(&self) -> Temp {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        Temp { path: Some(self.ingest.join(number.to_string())) }
+    }
+
+    /// Takes something out of its place at once; its content is deleted when the answer is dropped.
+    pub fn take(&self, path: &Path) -> Result<Option<Temp>> {
+        let temp = self.temp();
+        match fs::rename(path, temp.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            done => done.map(|()| Some(temp)).map_err(Error::at(path)),
+        }
+    }
+
+    /// Removes layers that a lost boot may have left with holes.
+    fn distrust(&self) -> Result<()> {
+        for path in entries(&self.root.join("layers"))? {
+            if path.file_name().is_some_and(|name| name == EMPTY) {
+                continue;
+            }
+            let trusted = read_info(&path).is_ok_and(|info| info.boot.is_none_or(|boot| boot == self.boot));
+            if !trusted {
+                tracing::warn!(layer = %path.display(), "removed, since it may not have reached the disk");
+                self.take(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Something in the ingest folder, removed when dropped.
+pub struct Temp {
+    path: Option<PathBuf>,
+}
+
+impl Temp {
+    pub fn path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(""))
+    }
+
+    pub fn rename(mut self, to: &Path) -> Result<()> {
+        fs::rename(self.path(), to).map_err(Error::at(to))?;
+        self.path = None;
+        Ok(())
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            remove(path);
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        remove(&self.ingest);
+    }
+}
+
+pub fn check(what: &str, expected: &Digest, found: Digest) -> Result<()> {
+    if *expected == found {
+        return Ok(());
+    }
+    Err(Error::Digest { what: what.to_owned(), expected: expected.clone(), found: found.into() })
+}
+
+/// Replaces a file as a whole.
+pub fn replace(store: &Store, path: &Path, bytes: &[u8]) -> Result<()> {
+    let (temp, mut file) = store.temp_file()?;
+    file.write_all(bytes).and_then(|()| file.sync_data()).map_err(Error::at(temp.path()))?;
+    temp.rename(path)
+}
+
+pub fn to_json(value: &impl Serialize) -> Vec<u8> {
+    // Maps with string keys and plain fields cannot fail.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+fn read_info(layer: &Path) -> Result<LayerInfo> {
+    let path = layer.join("info");
+    let bytes = fs::read(&path).map_err(Error::at(&path))?;
+    serde_json::from_slice(&bytes).map_err(|error| Error::at(&path)(error.into()))
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(folder).map_err(Error::at(folder))?;
+    read.map(|entry| entry.map(|entry| entry.path()).map_err(Error::at(folder))).collect()
+}
+
+fn make_folder(path: &Path, mode: u32) -> Result<()> {
+    match fs::DirBuilder::new().mode(mode).recursive(path.file_name().is_none()).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::DirBuilder::new().mode(mode).recursive(true).create(path).map_err(Error::at(path))
+        }
+        made => made.map_err(Error::at(path)),
+    }
+}
+
+fn lock(path: &Path, operation: FlockOperation) -> Result<Lock> {
+    let file = File::options().create(true).append(true).mode(0o600).open(path).map_err(Error::at(path))?;
+    flock(&file, operation).map_err(Error::sys(path))?;
+    Ok(Lock(file))
+}
+
+fn own_folder(ingest: &Path) -> Result<(PathBuf, OwnedFd)> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let path = ingest.join(name);
+    // The same number may have belonged to a process that has ended.
+    remove(&path);
+    make_folder(&path, 0o700)?;
+    let owner = open_folder(&path)?;
+    flock(&owner, FlockOperation::NonBlockingLockExclusive).map_err(Error::sys(&path))?;
+    Ok((path, owner))
+}
+
+fn open_folder(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(Error::sys(path))
+}
+
+/// Removes the folders of processes that have ended: their locks are free.
+fn clear(ingest: &Path) -> Result<()> {
+    for path in entries(ingest)? {
+        match open_folder(&path) {
+            Ok(owner) if flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() => remove(&path),
+            Ok(_) => {}
+            Err(_) => remove(&path),
+        }
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(_) => Ok(()),
+    };
+    if let Err(error) = removed {
+        tracing::warn!(path = %path.display(), %error, "cannot be removed");
+    }
+}

@@ -1,0 +1,20 @@
+//! The container runtime: images, sandboxes, containers and the CRI service over them.
+//!
+//! It knows nothing of Kubernetes objects: a kubelet speaks CRI to it, in process or over a socket.
+
+pub mod cgroup;
+pub mod cli;
+pub mod container;
+pub mod error;
+pub mod hello;
+pub mod images;
+pub mod plan;
+pub mod seccomp;
+pub mod service;
+pub mod shim;
+pub mod spec;
+pub mod streaming;
+mod sys;
+mod userns;
+mod wire;
+pub mod zygote;

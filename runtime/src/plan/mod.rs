@@ -1,0 +1,108 @@
+//! From what a CRI client asks for to what is made: pure functions, so that every rule is a line of a table.
+
+mod container;
+mod mounts;
+mod sandbox;
+mod security;
+pub mod signal;
+
+pub use container::{ContainerInput, Defaults, container, context, log_path};
+pub use sandbox::{DEFAULT_CGROUP_PARENT, sandbox, sandbox_cgroup};
+pub use security::{Seccomp, capabilities};
+
+use cri::{LinuxContainerResources, NamespaceMode, NamespaceOption, PodSandboxConfig};
+
+use crate::error::{Result, refused};
+use crate::spec::{IdMap, IdMaps, Resources};
+
+/// What the machine can do, found once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// What the agent itself may do: a container gets no more.
+    pub capabilities: u64,
+    pub apparmor: bool,
+    pub selinux: bool,
+    pub unified_cgroups: bool,
+}
+
+pub(crate) fn namespaces(config: &PodSandboxConfig) -> NamespaceOption {
+    let context = config.linux.as_ref().and_then(|l| l.security_context.as_ref());
+    context.and_then(|c| c.namespace_options.clone()).unwrap_or_default()
+}
+
+pub(crate) fn host_network(config: &PodSandboxConfig) -> bool {
+    namespaces(config).network() == NamespaceMode::Node
+}
+
+pub(crate) fn host_ipc(config: &PodSandboxConfig) -> bool {
+    namespaces(config).ipc() == NamespaceMode::Node
+}
+
+/// The pod's user namespace, if it has one of its own.
+pub(crate) fn userns(config: &PodSandboxConfig) -> Result<Option<IdMaps>> {
+    let options = namespaces(config);
+    let Some(wanted) = options.userns_options.as_ref().filter(|u| u.mode() == NamespaceMode::Pod) else {
+        return Ok(None);
+    };
+    if options.network() == NamespaceMode::Node {
+        return refused("linux.security_context.namespace_options: a user namespace needs the pod's own network");
+    }
+    if wanted.uids.is_empty() || wanted.gids.is_empty() {
+        return refused("linux.security_context.namespace_options.userns_options: uids and gids must be mapped");
+    }
+    Ok(Some(IdMaps { uids: maps(&wanted.uids), gids: maps(&wanted.gids) }))
+}
+
+pub(crate) fn maps(maps: &[cri::IDMapping]) -> Vec<IdMap> {
+    maps.iter().map(|m| IdMap { container: m.container_id, host: m.host_id, length: m.length }).collect()
+}
+
+/// Zero and empty mean nothing was asked.
+pub fn resources(asked: Option<&LinuxContainerResources>) -> Resources {
+    let Some(asked) = asked else { return Resources::default() };
+    let some = |value: i64| (value != 0).then_some(value);
+    let text = |value: &str| (!value.is_empty()).then(|| value.to_string());
+    Resources {
+        cpu_shares: some(asked.cpu_shares).map(|v| v.max(2) as u64),
+        cpu_quota: some(asked.cpu_quota),
+        cpu_period: some(asked.cpu_period).map(|v| v.max(0) as u64),
+        cpuset_cpus: text(&asked.cpuset_cpus),
+        cpuset_mems: text(&asked.cpuset_mems),
+        memory: some(asked.memory_limit_in_bytes),
+        memory_swap: some(asked.memory_swap_limit_in_bytes),
+        pids: None,
+        hugepages: asked.hugepage_limits.iter().map(|h| (h.page_size.clone(), h.limit)).collect(),
+        unified: asked.unified.clone(),
+    }
+}
+
+/// A change of limits leaves what it does not name.
+pub fn merge(now: &mut Resources, change: Resources) {
+    now.cpu_shares = change.cpu_shares.or(now.cpu_shares);
+    now.cpu_quota = change.cpu_quota.or(now.cpu_quota);
+    now.cpu_period = change.cpu_period.or(now.cpu_period);
+    now.cpuset_cpus = change.cpuset_cpus.or(now.cpuset_cpus.take());
+    now.cpuset_mems = change.cpuset_mems.or(now.cpuset_mems.take());
+    now.memory = change.memory.or(now.memory);
+    now.memory_swap = change.memory_swap.or(now.memory_swap);
+    now.hugepages.extend(change.hugepages);
+    now.unified.extend(change.unified);
+}
+
+/// The same for what a status shows.
+pub fn merged(now: LinuxContainerResources, change: LinuxContainerResources) -> LinuxContainerResources {
+    let number = |new: i64, old: i64| if new != 0 { new } else { old };
+    let text = |new: String, old: String| if new.is_empty() { old } else { new };
+    LinuxContainerResources {
+        cpu_period: number(change.cpu_period, now.cpu_period),
+        cpu_quota: number(change.cpu_quota, now.cpu_quota),
+        cpu_shares: number(change.cpu_shares, now.cpu_shares),
+        memory_limit_in_bytes: number(change.memory_limit_in_bytes, now.memory_limit_in_bytes),
+        oom_score_adj: number(change.oom_score_adj, now.oom_score_adj),
+        cpuset_cpus: text(change.cpuset_cpus, now.cpuset_cpus),
+        cpuset_mems: text(change.cpuset_mems, now.cpuset_mems),
+        hugepage_limits: if change.hugepage_limits.is_empty() { now.hugepage_limits } else { change.hugepage_limits },
+        unified: now.unified.into_iter().chain(change.unified).collect(),
+        memory_swap_limit_in_bytes: number(change.memory_swap_limit_in_bytes, now.memory_swap_limit_in_bytes),
+    }
+}

@@ -1,0 +1,139 @@
+//! A pod's sandbox.
+
+use std::collections::BTreeMap;
+
+use cri::{NamespaceMode, PodSandboxConfig};
+
+use super::{host_ipc, host_network, namespaces, userns};
+use crate::cgroup::parent_path;
+use crate::error::{Result, refused};
+use crate::spec::{CgroupSpec, Resources, SandboxSpec};
+
+/// Where pods of a client that names no parent are.
+pub const DEFAULT_CGROUP_PARENT: &str = "/tiphys";
+const SHM_BYTES: u64 = 64 << 20;
+/// The pause is nearly the last to be killed for memory: its death is the pod's.
+const PAUSE_OOM_SCORE: i32 = -998;
+
+pub fn sandbox_cgroup(config: &PodSandboxConfig) -> String {
+    let parent = config.linux.as_ref().map(|l| l.cgroup_parent.as_str()).unwrap_or_default();
+    if parent.is_empty() { DEFAULT_CGROUP_PARENT.into() } else { parent_path(parent) }
+}
+
+pub fn sandbox(id: &str, config: &PodSandboxConfig) -> Result<SandboxSpec> {
+    if config.metadata.is_none() {
+        return refused("sandbox config must include metadata");
+    }
+    let options = namespaces(config);
+    if options.ipc() == NamespaceMode::Container || options.network() == NamespaceMode::Container {
+        return refused("linux.security_context.namespace_options: network and ipc are POD or NODE");
+    }
+    let network = !host_network(config);
+    if config.hostname.len() > 64 {
+        return refused(format!("hostname {:?} is longer than 64 bytes", config.hostname));
+    }
+    Ok(SandboxSpec {
+        id: id.into(),
+        hostname: network.then(|| config.hostname.clone()),
+        network,
+        ipc: !host_ipc(config),
+        pid: options.pid() == NamespaceMode::Pod,
+        sysctls: sysctls(config)?,
+        shm_bytes: SHM_BYTES,
+        oom_score_adj: Some(PAUSE_OOM_SCORE),
+        cgroup: CgroupSpec { path: format!("{}/{id}", sandbox_cgroup(config)), resources: Resources::default() },
+        userns: userns(config)?,
+    })
+}
+
+/// Only settings that belong to the pod's own namespaces; any other would be the whole machine's.
+fn sysctls(config: &PodSandboxConfig) -> Result<BTreeMap<String, String>> {
+    const IPC: [&str; 9] = [
+        "kernel.msgmax",
+        "kernel.msgmnb",
+        "kernel.msgmni",
+        "kernel.sem",
+        "kernel.shmall",
+        "kernel.shmmax",
+        "kernel.shmmni",
+        "kernel.shm_rmid_forced",
+        "kernel.shm_next_id",
+    ];
+    let Some(linux) = &config.linux else { return Ok(BTreeMap::new()) };
+    let mut found = BTreeMap::new();
+    for (name, value) in &linux.sysctls {
+        let name = name.replace('/', ".");
+        let ipc = IPC.contains(&name.as_str()) || name.starts_with("fs.mqueue.");
+        let net = name.starts_with("net.") && !name.contains("..");
+        match (ipc, net) {
+            (true, _) if host_ipc(config) => {
+                return refused(format!("sysctl {name} is not allowed with the host's IPC namespace"));
+            }
+            (_, true) if host_network(config) => {
+                return refused(format!("sysctl {name} is not allowed with the host's network"));
+            }
+            (false, false) => return refused(format!("sysctl {name} belongs to no namespace of the pod")),
+            _ => {}
+        }
+        found.insert(name, value.clone());
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cri::{LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceOption, PodSandboxMetadata};
+
+    fn config(options: NamespaceOption, sysctls: &[(&str, &str)]) -> PodSandboxConfig {
+        PodSandboxConfig {
+            metadata: Some(PodSandboxMetadata::default()),
+            hostname: "web".into(),
+            linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: "/kubepods/pod1".into(),
+                security_context: Some(LinuxSandboxSecurityContext {
+                    namespace_options: Some(options),
+                    ..Default::default()
+                }),
+                sysctls: sysctls.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    fn node() -> NamespaceOption {
+        let node = NamespaceMode::Node as i32;
+        NamespaceOption { network: node, pid: node, ipc: node, ..Default::default() }
+    }
+
+    #[test]
+    fn a_pod_of_its_own() {
+        let spec = sandbox("s1", &config(NamespaceOption::default(), &[("net.ipv4.ip_unprivileged_port_start", "0")]));
+        let spec = spec.unwrap();
+        assert!(spec.network && spec.ipc && spec.pid);
+        assert_eq!(spec.hostname.as_deref(), Some("web"));
+        assert_eq!(spec.cgroup.path, "/kubepods/pod1/s1");
+        assert_eq!(spec.sysctls["net.ipv4.ip_unprivileged_port_start"], "0");
+    }
+
+    #[test]
+    fn a_pod_on_the_host() {
+        let spec = sandbox("s1", &config(node(), &[])).unwrap();
+        assert!(!spec.network && !spec.ipc && !spec.pid && spec.hostname.is_none());
+    }
+
+    #[test]
+    fn settings_of_the_whole_machine_are_refused() {
+        let refused = |options, name| sandbox("s", &config(options, &[(name, "1")])).unwrap_err().to_string();
+        assert_eq!(
+            refused(node(), "net.core.somaxconn"),
+            "sysctl net.core.somaxconn is not allowed with the host's network"
+        );
+        assert_eq!(
+            refused(NamespaceOption::default(), "vm.swappiness"),
+            "sysctl vm.swappiness belongs to no namespace of the pod"
+        );
+        assert_eq!(refused(node(), "kernel.sem"), "sysctl kernel.sem is not allowed with the host's IPC namespace");
+    }
+}

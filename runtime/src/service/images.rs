@@ -1,0 +1,109 @@
+//! The CRI's image calls, over the image store.
+
+use std::sync::Arc;
+
+use cri::{
+    Answers, AuthConfig, FilesystemUsage, ImageFsInfoRequest, ImageFsInfoResponse, ImageService, ImageSpec,
+    ImageStatusRequest, ImageStatusResponse, Int64Value, ListImagesRequest, ListImagesResponse, PullImageRequest,
+    PullImageResponse, RemoveImageRequest, RemoveImageResponse, Status, StreamImagesRequest, StreamImagesResponse,
+    UInt64Value,
+};
+
+use super::runtime::chunks;
+use super::{Service, blocking, status};
+use crate::images::{Credentials, Error, Image, Silent};
+use crate::shim::log::Now;
+
+impl ImageService for Service {
+    async fn list_images(&self, request: ListImagesRequest) -> Result<ListImagesResponse, Status> {
+        let wanted = request.filter.and_then(|f| f.image).map(|i| i.image).unwrap_or_default();
+        Ok(ListImagesResponse { images: self.listed(&wanted).await? })
+    }
+
+    async fn stream_images(&self, request: StreamImagesRequest) -> Result<Answers<StreamImagesResponse>, Status> {
+        let wanted = request.filter.and_then(|f| f.image).map(|i| i.image).unwrap_or_default();
+        Ok(chunks(self.listed(&wanted).await?, |images| StreamImagesResponse { images }))
+    }
+
+    async fn image_status(&self, request: ImageStatusRequest) -> Result<ImageStatusResponse, Status> {
+        let wanted = name(request.image)?;
+        let images = self.0.images.clone();
+        let found = blocking(move || images.get(&wanted)).await.map_err(status)?;
+        Ok(ImageStatusResponse { image: found.map(|i| message(&i)), info: Default::default() })
+    }
+
+    async fn pull_image(&self, request: PullImageRequest) -> Result<PullImageResponse, Status> {
+        let wanted = name(request.image)?;
+        let auth = request.auth.map(credentials).transpose()?;
+        let id = self.0.images.pull(&wanted, auth, &Silent).await.map_err(failed)?;
+        Ok(PullImageResponse { image_ref: id })
+    }
+
+    async fn remove_image(&self, request: RemoveImageRequest) -> Result<RemoveImageResponse, Status> {
+        self.0.images.remove(&name(request.image)?).await.map_err(failed)?;
+        Ok(RemoveImageResponse {})
+    }
+
+    async fn image_fs_info(&self, _: ImageFsInfoRequest) -> Result<ImageFsInfoResponse, Status> {
+        let images = self.0.images.clone();
+        let usage = blocking(move || images.fs_usage()).await.map_err(status)?;
+        let filesystem = FilesystemUsage {
+            timestamp: Now::get().0,
+            fs_id: Some(self.filesystem()),
+            used_bytes: Some(UInt64Value { value: usage.bytes }),
+            inodes_used: Some(UInt64Value { value: usage.inodes }),
+        };
+        Ok(ImageFsInfoResponse { image_filesystems: vec![filesystem.clone()], container_filesystems: vec![filesystem] })
+    }
+}
+
+impl Service {
+    async fn listed(&self, wanted: &str) -> Result<Vec<cri::Image>, Status> {
+        let (images, wanted) = (self.0.images.clone(), wanted.to_string());
+        let found: Vec<Arc<Image>> = blocking(move || match wanted.as_str() {
+            "" => images.list(),
+            name => images.get(name).into_iter().collect(),
+        })
+        .await
+        .map_err(status)?;
+        Ok(found.iter().map(|i| message(i)).collect())
+    }
+}
+
+fn name(image: Option<ImageSpec>) -> Result<String, Status> {
+    match image.map(|i| i.image).filter(|name| !name.is_empty()) {
+        Some(name) => Ok(name),
+        None => Err(Status::invalid_argument("image.image is empty")),
+    }
+}
+
+fn message(image: &Image) -> cri::Image {
+    let user = image.config.user.split(':').next().unwrap_or_default();
+    let uid = user.parse::<i64>().ok();
+    cri::Image {
+        id: image.id.clone(),
+        repo_tags: image.repo_tags.clone(),
+        repo_digests: image.repo_digests.clone(),
+        size: image.size,
+        username: if uid.is_some() { String::new() } else { user.into() },
+        uid: uid.map(|value| Int64Value { value }),
+        spec: None,
+        pinned: image.pinned,
+    }
+}
+
+fn credentials(auth: AuthConfig) -> Result<Credentials, Status> {
+    let plain = Credentials {
+        username: auth.username,
+        password: auth.password,
+        identity_token: auth.identity_token,
+        registry_token: auth.registry_token,
+        server_address: auth.server_address,
+    };
+    plain.with_encoded(&auth.auth).map_err(|reason| Status::invalid_argument(format!("auth: {reason}")))
+}
+
+fn failed(error: Error) -> Status {
+    let text = error.chain();
+    if error.is_not_found() { Status::not_found(text) } else { Status::unknown(text) }
+}

@@ -1,0 +1,178 @@
+//! The CRI service: what a kubelet asks for, carried out by shims, images and the pod network.
+
+mod client;
+mod containers;
+mod convert;
+mod exec;
+pub mod fault;
+mod images;
+mod lists;
+mod network;
+mod records;
+mod recovery;
+mod runtime;
+mod sandboxes;
+mod state;
+mod stats;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cri::{ContainerEventResponse, ContainerEventType, Status};
+use tokio::sync::broadcast;
+
+use crate::cgroup::Hierarchies;
+use crate::error::{Context, Error, Result};
+use crate::images::Images;
+use crate::plan::Host;
+use crate::shim::log::Now;
+use crate::streaming::Streaming;
+use crate::sys;
+use crate::zygote::Zygote;
+use network::Network;
+use state::{Container, Sandbox, Table};
+
+pub(crate) use exec::ExecStreams;
+pub use network::NetworkOptions;
+
+/// Where the service keeps things, and what it runs with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Images and containers' writable folders: survives a reboot.
+    pub root: PathBuf,
+    /// Sockets and records of what runs: a reboot ends it.
+    pub state: PathBuf,
+    /// Programs of RuntimeClass handlers, by their names.
+    pub handlers: BTreeMap<String, PathBuf>,
+    /// Where shims live, outside the agent's own group.
+    pub shim_cgroup: String,
+    pub network: NetworkOptions,
+    pub streaming_address: std::net::SocketAddr,
+}
+
+/// The runtime. Cheap to clone.
+#[derive(Clone)]
+pub struct Service(Arc<Inner>);
+
+pub(crate) struct Inner {
+    options: Options,
+    host: Host,
+    cgroups: Hierarchies,
+    zygote: Zygote,
+    images: Images,
+    network: Network,
+    sandboxes: Table<Sandbox>,
+    containers: Table<Container>,
+    /// Names in use, so that a repeated request does not make a second pod.
+    names: std::sync::Mutex<BTreeMap<String, String>>,
+    events: broadcast::Sender<ContainerEventResponse>,
+    streaming: Streaming,
+}
+
+/// So many events wait for a slow listener; it is told when it missed some.
+const MOST_EVENTS: usize = 1024;
+
+impl Service {
+    /// Opens the service and takes over what an earlier one left running.
+    pub async fn open(options: Options, images: Images) -> Result<Service> {
+        std::fs::create_dir_all(options.state.join("sandboxes"))
+            .context(|| format!("making {}", options.state.display()))?;
+        let cgroups = Hierarchies::detect()?;
+        let inner = Inner {
+            host: host(&cgroups)?,
+            cgroups,
+            zygote: Zygote::start()?,
+            images,
+            network: Network::open(&options)?,
+            sandboxes: Table::default(),
+            containers: Table::default(),
+            names: Default::default(),
+            events: broadcast::channel(MOST_EVENTS).0,
+            streaming: Streaming::start(options.streaming_address).await.at("starting the streaming server")?,
+            options,
+        };
+        let service = Service(Arc::new(inner));
+        service.0.streaming.serve(service.clone());
+        service.recover().await?;
+        Ok(service)
+    }
+
+    fn sandbox(&self, id: &str) -> std::result::Result<Arc<Sandbox>, Status> {
+        let not_found = || Status::not_found(format!("sandbox {id:?}: not found"));
+        self.0.sandboxes.find(id).ok_or_else(not_found)
+    }
+
+    fn container(&self, id: &str) -> std::result::Result<Arc<Container>, Status> {
+        let not_found = || Status::not_found(format!("container {id:?}: not found"));
+        self.0.containers.find(id).ok_or_else(not_found)
+    }
+
+    fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
+        self.0.containers.all().into_iter().filter(|c| c.sandbox.id == sandbox).collect()
+    }
+
+    fn folder(&self, sandbox: &str) -> PathBuf {
+        self.0.options.state.join("sandboxes").join(sandbox)
+    }
+
+    /// Takes a name for an id; an error if another has it.
+    fn reserve(&self, name: &str, id: &str) -> Result<()> {
+        let mut names = state::lock(&self.0.names);
+        match names.get(name) {
+            Some(other) if other != id => crate::error::refused(format!("name {name:?} is reserved for {other:?}")),
+            _ => {
+                names.insert(name.to_string(), id.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    fn release_names(&self, id: &str) {
+        state::lock(&self.0.names).retain(|_, owner| owner != id);
+    }
+
+    fn publish(&self, id: &str, sandbox: &Arc<Sandbox>, kind: ContainerEventType) {
+        if self.0.events.receiver_count() == 0 {
+            return;
+        }
+        let _ = self.0.events.send(ContainerEventResponse {
+            container_id: id.into(),
+            container_event_type: kind as i32,
+            created_at: Now::get().0,
+            pod_sandbox_status: Some(convert::sandbox_status(&sandbox.record())),
+            containers_statuses: self.containers_of(&sandbox.id).iter().map(|c| convert::container_status(c)).collect(),
+        });
+    }
+}
+
+/// Work that blocks on disk or on other programs, off the runtime's own threads.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Refused(format!("the work ended: {error}")))
+}
+
+fn host(cgroups: &Hierarchies) -> Result<Host> {
+    let kernel = |path: &str| Path::new(path).exists();
+    Ok(Host {
+        capabilities: sys::capget().at("asking for capabilities")?.permitted,
+        apparmor: kernel("/sys/kernel/security/apparmor"),
+        selinux: kernel("/sys/fs/selinux/enforce"),
+        unified_cgroups: cgroups.unified_only(),
+    })
+}
+
+/// What a caller hears of a failure.
+fn status(error: Error) -> Status {
+    Status::unknown(error.to_string())
+}
+
+/// A new id: 32 random bytes in hexadecimal, as CRI clients know them.
+pub(crate) fn new_id() -> Result<String> {
+    let mut bytes = [0u8; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).at("making an id")?;
+    }
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}

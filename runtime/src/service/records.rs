@@ -1,0 +1,100 @@
+//! What the agent must know again after a restart: one file a sandbox, one a container, in the pod's folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cri::{ContainerConfig, PodSandboxConfig};
+use prost::Message;
+
+use crate::error::{Context, Result};
+
+pub const RECORD: &str = "record";
+
+/// How far a sandbox has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub enum Stage {
+    /// Not yet answered for: the next start undoes it.
+    Making = 0,
+    Ready = 1,
+    Stopped = 2,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SandboxRecord {
+    #[prost(string, tag = 1)]
+    pub id: String,
+    #[prost(message, optional, tag = 2)]
+    pub config: Option<PodSandboxConfig>,
+    #[prost(int64, tag = 3)]
+    pub created_at: i64,
+    #[prost(string, tag = 4)]
+    pub handler: String,
+    #[prost(string, repeated, tag = 5)]
+    pub ips: Vec<String>,
+    #[prost(enumeration = "Stage", tag = 6)]
+    pub stage: i32,
+    #[prost(int32, tag = 7)]
+    pub pause: i32,
+    /// Whether the pod has addresses to give back.
+    #[prost(bool, tag = 8)]
+    pub networked: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerRecord {
+    #[prost(string, tag = 1)]
+    pub id: String,
+    #[prost(string, tag = 2)]
+    pub sandbox: String,
+    #[prost(message, optional, tag = 3)]
+    pub config: Option<ContainerConfig>,
+    #[prost(int64, tag = 4)]
+    pub created_at: i64,
+    #[prost(string, tag = 5)]
+    pub image_id: String,
+    #[prost(string, tag = 6)]
+    pub image_ref: String,
+    #[prost(int32, tag = 7)]
+    pub stop_signal: i32,
+    #[prost(string, tag = 8)]
+    pub cgroup: String,
+    /// Why it could not be started, if it could not.
+    #[prost(string, tag = 9)]
+    pub failure: String,
+    #[prost(int64, tag = 10)]
+    pub failed_at: i64,
+    /// Set before its process is made: without an exit it ran, or may have.
+    #[prost(bool, tag = 11)]
+    pub started: bool,
+    /// Snapshots of images that are mounted as volumes.
+    #[prost(string, repeated, tag = 12)]
+    pub views: Vec<String>,
+    #[prost(bool, tag = 13)]
+    pub shares_pids: bool,
+}
+
+impl SandboxRecord {
+    pub fn config(&self) -> PodSandboxConfig {
+        self.config.clone().unwrap_or_default()
+    }
+}
+
+/// Replaces a file in one step. A reboot ends every pod, so nothing is forced to disk.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut temporary = path.as_os_str().to_os_string();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    written.context(|| format!("writing {}", path.display()))
+}
+
+pub fn write(folder: &Path, record: &impl Message) -> Result<()> {
+    replace(&folder.join(RECORD), &record.encode_to_vec())
+}
+
+/// None where the folder has no whole record: what it began was never answered for.
+pub fn read<M: Message + Default>(folder: &Path) -> Option<M> {
+    let bytes = fs::read(folder.join(RECORD)).ok()?;
+    M::decode(bytes.as_slice()).ok()
+}

@@ -1,0 +1,122 @@
+//! After a restart: what runs is taken over, what ended is known, what was half made or half removed is undone.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use cri::ContainerState;
+
+use super::Service;
+use super::containers::{known_end, new_container};
+use super::records::{self, ContainerRecord, SandboxRecord, Stage};
+use super::sandboxes::{container_folders, remove_folder};
+use super::state::{Container, Sandbox, Status};
+use crate::error::{Context, Result};
+use crate::shim::protocol::{Call, ContainerState as ShimState, Reply};
+
+impl Service {
+    pub(super) async fn recover(&self) -> Result<()> {
+        let folder = self.0.options.state.join("sandboxes");
+        let entries = fs::read_dir(&folder).context(|| format!("reading {}", folder.display()))?;
+        for entry in entries.flatten() {
+            self.recover_sandbox(&entry.path()).await?;
+        }
+        self.release_orphans();
+        Ok(())
+    }
+
+    async fn recover_sandbox(&self, folder: &Path) -> Result<()> {
+        let id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let record: Option<SandboxRecord> = records::read(folder);
+        // A record is written before anything else, and removed after everything else.
+        let Some(record) = record else { return remove_folder(folder) };
+        let making = record.stage() == Stage::Making;
+        let sandbox = Arc::new(Sandbox {
+            id: id.clone(),
+            folder: folder.to_path_buf(),
+            record: Mutex::new(record),
+            shim: Mutex::new(None),
+            changing: tokio::sync::Mutex::new(()),
+        });
+        if making {
+            tracing::info!(sandbox = id, "undoing a sandbox that was not finished");
+            self.undo(&sandbox).await;
+            return Ok(());
+        }
+        self.0.sandboxes.insert(&id, sandbox.clone());
+        self.reserve(&super::sandboxes::name(&sandbox.config()), &id)?;
+        let running = self.recover_shim(&sandbox).await;
+        for (id, folder) in container_folders(folder) {
+            self.recover_container(&id, &folder, &sandbox, running.as_deref());
+        }
+        Ok(())
+    }
+
+    /// What its shim knows of. Without one, nothing runs.
+    async fn recover_shim(&self, sandbox: &Arc<Sandbox>) -> Option<Vec<ShimState>> {
+        if sandbox.stage() == Stage::Stopped {
+            return None;
+        }
+        let status = match self.adopt(sandbox).await {
+            Ok(shim) => shim.call(Call::Status, &[]).await,
+            Err(error) => Err(error),
+        };
+        match status {
+            Ok(Reply::Status { pause, containers }) => {
+                super::state::lock(&sandbox.record).pause = pause;
+                Some(containers)
+            }
+            _ => {
+                tracing::warn!(sandbox = sandbox.id, "the pod's shim is gone");
+                super::state::lock(&sandbox.record).pause = 0;
+                self.end_processes(sandbox).await;
+                None
+            }
+        }
+    }
+
+    fn recover_container(&self, id: &str, folder: &Path, sandbox: &Arc<Sandbox>, running: Option<&[ShimState]>) {
+        let Some(record) = records::read::<ContainerRecord>(folder) else {
+            tracing::info!(container = id, "undoing a container that was not finished");
+            let _ = remove_folder(folder);
+            return;
+        };
+        let container = new_container(record, folder.to_path_buf(), sandbox.clone());
+        let _ = self.reserve(&super::containers::name(&container.record()), id);
+        let found = running.unwrap_or_default().iter().find(|c| c.container == id);
+        let status = recovered(&container, &container.status(), found, running.is_some());
+        container.status.send_modify(|place| *place = status);
+        self.0.containers.insert(id, container);
+    }
+
+    /// Snapshots whose container was never recorded, or is gone.
+    fn release_orphans(&self) {
+        let known = self.0.containers.all();
+        let owned = |key: &String| known.iter().any(|c| key.starts_with(&c.id));
+        for key in self.0.images.keys().into_iter().filter(|key| !owned(key)) {
+            if let Err(error) = self.0.images.release(&key) {
+                tracing::warn!(key, %error, "a snapshot is not released");
+            }
+        }
+    }
+}
+
+/// Where a container stands, by its record, its shim and the disk.
+fn recovered(container: &Container, status: &Status, found: Option<&ShimState>, shim: bool) -> Status {
+    let record = container.record();
+    match found {
+        _ if !record.failure.is_empty() => status.failed(record.failed_at, &record.failure),
+        Some(ShimState { exit: Some(exit), user, .. }) => Status { user: Some(user.clone()), ..status.exited(exit) },
+        Some(found) => Status {
+            state: ContainerState::Running,
+            pid: found.pid,
+            started_at: found.started_at,
+            user: Some(found.user.clone()),
+            ..status.clone()
+        },
+        // The shim never heard of it: it was on record to be started, and was not.
+        None if record.started && shim => status.clone(),
+        None if record.started => known_end(&container.folder, status),
+        None => status.clone(),
+    }
+}

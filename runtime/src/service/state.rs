@@ -1,0 +1,209 @@
+//! The agent's picture of sandboxes and containers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use cri::{ContainerState, LinuxContainerResources, PodSandboxConfig};
+use tokio::sync::watch;
+
+use super::client::ShimClient;
+use super::records::{ContainerRecord, SandboxRecord, Stage};
+use crate::container::user::User;
+use crate::shim::protocol::Exit;
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+pub struct Sandbox {
+    pub id: String,
+    pub folder: PathBuf,
+    pub record: Mutex<SandboxRecord>,
+    pub shim: Mutex<Option<Arc<ShimClient>>>,
+    /// Held while it is stopped or removed.
+    pub changing: tokio::sync::Mutex<()>,
+}
+
+impl Sandbox {
+    pub fn record(&self) -> SandboxRecord {
+        lock(&self.record).clone()
+    }
+
+    pub fn config(&self) -> PodSandboxConfig {
+        lock(&self.record).config()
+    }
+
+    pub fn stage(&self) -> Stage {
+        lock(&self.record).stage()
+    }
+
+    pub fn shim(&self) -> Option<Arc<ShimClient>> {
+        lock(&self.shim).clone()
+    }
+}
+
+/// Where a container is in its life.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Status {
+    pub state: ContainerState,
+    pub pid: i32,
+    pub started_at: i64,
+    pub finished_at: i64,
+    pub exit_code: i32,
+    pub reason: String,
+    pub message: String,
+    pub user: Option<User>,
+    pub resources: Option<LinuxContainerResources>,
+}
+
+impl Status {
+    pub fn created(resources: Option<LinuxContainerResources>) -> Status {
+        Status {
+            state: ContainerState::Created,
+            pid: 0,
+            started_at: 0,
+            finished_at: 0,
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+            user: None,
+            resources,
+        }
+    }
+
+    pub fn exited(&self, exit: &Exit) -> Status {
+        let reason = match (exit.oom, exit.code) {
+            (true, _) => "OOMKilled",
+            (false, 0) => "Completed",
+            (false, _) => "Error",
+        };
+        Status {
+            state: ContainerState::Exited,
+            pid: 0,
+            started_at: exit.started_at,
+            finished_at: exit.finished_at,
+            exit_code: exit.code,
+            reason: reason.into(),
+            ..self.clone()
+        }
+    }
+
+    /// It ran, and nobody was there to see it end.
+    pub fn lost(&self, at: i64) -> Status {
+        Status {
+            state: ContainerState::Exited,
+            pid: 0,
+            finished_at: at,
+            exit_code: 255,
+            reason: "Unknown".into(),
+            message: "the pod's shim ended before the container".into(),
+            ..self.clone()
+        }
+    }
+
+    pub fn failed(&self, at: i64, message: &str) -> Status {
+        Status {
+            state: ContainerState::Exited,
+            pid: 0,
+            started_at: at,
+            finished_at: at,
+            exit_code: 128,
+            reason: "StartError".into(),
+            message: message.into(),
+            ..self.clone()
+        }
+    }
+}
+
+pub struct Container {
+    pub id: String,
+    pub folder: PathBuf,
+    pub sandbox: Arc<Sandbox>,
+    pub record: Mutex<ContainerRecord>,
+    pub status: watch::Sender<Status>,
+    /// Held while it is started or removed.
+    pub changing: tokio::sync::Mutex<()>,
+}
+
+impl Container {
+    pub fn record(&self) -> ContainerRecord {
+        lock(&self.record).clone()
+    }
+
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.status.borrow().state == ContainerState::Running
+    }
+}
+
+/// One table of things by id, which may also be found by the beginning of it.
+pub struct Table<T>(Mutex<BTreeMap<String, Arc<T>>>);
+
+impl<T> Default for Table<T> {
+    fn default() -> Table<T> {
+        Table(Mutex::default())
+    }
+}
+
+impl<T> Table<T> {
+    pub fn insert(&self, id: &str, value: Arc<T>) {
+        lock(&self.0).insert(id.to_string(), value);
+    }
+
+    pub fn remove(&self, id: &str) {
+        lock(&self.0).remove(id);
+    }
+
+    pub fn all(&self) -> Vec<Arc<T>> {
+        lock(&self.0).values().cloned().collect()
+    }
+
+    /// By the whole id, or by a beginning that only one has.
+    pub fn find(&self, id: &str) -> Option<Arc<T>> {
+        let table = lock(&self.0);
+        if id.is_empty() {
+            return None;
+        }
+        if let Some(found) = table.get(id) {
+            return Some(found.clone());
+        }
+        let mut matching = table.range(id.to_string()..).take_while(|(key, _)| key.starts_with(id));
+        match (matching.next(), matching.next()) {
+            (Some((_, one)), None) => Some(one.clone()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_may_be_shortened() {
+        let table = Table::default();
+        for id in ["abc1", "abd2", "x"] {
+            table.insert(id, Arc::new(id));
+        }
+        for (id, expected) in
+            [("abc1", Some("abc1")), ("abc", Some("abc1")), ("ab", None), ("x", Some("x")), ("", None), ("y", None)]
+        {
+            assert_eq!(table.find(id).map(|v| *v), expected, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn ends_have_reasons() {
+        let check = |code, oom, expected: &str| {
+            let exit = Exit { code, oom, started_at: 1, finished_at: 2 };
+            assert_eq!(Status::created(None).exited(&exit).reason, expected);
+        };
+        check(0, false, "Completed");
+        check(1, false, "Error");
+        check(137, true, "OOMKilled");
+    }
+}

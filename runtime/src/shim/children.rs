@@ -1,0 +1,264 @@
+//! Forking containers and executed processes, and what becomes of them.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::log::{Log, Now, Stream};
+use super::protocol::{self, Event, Exit, Reply, Start};
+use super::stdio::{Output, Stdio};
+use super::{Asker, Container, Exec, Shim, State};
+use crate::container::init::{self, Place, Report, Streams};
+use crate::container::user::User;
+use crate::error::{Context, Error, Result, refused};
+use crate::spec::{ContainerSpec, PidMode};
+use crate::sys::{self, Ended, Fork};
+use crate::wire;
+
+impl Shim {
+    pub(super) fn start(&mut self, start: Start, asker: Asker) -> Result<()> {
+        if self.containers.contains_key(&start.container) {
+            return refused(format!("container {:?} was already started", start.container));
+        }
+        let (mut stdio, streams) = streams(&start)?;
+        if let Some(path) = &start.log_path {
+            let log = Log::open(path).context(|| format!("opening the log {}", path.display()))?;
+            stdio.log = Some(log);
+        }
+        let (report, theirs) = report_pair()?;
+        let flags = if start.pid == PidMode::Container { libc::CLONE_NEWPID } else { 0 };
+        let pid = match self.fork_into(&start.pid, flags)? {
+            Fork::Child => self.child_container(&start, &theirs, streams),
+            Fork::Parent(pid) => pid,
+        };
+        let container = Container {
+            pid,
+            state: State::Starting { report, asker, warnings: Vec::new() },
+            stdio,
+            cgroup: start.cgroup,
+            shares_pids: start.pid != PidMode::Container,
+            user: User::default(),
+            started_at: 0,
+        };
+        self.containers.insert(start.container, container);
+        Ok(())
+    }
+
+    fn child_container(&self, start: &Start, report: &OwnedFd, streams: Option<Streams>) -> ! {
+        match self.read_spec(&start.container) {
+            Ok(spec) => {
+                let place = Place { cgroups: &self.cgroups, holder: self.pause, report, streams };
+                init::become_container(&spec, place)
+            }
+            Err(error) => {
+                let _ = wire::send(report, &Report::Failed(error.to_string()), &[]);
+                sys::exit(127)
+            }
+        }
+    }
+
+    fn read_spec(&self, container: &str) -> Result<ContainerSpec> {
+        let path = self.folder.join(container).join(protocol::SPEC_FILE);
+        let text = std::fs::read(&path).context(|| format!("reading {}", path.display()))?;
+        serde_json::from_slice(&text).map_err(std::io::Error::from).context(|| format!("reading {}", path.display()))
+    }
+
+    /// A fork whose child sees the processes of this mode.
+    fn fork_into(&self, mode: &PidMode, flags: i32) -> Result<Fork> {
+        let target = match mode {
+            PidMode::Container | PidMode::Node => None,
+            PidMode::Pod => Some(super::namespace(self.pause, "pid")?),
+            PidMode::Target(pid) => Some(super::namespace(*pid, "pid")?),
+        };
+        if let Some(target) = &target {
+            sys::setns(target.as_fd(), libc::CLONE_NEWPID).at("entering the process namespace")?;
+        }
+        let forked = sys::fork(flags);
+        if target.is_some() && !matches!(forked, Ok(Fork::Child)) {
+            sys::setns(self.own_pids.as_fd(), libc::CLONE_NEWPID).at("leaving the process namespace")?;
+        }
+        forked.at("forking")
+    }
+
+    pub(super) fn exec(&mut self, exec: protocol::Exec, files: Vec<OwnedFd>, asker: Asker) -> Result<()> {
+        let holder = match self.containers.get(&exec.container) {
+            Some(Container { pid, state: State::Running, .. }) => *pid,
+            _ => return refused(format!("container {:?} is not running", exec.container)),
+        };
+        let streams = exec_streams(&exec, files)?;
+        let (report, theirs) = report_pair()?;
+        let pid = match self.fork_into(&PidMode::Target(holder), 0)? {
+            Fork::Child => {
+                let spec = match self.read_spec(&exec.container) {
+                    Ok(spec) => spec,
+                    Err(error) => {
+                        let _ = wire::send(&theirs, &Report::Failed(error.to_string()), &[]);
+                        sys::exit(127)
+                    }
+                };
+                let process = exec.process(&spec.process);
+                init::become_exec(&spec, &process, Place { cgroups: &self.cgroups, holder, report: &theirs, streams })
+            }
+            Fork::Parent(pid) => pid,
+        };
+        let connection = asker.0;
+        let exec = Exec { name: exec.exec, report: Some((report, asker)), started: None, code: None, connection };
+        self.execs.insert(pid, exec);
+        Ok(())
+    }
+
+    /// The report's other side closed without a complaint: the program runs.
+    pub(super) fn started(&mut self, name: &str) {
+        let Some(container) = self.containers.get_mut(name) else { return };
+        let State::Starting { asker, warnings, .. } = std::mem::replace(&mut container.state, State::Running) else {
+            return;
+        };
+        container.started_at = Now::get().0;
+        let reply = Reply::Started {
+            pid: container.pid,
+            started_at: container.started_at,
+            user: container.user.clone(),
+            warnings,
+        };
+        self.answer(asker, reply, &[]);
+    }
+
+    pub(super) fn start_failed(&mut self, name: &str, reason: String) {
+        // The process ends by itself, and is reaped as one nobody knows.
+        let Some(container) = self.containers.remove(name) else { return };
+        if let State::Starting { asker, .. } = container.state {
+            self.answer(asker, Reply::Failed(reason), &[]);
+        }
+    }
+
+    pub(super) fn read_exec_report(&mut self, pid: i32) {
+        let Some(exec) = self.execs.get_mut(&pid) else { return };
+        let Some((report, asker)) = &exec.report else { return };
+        let asker = *asker;
+        match wire::receive::<Report>(report) {
+            Ok(Some((Report::Ready { user, warnings }, files))) => {
+                exec.started = Some((user, warnings, files.into_iter().next()));
+            }
+            Ok(Some((Report::Failed(reason), _))) => {
+                exec.report = None;
+                self.answer(asker, Reply::Failed(reason), &[]);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Ok(None) | Err(_) => {
+                exec.report = None;
+                let started = exec.started.take();
+                let code = exec.code;
+                self.exec_started(pid, asker, started);
+                if let Some(code) = code {
+                    self.exec_ended(pid, code);
+                }
+            }
+        }
+    }
+
+    fn exec_started(&mut self, pid: i32, asker: Asker, started: Option<(User, Vec<String>, Option<OwnedFd>)>) {
+        let Some((user, warnings, terminal)) = started else {
+            return self.answer(asker, Reply::Failed("the process ended before its program ran".into()), &[]);
+        };
+        let reply = Reply::Started { pid, started_at: Now::get().0, user, warnings };
+        self.answer(asker, reply, &terminal.iter().collect::<Vec<_>>());
+    }
+
+    fn exec_ended(&mut self, pid: i32, code: i32) {
+        let Some(exec) = self.execs.remove(&pid) else { return };
+        let event = Event::ExecExit { exec: exec.name, code };
+        if let Some(connection) = self.connections.get(&exec.connection) {
+            let _ = wire::send(&connection.socket, &protocol::Answer::Event(event), &[]);
+        }
+    }
+
+    /// A child was reaped: the pause, a container's first process, an executed one, or an orphan of theirs.
+    pub(super) fn ended(&mut self, ended: Ended) {
+        if ended.pid == self.pause {
+            self.pause = 0;
+            self.pause_network = None;
+            return self.tell(&Event::SandboxExit);
+        }
+        if let Some(exec) = self.execs.get_mut(&ended.pid) {
+            exec.code = Some(ended.code);
+            while self.execs.get(&ended.pid).is_some_and(|e| e.report.is_some()) {
+                self.read_exec_report(ended.pid);
+            }
+            return self.exec_ended(ended.pid, ended.code);
+        }
+        let found = self.containers.iter().find(|(_, c)| c.pid == ended.pid && !matches!(c.state, State::Ended(_)));
+        if let Some(name) = found.map(|(name, _)| name.clone()) {
+            self.container_ended(&name, ended.code);
+        }
+    }
+
+    fn container_ended(&mut self, name: &str, code: i32) {
+        // It may have ended before its last word was read.
+        while matches!(self.containers.get(name).map(|c| &c.state), Some(State::Starting { .. })) {
+            self.read_report(name);
+        }
+        let Some(container) = self.containers.get_mut(name) else { return };
+        if container.shares_pids {
+            self.cgroups.kill(&container.cgroup);
+        }
+        container.stdio.close_input();
+        container.stdio.drain(&mut self.buffer, &mut self.entries);
+        let exit = Exit {
+            code,
+            oom: self.cgroups.oom_kills(&container.cgroup) > 0,
+            started_at: container.started_at,
+            finished_at: Now::get().0,
+        };
+        container.state = State::Ended(exit.clone());
+        self.record(name, &exit);
+        self.tell(&Event::ContainerExit { container: name.to_string(), exit });
+    }
+}
+
+fn report_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("making a socket")?;
+    rustix::io::ioctl_fionbio(&ours, true).at("making a socket")?;
+    Ok((ours, theirs))
+}
+
+/// Pipes for a container without a terminal: the shim's ends, and the container's.
+fn streams(start: &Start) -> Result<(Stdio, Option<Streams>)> {
+    let mut stdio = Stdio::new(start.stdin_once);
+    if start.terminal {
+        return Ok((stdio, None));
+    }
+    let pair = || pipe_with(PipeFlags::CLOEXEC).at("making a pipe");
+    let ((stdout, to_stdout), (stderr, to_stderr)) = (pair()?, pair()?);
+    let mut stdin = None;
+    if start.stdin {
+        let (from_stdin, input) = pair()?;
+        rustix::io::ioctl_fionbio(&input, true).at("making a pipe")?;
+        stdio.stdin = Some(input);
+        stdin = Some(from_stdin);
+    }
+    for (fd, stream) in [(stdout, Stream::Stdout), (stderr, Stream::Stderr)] {
+        rustix::io::ioctl_fionbio(&fd, true).at("making a pipe")?;
+        stdio.outputs.push(Output::new(fd, stream));
+    }
+    Ok((stdio, Some(Streams { stdin, stdout: to_stdout, stderr: to_stderr })))
+}
+
+fn exec_streams(exec: &protocol::Exec, files: Vec<OwnedFd>) -> Result<Option<Streams>> {
+    if exec.terminal {
+        return Ok(None);
+    }
+    let [stdin, stdout, stderr]: [OwnedFd; 3] =
+        files.try_into().map_err(|_| Error::Refused("an exec without a terminal needs three files".into()))?;
+    Ok(Some(Streams { stdin: Some(stdin), stdout, stderr }))
+}
+
+/// The terminal is where the container's output comes from and its input goes to.
+pub(super) fn take_terminal(stdio: &mut Stdio, terminal: OwnedFd) {
+    let _ = rustix::io::ioctl_fionbio(&terminal, true);
+    if let Ok(copy) = terminal.try_clone() {
+        stdio.outputs.push(Output::new(copy, Stream::Stdout));
+    }
+    stdio.terminal = Some(terminal);
+}

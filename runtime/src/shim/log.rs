@@ -1,0 +1,180 @@
+//! A container's log file in the CRI's form: time, stream, whether the line is whole, text.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A longer line is written in parts.
+const LONGEST_LINE: usize = 16 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        }
+    }
+}
+
+/// The start of a line whose end has not come yet.
+#[derive(Default)]
+pub struct Lines {
+    started: Vec<u8>,
+}
+
+impl Lines {
+    /// Adds what the process wrote; complete lines, and parts of overlong ones, go to `out`.
+    pub fn push(&mut self, mut data: &[u8], stream: Stream, now: Now, out: &mut Vec<u8>) {
+        while !data.is_empty() {
+            let room = LONGEST_LINE - self.started.len();
+            match data[..data.len().min(room + 1)].iter().position(|b| *b == b'\n') {
+                Some(end) => {
+                    entry(stream, now, 'F', &self.started, &data[..end], out);
+                    self.started.clear();
+                    data = &data[end + 1..];
+                }
+                None if data.len() >= room => {
+                    entry(stream, now, 'P', &self.started, &data[..room], out);
+                    self.started.clear();
+                    data = &data[room..];
+                }
+                None => {
+                    self.started.extend_from_slice(data);
+                    data = &[];
+                }
+            }
+        }
+    }
+
+    /// The stream ended: what has no newline is a line all the same.
+    pub fn end(&mut self, stream: Stream, now: Now, out: &mut Vec<u8>) {
+        if !self.started.is_empty() {
+            entry(stream, now, 'F', &self.started, &[], out);
+        }
+        self.started = Vec::new();
+    }
+}
+
+fn entry(stream: Stream, now: Now, tag: char, head: &[u8], tail: &[u8], out: &mut Vec<u8>) {
+    // Writing to memory does not fail.
+    let _ = write!(out, "{now} {} {tag} ", stream.name());
+    out.extend_from_slice(head);
+    out.extend_from_slice(tail);
+    out.push(b'\n');
+}
+
+/// A moment, in nanoseconds since 1970, written as the CRI wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now(pub i64);
+
+impl Now {
+    pub fn get() -> Now {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        Now(now.tv_sec * 1_000_000_000 + now.tv_nsec)
+    }
+}
+
+impl std::fmt::Display for Now {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (seconds, nanos) = (self.0.div_euclid(1_000_000_000), self.0.rem_euclid(1_000_000_000));
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
+    }
+}
+
+/// The date of a day counted from 1970-01-01, by eras of 400 years that start in March.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let in_year = day - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * in_year + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    (year, month, in_year - (153 * shifted + 2) / 5 + 1)
+}
+
+/// The file itself. A full disk loses lines, never the container.
+pub struct Log {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Log {
+    pub fn open(path: &Path) -> io::Result<Log> {
+        Ok(Log { path: path.to_path_buf(), file: Some(append(path)?) })
+    }
+
+    /// After a rotation: the old file stays where it was moved, a new one is begun.
+    pub fn reopen(&mut self) -> io::Result<()> {
+        self.file = Some(append(&self.path)?);
+        Ok(())
+    }
+
+    pub fn write(&mut self, entries: &[u8]) {
+        if let Some(file) = &mut self.file {
+            let _ = file.write_all(entries);
+        }
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    File::options().append(true).create(true).mode(0o640).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Now = Now(1_475_713_029_669_794_202);
+
+    fn check(pieces: &[&[u8]], expected: &[(char, usize)]) {
+        let (mut lines, mut out) = (Lines::default(), Vec::new());
+        for piece in pieces {
+            lines.push(piece, Stream::Stdout, AT, &mut out);
+        }
+        lines.end(Stream::Stdout, AT, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let got: Vec<_> = text
+            .lines()
+            .map(|line| {
+                let rest = line.strip_prefix("2016-10-06T00:17:09.669794202Z stdout ").unwrap();
+                (rest.chars().next().unwrap(), rest.len() - 2)
+            })
+            .collect();
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn lines_whole_and_in_parts() {
+        let long = vec![b'x'; LONGEST_LINE];
+        check(&[b"one\ntwo\n"], &[('F', 3), ('F', 3)]);
+        check(&[b"on", b"e\n\n"], &[('F', 3), ('F', 0)]);
+        check(&[b"no newline"], &[('F', 10)]);
+        check(&[&long, b"\n"], &[('P', LONGEST_LINE), ('F', 0)]);
+        check(&[&long, b"rest\n"], &[('P', LONGEST_LINE), ('F', 4)]);
+        check(&[&long, &long], &[('P', LONGEST_LINE), ('P', LONGEST_LINE)]);
+        check(&[&[b"y\n", &long[..]].concat()], &[('F', 1), ('P', LONGEST_LINE)]);
+        check(&[&[&long[..], b"\n"].concat()], &[('F', LONGEST_LINE)]);
+    }
+
+    #[test]
+    fn moments() {
+        for (nanos, expected) in [
+            (0, "1970-01-01T00:00:00.000000000Z"),
+            (951_782_400_000_000_001, "2000-02-29T00:00:00.000000001Z"),
+            (1_794_787_199_999_999_999, "2026-11-15T23:59:59.999999999Z"),
+        ] {
+            assert_eq!(Now(nanos).to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The process that holds a pod's namespaces: it sets them up, then waits, and reaps what is left to it.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Hierarchies;
+use crate::container::{init, mounts, process};
+use crate::error::{Context, Result};
+use crate::spec::SandboxSpec;
+use crate::sys::{self, CapSets, Fork};
+use crate::{userns, wire};
+
+/// Folders of the sandbox's own small root, which containers' mount namespaces start from.
+pub const SHM: &str = "/shm";
+pub const ROOT: &str = "/root";
+pub const DEVICES: &str = "/devices";
+
+const PLAIN_DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Report {
+    Ready { warnings: Vec<String> },
+    Failed(String),
+}
+
+/// Starts it, and returns its pid once the sandbox stands.
+pub fn start(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies) -> Result<(i32, Vec<String>)> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("making a socket")?;
+    let pid = match sys::fork(flags(spec)).at("making the sandbox's namespaces")? {
+        Fork::Child => {
+            drop(ours);
+            hold(spec, folder, cgroups, theirs)
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop(theirs);
+    let ready = introduce(spec, pid, &ours);
+    match ready {
+        Ok(warnings) => Ok((pid, warnings)),
+        Err(error) => {
+            let _ = sys::kill(pid, libc::SIGKILL);
+            sys::wait(pid);
+            Err(error)
+        }
+    }
+}
+
+/// Writes the id maps, which only the outside may, and hears how it went.
+fn introduce(spec: &SandboxSpec, pid: i32, socket: &OwnedFd) -> Result<Vec<String>> {
+    if let Some(maps) = &spec.userns {
+        userns::write_maps(pid, maps)?;
+        wire::send(socket, &(), &[]).at("telling the sandbox of its users")?;
+    }
+    match wire::receive::<Report>(socket).at("hearing from the sandbox")? {
+        Some((Report::Ready { warnings }, _)) => Ok(warnings),
+        Some((Report::Failed(reason), _)) => crate::error::refused(reason),
+        None => crate::error::refused("the sandbox's process ended before it was ready"),
+    }
+}
+
+fn flags(spec: &SandboxSpec) -> i32 {
+    let mut flags = libc::CLONE_NEWNS;
+    for (wanted, flag) in [
+        (spec.network, libc::CLONE_NEWNET),
+        (spec.hostname.is_some(), libc::CLONE_NEWUTS),
+        (spec.ipc, libc::CLONE_NEWIPC),
+        (spec.pid, libc::CLONE_NEWPID),
+        (spec.userns.is_some(), libc::CLONE_NEWUSER),
+    ] {
+        flags |= if wanted { flag } else { 0 };
+    }
+    flags
+}
+
+fn hold(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: OwnedFd) -> ! {
+    match set_up(spec, folder, cgroups, &socket) {
+        Ok(warnings) => {
+            let _ = wire::send(&socket, &Report::Ready { warnings }, &[]);
+        }
+        Err(error) => {
+            let _ = wire::send(&socket, &Report::Failed(error.to_string()), &[]);
+            sys::exit(1);
+        }
+    }
+    sys::close_from(0);
+    loop {
+        sys::pause();
+    }
+}
+
+fn set_up(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: &OwnedFd) -> Result<Vec<String>> {
+    sys::reset_signals();
+    sys::ignore_children();
+    sys::set_name("tiphys:pause");
+    cgroups.set(&spec.cgroup)?;
+    cgroups.join(&spec.cgroup.path)?;
+    let mut warnings = Vec::new();
+    if let Some(score) = spec.oom_score_adj {
+        warnings.extend(process::set_oom_score(score)?);
+    }
+    if spec.userns.is_some() {
+        wire::receive::<()>(socket).at("waiting for the sandbox's users")?;
+        userns::become_root()?;
+    }
+    sys::set_dumpable(false).at("closing the process to others")?;
+    if let Some(hostname) = &spec.hostname {
+        rustix::system::sethostname(hostname.as_bytes()).context(|| format!("setting the hostname {hostname:?}"))?;
+    }
+    if spec.network {
+        sys::loopback_up().at("bringing lo up")?;
+    }
+    for (name, value) in &spec.sysctls {
+        let file = format!("/proc/sys/{}", name.replace('.', "/"));
+        std::fs::write(&file, value).context(|| format!("setting the sysctl {name}={value}"))?;
+    }
+    small_root(spec, folder)?;
+    sys::capset(CapSets::default()).at("giving up capabilities")?;
+    Ok(warnings)
+}
+
+/// A root with nothing of the host's: shared memory, and a place where containers' roots are put together.
+fn small_root(spec: &SandboxSpec, folder: &Path) -> Result<()> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .at("parting from the host's mounts")?;
+    let small = [("mode", "755"), ("size", "64k"), ("nr_inodes", "64")];
+    let top = mounts::kernel("tmpfs", &small, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    mounts::attach_path(&top, &folder.to_string_lossy())?;
+    let open = |path: &Path| {
+        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .context(|| format!("opening {}", path.display()))
+    };
+    let root = open(folder)?;
+    for name in [SHM, ROOT, DEVICES, "/proc", "/sys"] {
+        rustix::fs::mkdirat(&root, &name[1..], Mode::from(0o755)).context(|| format!("making {name}"))?;
+    }
+    let below = |path: &str| format!("/proc/self/fd/{}{path}", root.as_raw_fd());
+    let size = spec.shm_bytes.to_string();
+    let flags =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let shm = if spec.ipc {
+        mounts::kernel("tmpfs", &[("mode", "1777"), ("size", &size)], flags)?
+    } else {
+        let flags = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE | rustix::mount::OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        rustix::mount::open_tree(CWD, "/dev/shm", flags).at("opening the host's /dev/shm")?
+    };
+    mounts::attach_path(&shm, &below(SHM))?;
+    if spec.userns.is_some() {
+        visible(&below)?;
+    }
+    init::pivot(root.as_fd())
+}
+
+/// What a user namespace may neither make nor mount unless it sees it already.
+fn visible(below: &dyn Fn(&str) -> String) -> Result<()> {
+    let flags =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    for (kind, path) in [("proc", "/proc"), ("sysfs", "/sys")] {
+        mounts::attach_path(mounts::kernel(kind, &[], flags)?, &below(path))?;
+    }
+    let folder = below(DEVICES);
+    std::fs::create_dir(format!("{folder}/dev")).at("making the devices' folder")?;
+    for name in PLAIN_DEVICES {
+        let path = format!("{folder}/dev/{name}");
+        std::fs::write(&path, "").context(|| format!("making {path}"))?;
+        let flags = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE | rustix::mount::OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let device =
+            rustix::mount::open_tree(CWD, format!("/dev/{name}"), flags).context(|| format!("opening /dev/{name}"))?;
+        mounts::attach_path(&device, &path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! What the agent asks of a shim, and what it hears back. Large things are on disk; messages stay small.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::container::user::User;
+use crate::spec::{PidMode, ProcessSpec, SandboxSpec};
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Request {
+    pub id: u64,
+    pub call: Call,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Call {
+    /// The first one: sets the pod's namespaces up.
+    Sandbox(Box<SandboxSpec>),
+    Start(Start),
+    /// Standard streams come beside it, unless there is a terminal.
+    Exec(Exec),
+    Signal {
+        target: Target,
+        signal: i32,
+    },
+    /// Ends every process of a container.
+    KillAll {
+        container: String,
+    },
+    /// Streams come beside it: those of `streams`, in this order.
+    Attach {
+        container: String,
+        streams: Vec<Attached>,
+    },
+    Resize {
+        container: String,
+        width: u16,
+        height: u16,
+    },
+    ReopenLog {
+        container: String,
+    },
+    /// A socket of the pod's network comes back.
+    Socket {
+        ipv6: bool,
+    },
+    Status,
+    /// From now on, exits are told on this connection.
+    Watch,
+    /// Forgets an ended container.
+    Forget {
+        container: String,
+    },
+    /// Ends everything, then the shim.
+    Stop,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Start {
+    pub container: String,
+    pub pid: PidMode,
+    pub terminal: bool,
+    pub stdin: bool,
+    pub stdin_once: bool,
+    pub log_path: Option<PathBuf>,
+    pub cgroup: String,
+    pub handler: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Exec {
+    pub container: String,
+    pub exec: String,
+    pub args: Vec<String>,
+    pub terminal: bool,
+}
+
+impl Exec {
+    /// As the container's own process, with other arguments.
+    pub fn process(&self, container: &ProcessSpec) -> ProcessSpec {
+        let mut process = ProcessSpec { args: self.args.clone(), terminal: self.terminal, ..container.clone() };
+        if self.terminal && !process.env.iter().any(|e| e.starts_with("TERM=")) {
+            process.env.push("TERM=xterm".into());
+        }
+        process
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Target {
+    Container(String),
+    Exec(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attached {
+    Stdin,
+    Stdout,
+    Stderr,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    Reply { id: u64, reply: Reply },
+    Event(Event),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    Done,
+    Sandbox {
+        pid: i32,
+        warnings: Vec<String>,
+    },
+    /// It runs. An exec's terminal comes beside it.
+    Started {
+        pid: i32,
+        started_at: i64,
+        user: User,
+        warnings: Vec<String>,
+    },
+    Status {
+        pause: i32,
+        containers: Vec<ContainerState>,
+    },
+    Failed(String),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Event {
+    ContainerExit { container: String, exit: Exit },
+    ExecExit { exec: String, code: i32 },
+    SandboxExit,
+}
+
+/// How a container ended; on disk under this name too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    pub code: i32,
+    pub oom: bool,
+    pub started_at: i64,
+    pub finished_at: i64,
+}
+
+pub const EXIT_FILE: &str = "exit.json";
+pub const SPEC_FILE: &str = "spec.json";
+pub const SOCKET_FILE: &str = "shim.sock";
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ContainerState {
+    pub container: String,
+    pub pid: i32,
+    pub started_at: i64,
+    pub user: User,
+    pub exit: Option<Exit>,
+}

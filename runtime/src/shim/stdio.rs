@@ -1,0 +1,192 @@
+//! A container's streams: what it writes goes to its log and to whoever is attached, what they write to it.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use super::log::{Lines, Log, Now, Stream};
+
+/// How much is read at once: a pipe holds four times this.
+pub const CHUNK: usize = 16 << 10;
+/// So much of the input waits for a container that does not read.
+const MOST_INPUT: usize = 64 << 10;
+
+/// One direction out of the container.
+pub struct Output {
+    pub fd: OwnedFd,
+    pub stream: Stream,
+    lines: Lines,
+}
+
+impl Output {
+    pub fn new(fd: OwnedFd, stream: Stream) -> Output {
+        Output { fd, stream, lines: Lines::default() }
+    }
+}
+
+/// A client's copy of an output.
+pub struct Listener {
+    pub fd: OwnedFd,
+    pub stream: Stream,
+    waiting: VecDeque<u8>,
+}
+
+/// What a read or a write came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    Moved,
+    Blocked,
+    Ended,
+}
+
+#[derive(Default)]
+pub struct Stdio {
+    pub outputs: Vec<Output>,
+    pub listeners: Vec<Listener>,
+    /// Where clients' input comes from.
+    pub inputs: Vec<OwnedFd>,
+    /// The container's end of it: a pipe, or the terminal.
+    pub stdin: Option<OwnedFd>,
+    pub terminal: Option<OwnedFd>,
+    pub stdin_once: bool,
+    pub log: Option<Log>,
+    waiting_input: VecDeque<u8>,
+}
+
+impl Stdio {
+    pub fn new(stdin_once: bool) -> Stdio {
+        Stdio { stdin_once, ..Stdio::default() }
+    }
+
+    pub fn listen(&mut self, fd: OwnedFd, stream: Stream) {
+        self.listeners.push(Listener { fd, stream, waiting: VecDeque::new() });
+    }
+
+    /// While a listener is behind, nothing more is read: the container waits, as on a slow terminal.
+    pub fn stalled(&self) -> bool {
+        self.listeners.iter().any(|l| !l.waiting.is_empty())
+    }
+
+    pub fn input_full(&self) -> bool {
+        self.waiting_input.len() >= MOST_INPUT
+    }
+
+    pub fn has_waiting_input(&self) -> bool {
+        !self.waiting_input.is_empty()
+    }
+
+    /// Moves one chunk of an output. An ended one is removed.
+    pub fn pump_output(&mut self, index: usize, buffer: &mut [u8], entries: &mut Vec<u8>) -> Progress {
+        let output = &mut self.outputs[index];
+        let progress = match rustix::io::read(&output.fd, &mut *buffer) {
+            Ok(0) => Progress::Ended,
+            Ok(length) => {
+                entries.clear();
+                output.lines.push(&buffer[..length], output.stream, Now::get(), entries);
+                if let Some(log) = &mut self.log {
+                    log.write(entries);
+                }
+                let stream = output.stream;
+                self.tell(stream, &buffer[..length]);
+                return Progress::Moved;
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Progress::Blocked,
+            // A terminal whose last user is gone answers so.
+            Err(_) => Progress::Ended,
+        };
+        if progress == Progress::Ended {
+            self.end_output(index, entries);
+        }
+        progress
+    }
+
+    fn end_output(&mut self, index: usize, entries: &mut Vec<u8>) {
+        let mut output = self.outputs.remove(index);
+        entries.clear();
+        output.lines.end(output.stream, Now::get(), entries);
+        if let Some(log) = &mut self.log {
+            log.write(entries);
+        }
+        if self.outputs.iter().all(|o| o.stream != output.stream) {
+            self.listeners.retain(|l| l.stream != output.stream || !l.waiting.is_empty());
+        }
+    }
+
+    fn tell(&mut self, stream: Stream, data: &[u8]) {
+        for listener in self.listeners.iter_mut().filter(|l| l.stream == stream) {
+            listener.waiting.extend(data);
+        }
+        self.flush_listeners();
+    }
+
+    /// Writes what listeners still wait for; those that are gone are dropped.
+    pub fn flush_listeners(&mut self) {
+        self.listeners.retain_mut(|l| write_from(&l.fd, &mut l.waiting) != Progress::Ended);
+    }
+
+    /// Takes what a client typed. False when that client is done.
+    pub fn pump_input(&mut self, index: usize, buffer: &mut [u8]) -> Progress {
+        match rustix::io::read(&self.inputs[index], &mut *buffer) {
+            Ok(0) => {
+                self.inputs.remove(index);
+                if self.stdin_once && self.waiting_input.is_empty() {
+                    self.stdin = None;
+                }
+                Progress::Ended
+            }
+            Ok(length) => {
+                self.waiting_input.extend(&buffer[..length]);
+                self.flush_input();
+                Progress::Moved
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Progress::Blocked,
+            Err(_) => {
+                self.inputs.remove(index);
+                Progress::Ended
+            }
+        }
+    }
+
+    pub fn flush_input(&mut self) {
+        let Some(target) = self.stdin.as_ref().or(self.terminal.as_ref()) else {
+            self.waiting_input.clear();
+            return;
+        };
+        let gone = write_from(target, &mut self.waiting_input) == Progress::Ended;
+        if gone || (self.stdin_once && self.inputs.is_empty() && self.waiting_input.is_empty()) {
+            self.stdin = None;
+            self.waiting_input.clear();
+        }
+    }
+
+    /// The container ended: what it wrote before is taken, then clients are let go.
+    pub fn drain(&mut self, buffer: &mut [u8], entries: &mut Vec<u8>) {
+        let mut index = 0;
+        while index < self.outputs.len() {
+            match self.pump_output(index, buffer, entries) {
+                Progress::Moved | Progress::Ended => {}
+                Progress::Blocked => index += 1,
+            }
+        }
+    }
+
+    pub fn close_input(&mut self) {
+        self.inputs.clear();
+        self.stdin = None;
+        self.waiting_input.clear();
+    }
+}
+
+fn write_from(fd: impl AsFd, waiting: &mut VecDeque<u8>) -> Progress {
+    while !waiting.is_empty() {
+        match rustix::io::write(&fd, waiting.as_slices().0) {
+            Ok(written) => drop(waiting.drain(..written)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Progress::Blocked,
+            Err(_) => return Progress::Ended,
+        }
+    }
+    waiting.shrink_to(0);
+    Progress::Moved
+}

@@ -1,0 +1,337 @@
+//! System calls that rustix has no safe face for, each with the least that is needed of it.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use libc::{c_int, c_long, c_ulong};
+
+fn check(result: c_long) -> io::Result<c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Which process of the two returned from `fork`.
+pub enum Fork {
+    Child,
+    Parent(i32),
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Forks into new namespaces (`flags`).
+///
+/// The caller must have no other thread: the child goes on with the caller's memory, locks included.
+pub fn fork(flags: c_int) -> io::Result<Fork> {
+    let args = CloneArgs { flags: flags as u64, exit_signal: libc::SIGCHLD as u64, ..CloneArgs::default() };
+    // SAFETY: the arguments live through the call; without CLONE_VM the child has its own copy of everything.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &args, size_of::<CloneArgs>()) })?;
+    Ok(if pid == 0 { Fork::Child } else { Fork::Parent(pid as i32) })
+}
+
+/// Ends the process with no destructor and no exit handler, as a fork must.
+pub fn exit(code: i32) -> ! {
+    // SAFETY: it does not return.
+    unsafe { libc::_exit(code) }
+}
+
+pub fn setns(fd: BorrowedFd, flags: c_int) -> io::Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::setns(fd.as_raw_fd(), flags) }.into()).map(drop)
+}
+
+pub fn unshare(flags: c_int) -> io::Result<()> {
+    // SAFETY: plain integers; no flag that would split this process's memory or files is passed.
+    check(unsafe { libc::unshare(flags) }.into()).map(drop)
+}
+
+pub fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> io::Result<c_int> {
+    // SAFETY: only used for options whose arguments are integers.
+    check(unsafe { libc::prctl(option, a, b, c, d) }.into()).map(|r| r as c_int)
+}
+
+pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, dumpable.into(), 0, 0, 0).map(drop)
+}
+
+/// The process's name as `ps` shows it; at most 15 bytes are kept.
+pub fn set_name(name: &str) {
+    let mut bytes = [0u8; 16];
+    let length = name.len().min(15);
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+    // SAFETY: the kernel reads 16 bytes that end in zero.
+    unsafe { libc::prctl(libc::PR_SET_NAME, bytes.as_ptr(), 0, 0, 0) };
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+/// What is changed of a mount.
+#[derive(Default)]
+pub struct Attributes<'a> {
+    pub set: u64,
+    pub clear: u64,
+    pub propagation: u64,
+    pub userns: Option<BorrowedFd<'a>>,
+    pub recursive: bool,
+}
+
+pub fn mount_setattr(mount: BorrowedFd, attributes: &Attributes) -> io::Result<()> {
+    let mut args =
+        MountAttr { set: attributes.set, clear: attributes.clear, propagation: attributes.propagation, userns: 0 };
+    if let Some(fd) = attributes.userns {
+        args.set |= libc::MOUNT_ATTR_IDMAP;
+        args.userns = fd.as_raw_fd() as u64;
+    }
+    let recursive = if attributes.recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is an empty C string and the arguments live through the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | recursive,
+            &args,
+            size_of::<MountAttr>(),
+        )
+    };
+    check(result).map(drop)
+}
+
+#[repr(C)]
+struct CapHeader {
+    version: u32,
+    pid: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// The three capability sets of this thread that one call sets together.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct CapSets {
+    pub effective: u64,
+    pub permitted: u64,
+    pub inheritable: u64,
+}
+
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+pub fn capset(sets: CapSets) -> io::Result<()> {
+    let header = CapHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    let half = |shift: u32| CapData {
+        effective: (sets.effective >> shift) as u32,
+        permitted: (sets.permitted >> shift) as u32,
+        inheritable: (sets.inheritable >> shift) as u32,
+    };
+    let data = [half(0), half(32)];
+    // SAFETY: version 3 reads one header and two data records.
+    check(unsafe { libc::syscall(libc::SYS_capset, &header, data.as_ptr()) }).map(drop)
+}
+
+pub fn capget() -> io::Result<CapSets> {
+    let header = CapHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    let mut data = [CapData::default(); 2];
+    // SAFETY: version 3 writes two data records.
+    check(unsafe { libc::syscall(libc::SYS_capget, &header, data.as_mut_ptr()) })?;
+    let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    Ok(CapSets {
+        effective: join(data[0].effective, data[1].effective),
+        permitted: join(data[0].permitted, data[1].permitted),
+        inheritable: join(data[0].inheritable, data[1].inheritable),
+    })
+}
+
+pub fn setgroups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the pointer and the length are of one slice.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) }).map(drop)
+}
+
+pub fn setresgid(gid: u32) -> io::Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) }).map(drop)
+}
+
+pub fn setresuid(uid: u32) -> io::Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
+}
+
+/// Loads a seccomp program: instructions of eight bytes each, as the kernel's `sock_filter`.
+pub fn seccomp_load(program: &[u8], flags: u32) -> io::Result<()> {
+    const SECCOMP_SET_MODE_FILTER: c_int = 1;
+    #[repr(C)]
+    struct Program {
+        length: u16,
+        filter: *const u8,
+    }
+    let length = u16::try_from(program.len() / 8).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
+    let args = Program { length, filter: program.as_ptr() };
+    // SAFETY: the kernel copies `length` instructions of eight bytes from the slice.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &args) }).map(drop)
+}
+
+/// Runs the program at a path, as a script's interpreter must find it again by its name.
+pub fn execve(path: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let pointers = |list: &[CString]| list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: both arrays end in null and outlive the call.
+    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Takes back every signal disposition and the mask, which a program must not inherit.
+pub fn reset_signals() {
+    // SAFETY: the default disposition of any signal is safe; the mask is a plain value.
+    unsafe {
+        for signal in 1..=libc::SIGRTMAX() {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+    }
+}
+
+/// Children that end leave no zombie; whoever wants their code must not ask for this.
+pub fn ignore_children() {
+    // SAFETY: ignoring a signal installs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Blocks SIGCHLD and gives a descriptor that becomes readable when one is pending.
+pub fn child_signals() -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised before it is used; the descriptor is new and ours.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        let fd = check(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// A child that ended: its pid and its exit code, a signal counted as 128 and its number.
+pub struct Ended {
+    pub pid: i32,
+    pub code: i32,
+}
+
+/// Reaps one ended child, if there is one.
+pub fn reap() -> Option<Ended> {
+    let mut status = 0;
+    // SAFETY: the status is a valid place.
+    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+    if pid <= 0 {
+        return None;
+    }
+    Some(Ended { pid, code: exit_code(status) })
+}
+
+fn exit_code(status: c_int) -> i32 {
+    if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+}
+
+/// Waits for one child and gives its exit code.
+pub fn wait(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: the status is a valid place.
+    while unsafe { libc::waitpid(pid, &mut status, 0) } < 0 {
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return -1;
+        }
+    }
+    exit_code(status)
+}
+
+pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::kill(pid, signal) }.into()).map(drop)
+}
+
+/// Sleeps until a signal ends the process.
+pub fn pause() {
+    // SAFETY: no arguments.
+    unsafe { libc::pause() };
+}
+
+/// Marks every descriptor from `first` on to be closed by exec.
+pub fn close_on_exec_from(first: RawFd) -> io::Result<()> {
+    // SAFETY: plain integers; nothing is closed before the exec.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    check(result).map(drop)
+}
+
+/// Closes every descriptor from `first` on.
+///
+/// Only a process that will touch none of its owned descriptors again may call it: pause does, before it waits.
+pub fn close_from(first: RawFd) {
+    // SAFETY: plain integers; the caller never drops or uses a descriptor afterwards.
+    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
+}
+
+pub fn make_controlling_terminal(fd: BorrowedFd) -> io::Result<()> {
+    // SAFETY: TIOCSCTTY takes an integer.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCSCTTY, 0) }.into()).map(drop)
+}
+
+/// Brings the loopback interface of this thread's network namespace up.
+pub fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    // SAFETY: an ifreq of zeroes is valid; its name ends in zero; the calls read and write one ifreq.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &mut request).into())?;
+        request.ifr_ifru.ifru_flags |= (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request).into()).map(drop)
+    }
+}
+
+/// A character or block device, or its like, below an open folder.
+pub fn mknodat(folder: BorrowedFd, name: &Path, mode: u32, major: u32, minor: u32) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = CString::new(name.as_os_str().as_bytes())?;
+    // SAFETY: the name is a C string that outlives the call.
+    let result = unsafe { libc::mknodat(folder.as_raw_fd(), name.as_ptr(), mode, libc::makedev(major, minor)) };
+    check(result.into()).map(drop)
+}
+
+/// Duplicates onto a number that is known to be free or meant to be replaced: 0, 1 or 2.
+pub fn dup_onto(fd: impl AsFd, number: RawFd) -> io::Result<()> {
+    // SAFETY: standard streams belong to no owned descriptor of this process.
+    check(unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) }.into()).map(drop)
+}
+
+/// The `bpf` system call; the attribute is a record of the kernel's, given as bytes.
+pub fn bpf(command: c_int, attribute: &mut [u64]) -> io::Result<c_long> {
+    // SAFETY: callers fill records whose pointers outlive the call.
+    check(unsafe { libc::syscall(libc::SYS_bpf, command, attribute.as_mut_ptr(), std::mem::size_of_val(attribute)) })
+}

@@ -1,0 +1,120 @@
+//! The process that shims are forked from.
+//!
+//! It is this same program, run anew through a read-only view of its own file: single-threaded and small, so that
+//! a fork of it costs little, and so that no container can ever write the program it came from through
+//! `/proc/self/exe`. The agent itself has many threads and never forks.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Result};
+use crate::sys::{self, Attributes, Fork};
+use crate::{shim, wire};
+
+/// The subcommand under which the program becomes a zygote.
+pub const COMMAND: &str = "runtime-zygote";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    folder: PathBuf,
+    cgroup: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Forked(std::result::Result<i32, String>);
+
+/// The agent's hand on its zygote. Dropping it ends the zygote; its shims live on.
+pub struct Zygote {
+    socket: Mutex<OwnedFd>,
+    child: Child,
+}
+
+impl Zygote {
+    pub fn start() -> Result<Zygote> {
+        let program = sealed_self()?;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .at("making the zygote's socket")?;
+        let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+            .arg(COMMAND)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .current_dir("/")
+            .spawn()
+            .at("starting the zygote")?;
+        Ok(Zygote { socket: Mutex::new(ours), child })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Forks a shim that serves `listener`, for the pod whose state is in `folder`.
+    pub fn fork_shim(&self, folder: &Path, cgroup: &str, listener: OwnedFd) -> Result<i32> {
+        let order = Order { folder: folder.to_path_buf(), cgroup: cgroup.to_string() };
+        let socket = self.socket.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        wire::send(&*socket, &order, &[listener.as_fd()]).at("asking the zygote for a shim")?;
+        match wire::receive::<Forked>(&*socket).at("hearing from the zygote")? {
+            Some((Forked(Ok(pid)), _)) => Ok(pid),
+            Some((Forked(Err(reason)), _)) => crate::error::refused(reason),
+            None => crate::error::refused("the zygote is gone"),
+        }
+    }
+}
+
+impl Drop for Zygote {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// This program's file over a mount of its own that is read-only and in nobody's reach.
+fn sealed_self() -> Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mount = open_tree(CWD, "/proc/self/exe", flags).at("opening this program's file (is this root?)")?;
+    let readonly = Attributes { set: libc::MOUNT_ATTR_RDONLY, ..Attributes::default() };
+    sys::mount_setattr(mount.as_fd(), &readonly).at("making this program's file read-only")?;
+    let path = format!("/proc/self/fd/{}", mount.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).at("opening this program's file")
+}
+
+/// The zygote's whole life: a fork for each order, until the agent is gone.
+pub fn main() -> std::process::ExitCode {
+    sys::set_name("tiphys:zygote");
+    let _ = sys::set_dumpable(false);
+    sys::ignore_children();
+    let socket = io::stdin();
+    loop {
+        match wire::receive::<Order>(socket.as_fd()) {
+            Ok(Some((order, mut files))) => {
+                let answer = match files.pop() {
+                    Some(listener) => fork_shim(order, listener),
+                    None => Err("no listener came with the order".into()),
+                };
+                if wire::send(socket.as_fd(), &Forked(answer), &[]).is_err() {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(None) | Err(_) => break,
+        }
+    }
+    std::process::ExitCode::SUCCESS
+}
+
+fn fork_shim(order: Order, listener: OwnedFd) -> std::result::Result<i32, String> {
+    match sys::fork(0) {
+        Ok(Fork::Child) => sys::exit(shim::main(&order.folder, &order.cgroup, listener)),
+        Ok(Fork::Parent(pid)) => Ok(pid),
+        Err(error) => Err(format!("forking a shim: {error}")),
+    }
+}

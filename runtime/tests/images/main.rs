@@ -1,0 +1,11 @@
+//! Images against real and hostile registries. Needs root, and Debian's docker-registry, busybox-static and skopeo.
+
+mod archives;
+mod broken;
+mod demo;
+mod hostile;
+mod overlay;
+mod registry;
+mod server;
+mod support;
+mod trust;

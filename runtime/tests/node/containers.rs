@@ -1,0 +1,241 @@
+//! Sandboxes and containers: their life, their logs, their limits.
+
+use std::fs;
+use std::path::Path;
+
+use cri::*;
+
+use crate::harness::{Node, container, options, secured, text, wait_for};
+
+#[tokio::test]
+async fn a_pod_from_start_to_end() {
+    let node = Node::start().await;
+    let pod = node.sandbox_config("web");
+    let sandbox = node.run_sandbox(&pod).await;
+    let id = node.run(&sandbox, container("main", "echo out; echo err >&2; exec sleep 1000"), &pod).await;
+    let status = node.status(&id).await;
+    assert_eq!(status.state(), ContainerState::Running);
+    assert!(status.started_at >= status.created_at && status.created_at > 0);
+    let log = status.log_path.clone();
+    wait_for("both lines", || text(Path::new(&log)).lines().count() == 2);
+    let lines = fs::read_to_string(&log).unwrap();
+    assert!(lines.contains(" stdout F out\n") && lines.contains(" stderr F err\n"), "{lines}");
+    assert_eq!(node.exec(&id, "echo $FROM_IMAGE; exit 3").await, (3, "yes\n".into()));
+
+    let listed = node.runtime.list_containers(ListContainersRequest::default()).await.unwrap().containers;
+    assert_eq!((listed.len(), listed[0].id.as_str(), listed[0].state()), (1, id.as_str(), ContainerState::Running));
+    let stop = StopContainerRequest { container_id: id.clone(), timeout: 0 };
+    node.runtime.stop_container(stop.clone()).await.unwrap();
+    let status = node.status(&id).await;
+    assert_eq!((status.state(), status.exit_code, status.reason.as_str()), (ContainerState::Exited, 137, "Error"));
+    node.runtime.stop_container(stop).await.unwrap();
+
+    let stop = StopPodSandboxRequest { pod_sandbox_id: sandbox.clone() };
+    node.runtime.stop_pod_sandbox(stop).await.unwrap();
+    let status = PodSandboxStatusRequest { pod_sandbox_id: sandbox.clone(), verbose: false };
+    let status = node.runtime.pod_sandbox_status(status).await.unwrap().status.unwrap();
+    assert_eq!(status.state(), PodSandboxState::Notready);
+    let error = node.exec_sync(&id, "true", 0).await.unwrap_err();
+    assert!(error.message().contains("CONTAINER_EXITED"), "{error}");
+    node.end().await;
+}
+
+#[tokio::test]
+async fn exits_are_told_with_their_reasons() {
+    let node = Node::start().await;
+    let pod = node.sandbox_config("exits");
+    let sandbox = node.run_sandbox(&pod).await;
+    for (name, command, code, reason) in [("good", "exit 0", 0, "Completed"), ("bad", "exit 7", 7, "Error")] {
+        let id = node.run(&sandbox, container(name, command), &pod).await;
+        let status = node.wait_exit(&id).await;
+        assert_eq!((status.exit_code, status.reason.as_str()), (code, reason), "{name}");
+        assert!(status.finished_at >= status.started_at);
+    }
+    let mut greedy = container("greedy", "exec tail -c 200m /dev/zero");
+    greedy.linux.as_mut().unwrap().resources =
+        Some(LinuxContainerResources { memory_limit_in_bytes: 20 << 20, ..Default::default() });
+    let id = node.run(&sandbox, greedy, &pod).await;
+    let status = node.wait_exit(&id).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (137, "OOMKilled"));
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_start_says_why() {
+    let node = Node::start().await;
+    let pod = node.sandbox_config("broken");
+    let sandbox = node.run_sandbox(&pod).await;
+    let with = |name: &str, change: &dyn Fn(&mut ContainerConfig)| {
+        let mut config = container(name, "true");
+        change(&mut config);
+        config
+    };
+    let table: [(ContainerConfig, &str); 5] = [
+        (with("a", &|c| c.command = vec!["nothing".into()]), "exec: \"nothing\": executable file not found in $PATH"),
+        (
+            with("b", &|c| c.command = vec!["/bin/none".into()]),
+            "exec: \"/bin/none\": stat /bin/none: no such file or directory",
+        ),
+        (with("c", &|c| c.command = vec!["/etc/passwd".into()]), "exec: \"/etc/passwd\": permission denied"),
+        (with("d", &|c| c.working_dir = "relative".into()), "the working directory \"relative\" is not absolute"),
+        (with("e", &|c| secured(c).run_as_username = "nobody-here".into()), "unable to find user nobody-here"),
+    ];
+    for (config, expected) in table {
+        let id = node.create(&sandbox, config, &pod).await.unwrap();
+        let error = node.start_container(&id).await.unwrap_err();
+        assert!(error.message().contains(expected), "{expected}: {error}");
+        let status = node.status(&id).await;
+        assert_eq!((status.state(), status.exit_code), (ContainerState::Exited, 128));
+        assert_eq!(status.reason, "StartError");
+        assert!(status.message.contains(expected), "{}", status.message);
+    }
+    node.end().await;
+}
+
+#[tokio::test]
+async fn logs_are_rotated_without_a_lost_line() {
+    let node = Node::start().await;
+    let pod = node.sandbox_config("logs");
+    let sandbox = node.run_sandbox(&pod).await;
+    let command =
+        "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; head -c 40000 /dev/zero | tr '\\0' x; echo";
+    let id = node.run(&sandbox, container("main", command), &pod).await;
+    let log = node.status(&id).await.log_path;
+    wait_for("the first lines", || text(Path::new(&log)).lines().count() > 10);
+    let rotated = format!("{log}.1");
+    fs::rename(&log, &rotated).unwrap();
+    let reopened = node.runtime.reopen_container_log(ReopenContainerLogRequest { container_id: id.clone() }).await;
+    let ended = reopened.is_err();
+    node.wait_exit(&id).await;
+    let whole = text(Path::new(&rotated)) + &text(Path::new(&log));
+    let numbers: Vec<_> = whole.lines().filter(|l| l.starts_with("line ")).collect();
+    assert_eq!(numbers.len(), 3000, "reopened too late: {ended}");
+    assert!(numbers.iter().enumerate().all(|(n, line)| *line == format!("line {n}")));
+    let parts: Vec<_> = whole.lines().filter(|l| l.starts_with('x')).map(str::len).collect();
+    assert_eq!(parts.iter().sum::<usize>(), 40_000);
+    assert!(parts.iter().all(|length| *length <= 16 << 10), "{parts:?}");
+    node.end().await;
+}
+
+#[tokio::test]
+async fn stopping_asks_first_and_kills_then() {
+    let node = Node::start().await;
+    let pod = node.sandbox_config("stop");
+    let sandbox = node.run_sandbox(&pod).await;
+    let polite = node
+        .run(
+            &sandbox,
+            container("polite", "trap 'echo asked; exit 5' TERM; echo up; while :; do sleep 0.01; done"),
+            &pod,
+        )
+        .await;
+    let deaf = node.run(&sandbox, container("deaf", "trap '' TERM; echo up; while :; do sleep 0.01; done"), &pod).await;
+    for id in [&polite, &deaf] {
+        let log = node.status(id).await.log_path;
+        wait_for("it to be up", || text(Path::new(&log)).contains("up"));
+    }
+    node.runtime.stop_container(StopContainerRequest { container_id: polite.clone(), timeout: 20 }).await.unwrap();
+    assert_eq!(node.status(&polite).await.exit_code, 5);
+    node.runtime.stop_container(StopContainerRequest { container_id: deaf.clone(), timeout: 1 }).await.unwrap();
+    assert_eq!(node.status(&deaf).await.exit_code, 137);
+    node.end().await;
+}
+
+#[tokio::test]
+async fn the_pods_processes_are_shared_or_not() {
+    let node = Node::start().await;
+    for (mode, expected) in [(NamespaceMode::Pod, "tiphys:pause"), (NamespaceMode::Container, "sh")] {
+        let mut pod = node.sandbox_config(&format!("pid{}", mode as i32));
+        let security = pod.linux.as_mut().unwrap().security_context.as_mut().unwrap();
+        security.namespace_options = Some(options(NamespaceMode::Node, mode));
+        let sandbox = node.run_sandbox(&pod).await;
+        let mut config = container("main", "cat /proc/1/comm; exec sleep 1000");
+        secured(&mut config).namespace_options = Some(options(NamespaceMode::Node, mode));
+        let id = node.run(&sandbox, config, &pod).await;
+        let log = node.status(&id).await.log_path;
+        wait_for("the name", || !text(Path::new(&log)).is_empty());
+        assert_eq!(text(Path::new(&log)).trim(), expected);
+        let mut other = container("other", "cat /proc/1/comm");
+        secured(&mut other).namespace_options =
+            Some(NamespaceOption { target_id: id.clone(), ..options(NamespaceMode::Node, NamespaceMode::Target) });
+        let (code, seen) = node.shell_in(&sandbox, &pod, other).await;
+        let expected = if mode == NamespaceMode::Pod { "tiphys:pause" } else { "sleep" };
+        assert_eq!((code, seen.trim()), (0, expected));
+    }
+    node.end().await;
+}
+
+#[tokio::test]
+async fn limits_are_set_and_changed_in_place() {
+    let node = Node::start().await;
+    let pod = node.sandbox_config("limits");
+    let sandbox = node.run_sandbox(&pod).await;
+    let mut config = container("main", "sleep 1000");
+    config.linux.as_mut().unwrap().resources = Some(LinuxContainerResources {
+        cpu_shares: 512,
+        cpu_quota: 20_000,
+        cpu_period: 100_000,
+        memory_limit_in_bytes: 64 << 20,
+        ..Default::default()
+    });
+    let id = node.run(&sandbox, config, &pod).await;
+    let limit = |memory: i64| LinuxContainerResources { memory_limit_in_bytes: memory, ..Default::default() };
+    let read = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/cpu/cpu.cfs_quota_us || cat /sys/fs/cgroup/memory.max";
+    assert_eq!(node.exec(&id, read).await.1, format!("{}\n512\n20000\n", 64 << 20));
+    for memory in [128i64 << 20, 32 << 20] {
+        let request = UpdateContainerResourcesRequest {
+            container_id: id.clone(),
+            linux: Some(limit(memory)),
+            ..Default::default()
+        };
+        node.runtime.update_container_resources(request).await.unwrap();
+        assert_eq!(node.exec(&id, read).await.1, format!("{memory}\n512\n20000\n"));
+        let shown = node.status(&id).await.resources.unwrap().linux.unwrap();
+        assert_eq!((shown.memory_limit_in_bytes, shown.cpu_shares), (memory, 512));
+    }
+    let stats = node.runtime.container_stats(ContainerStatsRequest { container_id: id.clone() }).await.unwrap();
+    let stats = stats.stats.unwrap();
+    assert!(stats.memory.unwrap().usage_bytes.unwrap().value > 0);
+    assert!(stats.cpu.unwrap().usage_core_nano_seconds.unwrap().value > 0);
+    node.end().await;
+}
+
+#[tokio::test]
+async fn exec_has_a_timeout() {
+    let node = Node::start().await;
+    let pod = node.sandbox_config("exec");
+    let sandbox = node.run_sandbox(&pod).await;
+    let id = node.run(&sandbox, container("main", "sleep 1000"), &pod).await;
+    let error = node.exec_sync(&id, "sleep 500", 1).await.unwrap_err();
+    assert_eq!(error.code(), Code::DeadlineExceeded);
+    let (_, left) = node.exec(&id, "ps | grep -c '[s]leep 500'").await;
+    assert_eq!(left.trim(), "0");
+    let error =
+        node.runtime.exec_sync(ExecSyncRequest { container_id: id.clone(), cmd: vec!["/none".into()], timeout: 0 });
+    let error = error.await.unwrap_err();
+    assert!(error.message().contains("no such file or directory"), "{error}");
+    let (_, output) = node.exec(&id, "head -c 300000 /dev/zero | tr '\\0' y | wc -c; echo e >&2").await;
+    assert_eq!(output, "300000\ne\n");
+    node.end().await;
+}
+
+#[tokio::test]
+async fn events_follow_a_container() {
+    use tokio_stream::StreamExt;
+    let node = Node::start().await;
+    let mut events = node.runtime.get_container_events(GetEventsRequest {}).await.unwrap();
+    let pod = node.sandbox_config("events");
+    let sandbox = node.run_sandbox(&pod).await;
+    let id = node.run(&sandbox, container("main", "exit 4"), &pod).await;
+    node.wait_exit(&id).await;
+    let mut seen = Vec::new();
+    while seen.last() != Some(&(id.clone(), ContainerEventType::Stopped)) {
+        let event = events.next().await.unwrap().unwrap();
+        seen.push((event.container_id.clone(), event.container_event_type()));
+    }
+    use ContainerEventType::{Created, Started, Stopped};
+    let expected = [(&sandbox, Created), (&sandbox, Started), (&id, Created), (&id, Started), (&id, Stopped)]
+        .map(|(i, k)| (i.clone(), k));
+    assert_eq!(seen, expected);
+    node.end().await;
+}

@@ -1,0 +1,390 @@
+//! A runtime of its own for each test: its folders, its control groups, its network; counted when it ends.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cri::*;
+use runtime::images::{Config, Images, Silent};
+
+pub const IMAGE: &str = "test.local/busybox:1";
+const DEADLINE: Duration = Duration::from_secs(30);
+
+pub struct Node {
+    pub folder: tempfile::TempDir,
+    agent: Option<Child>,
+    pub runtime: RuntimeServiceClient,
+    pub images: ImageServiceClient,
+    name: String,
+    before: Counts,
+}
+
+/// What must be the same after a test as before it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Counts {
+    mounts: usize,
+    namespaces: usize,
+    links: usize,
+}
+
+impl Counts {
+    fn now() -> Counts {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap().lines().count();
+        let links = fs::read_to_string("/proc/net/dev").unwrap().lines().count();
+        let mut namespaces = std::collections::BTreeSet::new();
+        for pid in pids() {
+            for kind in ["net", "mnt", "pid", "ipc", "uts"] {
+                namespaces.extend(fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok());
+            }
+        }
+        Counts { mounts, namespaces: namespaces.len(), links }
+    }
+}
+
+fn pids() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Waits until something holds; it fails after a while, saying what.
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let give_up = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < give_up, "waited in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
+impl Node {
+    pub async fn start() -> Node {
+        assert!(rustix::process::geteuid().is_root(), "these tests make containers: they need root");
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("net.d")).unwrap();
+        let name = format!("tiphys-test-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
+        make_image(&folder.path().join("root/images")).await;
+        let before = Counts::now();
+        let (runtime, images) = connect(&folder.path().join("cri.sock"));
+        let mut node = Node { folder, agent: None, runtime, images, name, before };
+        node.start_agent(&[]).await;
+        node
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Where all of this test's control groups are.
+    pub fn cgroup(&self) -> String {
+        format!("/{}", self.name)
+    }
+
+    pub async fn start_agent(&mut self, environment: &[(&str, &str)]) {
+        let log = fs::File::options().append(true).create(true).open(self.path("agent.log")).unwrap();
+        let agent = Command::new(env!("CARGO_BIN_EXE_tiphys-cri"))
+            .arg("--socket")
+            .arg(self.path("cri.sock"))
+            .arg("--root")
+            .arg(self.path("root"))
+            .arg("--state")
+            .arg(self.path("state"))
+            .arg("--cni-conf-dir")
+            .arg(self.path("net.d"))
+            .arg("--cni-cache-dir")
+            .arg(self.path("cni"))
+            .arg("--shim-cgroup")
+            .arg(format!("{}/shims", self.cgroup()))
+            .arg("--handler")
+            .arg("runc=/usr/sbin/runc")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.agent = Some(agent);
+        let give_up = Instant::now() + DEADLINE;
+        while let Err(error) = self.runtime.version(VersionRequest::default()).await {
+            let ended = self.agent.as_mut().unwrap().try_wait().unwrap();
+            assert!(Instant::now() < give_up && ended.is_none(), "the agent does not answer: {error}\n{}", self.log());
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("agent.log")).unwrap_or_default()
+    }
+
+    /// Ends the agent as a crash does.
+    pub fn kill_agent(&mut self) {
+        let mut agent = self.agent.take().unwrap();
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+
+    /// Waits for an agent that ends by itself, at a fault.
+    pub fn wait_agent(&mut self) {
+        self.agent.take().unwrap().wait().unwrap();
+    }
+
+    pub fn sandbox_config(&self, name: &str) -> PodSandboxConfig {
+        let logs = self.path(&format!("logs-{name}"));
+        fs::create_dir_all(&logs).unwrap();
+        PodSandboxConfig {
+            metadata: Some(PodSandboxMetadata {
+                name: name.into(),
+                uid: format!("{name}-uid"),
+                namespace: "default".into(),
+                attempt: 0,
+            }),
+            hostname: name.into(),
+            log_directory: logs.to_string_lossy().into_owned(),
+            linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: self.cgroup(),
+                security_context: Some(LinuxSandboxSecurityContext {
+                    namespace_options: Some(options(NamespaceMode::Node, NamespaceMode::Container)),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    pub async fn run_sandbox(&self, config: &PodSandboxConfig) -> String {
+        let request = RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
+        match self.runtime.run_pod_sandbox(request).await {
+            Ok(response) => response.pod_sandbox_id,
+            Err(error) => panic!("{error}\n{}", self.log()),
+        }
+    }
+
+    pub async fn create(
+        &self,
+        sandbox: &str,
+        config: ContainerConfig,
+        pod: &PodSandboxConfig,
+    ) -> Result<String, Status> {
+        let request = CreateContainerRequest {
+            pod_sandbox_id: sandbox.into(),
+            config: Some(config),
+            sandbox_config: Some(pod.clone()),
+        };
+        self.runtime.create_container(request).await.map(|r| r.container_id)
+    }
+
+    pub async fn start_container(&self, id: &str) -> Result<(), Status> {
+        self.runtime.start_container(StartContainerRequest { container_id: id.into() }).await.map(drop)
+    }
+
+    pub async fn run(&self, sandbox: &str, config: ContainerConfig, pod: &PodSandboxConfig) -> String {
+        let id = self.create(sandbox, config, pod).await.unwrap_or_else(|e| panic!("{e}\n{}", self.log()));
+        self.start_container(&id).await.unwrap_or_else(|e| panic!("{e}\n{}", self.log()));
+        id
+    }
+
+    pub async fn status(&self, id: &str) -> ContainerStatus {
+        let request = ContainerStatusRequest { container_id: id.into(), verbose: false };
+        self.runtime.container_status(request).await.unwrap().status.unwrap()
+    }
+
+    pub async fn wait_exit(&self, id: &str) -> ContainerStatus {
+        let give_up = Instant::now() + DEADLINE;
+        loop {
+            let status = self.status(id).await;
+            if status.state() == ContainerState::Exited {
+                return status;
+            }
+            assert!(Instant::now() < give_up, "{id} does not end: {status:?}\n{}", self.log());
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Runs a command line to its end in a container of its own, and gives its code and its log.
+    pub async fn shell(&self, config: ContainerConfig) -> (i32, String) {
+        let name = config.metadata.clone().unwrap().name;
+        let pod = self.sandbox_config(&name);
+        let sandbox = self.run_sandbox(&pod).await;
+        let result = self.shell_in(&sandbox, &pod, config).await;
+        self.remove_sandbox(&sandbox).await;
+        result
+    }
+
+    pub async fn shell_in(&self, sandbox: &str, pod: &PodSandboxConfig, config: ContainerConfig) -> (i32, String) {
+        let id = self.run(sandbox, config, pod).await;
+        let status = self.wait_exit(&id).await;
+        (status.exit_code, text(Path::new(&status.log_path)))
+    }
+
+    pub async fn exec(&self, id: &str, command: &str) -> (i32, String) {
+        let response = self.exec_sync(id, command, 0).await.unwrap_or_else(|e| panic!("{e}\n{}", self.log()));
+        let output = [response.stdout, response.stderr].concat();
+        (response.exit_code, String::from_utf8(output).unwrap())
+    }
+
+    pub async fn exec_sync(&self, id: &str, command: &str, timeout: i64) -> Result<ExecSyncResponse, Status> {
+        let cmd = ["sh", "-c", command].map(String::from).to_vec();
+        self.runtime.exec_sync(ExecSyncRequest { container_id: id.into(), cmd, timeout }).await
+    }
+
+    pub async fn remove_sandbox(&self, id: &str) {
+        let stop = StopPodSandboxRequest { pod_sandbox_id: id.into() };
+        self.runtime.stop_pod_sandbox(stop).await.unwrap_or_else(|e| panic!("{e}\n{}", self.log()));
+        let remove = RemovePodSandboxRequest { pod_sandbox_id: id.into() };
+        self.runtime.remove_pod_sandbox(remove).await.unwrap_or_else(|e| panic!("{e}\n{}", self.log()));
+    }
+
+    pub async fn remove_all(&self) {
+        let list = self.runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.unwrap();
+        for sandbox in list.items {
+            self.remove_sandbox(&sandbox.id).await;
+        }
+    }
+
+    /// Ends the test: everything is removed, and nothing may be left.
+    pub async fn end(mut self) {
+        self.remove_all().await;
+        let list = self.runtime.list_containers(ListContainersRequest::default()).await.unwrap();
+        assert_eq!(list.containers, [], "containers without a sandbox");
+        let state = fs::read_dir(self.path("state/sandboxes")).unwrap().count();
+        assert_eq!(state, 0, "records are left");
+        let snapshots = fs::read_dir(self.path("root/images/snapshots")).map_or(0, |entries| entries.count());
+        assert_eq!(snapshots, 0, "snapshots are left");
+        self.kill_agent();
+        wait_for("the processes to end", || self.processes().is_empty());
+        assert_eq!(self.remove_groups(), Vec::<String>::new(), "control groups are left");
+        let before = &self.before;
+        wait_for(&format!("the counts of before: {before:?}"), || Counts::now() == *before);
+    }
+
+    /// Processes of this test's shims, pauses and containers.
+    pub fn processes(&self) -> Vec<i32> {
+        let ours = |pid: &i32| {
+            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            groups.contains(&self.name)
+        };
+        pids().into_iter().filter(ours).collect()
+    }
+
+    /// Removes the parents; what is below them is named, since it should be gone.
+    fn remove_groups(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let roots = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|e| e.path());
+        for root in roots.filter(|r| r.is_dir()).chain([PathBuf::from("/sys/fs/cgroup")]) {
+            let parent = root.join(&self.name);
+            let _ = fs::remove_dir(parent.join("shims"));
+            let below = fs::read_dir(&parent).into_iter().flatten().flatten();
+            left.extend(below.filter(|e| e.path().is_dir()).map(|e| e.path().display().to_string()));
+            let _ = fs::remove_dir(&parent);
+        }
+        left
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+        for pid in self.processes() {
+            let _ = rustix::process::kill_process(
+                rustix::process::Pid::from_raw(pid).unwrap(),
+                rustix::process::Signal::KILL,
+            );
+        }
+    }
+}
+
+pub fn options(network: NamespaceMode, pid: NamespaceMode) -> NamespaceOption {
+    NamespaceOption { network: network as i32, pid: pid as i32, ipc: NamespaceMode::Pod as i32, ..Default::default() }
+}
+
+pub fn container(name: &str, command: &str) -> ContainerConfig {
+    ContainerConfig {
+        metadata: Some(ContainerMetadata { name: name.into(), attempt: 0 }),
+        image: Some(ImageSpec { image: IMAGE.into(), ..Default::default() }),
+        command: ["sh", "-c", command].map(String::from).to_vec(),
+        log_path: format!("{name}.log"),
+        linux: Some(LinuxContainerConfig {
+            security_context: Some(LinuxContainerSecurityContext {
+                namespace_options: Some(options(NamespaceMode::Node, NamespaceMode::Container)),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+pub fn secured(config: &mut ContainerConfig) -> &mut LinuxContainerSecurityContext {
+    config.linux.as_mut().unwrap().security_context.as_mut().unwrap()
+}
+
+/// The lines of a CRI log without their heads.
+pub fn text(log: &Path) -> String {
+    let lines = fs::read_to_string(log).unwrap_or_default();
+    lines.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).map(|line| format!("{line}\n")).collect()
+}
+
+/// An image of Debian's static busybox.
+async fn make_image(root: &Path) {
+    fs::create_dir_all(root).unwrap();
+    let images = Images::open(root, Default::default()).unwrap();
+    let config = Config { env: vec!["FROM_IMAGE=yes".into()], cmd: vec!["sh".into()], ..Default::default() };
+    images.make(IMAGE, vec![layer()], config, &Silent).await.unwrap();
+}
+
+fn layer() -> Vec<u8> {
+    let busybox = fs::read("/bin/busybox").or_else(|_| fs::read("/usr/bin/busybox"));
+    let busybox = busybox.expect("Debian's busybox-static is needed");
+    let mut tar = Tar::default();
+    for folder in ["bin/", "etc/", "tmp/", "usr/", "usr/bin/"] {
+        tar.entry(folder, b'5', 0o755, "", &[]);
+    }
+    tar.entry("bin/busybox", b'0', 0o755, "", &busybox);
+    let list = Command::new("busybox").arg("--list").output().unwrap();
+    for applet in String::from_utf8(list.stdout).unwrap().lines().filter(|a| *a != "busybox") {
+        tar.entry(&format!("bin/{applet}"), b'2', 0o777, "busybox", &[]);
+    }
+    tar.entry("etc/passwd", b'0', 0o644, "", b"root:x:0:0:root:/root:/bin/sh\nweb:x:33:34::/var/www:/bin/sh\n");
+    tar.entry("etc/group", b'0', 0o644, "", b"root:x:0:\nweb:x:34:\nlogs:x:50:web\n");
+    tar.finish()
+}
+
+/// Just enough of the format.
+#[derive(Default)]
+struct Tar(Vec<u8>);
+
+impl Tar {
+    fn entry(&mut self, name: &str, kind: u8, mode: u32, link: &str, data: &[u8]) {
+        let mut head = [0u8; 512];
+        head[..name.len()].copy_from_slice(name.as_bytes());
+        let fields: BTreeMap<usize, String> = [
+            (100, format!("{mode:07o}\0")),
+            (108, "0000000\0".into()),
+            (116, "0000000\0".into()),
+            (124, format!("{:011o}\0", data.len())),
+            (136, "00000000000\0".into()),
+            (148, "        ".into()),
+            (257, "ustar\x0000".into()),
+        ]
+        .into();
+        for (at, text) in fields {
+            head[at..at + text.len()].copy_from_slice(text.as_bytes());
+        }
+        head[156] = kind;
+        head[157..157 + link.len()].copy_from_slice(link.as_bytes());
+        let sum: u32 = head.iter().map(|b| u32::from(*b)).sum();
+        head[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        self.0.extend(head);
+        self.0.extend(data);
+        self.0.resize(self.0.len().next_multiple_of(512), 0);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.0.resize(self.0.len() + 1024, 0);
+        self.0
+    }
+}
