@@ -349,6 +349,17 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
+    /// Whether [`Plugin::refuses`] knows anything.
+    fn has_fast_refusals(&self) -> bool {
+        false
+    }
+
+    /// True only where [`Plugin::filter`] would refuse the node as it is. It is asked of all nodes first, since it
+    /// says nothing of why: where no node is left, the filters say that.
+    fn refuses(&self, _cycle: Cycle, _slot: &Slot, _node: NodeId) -> bool {
+        false
+    }
+
     /// A pod is added to a node, in the mind only. `node` has it already.
     fn add_pod(&self, _cycle: Cycle, _slot: &mut Slot, _added: &Arc<Pod>, _node: &NodeState) {}
 
