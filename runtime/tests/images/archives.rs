@@ -92,7 +92,8 @@ async fn archives_that_lie() {
     let missing = br#"[{"Config":"config.json","RepoTags":["x:1"],"Layers":["layer.tar"]}]"#;
     let named = br#"[{"Config":"config.json","RepoTags":["Not A Name"],"Layers":[]}]"#;
     let config = br#"{"rootfs":{"type":"layers","diff_ids":[]}}"#;
-    let cases: &[(&str, &[(&str, &[u8])], &str)] = &[
+    type Files<'a> = &'a [(&'a str, &'a [u8])];
+    let cases: &[(&str, Files<'_>, &str)] = &[
         ("climbing", &[("manifest.json", manifest)], "climbs"),
         ("missing", &[("manifest.json", missing), ("config.json", config)], "layer.tar: is not in the archive"),
         ("a bad name", &[("manifest.json", named), ("config.json", config)], "not a reference"),

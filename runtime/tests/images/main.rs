@@ -1,5 +1,7 @@
 //! Images against real and hostile registries. Needs root, and Debian's docker-registry, busybox-static and skopeo.
 
+#![allow(clippy::unwrap_used)]
+
 mod archives;
 mod broken;
 mod demo;

@@ -29,6 +29,7 @@ fn no_crate_knows_what_it_must_not() {
         ("fakenode", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
         ("scheduler", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
         ("network", &["api", "kinds", "store", "server", "client", "cluster", "tokio", "cri", "runtime"]),
+        ("runtime", &["api", "kinds", "store", "server", "client", "cluster", "wire", "k8s-openapi"]),
         ("server", &["client", "cluster", "controllers", "scheduler"]),
     ];
     for (package, absent) in absences {

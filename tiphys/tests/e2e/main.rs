@@ -7,6 +7,7 @@ mod credentials;
 mod etcd;
 mod graph;
 mod http2;
+mod images;
 mod initializers;
 mod kubectl;
 mod manager;

@@ -248,7 +248,8 @@ mod tests {
     #[test]
     fn answers_to_a_question_for_the_rest() {
         let (whole, part) = (StatusCode::OK, StatusCode::PARTIAL_CONTENT);
-        let cases: &[(u64, StatusCode, Option<u64>, Option<&str>, Result<Begin, &str>)] = &[
+        type Expected = Result<Begin, &'static str>;
+        let cases: &[(u64, StatusCode, Option<u64>, Option<&str>, Expected)] = &[
             (0, whole, Some(10), None, Ok(Begin::Continue)),
             (0, whole, None, None, Ok(Begin::Continue)),
             (0, whole, Some(9), None, Err("has 9 bytes")),

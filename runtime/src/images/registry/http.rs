@@ -113,9 +113,11 @@ impl Default for Timeouts {
 /// Idle connections; as many are kept as downloads run at once.
 const MOST_IDLE: usize = 8;
 
+type Idle = Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>;
+
 /// The connections of one client. Never shared between credentials.
 pub struct Pool {
-    idle: Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>,
+    idle: Idle,
     timeouts: Timeouts,
 }
 
@@ -126,7 +128,7 @@ pub struct Reply {
     body: Incoming,
     /// Given back to the pool at the body's end.
     connection: Option<(Target, SendRequest<Body>)>,
-    idle: Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>,
+    idle: Idle,
     silence: Duration,
 }
 

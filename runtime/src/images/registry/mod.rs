@@ -169,9 +169,8 @@ impl Client {
         let mut hasher = expected.map_or_else(super::digest::Hasher::sha256, Digest::hasher);
         hasher.update(&bytes);
         let found = hasher.finish();
-        match expected {
-            Some(expected) => check(&format!("the manifest of {what}"), expected, found.clone())?,
-            None => {}
+        if let Some(expected) = expected {
+            check(&format!("the manifest of {what}"), expected, found.clone())?;
         }
         Ok((found, bytes))
     }
