@@ -18,7 +18,11 @@ use crate::{apiserver, certs, component, error, manager, scheduling};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
-#[command(after_help = "`tiphys bench api` measures how fast it is, against limits of the same run")]
+#[command(after_help = "More commands, each with its own --help:
+  tiphys cri     serves the container runtime to any kubelet
+  tiphys images  pulls, lists, imports, exports and removes images
+  tiphys hello   a small server, the whole of the demo image
+  tiphys bench   measures how fast all of it is, against limits of the same run")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -14,6 +14,7 @@ use std::time::Duration;
 use api::{Str, Tree};
 use client::{Client, Clock};
 
+use crate::changes::Changes;
 use crate::cycle::Failure;
 use crate::model::{Node, Pod};
 use crate::permit::WaitingPods;
@@ -265,6 +266,8 @@ pub struct Hands {
     pub client: Client,
     pub clock: Arc<dyn Clock>,
     pub objects: Arc<dyn Objects>,
+    /// Changes of claims, by their keys.
+    pub changes: Arc<Changes>,
 }
 
 /// What is tried with a pod outside of the decision. An error ends the attempt; the pod is tried again.
@@ -344,6 +347,17 @@ pub trait Plugin: Send + Sync {
     /// `node` may be a copy with pods added or taken away; the slot has then heard of each of them.
     fn filter(&self, _cycle: Cycle, _slot: &Slot, _node: &NodeState) -> Verdict {
         Ok(())
+    }
+
+    /// Whether [`Plugin::refuses`] knows anything.
+    fn has_fast_refusals(&self) -> bool {
+        false
+    }
+
+    /// True only where [`Plugin::filter`] would refuse the node as it is. It is asked of all nodes first, since it
+    /// says nothing of why: where no node is left, the filters say that.
+    fn refuses(&self, _cycle: Cycle, _slot: &Slot, _node: NodeId) -> bool {
+        false
     }
 
     /// A pod is added to a node, in the mind only. `node` has it already.

@@ -1,6 +1,7 @@
 //! Gives waiting pods their nodes. Decisions are pure functions of a snapshot that is kept up to date by
 //! each change; a thin shell watches, binds and tells. It is an ordinary client of the API.
 
+pub mod changes;
 pub mod config;
 pub mod core;
 pub mod cycle;

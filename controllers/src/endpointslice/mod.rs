@@ -15,7 +15,7 @@ use crate::support::note::Note;
 use crate::support::own::Own;
 use crate::support::serving::{self, Pod, SERVICES, Served, Triggers};
 use crate::support::slices::{self, BY_SERVICE, Changes, SLICES};
-use crate::support::{NODES, PODS};
+use crate::support::{NODES, PODS, said};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 
 struct Controller {
@@ -161,7 +161,7 @@ impl Controller {
         self.count(&service, counts, result.is_ok());
         notes.iter().for_each(|note| note.tell(&self.recorder, &service));
         if let Err(error) = &result {
-            let text = format!("Error updating Endpoint Slices for Service {key}: {error}");
+            let text = format!("Error updating Endpoint Slices for Service {key}: {}", said(error));
             self.recorder.warning(&service, "FailedToUpdateEndpointSlices", &text);
         }
         result.map(|()| Outcome::Done)

@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 use super::error::Error;
 
 const KIND: &str = "cniCacheV1";
+/// A field that the reference library passes over.
+const OWNER: &str = "tiphys.io/owner";
 
 /// An attachment as it was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,15 +25,23 @@ pub struct Entry {
     pub args: Vec<(String, String)>,
     pub capability_args: Map<String, Value>,
     pub result: Value,
+    /// Which runtime made it; empty where that is another's.
+    pub owner: String,
 }
 
+/// A folder that more than one runtime may use.
 pub struct Cache {
     folder: PathBuf,
+    owner: String,
 }
 
 impl Cache {
-    pub fn new(cache_dir: &Path) -> Cache {
-        Cache { folder: cache_dir.join("results") }
+    pub fn new(cache_dir: &Path, owner: &str) -> Cache {
+        Cache { folder: cache_dir.join("results"), owner: owner.to_string() }
+    }
+
+    pub fn owner(&self) -> &str {
+        &self.owner
     }
 
     pub fn write(&self, entry: &Entry) -> Result<(), Error> {
@@ -112,6 +122,7 @@ fn to_json(entry: &Entry) -> Value {
         "ifName": entry.ifname,
         "networkName": entry.network,
         "result": entry.result,
+        OWNER: entry.owner,
     });
     if !entry.netns.is_empty() {
         json["netns"] = entry.netns.as_str().into();
@@ -139,6 +150,7 @@ fn from_json(json: &Value) -> Option<Entry> {
         args: args.filter_map(pair).collect(),
         capability_args: json["capabilityArgs"].as_object().cloned().unwrap_or_default(),
         result: json["result"].clone(),
+        owner: text(OWNER).unwrap_or_default(),
     })
 }
 
@@ -189,7 +201,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_deleted() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::new(folder.path());
+        let cache = Cache::new(folder.path(), "me");
         let entry = Entry {
             container_id: "pod".to_string(),
             ifname: "eth0".to_string(),
@@ -199,6 +211,7 @@ mod tests {
             args: vec![("IgnoreUnknown".to_string(), "1".to_string())],
             capability_args: json!({ "aliases": ["a"] }).as_object().cloned().unwrap(),
             result: json!({ "cniVersion": "1.0.0" }),
+            owner: "me".to_string(),
         };
         assert_eq!(cache.all().unwrap(), []);
         cache.write(&entry).unwrap();

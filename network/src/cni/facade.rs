@@ -72,10 +72,11 @@ impl Cni {
             bin_dirs: options.bin_dirs.clone(),
             builtin: options.builtin,
             timeout: TIMEOUT,
+            fresh: true,
             reaper: Some(Arc::default()),
             nft: Arc::default(),
         };
-        let cache = Cache::new(&options.cache_dir);
+        let cache = Cache::new(&options.cache_dir, &options.state_dir.display().to_string());
         let pod_cidrs = read_cidrs(&options.state_dir.join(CIDR_FILE))?;
         Ok(Cni { options, invoker, cache, pod_cidrs: Mutex::new(pod_cidrs) })
     }
@@ -104,6 +105,10 @@ impl Cni {
     pub fn add(&self, attachment: &Attachment) -> Result<Attached, Error> {
         let list = self.network().map_err(|NotReady(reason)| Error::internal(reason))?;
         let runtime = attachment.runtime();
+        if self.cache.read(&list.name, &runtime.container_id, &runtime.ifname).is_some() {
+            // What it has is not undone.
+            return Err(Error::internal(format!("{} of {} is attached already", runtime.ifname, runtime.container_id)));
+        }
         self.loopback(&runtime)?;
         match self.runner().add(&list, &runtime) {
             Ok(made) => Ok(attached(&made, &attachment.ifname)),
@@ -139,12 +144,13 @@ impl Cni {
         self.runner().check(&list, &of_entry(entry, &runtime.netns))
     }
 
-    /// Detaches everything that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
+    /// Detaches everything of ours that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
+    /// Results of other runtimes may lie in the same folder, and are left alone.
     pub fn gc(&self, valid: &[(String, String)]) -> Result<(), Error> {
         let is_valid =
             |entry: &Entry| valid.iter().any(|(id, ifname)| *id == entry.container_id && *ifname == entry.ifname);
         let mut outcome = Ok(());
-        for entry in self.cache.all()?.iter().filter(|entry| !is_valid(entry)) {
+        for entry in self.cache.all()?.iter().filter(|entry| entry.owner == self.cache.owner() && !is_valid(entry)) {
             // The namespace's path may be somebody else's by now.
             outcome = outcome.and(self.del_entry(entry, ""));
         }
@@ -187,8 +193,14 @@ impl Cni {
     fn loopback(&self, runtime: &Runtime) -> Result<(), Error> {
         let conf = json!({ "cniVersion": Version::NEWEST.as_str(), "name": "loopback", "type": "loopback" });
         let target = Target { container_id: &runtime.container_id, netns: &runtime.netns, ifname: "lo", args: "" };
-        let invoker =
-            Invoker { bin_dirs: Vec::new(), builtin: true, timeout: TIMEOUT, reaper: None, nft: Arc::default() };
+        let invoker = Invoker {
+            bin_dirs: Vec::new(),
+            builtin: true,
+            timeout: TIMEOUT,
+            fresh: true,
+            reaper: None,
+            nft: Arc::default(),
+        };
         invoker.invoke(Verb::Add, "loopback", &conf, target).map(|_| ()).map_err(|error| error.within("loopback"))
     }
 

@@ -55,6 +55,8 @@ pub struct Invoker {
     /// Whether plugins of this crate run in process.
     pub builtin: bool,
     pub timeout: Duration,
+    /// The caller knows what is attached, so that plugins need not look whether something is.
+    pub fresh: bool,
     /// Deletes devices in the background; where there is none, they are waited for.
     pub reaper: Option<Arc<Reaper>>,
     pub nft: Arc<nft::Pool>,

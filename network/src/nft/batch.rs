@@ -139,6 +139,11 @@ impl<'a> Batch<'a> {
         self.elements(kind::NEW_ELEMENT, CREATE, set, elements);
     }
 
+    /// Elements that must not be there.
+    pub fn create_elements(&mut self, set: &str, elements: &[Element]) {
+        self.elements(kind::NEW_ELEMENT, CREATE | EXCL, set, elements);
+    }
+
     /// ENOENT if one is not there.
     pub fn delete_elements(&mut self, set: &str, elements: &[Element]) {
         self.elements(kind::DELETE_ELEMENT, 0, set, elements);

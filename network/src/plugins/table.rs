@@ -78,44 +78,48 @@ impl SubnetChain {
     }
 }
 
-/// Adds elements, and the chains they lead to where they are missing.
+/// Adds elements, and the chains they lead to where they are missing. Those that are there already are fine.
 pub fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) -> Result<(), netlink::Error> {
+    let mut pending: Vec<&(&str, Element)> = elements.iter().collect();
     let mut last = None;
     for _ in 0..TRIES {
         let mut batch = Batch::new(FAMILY, TABLE);
         if last.is_some() {
             put_missing(nft, &mut batch, chains)?;
         }
-        elements.iter().for_each(|(map, element)| batch.add_elements(map, std::slice::from_ref(element)));
+        pending.iter().for_each(|(map, element)| batch.create_elements(map, std::slice::from_ref(element)));
         match batch.commit(nft, "add elements to the table of pods") {
             // Something was not there yet, or somebody else has just made it.
-            Err(error) if error.is(Errno::NOENT) || error.is(Errno::EXIST) => {
-                if let Some(error) = taken(nft, elements)? {
-                    return Err(error);
-                }
-                last = Some(error);
-            }
+            Err(error) if error.is(Errno::NOENT) || error.is(Errno::EXIST) => last = Some(error),
             outcome => return outcome,
         }
+        let mut left = Vec::new();
+        for wanted in pending {
+            if !is_in_place(nft, wanted)? {
+                left.push(wanted);
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        pending = left;
     }
     last.map_or(Ok(()), Err)
 }
 
-/// An element that somebody else has with other data. A pod's own address is nobody else's: what is there of it is
-/// left over, and goes.
-fn taken(nft: &mut Nft, elements: &[(&str, Element)]) -> Result<Option<netlink::Error>, netlink::Error> {
-    for (map, element) in elements {
-        let there = nft.elements(FAMILY, TABLE, map)?;
-        let Some(there) = there.into_iter().find(|there| there.key == element.key && there.data != element.data) else {
-            continue;
-        };
-        if !MASQUERADE.contains(map) {
+/// Whether the element is there as it should be. One that is there otherwise is somebody else's: a port stays theirs. A
+/// pod's own address is nobody else's, so that what is there of it is left over, and goes.
+fn is_in_place(nft: &mut Nft, (map, element): &(&str, Element)) -> Result<bool, netlink::Error> {
+    let there = nft.elements(FAMILY, TABLE, map)?.into_iter().find(|there| there.key == element.key);
+    match there {
+        None => Ok(false),
+        Some(there) if there == *element => Ok(true),
+        Some(there) if MASQUERADE.contains(map) => remove(nft, &[map], |found| *found == there).map(|()| false),
+        Some(there) => {
             let what = format!("add to {map} what {:?} has there", there.comment);
-            return Ok(Some(netlink::Error::new(what, Errno::EXIST)));
+            Err(netlink::Error::new(what, Errno::EXIST))
         }
-        remove(nft, &[map], |found| *found == there)?;
     }
-    Ok(None)
 }
 
 /// Removes elements by what they are; none is fine.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
-use network::cni::{Attachment, Bandwidth, PortMapping};
+use network::cni::{Attachment, Bandwidth, Cni, CniOptions, PortMapping};
 use network::netlink::Rtnl;
 
 use crate::support::{on_host, ruleset, talk};
@@ -201,6 +201,10 @@ fn many_at_once_get_addresses_of_their_own() {
         eprintln!("62 DELs by GC: {:?}", begun.elapsed());
         assert_eq!((host.count().leases, host.count().results, host.count().links.len()), (4, 2, 3));
         cni.check(&pods[0].attachment()).unwrap();
+        // Another runtime's pods are not ours to take away.
+        let other = Cni::open(CniOptions { state_dir: host.path("other"), ..host.options() }).unwrap();
+        other.gc(&[]).unwrap();
+        cni.check(&pods[0].attachment()).unwrap();
         cni.gc(&[]).unwrap();
         cni.settle();
         assert_eq!(host.count().links, ["lo"]);
@@ -258,12 +262,42 @@ fn what_is_left_over_is_in_nobodys_way() {
         cni.del(&other.attachment()).unwrap();
         cni.del(&third.attachment()).unwrap();
 
-        // A second ADD for the same sandbox is refused, and what it had stays only until it is deleted.
+        // A second ADD for the same sandbox is refused, and what it has stays.
         let twice = host.pod("twice");
-        cni.add(&twice.attachment()).unwrap();
+        let made = cni.add(&twice.attachment()).unwrap();
         let error = cni.add(&twice.attachment()).unwrap_err().to_string();
-        assert!(error.contains("duplicate allocation is not allowed"), "{error}");
+        assert_eq!(error, "eth0 of sandbox-twice is attached already");
+        cni.check(&twice.attachment()).unwrap();
         cni.del(&twice.attachment()).unwrap();
+
+        // Masquerading of somebody who is gone is not in the way of who gets the address now.
+        let next = network::cidr::next(made.ips[0]).unwrap();
+        let stale = format!("{next} comment \"gone eth0 tiphys\" : jump masquerade-10.244.7.0/24");
+        let command = format!("add element inet tiphys-cni masquerade4 {{ {stale} }}");
+        assert!(std::process::Command::new("nft").arg(command).status().unwrap().success());
+        let heir = host.pod("heir");
+        assert_eq!(cni.add(&heir.attachment()).unwrap().ips[0], next);
+        cni.check(&heir.attachment()).unwrap();
+        cni.del(&heir.attachment()).unwrap();
+    });
+}
+
+#[test]
+fn pods_of_ipv6_alone() {
+    on_host(|host| {
+        let cni = Cni::open(host.options()).unwrap();
+        cni.set_pod_cidr(&["fd00:6::/64".parse().unwrap()]).unwrap();
+        let (one, two) = (host.pod("one"), host.pod("two"));
+        assert_eq!(cni.add(&one.attachment()).unwrap().ips, ["fd00:6::2".parse::<std::net::IpAddr>().unwrap()]);
+        let port = PortMapping { host_port: 8080, container_port: 80, ..PortMapping::default() };
+        let attachment = Attachment { port_mappings: vec![port], ..two.attachment() };
+        cni.add(&attachment).unwrap();
+        let server = two.space.listen("[::]:80");
+        assert_eq!(talk(one.space.connect("[fd00:6::3]:80"), &server).to_string(), "fd00:6::2");
+        assert_eq!(talk(one.space.connect("[fd00:6::1]:8080"), &server).to_string(), "fd00:6::1");
+        cni.check(&attachment).unwrap();
+        cni.del(&one.attachment()).unwrap();
+        cni.del(&attachment).unwrap();
     });
 }
 

@@ -39,8 +39,10 @@ pub struct Streams {
 /// Where a process is made: in which sandbox, with what to report to.
 pub struct Place<'a> {
     pub cgroups: &'a Hierarchies,
-    /// The sandbox's pause for a container's first process, that first process for another.
-    pub holder: i32,
+    /// The sandbox's pause for a container's first process, that first process for another. It was opened before
+    /// the fork: in the new process's namespace the number means nothing.
+    pub holder: &'a OwnedFd,
+    pub holder_pid: i32,
     pub report: &'a OwnedFd,
     pub streams: Option<Streams>,
 }
@@ -71,6 +73,8 @@ fn begin() -> Result<()> {
     sys::set_dumpable(false).at("closing the process to others")?;
     sys::set_name("tiphys:init");
     sys::reset_signals();
+    // What the agent chose for itself is not the container's choice. A kernel without it has nothing to undo.
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
     rustix::process::setsid().at("starting a session")?;
     Ok(())
 }
@@ -81,7 +85,7 @@ fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible>
     place.cgroups.restrict_devices(&spec.cgroup.path, &spec.device_rules)?;
     place.cgroups.join(&spec.cgroup.path)?;
     let ready = process::prepare(&spec.process)?;
-    let pod_userns = if spec.userns.is_some() { Some(userns::open(place.holder)?) } else { None };
+    let pod_userns = if spec.userns.is_some() { Some(userns::open(place.holder_pid)?) } else { None };
     let opened = mounts::open(spec, place.cgroups, pod_userns.as_ref().map(|fd| fd.as_fd()))?;
     enter_pod(spec, place.holder)?;
     let root = build_root(spec, opened)?;
@@ -102,7 +106,7 @@ fn find_user(process: &ProcessSpec, root: &Root) -> Result<User> {
 }
 
 /// Joins the sandbox's namespaces, and leaves its mounts for a copy of them.
-fn enter_pod(spec: &ContainerSpec, pause: i32) -> Result<()> {
+fn enter_pod(spec: &ContainerSpec, pause: &OwnedFd) -> Result<()> {
     let mut flags = libc::CLONE_NEWNS;
     for (joined, flag) in [
         (spec.network, libc::CLONE_NEWNET | libc::CLONE_NEWUTS),
@@ -111,7 +115,7 @@ fn enter_pod(spec: &ContainerSpec, pause: i32) -> Result<()> {
     ] {
         flags |= if joined { flag } else { 0 };
     }
-    sys::setns(process_of(pause)?.as_fd(), flags).at("joining the sandbox's namespaces")?;
+    sys::setns(pause.as_fd(), flags).at("joining the sandbox's namespaces")?;
     if spec.userns.is_some() {
         userns::become_root()?;
     }
@@ -223,7 +227,7 @@ fn beside(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> Result<s
     if spec.userns.is_some() {
         flags |= libc::CLONE_NEWUSER;
     }
-    sys::setns(process_of(place.holder)?.as_fd(), flags).at("joining the container's namespaces")?;
+    sys::setns(place.holder.as_fd(), flags).at("joining the container's namespaces")?;
     if spec.userns.is_some() {
         userns::become_root()?;
     }

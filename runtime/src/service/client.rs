@@ -63,11 +63,9 @@ impl ShimClient {
         let fd = socket(SocketFlags::empty())?;
         connect(&fd, &address).at("connecting to the shim")?;
         rustix::io::ioctl_fionbio(&fd, true).at("connecting to the shim")?;
-        let shared = Arc::new(Shared {
-            socket: AsyncFd::register(fd).at("connecting to the shim")?,
-            waiting: Mutex::default(),
-            execs: Mutex::default(),
-        });
+        // SAFETY: an owned descriptor is the same one until it is dropped.
+        let socket = unsafe { AsyncFd::register(fd) }.at("connecting to the shim")?;
+        let shared = Arc::new(Shared { socket, waiting: Mutex::default(), execs: Mutex::default() });
         let (events, told) = mpsc::unbounded_channel();
         let reader = tokio::spawn(read(shared.clone(), events));
         Ok((ShimClient { shared, next: AtomicU64::new(1), reader }, told))

@@ -28,8 +28,13 @@ impl Shim {
         }
         let (report, theirs) = report_pair()?;
         let flags = if start.pid == PidMode::Container { libc::CLONE_NEWPID } else { 0 };
+        let holder = init::process_of(self.pause)?;
         let pid = match self.fork_into(&start.pid, flags)? {
-            Fork::Child => self.child_container(&start, &theirs, streams),
+            Fork::Child => {
+                let place =
+                    Place { cgroups: &self.cgroups, holder: &holder, holder_pid: self.pause, report: &theirs, streams };
+                self.child_container(&start, place)
+            }
             Fork::Parent(pid) => pid,
         };
         let container = Container {
@@ -45,14 +50,11 @@ impl Shim {
         Ok(())
     }
 
-    fn child_container(&self, start: &Start, report: &OwnedFd, streams: Option<Streams>) -> ! {
+    fn child_container(&self, start: &Start, place: Place) -> ! {
         match self.read_spec(&start.container) {
-            Ok(spec) => {
-                let place = Place { cgroups: &self.cgroups, holder: self.pause, report, streams };
-                init::become_container(&spec, place)
-            }
+            Ok(spec) => init::become_container(&spec, place),
             Err(error) => {
-                let _ = wire::send(report, &Report::Failed(error.to_string()), &[]);
+                let _ = wire::send(place.report, &Report::Failed(error.to_string()), &[]);
                 sys::exit(127)
             }
         }
@@ -82,13 +84,14 @@ impl Shim {
     }
 
     pub(super) fn exec(&mut self, exec: protocol::Exec, files: Vec<OwnedFd>, asker: Asker) -> Result<()> {
-        let holder = match self.containers.get(&exec.container) {
+        let holder_pid = match self.containers.get(&exec.container) {
             Some(Container { pid, state: State::Running, .. }) => *pid,
             _ => return refused(format!("container {:?} is not running", exec.container)),
         };
         let streams = exec_streams(&exec, files)?;
         let (report, theirs) = report_pair()?;
-        let pid = match self.fork_into(&PidMode::Target(holder), 0)? {
+        let holder = init::process_of(holder_pid)?;
+        let pid = match self.fork_into(&PidMode::Target(holder_pid), 0)? {
             Fork::Child => {
                 let spec = match self.read_spec(&exec.container) {
                     Ok(spec) => spec,
@@ -98,7 +101,11 @@ impl Shim {
                     }
                 };
                 let process = exec.process(&spec.process);
-                init::become_exec(&spec, &process, Place { cgroups: &self.cgroups, holder, report: &theirs, streams })
+                {
+                    let cgroups = &self.cgroups;
+                    let place = Place { cgroups, holder: &holder, holder_pid, report: &theirs, streams };
+                    init::become_exec(&spec, &process, place)
+                }
             }
             Fork::Parent(pid) => pid,
         };

@@ -41,7 +41,9 @@ struct Stream(AsyncFd<OwnedFd>);
 impl Stream {
     fn new(fd: OwnedFd) -> Result<Arc<Stream>> {
         rustix::io::ioctl_fionbio(&fd, true).at("opening a stream")?;
-        Ok(Arc::new(Stream(AsyncFd::register(fd).at("opening a stream")?)))
+        // SAFETY: an owned descriptor is the same one until it is dropped.
+        let registered = unsafe { AsyncFd::register(fd) };
+        Ok(Arc::new(Stream(registered.at("opening a stream")?)))
     }
 
     async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {

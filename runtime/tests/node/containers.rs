@@ -3,7 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use cri::*;
+use cri::{
+    Code, Container, ContainerConfig, ContainerEventType, ContainerState, ContainerStatsRequest, ExecSyncRequest,
+    GetEventsRequest, LinuxContainerResources, ListContainersRequest, NamespaceMode, NamespaceOption, PodSandboxState,
+    PodSandboxStatusRequest, ReopenContainerLogRequest, RuntimeService, StopContainerRequest, StopPodSandboxRequest,
+    UpdateContainerResourcesRequest,
+};
 
 use crate::harness::{Node, container, options, secured, text, wait_for};
 

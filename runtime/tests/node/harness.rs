@@ -6,7 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cri::*;
+use cri::{
+    Container, ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, ContainerStatusRequest,
+    CreateContainerRequest, ExecSyncRequest, ExecSyncResponse, ImageServiceClient, ImageSpec, LinuxContainerConfig,
+    LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, ListContainersRequest,
+    ListPodSandboxRequest, NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
+    RemovePodSandboxRequest, RunPodSandboxRequest, RuntimeService, RuntimeServiceClient, Signal, StartContainerRequest,
+    Status, StopPodSandboxRequest, VersionRequest, connect,
+};
 use runtime::images::{Config, Images, Silent};
 
 pub const IMAGE: &str = "test.local/busybox:1";

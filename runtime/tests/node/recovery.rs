@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use cri::*;
+use cri::{
+    ContainerState, ListContainersRequest, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
+    RuntimeService, Signal, Status, StopContainerRequest, StopPodSandboxRequest,
+};
 use runtime::service::fault;
 
 use crate::harness::{Node, container, text, wait_for};

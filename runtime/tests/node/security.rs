@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use cri::*;
+use cri::{
+    Capability, Container, Device, IDMapping, Mount, MountPropagation, NamespaceMode, NetworkConfig, ProfileType,
+    RunPodSandboxRequest, RuntimeConfig, RuntimeService, SecurityProfile, UpdateRuntimeConfigRequest, UserNamespace,
+};
 
 use crate::harness::{Node, container, secured, text, wait_for};
 

@@ -128,7 +128,9 @@ impl Decider {
         let shape = self.memo.shape(&profile, cycle, &filters);
         let enough = wanted(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score);
         let failure = Failure::new(cycle.snapshot.node_count());
-        let mut search = Search { cycle, filters: &filters, shape, failure, told: Vec::new() };
+        let fast = filters.active.iter().copied().filter(|position| profile.plugin(*position).has_fast_refusals());
+        let fast = fast.collect();
+        let mut search = Search { cycle, filters: &filters, shape, failure, told: Vec::new(), fast };
         let (found, evaluated) = search.find(&narrowed, &mut self.start, enough);
         times.point(Point::Filter, began);
         sample(cycle, &filters, self.start, &mut times, &mut self.evaluations);
@@ -236,6 +238,8 @@ struct Search<'a> {
     failure: Failure,
     /// By refusal of the shape: its place among those of the failure, once it has one.
     told: Vec<Option<u32>>,
+    /// Positions of active filters that refuse most nodes without a word.
+    fast: Vec<usize>,
 }
 
 impl<'a> Search<'a> {
@@ -250,8 +254,27 @@ impl<'a> Search<'a> {
         }
         match &narrowed.only {
             Some(names) => self.among(names),
-            None => self.round(start, enough),
+            None => match self.round(start, enough) {
+                (found, _) if found.is_empty() && !self.fast.is_empty() => self.round_again(start, enough),
+                looked => looked,
+            },
         }
+    }
+
+    /// Nothing was found: what each node has to be told. The same nodes are tried, from the same start.
+    fn round_again(&mut self, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
+        self.fast.clear();
+        self.told.clear();
+        self.failure = Failure::new(self.failure.node_count);
+        self.round(start, enough)
+    }
+
+    fn is_refused_fast(&self, node: NodeId) -> bool {
+        let refuses = |position: &usize| {
+            let plugin = self.filters.profile.plugin(*position);
+            plugin.refuses(self.cycle, &self.filters.slots[*position], node)
+        };
+        self.fast.iter().any(refuses)
     }
 
     fn kept_node(&self) -> Option<&'a NodeState> {
@@ -272,6 +295,9 @@ impl<'a> Search<'a> {
         let first = start.checked_rem(order.len()).unwrap_or(0);
         for id in order[first..].iter().chain(&order[..first]) {
             evaluated += 1;
+            if self.is_refused_fast(*id) {
+                continue;
+            }
             let Some(node) = self.cycle.snapshot.node(*id) else { continue };
             if self.fits(node) {
                 found.push(*id);

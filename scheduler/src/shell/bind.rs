@@ -46,7 +46,11 @@ async fn carry_out(shared: &Shared, placing: &Placing) -> Result<(), String> {
         if let Some(work) = plugin.pre_bind(&shared.hands, pod, node) {
             let failed =
                 |error: client::Error| format!("running PreBind plugin {:?}: {}", plugin.name(), error.message());
-            work.await.map_err(failed)?;
+            tokio::select! {
+                biased;
+                done = work => done.map_err(failed)?,
+                () = gone(shared, pod) => return Err("the pod is gone".to_string()),
+            }
             // That may have taken long.
             check(shared, placing)?;
         }
@@ -60,6 +64,20 @@ async fn carry_out(shared: &Shared, placing: &Placing) -> Result<(), String> {
         // The place must not be given to another while this one may have it after all.
         Err(error) if !error.is_not_found() && is_there(shared, pod).await => Ok(()),
         result => result.map_err(|error| format!("binding rejected: {}", error.message())),
+    }
+}
+
+/// Whether something has to come about before the binding, which may take long.
+pub fn waits(shared: &Shared, placing: &Placing) -> bool {
+    let (pod, profile) = (&placing.pod, &placing.profile);
+    profile.at(Point::PreBind).any(|(_, plugin)| plugin.pre_bind(&shared.hands, pod, &pod.node_name).is_some())
+}
+
+/// Waits until a pod is not there any more.
+async fn gone(shared: &Shared, pod: &Pod) {
+    let mut changes = shared.pod_changes.of(&pod.key);
+    while shared.pods.get(&pod.key).is_some_and(|now| now.str("metadata.uid") == pod.uid) {
+        changes.changed().await;
     }
 }
 

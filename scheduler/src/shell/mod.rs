@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::changes::Changes;
 use crate::config::{Configuration, ExtenderConfig};
 use crate::core::{Asking, Core, Placing, Step, Waits};
 use crate::extender::{Extenders, Wire};
@@ -68,6 +69,8 @@ pub(crate) struct Shared {
     leads: watch::Sender<bool>,
     hands: Hands,
     pods: Arc<Store>,
+    /// Changes of pods, by their keys.
+    pod_changes: Arc<Changes>,
     nodes: Arc<Store>,
     extenders: Option<Arc<Extenders>>,
     waiting: Arc<WaitingPods>,
@@ -122,7 +125,8 @@ pub fn stand_by(environment: Environment) -> Result<Running, String> {
         is_synced: AtomicBool::new(false),
         leads: watch::Sender::new(false),
         recorders: profiles.iter().map(recorder).collect(),
-        hands: Hands { client: environment.client, clock: environment.clock, objects },
+        hands: Hands { client: environment.client, clock: environment.clock, objects, changes: Arc::default() },
+        pod_changes: Arc::default(),
         pods: pods.store().clone(),
         nodes: informers.informer(Selection::all(NODES)).store().clone(),
         extenders,
@@ -236,7 +240,7 @@ impl Shared {
         informers.synced().await;
         self.is_synced.store(true, Ordering::Release);
         let _ = self.leads.subscribe().wait_for(|leads| *leads).await;
-        // Those that wait for leave take no place of those that are under way: they may wait for each other.
+        // Those that wait for leave or for volumes take no place of those that are under way: others need not wait.
         let (mut under_way, mut waiting) = (JoinSet::new(), JoinSet::new());
         while !self.is_closed.load(Ordering::Acquire) {
             if under_way.len() >= MOST_UNDER_WAY {
@@ -252,6 +256,7 @@ impl Shared {
                 Some(Step::Idle(until)) => wait(moved, until).await,
                 Some(Step::Bind(placing)) => match self.waiting.get(&placing.pod.uid) {
                     Some(one) => drop(waiting.spawn(bind::bind_when_allowed(self.clone(), one, placing))),
+                    None if bind::waits(&self, &placing) => drop(waiting.spawn(bind::bind(self.clone(), placing))),
                     None => drop(under_way.spawn(bind::bind(self.clone(), placing))),
                 },
                 Some(Step::Wait(waits)) => self.clone().told(*waits, &mut under_way),

@@ -7,6 +7,7 @@ mod placing;
 mod preemption;
 mod process;
 mod races;
+mod volumes;
 
 use std::time::Duration;
 

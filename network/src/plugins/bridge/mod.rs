@@ -31,7 +31,9 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
     let conf = Conf::read(call.conf)?;
     call.check_args(&["MAC", "IP", "GATEWAY"])?;
     let netns = call.netns()?;
-    let attached = ipam::ask(call, Verb::Add).and_then(|leased| attach(call, &conf, &netns, leased));
+    // Who gets no address has made nothing, and undoes nothing: the sandbox may have been attached before.
+    let leased = ipam::ask(call, Verb::Add)?;
+    let attached = attach(call, &conf, &netns, leased);
     if let Err(error) = &attached
         && let Err(left) = undo(call, &conf)
     {
