@@ -60,7 +60,7 @@ impl Answer {
     }
 }
 
-type Handler = dyn Fn(&Request) -> Answer + Send + Sync;
+pub type Handler = dyn Fn(&Request) -> Answer + Send + Sync;
 
 pub struct Server {
     pub address: String,
@@ -119,7 +119,7 @@ impl Drop for Server {
     }
 }
 
-async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, log: &Mutex<Vec<Request>>, handler: &Handler) {
+pub async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, log: &Mutex<Vec<Request>>, handler: &Handler) {
     let mut buffer = Vec::new();
     while let Some(request) = read(&mut stream, &mut buffer).await {
         let answer = handler(&request);
@@ -142,7 +142,7 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, log: &Mutex<Vec<
     }
 }
 
-async fn read(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> Option<Request> {
+pub async fn read(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> Option<Request> {
     let end = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end + 4;

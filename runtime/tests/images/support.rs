@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use runtime::images::layer::tar::{Entry, Kind, Writer};
 use runtime::images::progress::Event;
-use runtime::images::{Config, Images, Options, Progress, Silent, Timeouts};
+use runtime::images::{Config, Images, Options, Progress, Proxies, Silent, Timeouts};
 
 pub struct Store {
     folder: tempfile::TempDir,
@@ -51,7 +51,7 @@ impl Store {
 pub fn options() -> Options {
     let timeouts =
         Timeouts { connect: Duration::from_secs(5), silence: Duration::from_secs(2), retry: Duration::from_millis(1) };
-    Options { hosts: Vec::new(), timeouts, ..Options::default() }
+    Options { hosts: Vec::new(), timeouts, proxies: Proxies::default(), ..Options::default() }
 }
 
 pub fn names(folder: &Path) -> Vec<String> {

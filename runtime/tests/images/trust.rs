@@ -1,15 +1,16 @@
 //! Who is asked, who is believed, and who is shown a credential.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use runtime::images::{Credentials, Error, Silent};
+use runtime::images::{Credentials, Error, Proxies, Silent};
 use rustls::pki_types::PrivateKeyDer;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::{Answer, Content, Request, Server};
+use crate::server::{self, Answer, Content, Request, Server};
 use crate::support::{Store, noise, tar};
 
 const BASIC: &str = "Basic dXNlcjpzZWNyZXQ=";
@@ -199,7 +200,7 @@ fn certificate() -> (TlsAcceptor, String) {
     let ca = parameters.self_signed(&ca_key).unwrap();
     let issuer = rcgen::Issuer::new(parameters, ca_key);
     let key = rcgen::KeyPair::generate().unwrap();
-    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let names = ["127.0.0.1", "localhost", "registry.test"].map(str::to_owned).to_vec();
     let leaf = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -261,4 +262,64 @@ async fn tls_is_not_given_up_on_the_way() {
         assert!(error.to_string().contains("TLS"), "{error}");
         assert!(plain.seen().is_empty());
     }
+}
+
+fn through(proxy: &str) -> Proxies {
+    let url = format!("http://someone:pw@{proxy}");
+    Proxies::read(|name| (name != "NO_PROXY").then(|| url.clone())).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_http_through_a_proxy() {
+    let content = content();
+    let own = content.clone();
+    let proxy = Server::start(move |request| own.answer(request)).await;
+    let (folder, certs) = (tempfile::tempdir().unwrap(), "certs.d");
+    configure(folder.path(), "registry.test", "server = \"http://registry.test:5000\"\n");
+    let proxies = through(&proxy.address);
+    let store = Store::with(|options| (options.hosts, options.proxies) = (vec![folder.path().join(certs)], proxies));
+    assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
+    for request in proxy.seen() {
+        assert!(request.path.starts_with("http://registry.test:5000/v2/a/"), "{request:?}");
+        assert_eq!(request.header("proxy-authorization"), Some("Basic c29tZW9uZTpwdw=="));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_through_a_proxy() {
+    let content = content();
+    let (tls, ca) = certificate();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let own = content.clone();
+    let (tunnels, inside) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let (asked, log) = (tunnels.clone(), inside.clone());
+    // Both the proxy and, behind it, the registry.
+    let proxy = tokio::spawn(async move {
+        let own = Arc::new(own);
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (tls, own, asked, log) = (tls.clone(), own.clone(), asked.clone(), log.clone());
+            tokio::spawn(async move {
+                let request = server::read(&mut stream, &mut Vec::new()).await.unwrap();
+                asked.lock().unwrap().push(request);
+                stream.write_all(b"HTTP/1.1 200 Go ahead\r\n\r\n").await.unwrap();
+                let stream = tls.accept(stream).await.unwrap();
+                let answer = move |request: &Request| own.answer(request);
+                server::serve(stream, &log, &answer).await;
+            });
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), "registry.test", "ca = \"ca.pem\"\n");
+    std::fs::write(folder.path().join("certs.d/registry.test/ca.pem"), ca).unwrap();
+    let (hosts, proxies) = (vec![folder.path().join("certs.d")], through(&address));
+    let store = Store::with(|options| (options.hosts, options.proxies) = (hosts, proxies));
+    assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
+    let asked = tunnels.lock().unwrap().clone();
+    assert!(!asked.is_empty() && asked.iter().all(|request| request.method == "CONNECT"), "{asked:?}");
+    assert!(asked.iter().all(|request| request.path == "registry.test:443"));
+    let inside: Vec<Request> = inside.lock().unwrap().clone();
+    assert!(inside.iter().all(|request| request.header("proxy-authorization").is_none()), "that is the proxy's alone");
+    proxy.abort();
 }

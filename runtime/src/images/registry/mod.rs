@@ -7,6 +7,7 @@ pub mod auth;
 mod download;
 pub mod hosts;
 pub mod http;
+pub mod proxy;
 pub mod push;
 mod tls;
 
@@ -30,6 +31,7 @@ use super::store::check;
 use auth::{Challenge, Credentials, challenge, encode};
 use hosts::Host;
 use http::{Body, HttpError, Pool, Reply, Target, Timeouts, whole};
+use proxy::Proxies;
 
 pub use download::{Download, download};
 
@@ -107,6 +109,7 @@ impl Client {
         credentials: Option<Credentials>,
         folders: &[PathBuf],
         timeouts: Timeouts,
+        proxies: Proxies,
     ) -> Result<Client> {
         let hosts = hosts::hosts(&reference.registry, folders)?;
         let mine = |credentials: &Credentials| !credentials.is_empty() && credentials.is_for(&reference.registry);
@@ -116,7 +119,7 @@ impl Client {
             hosts: hosts.into_iter().map(Endpoint::new).collect::<Result<_>>()?,
             credentials: credentials.filter(mine),
             actions: "pull",
-            pool: Pool::new(timeouts),
+            pool: Pool::new(timeouts, proxies),
         })
     }
 
