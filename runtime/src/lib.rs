@@ -8,6 +8,7 @@ pub mod container;
 pub mod error;
 pub mod hello;
 pub mod images;
+pub mod oci;
 pub mod plan;
 pub mod seccomp;
 pub mod service;

@@ -9,6 +9,9 @@ fn main() -> std::process::ExitCode {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     match std::env::args().nth(1).as_deref() {
         Some("bench") => bench::main(),
+        Some("cri") => runtime::cli::main(std::env::args().skip(1)),
+        // What pods' shims are forked from: it must stay small, so nothing else comes before it.
+        Some(runtime::zygote::COMMAND) => runtime::zygote::main(),
         _ => cluster::cli::main(),
     }
 }
