@@ -9,6 +9,7 @@ pub mod error;
 pub mod floor;
 pub mod hello;
 pub mod images;
+pub mod oci;
 pub mod plan;
 pub mod seccomp;
 pub mod service;

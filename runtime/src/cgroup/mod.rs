@@ -23,6 +23,8 @@ const DELEGATED: &str = "+cpu +cpuset +memory +pids +io +hugetlb";
 pub struct Hierarchies {
     v1: Vec<Hierarchy>,
     v2: Option<PathBuf>,
+    /// Those that only other runtimes use; what they leave is removed too.
+    others: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,8 +61,10 @@ impl Hierarchies {
     fn add_v1(&mut self, root: &str, options: &str) {
         let controllers: Vec<_> = options.split(',').filter(|o| USED.contains(o)).map(str::to_string).collect();
         let known = self.v1.iter().any(|h| controllers.iter().any(|c| h.controllers.contains(c)));
-        if !controllers.is_empty() && !known {
-            self.v1.push(Hierarchy { controllers, root: PathBuf::from(root) });
+        match (controllers.is_empty(), known) {
+            (true, _) => self.others.push(PathBuf::from(root)),
+            (false, false) => self.v1.push(Hierarchy { controllers, root: PathBuf::from(root) }),
+            (false, true) => {}
         }
     }
 
@@ -193,7 +197,8 @@ impl Hierarchies {
 
     /// Removes the path with all below it; what is not there is fine, what still has processes is an error.
     pub fn remove(&self, path: &str) -> Result<()> {
-        self.all(path).into_iter().try_for_each(|folder| {
+        let others = self.others.iter().map(|root| below(root, path));
+        self.all(path).into_iter().chain(others).try_for_each(|folder| {
             remove_tree(&folder).context(|| format!("removing the control group {}", folder.display()))
         })
     }

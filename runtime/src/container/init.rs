@@ -26,6 +26,12 @@ pub enum Report {
         user: User,
         warnings: Vec<String>,
     },
+    /// Another program made it; its first process is the shim's from now on.
+    Adopt {
+        pid: i32,
+        user: User,
+        warnings: Vec<String>,
+    },
     Failed(String),
 }
 
@@ -73,8 +79,8 @@ fn begin() -> Result<()> {
     sys::set_dumpable(false).at("closing the process to others")?;
     sys::set_name("tiphys:init");
     sys::reset_signals();
-    // What the agent chose for itself is not the container's choice. A kernel without it has nothing to undo.
-    let _ = rustix::thread::disable_transparent_huge_pages(false);
+    // Large pages are the agent's to refuse for itself, not for users' programs.
+    let _ = sys::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
     rustix::process::setsid().at("starting a session")?;
     Ok(())
 }

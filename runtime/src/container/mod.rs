@@ -2,6 +2,7 @@
 
 pub mod caps;
 pub mod devices;
+pub mod handler;
 pub mod init;
 pub mod mounts;
 pub mod process;

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_fd,
@@ -16,7 +16,7 @@ use rustix::mount::{
 use super::rootfs::{Kind, Root, kind_of};
 use crate::cgroup::Hierarchies;
 use crate::error::{Context, Result, refused};
-use crate::spec::{ContainerSpec, MountOptions, MountSpec, Propagation, RootSpec, Source};
+use crate::spec::{ContainerSpec, IdMap, IdMaps, MountOptions, MountSpec, Propagation, RootSpec, Source};
 use crate::sys::{self, Attributes};
 use crate::userns;
 
@@ -24,6 +24,14 @@ use crate::userns;
 pub struct Opened {
     pub root: OwnedFd,
     mounts: Vec<Piece>,
+}
+
+impl Opened {
+    /// The trees alone, in the order of the mounts.
+    pub fn into_trees(self) -> Vec<Option<OwnedFd>> {
+        let tree = |piece| if let Piece::Tree(fd) = piece { Some(fd) } else { None };
+        self.mounts.into_iter().map(tree).collect()
+    }
 }
 
 enum Piece {
@@ -36,6 +44,9 @@ enum Piece {
 
 /// Opens everything that only the host's mount namespace can see.
 pub fn open(spec: &ContainerSpec, cgroups: &Hierarchies, pod_userns: Option<BorrowedFd>) -> Result<Opened> {
+    if let Some(maps) = &spec.userns {
+        give_upper(&spec.root, maps)?;
+    }
     let root = overlay(&spec.root, pod_userns)?;
     let mounts =
         spec.mounts.iter().map(|mount| open_source(mount, spec, cgroups, pod_userns)).collect::<Result<_>>()?;
@@ -58,6 +69,8 @@ fn open_source(
             });
             opened.collect::<Result<_>>().map(Piece::Cgroups)
         }
+        // Its process namespace may be one that only the host's root may mount it for.
+        Source::Kernel { kind, .. } if kind == "proc" => kernel("proc", &[], flags(mount)).map(Piece::Tree),
         Source::Cgroup | Source::Kernel { .. } | Source::Shm => Ok(Piece::Inside),
     }
 }
@@ -121,36 +134,40 @@ fn mount_fields(path: &Path) -> Result<Vec<String>> {
 /// The container's root: its image's layers below its own writable folder.
 fn overlay(root: &RootSpec, userns: Option<BorrowedFd>) -> Result<OwnedFd> {
     let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("opening an overlay")?;
+    // A detached mount lasts as long as it is open, and must until the overlay stands.
+    let mut held = Vec::new();
     for lower in &root.lower {
-        layer(&fs, "lowerdir+", lower, userns)?;
+        held.extend(layer(&fs, lower, userns)?);
     }
-    if let Some(mapped) = userns {
-        // Both must be on one mount, so they are reached through the folder that holds them.
-        let parent = root.upper.parent().unwrap_or(&root.upper);
-        let folder = mapped_tree(parent, mapped)?;
-        for (key, path) in [("upperdir", &root.upper), ("workdir", &root.work)] {
-            let name = path.strip_prefix(parent).unwrap_or(path);
-            let fd = rustix::fs::openat(&folder, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-                .context(|| format!("opening {}", path.display()))?;
-            fsconfig_set_fd(&fs, key, &fd).context(|| format!("overlay's {key}"))?;
-        }
-    } else {
-        fsconfig_set_string(&fs, "upperdir", &root.upper).at("overlay's upperdir")?;
-        fsconfig_set_string(&fs, "workdir", &root.work).at("overlay's workdir")?;
-    }
+    fsconfig_set_string(&fs, "upperdir", &root.upper).at("overlay's upperdir")?;
+    fsconfig_set_string(&fs, "workdir", &root.work).at("overlay's workdir")?;
     // The folder is never mounted twice, so nobody depends on it being on disk when the container ends.
     fsconfig_set_flag(&fs, "volatile").at("overlay's volatile")?;
     fsconfig_set_string(&fs, "index", "off").at("overlay's index")?;
-    fsconfig_create(&fs).context(|| format!("mounting the root over {} layers", root.lower.len()))?;
+    explained(&fs, fsconfig_create(&fs)).context(|| format!("mounting the root over {} layers", root.lower.len()))?;
     fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).at("mounting the root")
 }
 
-fn layer(fs: &OwnedFd, key: &str, path: &PathBuf, userns: Option<BorrowedFd>) -> Result<()> {
-    match userns {
-        None => fsconfig_set_string(fs, key, path),
-        Some(mapped) => fsconfig_set_fd(fs, key, mapped_tree(path, mapped)?),
+/// The writable folder is seen as it is on disk, so its top must be the user namespace's root's.
+fn give_upper(root: &RootSpec, maps: &IdMaps) -> Result<()> {
+    let host = |maps: &[IdMap]| maps.iter().find(|m| m.container == 0).map(|m| m.host);
+    let (Some(uid), Some(gid)) = (host(&maps.uids), host(&maps.gids)) else {
+        return refused("the user namespace has no root");
+    };
+    std::os::unix::fs::chown(&root.upper, Some(uid), Some(gid))
+        .context(|| format!("giving {} away", root.upper.display()))
+}
+
+/// Adds a layer. What it returns must stay open until the overlay is mounted.
+fn layer(fs: &OwnedFd, path: &PathBuf, userns: Option<BorrowedFd>) -> Result<Option<OwnedFd>> {
+    const KEY: &str = "lowerdir+";
+    let mapped = userns.map(|userns| mapped_tree(path, userns)).transpose()?;
+    match &mapped {
+        None => fsconfig_set_string(fs, KEY, path),
+        Some(tree) => fsconfig_set_fd(fs, KEY, tree),
     }
-    .context(|| format!("overlay's layer {}", path.display()))
+    .context(|| format!("overlay's layer {}", path.display()))?;
+    Ok(mapped)
 }
 
 /// A folder whose files belong to the user namespace's users, as they belong to the host's on disk.
@@ -168,10 +185,11 @@ fn image(lower: &[PathBuf], sub_path: &str, userns: Option<BorrowedFd>) -> Resul
         ([one], Some(mapped)) => mapped_tree(one, mapped)?,
         _ => {
             let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("opening an overlay")?;
+            let mut held = Vec::new();
             for path in lower {
-                layer(&fs, "lowerdir+", path, userns)?;
+                held.extend(layer(&fs, path, userns)?);
             }
-            fsconfig_create(&fs).at("mounting an image's files")?;
+            explained(&fs, fsconfig_create(&fs)).at("mounting an image's files")?;
             fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).at("mounting an image's files")?
         }
     };
@@ -187,6 +205,19 @@ fn image(lower: &[PathBuf], sub_path: &str, userns: Option<BorrowedFd>) -> Resul
     open_tree(&folder, "", flags).context(|| format!("mounting {sub_path:?} of the image"))
 }
 
+/// The kernel's own words for what it did not like, if it has any.
+fn explained(fs: &OwnedFd, result: rustix::io::Result<()>) -> std::io::Result<()> {
+    let Err(error) = result else { return Ok(()) };
+    let mut said = [0u8; 1024];
+    match rustix::io::read(fs, &mut said) {
+        Ok(length @ 3..) => {
+            let text = String::from_utf8_lossy(&said[2..length]).trim().to_string();
+            Err(std::io::Error::other(format!("{text} ({error})")))
+        }
+        _ => Err(error.into()),
+    }
+}
+
 /// A new file system of the kernel's, not yet at any place.
 pub fn kernel(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Result<OwnedFd> {
     let what = || format!("mounting {kind}");
@@ -195,7 +226,7 @@ pub fn kernel(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> Re
         let set = if value.is_empty() { fsconfig_set_flag(&fs, *key) } else { fsconfig_set_string(&fs, *key, *value) };
         set.context(|| format!("mounting {kind}: option {key}={value}"))?;
     }
-    fsconfig_create(&fs).context(what)?;
+    explained(&fs, fsconfig_create(&fs)).context(what)?;
     fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, flags).context(what)
 }
 
@@ -247,7 +278,7 @@ fn place(root: &Root, mount: &MountSpec, piece: Piece) -> Result<()> {
 }
 
 /// The pod's shared memory, which the sandbox's mount namespace holds; ours is a copy of it.
-fn shm() -> Result<OwnedFd> {
+pub fn shm() -> Result<OwnedFd> {
     tree(Path::new(crate::shim::pause::SHM), false)
 }
 

@@ -14,12 +14,13 @@ use super::records::{self, ContainerRecord, Stage};
 use super::sandboxes::remove_folder;
 use super::state::{Container, Sandbox, Status, lock};
 use super::{Service, blocking, fault, new_id};
+use crate::container::user::User;
 use crate::error::{Context, Error, Result, refused};
 use crate::plan::{self, ContainerInput, Defaults, Seccomp, signal};
 use crate::seccomp;
 use crate::shim::log::Now;
 use crate::shim::protocol::{Call, EXIT_FILE, Exit, Reply, SPEC_FILE, Start, Target};
-use crate::spec::{ContainerSpec, DeviceSpec, PidMode, RootSpec};
+use crate::spec::{ContainerSpec, DeviceSpec, RootSpec};
 
 /// What is killed ends at once, unless the kernel holds it.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -97,7 +98,6 @@ impl Service {
             stop_signal: signal::stop(config.stop_signal(), &image.config.stop_signal),
             cgroup: spec.cgroup.path.clone(),
             views: views.into_keys().collect(),
-            shares_pids: spec.pid != PidMode::Container,
             config: Some(config),
             ..ContainerRecord::default()
         };
@@ -172,14 +172,7 @@ impl Service {
                 for warning in warnings {
                     tracing::warn!(container = container.id, warning);
                 }
-                container.status.send_modify(|status| {
-                    // Its end may have been told first.
-                    if status.state == ContainerState::Created {
-                        (status.state, status.pid) = (ContainerState::Running, pid);
-                    }
-                    (status.started_at, status.user) = (started_at, Some(user));
-                });
-                self.publish(&container.id, &container.sandbox, ContainerEventType::Started);
+                self.running(container, pid, started_at, Some(user));
                 Ok(())
             }
             Ok(other) => refused(format!("the shim answered {other:?}")),
@@ -201,9 +194,26 @@ impl Service {
         records::write(&container.folder, &container.record())
     }
 
+    /// It runs. Its end may be told first, by another task; whoever comes first tells of the start.
+    fn running(&self, container: &Arc<Container>, pid: i32, started_at: i64, user: Option<User>) {
+        let mut news = false;
+        container.status.send_modify(|status| {
+            news = status.state == ContainerState::Created;
+            if news {
+                (status.state, status.pid) = (ContainerState::Running, pid);
+            }
+            status.started_at = started_at;
+            status.user = user.or(status.user.take());
+        });
+        if news {
+            self.publish(&container.id, &container.sandbox, ContainerEventType::Started);
+        }
+    }
+
     /// A shim told that a container ended.
     pub(super) fn exited(&self, id: &str, exit: &Exit) {
         let Some(container) = self.0.containers.find(id) else { return };
+        self.running(&container, 0, exit.started_at, None);
         container.status.send_modify(|status| *status = status.exited(exit));
         self.publish(id, &container.sandbox, ContainerEventType::Stopped);
     }
@@ -238,6 +248,8 @@ impl Service {
     pub(super) async fn remove(&self, container: &Arc<Container>) -> Result<()> {
         self.stop(container, Duration::ZERO).await?;
         let _changing = container.changing.lock().await;
+        lock(&container.record).removing = true;
+        records::write(&container.folder, &container.record())?;
         fault::point("container-removing");
         if let Some(shim) = container.sandbox.shim() {
             let _ = shim.call(Call::Forget { container: container.id.clone() }, &[]).await;

@@ -70,8 +70,9 @@ pub struct ContainerRecord {
     /// Snapshots of images that are mounted as volumes.
     #[prost(string, repeated, tag = 12)]
     pub views: Vec<String>,
+    /// Its removal has begun, and is to be finished.
     #[prost(bool, tag = 13)]
-    pub shares_pids: bool,
+    pub removing: bool,
 }
 
 impl SandboxRecord {

@@ -81,6 +81,12 @@ impl Service {
             let _ = remove_folder(folder);
             return;
         };
+        if record.removing {
+            if let Err(error) = self.discard_container(id, folder, &record) {
+                tracing::warn!(container = id, %error, "a container is not all removed");
+            }
+            return;
+        }
         let container = new_container(record, folder.to_path_buf(), sandbox.clone());
         let _ = self.reserve(&super::containers::name(&container.record()), id);
         let found = running.unwrap_or_default().iter().find(|c| c.container == id);
@@ -115,7 +121,7 @@ fn recovered(container: &Container, status: &Status, found: Option<&ShimState>, 
             ..status.clone()
         },
         // The shim never heard of it: it was on record to be started, and was not.
-        None if record.started && shim => status.clone(),
+        None if shim => status.clone(),
         None if record.started => known_end(&container.folder, status),
         None => status.clone(),
     }

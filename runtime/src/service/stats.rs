@@ -128,7 +128,7 @@ mod tests {
         let found = interfaces(table);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name, "eth0");
-        assert_eq!((found[0].rx_bytes, found[0].rx_errors), (value(100), value(1)));
-        assert_eq!((found[0].tx_bytes, found[0].tx_errors), (value(200), value(2)));
+        assert_eq!((&found[0].rx_bytes, &found[0].rx_errors), (&value(100), &value(1)));
+        assert_eq!((&found[0].tx_bytes, &found[0].tx_errors), (&value(200), &value(2)));
     }
 }

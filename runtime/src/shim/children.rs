@@ -9,6 +9,7 @@ use super::log::{Log, Now, Stream};
 use super::protocol::{self, Event, Exit, Reply, Start};
 use super::stdio::{Output, Stdio};
 use super::{Asker, Container, Exec, Shim, State};
+use crate::container::handler;
 use crate::container::init::{self, Place, Report, Streams};
 use crate::container::user::User;
 use crate::error::{Context, Error, Result, refused};
@@ -27,9 +28,10 @@ impl Shim {
             stdio.log = Some(log);
         }
         let (report, theirs) = report_pair()?;
-        let flags = if start.pid == PidMode::Container { libc::CLONE_NEWPID } else { 0 };
+        let flags = if start.pid == PidMode::Container && start.handler.is_none() { libc::CLONE_NEWPID } else { 0 };
+        let mode = if start.handler.is_some() { &PidMode::Node } else { &start.pid };
         let holder = init::process_of(self.pause)?;
-        let pid = match self.fork_into(&start.pid, flags)? {
+        let pid = match self.fork_into(mode, flags)? {
             Fork::Child => {
                 let place =
                     Place { cgroups: &self.cgroups, holder: &holder, holder_pid: self.pause, report: &theirs, streams };
@@ -52,7 +54,10 @@ impl Shim {
 
     fn child_container(&self, start: &Start, place: Place) -> ! {
         match self.read_spec(&start.container) {
-            Ok(spec) => init::become_container(&spec, place),
+            Ok(spec) => match &start.handler {
+                Some(program) => handler::make(&spec, program, &self.folder.join(&start.container), place),
+                None => init::become_container(&spec, place),
+            },
             Err(error) => {
                 let _ = wire::send(place.report, &Report::Failed(error.to_string()), &[]);
                 sys::exit(127)
@@ -128,7 +133,15 @@ impl Shim {
             user: container.user.clone(),
             warnings,
         };
+        let pid = container.pid;
         self.answer(asker, reply, &[]);
+        if let Some(at) = self.orphans.iter().position(|o| o.pid == pid) {
+            let ended = self.orphans.swap_remove(at);
+            self.container_ended(name, &ended);
+        }
+        if !self.containers.values().any(|c| matches!(c.state, State::Starting { .. })) {
+            self.orphans.clear();
+        }
     }
 
     pub(super) fn start_failed(&mut self, name: &str, reason: String) {
@@ -147,6 +160,7 @@ impl Shim {
             Ok(Some((Report::Ready { user, warnings }, files))) => {
                 exec.started = Some((user, warnings, files.into_iter().next()));
             }
+            Ok(Some((Report::Adopt { .. }, _))) => {}
             Ok(Some((Report::Failed(reason), _))) => {
                 exec.report = None;
                 self.answer(asker, Reply::Failed(reason), &[]);
@@ -195,24 +209,31 @@ impl Shim {
             return self.exec_ended(ended.pid, ended.code);
         }
         let found = self.containers.iter().find(|(_, c)| c.pid == ended.pid && !matches!(c.state, State::Ended(_)));
-        if let Some(name) = found.map(|(name, _)| name.clone()) {
-            self.container_ended(&name, ended.code);
+        match found.map(|(name, _)| name.clone()) {
+            Some(name) => self.container_ended(&name, &ended),
+            // It may be the first process of a container that another program is still telling us about.
+            None if self.containers.values().any(|c| matches!(c.state, State::Starting { .. })) => {
+                self.orphans.push(ended);
+            }
+            None => {}
         }
     }
 
-    fn container_ended(&mut self, name: &str, code: i32) {
+    fn container_ended(&mut self, name: &str, ended: &Ended) {
         // It may have ended before its last word was read.
         while matches!(self.containers.get(name).map(|c| &c.state), Some(State::Starting { .. })) {
             self.read_report(name);
         }
-        let Some(container) = self.containers.get_mut(name) else { return };
+        // Another process may have taken its place meanwhile: then this was only the one that made it.
+        let same = |c: &&mut Container| c.pid == ended.pid && !matches!(c.state, State::Ended(_));
+        let Some(container) = self.containers.get_mut(name).filter(same) else { return };
         if container.shares_pids {
             self.cgroups.kill(&container.cgroup);
         }
         container.stdio.close_input();
         container.stdio.drain(&mut self.buffer, &mut self.entries);
         let exit = Exit {
-            code,
+            code: ended.code,
             oom: self.cgroups.oom_kills(&container.cgroup) > 0,
             started_at: container.started_at,
             finished_at: Now::get().0,

@@ -147,6 +147,10 @@ impl Shim {
                     super::children::take_terminal(&mut container.stdio, terminal);
                 }
             }
+            Ok(Some((Report::Adopt { pid, user, warnings: said }, _))) => {
+                (container.pid, container.user) = (pid, user);
+                *warnings = said;
+            }
             Ok(Some((Report::Failed(reason), _))) => self.start_failed(name, reason),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => self.started(name),

@@ -38,6 +38,8 @@ struct Shim {
     next_connection: u64,
     containers: BTreeMap<String, Container>,
     execs: BTreeMap<i32, Exec>,
+    /// Ended children that nobody knew, while a container is being started by another program.
+    orphans: Vec<sys::Ended>,
     stopping: Option<Asker>,
     buffer: Vec<u8>,
     entries: Vec<u8>,
@@ -116,6 +118,7 @@ impl Shim {
             next_connection: 1,
             containers: BTreeMap::new(),
             execs: BTreeMap::new(),
+            orphans: Vec::new(),
             stopping: None,
             buffer: vec![0; stdio::CHUNK],
             entries: Vec::new(),

@@ -136,7 +136,7 @@ fn small_root(spec: &SandboxSpec, folder: &Path) -> Result<()> {
             .context(|| format!("opening {}", path.display()))
     };
     let root = open(folder)?;
-    for name in [SHM, ROOT, DEVICES, "/proc", "/sys"] {
+    for name in [SHM, ROOT, DEVICES, "/sys"] {
         rustix::fs::mkdirat(&root, &name[1..], Mode::from(0o755)).context(|| format!("making {name}"))?;
     }
     let below = |path: &str| format!("/proc/self/fd/{}{path}", root.as_raw_fd());
@@ -160,9 +160,7 @@ fn small_root(spec: &SandboxSpec, folder: &Path) -> Result<()> {
 fn visible(below: &dyn Fn(&str) -> String) -> Result<()> {
     let flags =
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    for (kind, path) in [("proc", "/proc"), ("sysfs", "/sys")] {
-        mounts::attach_path(mounts::kernel(kind, &[], flags)?, &below(path))?;
-    }
+    mounts::attach_path(mounts::kernel("sysfs", &[], flags)?, &below("/sys"))?;
     let folder = below(DEVICES);
     std::fs::create_dir(format!("{folder}/dev")).at("making the devices' folder")?;
     for name in PLAIN_DEVICES {

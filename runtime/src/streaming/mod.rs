@@ -6,6 +6,7 @@
 mod channels;
 mod handshake;
 mod sessions;
+mod spdy;
 mod websocket;
 
 pub(crate) use sessions::connect;

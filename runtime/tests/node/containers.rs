@@ -244,3 +244,28 @@ async fn events_follow_a_container() {
     assert_eq!(seen, expected);
     node.end().await;
 }
+
+/// What a pod costs beside its own processes.
+#[tokio::test]
+async fn a_shim_and_its_pause_are_small() {
+    let node = Node::start().await;
+    let pod = node.sandbox_config("small");
+    let sandbox = node.run_sandbox(&pod).await;
+    node.run(&sandbox, container("main", "echo hello; exec sleep 1000"), &pod).await;
+    let mut dirty = 0;
+    let mut seen = Vec::new();
+    for pid in node.processes() {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+        if ["tiphys:shim", "tiphys:pause"].contains(&name.trim()) {
+            let sizes = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+            let line = sizes.lines().find_map(|l| l.strip_prefix("Private_Dirty:")).unwrap();
+            dirty += line.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+            seen.push(name.trim().to_string());
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, ["tiphys:pause", "tiphys:shim"]);
+    println!("shim and pause: {dirty} KiB private");
+    assert!(dirty < 1024, "{dirty} KiB");
+    node.end().await;
+}

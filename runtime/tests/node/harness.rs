@@ -25,29 +25,6 @@ pub struct Node {
     pub runtime: RuntimeServiceClient,
     pub images: ImageServiceClient,
     name: String,
-    before: Counts,
-}
-
-/// What must be the same after a test as before it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Counts {
-    mounts: usize,
-    namespaces: usize,
-    links: usize,
-}
-
-impl Counts {
-    fn now() -> Counts {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap().lines().count();
-        let links = fs::read_to_string("/proc/net/dev").unwrap().lines().count();
-        let mut namespaces = std::collections::BTreeSet::new();
-        for pid in pids() {
-            for kind in ["net", "mnt", "pid", "ipc", "uts"] {
-                namespaces.extend(fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok());
-            }
-        }
-        Counts { mounts, namespaces: namespaces.len(), links }
-    }
 }
 
 fn pids() -> Vec<i32> {
@@ -71,9 +48,8 @@ impl Node {
         fs::create_dir(folder.path().join("net.d")).unwrap();
         let name = format!("tiphys-test-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
         make_image(&folder.path().join("root/images")).await;
-        let before = Counts::now();
         let (runtime, images) = connect(&folder.path().join("cri.sock"));
-        let mut node = Node { folder, agent: None, runtime, images, name, before };
+        let mut node = Node { folder, agent: None, runtime, images, name };
         node.start_agent(&[]).await;
         node
     }
@@ -261,8 +237,12 @@ impl Node {
         self.kill_agent();
         wait_for("the processes to end", || self.processes().is_empty());
         assert_eq!(self.remove_groups(), Vec::<String>::new(), "control groups are left");
-        let before = &self.before;
-        wait_for(&format!("the counts of before: {before:?}"), || Counts::now() == *before);
+        let folder = self.folder.path().to_string_lossy().into_owned();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(&folder), "mounts are left");
+        assert_eq!(leases(&self.path("root/network/networks")), Vec::<PathBuf>::new(), "addresses are left");
+        let cached = fs::read_dir(self.path("cni/results")).map_or(0, |entries| entries.count());
+        assert_eq!(cached, 0, "results of the pod network are left");
     }
 
     /// Processes of this test's shims, pauses and containers.
@@ -287,6 +267,19 @@ impl Node {
         }
         left
     }
+}
+
+/// Files named after the addresses that pods have. A namespace or a veth cannot outlive the pod's last process.
+fn leases(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            found.extend(leases(&entry.path()));
+        } else if entry.file_name().to_string_lossy().parse::<std::net::IpAddr>().is_ok() {
+            found.push(entry.path());
+        }
+    }
+    found
 }
 
 impl Drop for Node {

@@ -1,0 +1,133 @@
+//! A container made by an OCI runtime's program instead of by our own hands.
+//!
+//! A child of the shim puts the root together in a mount namespace of its own, lets the program create and start the
+//! container, tells the shim its first process, and ends; that process then belongs to the shim.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountPropagationFlags, mount_change};
+
+use super::init::{Place, Report};
+use super::rootfs::Root;
+use super::{mounts, process, user};
+use crate::error::{Context, Result, refused};
+use crate::spec::{ContainerSpec, Source};
+use crate::sys;
+use crate::{oci, wire};
+
+/// Runs in the new process and never returns.
+pub fn make(spec: &ContainerSpec, program: &Path, bundle: &Path, place: Place) -> ! {
+    let report = place.report;
+    match drive(spec, program, bundle, &place) {
+        Ok(ready) => {
+            let _ = wire::send(report, &ready, &[]);
+            sys::exit(0)
+        }
+        Err(error) => {
+            let _ = wire::send(report, &Report::Failed(error.to_string()), &[]);
+            sys::exit(127)
+        }
+    }
+}
+
+fn drive(spec: &ContainerSpec, program: &Path, bundle: &Path, place: &Place) -> Result<Report> {
+    sys::set_name("tiphys:handler");
+    sys::reset_signals();
+    place.cgroups.create(&spec.cgroup.path)?;
+    let ready = process::prepare(&crate::spec::ProcessSpec { seccomp: None, ..spec.process.clone() })?;
+    let own = open("/proc/self/ns/mnt")?;
+    let opened = mounts::open(spec, place.cgroups, None)?;
+    sys::unshare(libc::CLONE_NEWNS).at("making a mount namespace")?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).at("parting from the host")?;
+    drop(own);
+    let rootfs = bundle.join("rootfs");
+    fs::create_dir_all(&rootfs).context(|| format!("making {}", rootfs.display()))?;
+    mounts::attach_path(&opened.root, &rootfs.to_string_lossy())?;
+    put_mounts(spec, bundle, opened, place.holder)?;
+    let root = Root::new(open_folder(&rootfs)?);
+    let user = user::resolve(&spec.process.user, &root.read("/etc/passwd")?, &root.read("/etc/group")?)?;
+    let config = oci::config(
+        spec,
+        &oci::Place {
+            bundle,
+            pause: place.holder_pid,
+            uid: user.uid,
+            gid: user.gid,
+            groups: &user.groups,
+            home: user.home.as_deref().unwrap_or("/"),
+        },
+    )?;
+    fs::write(bundle.join("config.json"), config.to_string()).at("writing config.json")?;
+    run(program, bundle, &["create", "--bundle", ".", "--pid-file", "pid"], &spec.id, place)?;
+    run(program, bundle, &["start"], &spec.id, place)?;
+    let pid = fs::read_to_string(bundle.join("pid")).at("reading the container's pid")?;
+    match pid.trim().parse() {
+        Ok(pid) => Ok(Report::Adopt { pid, user, warnings: ready.warnings }),
+        Err(_) => refused(format!("{} wrote no pid", program.display())),
+    }
+}
+
+fn open(path: &str) -> Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context(|| format!("opening {path}"))
+}
+
+fn open_folder(path: &Path) -> Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| format!("opening {}", path.display()))
+}
+
+/// The pod's shared memory and images' files, where the program is told to find them.
+fn put_mounts(spec: &ContainerSpec, bundle: &Path, opened: mounts::Opened, pause: &OwnedFd) -> Result<()> {
+    let trees = opened.into_trees();
+    for (number, (mount, tree)) in spec.mounts.iter().zip(trees).enumerate() {
+        let tree = match (&mount.source, tree) {
+            (Source::Image { .. }, Some(tree)) => tree,
+            (Source::Shm, _) => shm_of(pause)?,
+            _ => continue,
+        };
+        let folder = bundle.join(oci::prepared(number));
+        fs::create_dir_all(&folder).context(|| format!("making {}", folder.display()))?;
+        mounts::attach_path(&tree, &folder.to_string_lossy())?;
+    }
+    Ok(())
+}
+
+/// It is in the sandbox's mount namespace: we look in, and come back.
+fn shm_of(pause: &OwnedFd) -> Result<OwnedFd> {
+    let own = open("/proc/self/ns/mnt")?;
+    let folder = rustix::fs::open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .at("opening the working directory")?;
+    sys::setns(pause.as_fd(), libc::CLONE_NEWNS).at("entering the sandbox's mounts")?;
+    let tree = mounts::shm();
+    sys::setns(own.as_fd(), libc::CLONE_NEWNS).at("leaving the sandbox's mounts")?;
+    rustix::process::fchdir(&folder).at("returning")?;
+    tree
+}
+
+/// Its complaint is in its log; what it prints is the container's.
+fn run(program: &Path, bundle: &Path, arguments: &[&str], id: &str, place: &Place) -> Result<()> {
+    let stream = |fd: Option<&OwnedFd>| match fd.map(|fd| fd.try_clone()) {
+        Some(Ok(fd)) => Stdio::from(fd),
+        _ => Stdio::null(),
+    };
+    let streams = place.streams.as_ref();
+    let status = Command::new(program)
+        .args(["--root", "runtime-state", "--log", "runtime.log", "--log-format", "text"])
+        .args(arguments)
+        .arg(id)
+        .current_dir(bundle)
+        .stdin(stream(streams.and_then(|s| s.stdin.as_ref())))
+        .stdout(stream(streams.map(|s| &s.stdout)))
+        .stderr(stream(streams.map(|s| &s.stderr)))
+        .status()
+        .context(|| format!("running {}", program.display()))?;
+    if status.success() {
+        return Ok(());
+    }
+    let log = fs::read_to_string(bundle.join("runtime.log")).unwrap_or_default();
+    refused(format!("{} {}: {}", program.display(), arguments[0], log.lines().last().unwrap_or("it failed")))
+}
