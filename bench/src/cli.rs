@@ -52,6 +52,9 @@ enum Command {
     /// A tenant that asks as much as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
+    /// What the kernel alone needs for a pod, in microseconds
+    #[command(hide = true)]
+    Floor { image: PathBuf, work: PathBuf, rounds: usize },
     /// The bare server that sets the limits
     #[command(hide = true)]
     Bare { port: u16 },
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Flood { address, path, token } => runtime()
             .and_then(|runtime| runtime.block_on(figures::gate::send_flood(address, &path, &token)))
             .map(|()| true),
+        Command::Floor { image, work, rounds } => figures::runtime::print_floor(&image, &work, rounds).map(|()| true),
         Command::Bare { port } => runtime().and_then(|runtime| runtime.block_on(bare::serve(port))).map(|()| true),
         Command::Read { dir } => figures::read_check_copy(&dir).map(|()| true),
     };

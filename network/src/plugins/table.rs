@@ -116,10 +116,15 @@ fn is_in_place(nft: &mut Nft, (map, element): &(&str, Element)) -> Result<bool, 
         Some(there) if there == *element => Ok(true),
         Some(there) if MASQUERADE.contains(map) => remove(nft, &[map], |found| *found == there).map(|()| false),
         Some(there) => {
-            let what = format!("add to {map} what {:?} has there", there.comment);
+            let what = format!("host port {} is taken by {:?}", host_port(&there.key), there.comment);
             Err(netlink::Error::new(what, Errno::EXIST))
         }
     }
+}
+
+/// The last part of every key but those of masquerading.
+fn host_port(key: &[u8]) -> u16 {
+    key.last_chunk::<4>().map_or(0, |last| u16::from_be_bytes([last[0], last[1]]))
 }
 
 /// Removes elements by what they are; none is fine.

@@ -101,7 +101,7 @@ fn host_ports_are_reached_from_everywhere() {
         let third = host.pod("third");
         let taken = Attachment { port_mappings: vec![port(8080, 80, "tcp", "")], ..third.attachment() };
         let error = cni.add(&taken).unwrap_err().to_string();
-        assert!(error.contains("host-ports4") && error.contains("sandbox-one eth0 tiphys"), "{error}");
+        assert!(error.contains("host port 8080 is taken by \"sandbox-one eth0 tiphys\""), "{error}");
         assert_eq!(host.count(), before);
 
         cni.del(&attachment).unwrap();

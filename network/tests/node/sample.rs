@@ -110,6 +110,27 @@ fn leases_are_shared_with_debians_plugin() {
     });
 }
 
+#[test]
+fn a_pod_leaves_by_the_configuration_it_came_by() {
+    on_host(|host| {
+        let cni = host.configured("10-bridge.conf", &sample(host), host.options());
+        let (one, two) = (host.pod("one"), host.pod("two"));
+        cni.add(&one.attachment()).unwrap();
+        cni.add(&two.attachment()).unwrap();
+        let other =
+            sample(host).replace("\"bridge\":\"cnio0\"", "\"bridge\":\"tiphys0\"").replace("10.200.1", "10.200.2");
+        let other = other.replace("\"name\":\"bridge\"", "\"name\":\"other\"");
+        std::fs::write(host.path("net.d/10-bridge.conf"), other).unwrap();
+        cni.del(&one.attachment()).unwrap();
+        let three = host.pod("three");
+        assert_eq!(cni.add(&three.attachment()).unwrap().ips[0].to_string(), "10.200.2.2");
+        std::fs::remove_file(host.path("net.d/10-bridge.conf")).unwrap();
+        assert!(cni.status().is_err());
+        cni.del(&two.attachment()).unwrap();
+        cni.del(&three.attachment()).unwrap();
+    });
+}
+
 /// A chain with host ports, of which each version is run, and CHECK where the version has it.
 fn chain(host: &Host, version: &str) -> String {
     let mut bridge: Value = serde_json::from_str(&sample(host)).expect("JSON");

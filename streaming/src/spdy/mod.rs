@@ -5,6 +5,7 @@
 //! once the other end has said that it uses them, and what comes in past a window is not an error: the connection is
 //! just not read on until there is room.
 
+mod entry;
 mod frame;
 mod headers;
 mod session;

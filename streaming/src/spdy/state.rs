@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::task::Waker;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
+use super::entry::{Entry, Inbound};
 use super::frame::{Error, Frame, SETTING_INITIAL_WINDOW, status};
 use super::headers::Headers;
 
@@ -38,60 +39,6 @@ impl Default for Limits {
 
 /// Judges the headers of a stream that the other end opens; one that it refuses is reset.
 pub type Check = fn(&Headers) -> Result<(), String>;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inbound {
-    Open,
-    Finished,
-    /// Reset by either end, or nobody reads any more.
-    Gone,
-}
-
-pub struct Entry {
-    pub received: BytesMut,
-    pub inbound: Inbound,
-    /// Read by the owner but not yet granted to the other end again.
-    consumed: u32,
-    pub waiting: BytesMut,
-    /// The owner writes no more.
-    pub finish: bool,
-    finish_sent: bool,
-    /// What the other end lets us send; below zero where it was sent before the other end spoke of windows.
-    window: i64,
-    pub replied: bool,
-    pub reset: bool,
-    /// Somebody holds the stream.
-    pub held: bool,
-    pub reader: Option<Waker>,
-    pub writer: Option<Waker>,
-}
-
-impl Entry {
-    fn new(window: i64) -> Self {
-        Self {
-            received: BytesMut::new(),
-            inbound: Inbound::Open,
-            consumed: 0,
-            waiting: BytesMut::new(),
-            finish: false,
-            finish_sent: false,
-            window,
-            replied: false,
-            reset: false,
-            held: true,
-            reader: None,
-            writer: None,
-        }
-    }
-
-    fn wake(&mut self) {
-        self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
-    }
-
-    fn over(&self) -> bool {
-        !self.held && (self.reset || (self.finish_sent && self.inbound == Inbound::Finished))
-    }
-}
 
 pub struct State {
     role: Role,

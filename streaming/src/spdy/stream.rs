@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::entry::Inbound;
 use super::headers::{Headers, header};
 use super::session::Shared;
-use super::state::Inbound;
 
 /// Dropping it finishes what was written; [`Stream::reset`] tells the other end that it was cut off.
 pub struct Stream {

@@ -15,6 +15,7 @@ use registry::Registry;
 
 use super::Plan;
 use crate::Result;
+use crate::child::this_binary;
 use crate::figure::{Figure, Must, Report};
 
 /// Pods that are started at once.
@@ -48,7 +49,8 @@ pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     }
     let sides = Sides { ours: &ours, theirs: &theirs, image: &image, logs: &dir.join("logs") };
     let rounds = if quick { 10 } else { 50 };
-    one_by_one(&sides, rounds, report).await?;
+    let floor = floor(&dir.join("registry/pause"), &dir.join("floor"), rounds)?;
+    one_by_one(&sides, rounds, &floor, report).await?;
     at_once(&sides, report).await?;
     pull(&sides, &registry.image("large"), if quick { 1 } else { 3 }, report).await
 }
@@ -68,7 +70,28 @@ struct Times {
     remove: Vec<Duration>,
 }
 
-async fn one_by_one(sides: &Sides<'_>, rounds: usize, report: &mut Report) -> Result<()> {
+/// What the kernel needs for a pod, without any runtime. A process of one thread has to fork for it.
+fn floor(program: &Path, dir: &Path, rounds: usize) -> Result<Vec<Duration>> {
+    let image = dir.join("image");
+    std::fs::create_dir_all(&image)?;
+    std::fs::copy(program, image.join("pause"))?;
+    let output = this_binary()?.args(["bench", "floor"]).arg(&image).arg(dir).arg(rounds.to_string()).output()?;
+    if !output.status.success() {
+        return Err(format!("the floor: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    let micros = String::from_utf8_lossy(&output.stdout);
+    Ok(micros.lines().map(|line| line.parse().map(Duration::from_micros)).collect::<std::result::Result<_, _>>()?)
+}
+
+/// The measuring process itself.
+pub fn print_floor(image: &Path, work: &Path, rounds: usize) -> Result<()> {
+    for took in runtime::floor::measure(image, work, rounds)? {
+        println!("{}", took.as_micros());
+    }
+    Ok(())
+}
+
+async fn one_by_one(sides: &Sides<'_>, rounds: usize, floor: &[Duration], report: &mut Report) -> Result<()> {
     let (mut ours, mut theirs) = (Times::default(), Times::default());
     for round in 0..rounds {
         one(sides, sides.ours, &format!("ours-{round}"), &mut ours).await?;
@@ -78,6 +101,7 @@ async fn one_by_one(sides: &Sides<'_>, rounds: usize, report: &mut Report) -> Re
         report.add(&Figure { name, value: at(mine, part), unit: "ms", limit: at(other, part), must });
     };
     add("sandbox and container running, p50", 0.5, &ours.start, &theirs.start, Must::AtMost(0.1));
+    add("the same against the kernel's own work", 0.5, &ours.start, floor, Must::AtMost(5.0));
     add("sandbox and container running, p99", 0.99, &ours.start, &theirs.start, Must::Nothing);
     add("stopped and removed, p50", 0.5, &ours.remove, &theirs.remove, Must::AtMost(0.2));
     add("stopped and removed, p99", 0.99, &ours.remove, &theirs.remove, Must::Nothing);
