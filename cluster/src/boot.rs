@@ -151,7 +151,10 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
     let wrong = |why: String| Error::Flags(vec![why]);
     let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
     let environment = scheduler::Environment { wire: Some(wire), ..Local::new(server).scheduler(configuration) };
-    scheduler::start(environment).map_err(wrong)
+    let running = scheduler::start(environment).map_err(wrong)?;
+    let explainer = running.explainer();
+    server.metrics.show_also(Box::new(move || explainer.metrics()));
+    Ok(running)
 }
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {

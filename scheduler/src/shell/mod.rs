@@ -187,18 +187,7 @@ impl Running {
     }
 
     pub fn metrics(&self) -> String {
-        let core = self.shared.core();
-        let snapshot = &core.snapshot;
-        let gauges = Gauges {
-            queue: core.queue.counts(),
-            refused: core.queue.refused(),
-            nodes: snapshot.node_count(),
-            pods: snapshot.placed_count(),
-            assumed: snapshot.assumed_count(),
-            evaluations: core.evaluations(),
-        };
-        drop(core);
-        self.shared.metrics.render(&gauges)
+        self.shared.render_metrics()
     }
 }
 
@@ -217,6 +206,11 @@ impl Explainer {
         self.0.upgrade()?.core().records.get(&client::key(namespace, name))
     }
 
+    /// What it counts; nothing once it has ended.
+    pub fn metrics(&self) -> String {
+        self.0.upgrade().map(|shared| shared.render_metrics()).unwrap_or_default()
+    }
+
     /// Where a pod of this manifest would go now; nothing is bound.
     pub fn what_if(&self, manifest: &Tree) -> Result<Tree, String> {
         let shared = self.0.upgrade().ok_or("the scheduler has ended")?;
@@ -227,6 +221,21 @@ impl Explainer {
 impl Shared {
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn render_metrics(&self) -> String {
+        let core = self.core();
+        let snapshot = &core.snapshot;
+        let gauges = Gauges {
+            queue: core.queue.counts(),
+            refused: core.queue.refused(),
+            nodes: snapshot.node_count(),
+            pods: snapshot.placed_count(),
+            assumed: snapshot.assumed_count(),
+            evaluations: core.evaluations(),
+        };
+        drop(core);
+        self.metrics.render(&gauges)
     }
 
     /// Takes a change into the core and wakes whoever decides.

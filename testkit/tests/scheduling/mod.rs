@@ -103,6 +103,15 @@ async fn a_pod_is_bound_and_says_so() {
     let host = server::hostname();
     assert_eq!(told.str("reportingInstance"), format!("default-scheduler-{host}"));
     assert_eq!(told.str("regarding.uid"), bound.str("metadata.uid"));
+    // What it counts is shown beside what the server does.
+    let metrics = client.get("/metrics").await.text();
+    for name in [
+        r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1"#,
+        r#"scheduler_plugin_evaluation_total{extension_point="Filter",plugin="NodeResourcesFit",profile="default-scheduler"} 1"#,
+        r#"scheduler_plugin_execution_duration_seconds_count{extension_point="PreFilter",plugin="NodeResourcesFit",status="Success"} 1"#,
+    ] {
+        assert!(metrics.contains(name), "{name} is not in\n{metrics}");
+    }
     // The older form is a view of the same.
     let path = format!("/api/v1/namespaces/default/events/{}", told.str("metadata.name"));
     let old = client.get(&path).await.tree();

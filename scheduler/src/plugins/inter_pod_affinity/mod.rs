@@ -75,7 +75,7 @@ impl Plugin for InterPodAffinity {
     }
 
     fn refuses(&self, cycle: Cycle, slot: &Slot, node: NodeId) -> bool {
-        slot.get::<Required>().is_some_and(|required| required.check(cycle, node).is_err())
+        slot.get::<Required>().is_some_and(|required| required.refuses(cycle.snapshot, node))
     }
 
     fn add_pod(&self, cycle: Cycle, slot: &mut Slot, added: &Arc<Pod>, node: &NodeState) {
