@@ -16,15 +16,12 @@ fn main() -> ExitCode {
         return network::plugins::main(name);
     }
     match arguments.next().as_deref() {
-        // What is started for every pod comes first.
+        // What pods' shims are forked from: it must stay small, so nothing else comes before it.
         Some(runtime::zygote::COMMAND) => runtime::zygote::main(),
         Some("hello") => runtime::hello::main(arguments),
         Some("cri") => runtime::cli::main(std::iter::once("tiphys cri".to_string()).chain(arguments)),
         Some("images") => runtime::images::cli::main(arguments.map(Into::into)),
         Some("bench") => bench::main(),
-        Some("cri") => runtime::cli::main(std::env::args().skip(1)),
-        // What pods' shims are forked from: it must stay small, so nothing else comes before it.
-        Some(runtime::zygote::COMMAND) => runtime::zygote::main(),
         _ => cluster::cli::main(),
     }
 }
