@@ -47,9 +47,14 @@ enum Command {
     Controllers(How),
     /// Measures the scheduler on five thousand nodes
     Scheduler(How),
+    /// Measures the container runtime beside containerd; needs root
+    Runtime(How),
     /// A tenant that asks as much as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
+    /// What the kernel alone needs for a pod, in microseconds
+    #[command(hide = true)]
+    Floor { image: PathBuf, work: PathBuf, rounds: usize },
     /// The bare server that sets the limits
     #[command(hide = true)]
     Bare { port: u16 },
@@ -70,9 +75,11 @@ pub fn main() -> ExitCode {
         Command::Scheduler(how) => {
             measure(&how, async |plan, report| figures::scheduler::run(how.quick, plan, report).await)
         }
+        Command::Runtime(how) => measure_runtime(&how),
         Command::Flood { address, path, token } => runtime()
             .and_then(|runtime| runtime.block_on(figures::gate::send_flood(address, &path, &token)))
             .map(|()| true),
+        Command::Floor { image, work, rounds } => figures::runtime::print_floor(&image, &work, rounds).map(|()| true),
         Command::Bare { port } => runtime().and_then(|runtime| runtime.block_on(bare::serve(port))).map(|()| true),
         Command::Read { dir } => figures::read_check_copy(&dir).map(|()| true),
     };
@@ -83,6 +90,13 @@ pub fn main() -> ExitCode {
             eprintln!("tiphys bench: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn measure_runtime(how: &How) -> Result<bool> {
+    match figures::runtime::enter()? {
+        Some(result) => Ok(result),
+        None => measure(how, async |plan, report| figures::runtime::run(how.quick, plan, report).await),
     }
 }
 

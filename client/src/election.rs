@@ -51,8 +51,12 @@ pub struct Election {
     pub recorder: Recorder,
     pub metrics: Metrics,
     pub fence: Fence,
+    /// What a leader says of itself: annotations of the lease.
+    pub announces: Announces,
     pub observed: Observed,
 }
+
+pub type Announces = Box<dyn Fn() -> Vec<(&'static str, String)> + Send + Sync>;
 
 /// The lease as it was seen last, and since when it has been so.
 #[derive(Debug, Default)]
@@ -151,8 +155,8 @@ impl Election {
         let (namespace, name) = (&self.lock.namespace, &self.lock.name);
         let written = match decide(found.as_ref(), unchanged, &self.lock, self.timing, self.clock.now()) {
             Decision::Wait => return Ok(false),
-            Decision::Create(lease) => self.client.create(LEASES, namespace, &lease).await,
-            Decision::Update(lease) => self.client.update(LEASES, namespace, name, &lease).await,
+            Decision::Create(lease) => self.client.create(LEASES, namespace, &self.announced(lease)).await,
+            Decision::Update(lease) => self.client.update(LEASES, namespace, name, &self.announced(lease)).await,
         };
         match written {
             // Somebody else was first.
@@ -162,6 +166,13 @@ impl Election {
                 Ok(true)
             }
         }
+    }
+
+    fn announced(&self, mut lease: Tree) -> Tree {
+        for (name, text) in (self.announces)() {
+            lease.child("metadata").child("annotations").set(name, text);
+        }
+        lease
     }
 
     fn say(&self, lease: &Tree, what: &str) {

@@ -35,7 +35,7 @@ pub use metrics::{Meter, Metrics};
 pub use object::{Object, Seen, key, key_of, revision_of, split};
 pub use queue::{Ended, Queue};
 pub use random::Random;
-pub use recorder::{Events, Recorder};
+pub use recorder::{Events, Note, Recorder};
 pub use requests::{Client, DeleteOptions, Patch, Propagation};
 pub use resource::Resource;
 pub use store::{Change, Key, Store};

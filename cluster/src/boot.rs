@@ -9,6 +9,7 @@ use scheduler::config::Configuration;
 use server::Server;
 use server::auth::Authentication;
 use server::cache::Caches;
+use server::health::Step;
 use server::http::tls::{self, Serving};
 use store::{Sink, Store};
 use tokio::net::TcpListener;
@@ -16,7 +17,8 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 use crate::extenders::Callouts;
-use crate::local::{self, Local};
+use crate::leader::{ReadIdentity, Schedulers};
+use crate::local::Local;
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -31,6 +33,8 @@ pub struct Plan {
     pub controllers: Option<Controllers>,
     /// What the scheduler is told to do; none where it runs elsewhere.
     pub scheduler: Option<Configuration>,
+    /// What the server shows to those whom it asks for others; None where it has nothing.
+    pub proxy: Option<ReadIdentity>,
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
 }
@@ -54,6 +58,8 @@ pub struct Running {
     pub server: Arc<Server>,
     pub address: SocketAddr,
     task: JoinHandle<()>,
+    /// What the server does beside answering.
+    own: controllers::Running,
     controllers: Option<controllers::Running>,
     scheduler: Option<scheduler::Running>,
     fake_nodes: Option<fakenode::Running>,
@@ -77,6 +83,7 @@ impl Running {
         if let Some(controllers) = self.controllers {
             controllers.stop().await;
         }
+        self.own.stop().await;
         self.server.closing.send_replace(true);
         let _ = self.task.await;
         if let Some(audit) = &self.server.config.audit {
@@ -105,19 +112,37 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // What is written through the server itself; readiness comes with it.
     let bootstrap = server::bootstrap::run(&server).await;
     bootstrap.map_err(|status| Error::Bootstrap(status.message.clone()))?;
+    // What others left behind is put right before anybody builds on it.
+    let metrics = show_metrics(&server);
+    let of_server = controllers::Environment { metrics: metrics.clone(), ..Local::new(&server).of_server() };
+    let own = controllers::start_of_server(of_server);
+    server.health.set_done(Step::Repair);
     // The controllers need roles to act by.
-    let controllers = chosen.map(|chosen| start_controllers(&server, chosen)).transpose()?;
+    let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
+    let local = scheduler.as_ref().map(scheduler::Running::explainer);
+    let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
+    let _ = server.scheduler.set(Arc::new(schedulers));
     // Nodes last: somebody is there who looks after them.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, controllers, scheduler, fake_nodes: nodes })
+    Ok(Running { server, address, task, own, controllers, scheduler, fake_nodes: nodes })
 }
 
-fn start_controllers(server: &Arc<Server>, chosen: Controllers) -> Result<controllers::Running> {
-    let environment = Local::new(server).controllers(chosen.options);
-    let metrics = environment.metrics.clone();
-    server.metrics.show_also(Box::new(move || metrics.render()));
+/// What all loops of this process count, on the server's page.
+fn show_metrics(server: &Server) -> client::Metrics {
+    let metrics = client::Metrics::default();
+    let shown = metrics.clone();
+    server.metrics.show_also(Box::new(move || shown.render()));
+    metrics
+}
+
+fn start_controllers(
+    server: &Arc<Server>,
+    chosen: Controllers,
+    metrics: client::Metrics,
+) -> Result<controllers::Running> {
+    let environment = controllers::Environment { metrics, ..Local::new(server).controllers(chosen.options) };
     let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
     controllers::start(environment, &chosen.chosen).map_err(refused)
 }
@@ -127,7 +152,8 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
     let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
     let environment = scheduler::Environment { wire: Some(wire), ..Local::new(server).scheduler(configuration) };
     let running = scheduler::start(environment).map_err(wrong)?;
-    let _ = server.scheduler.set(Arc::new(local::Scheduler(running.explainer())));
+    let explainer = running.explainer();
+    server.metrics.show_also(Box::new(move || explainer.metrics()));
     Ok(running)
 }
 

@@ -14,11 +14,15 @@ use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::up::{self, Up};
 use crate::why::{self, About, Question};
-use crate::{apiserver, certs, error, manager};
+use crate::{apiserver, certs, component, error, manager, scheduling};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
-#[command(after_help = "`tiphys bench api` measures how fast it is, against limits of the same run")]
+#[command(after_help = "More commands, each with its own --help:
+  tiphys cri     serves the container runtime to any kubelet
+  tiphys images  pulls, lists, imports, exports and removes images
+  tiphys hello   a small server, the whole of the demo image
+  tiphys bench   measures how fast all of it is, against limits of the same run")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -37,6 +41,12 @@ enum Command {
     /// Runs the controllers alone, with upstream's flags
     #[command(name = "kube-controller-manager", disable_help_flag = true)]
     KubeControllerManager {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// Runs the scheduler alone, with upstream's flags
+    #[command(name = "kube-scheduler", disable_help_flag = true)]
+    KubeScheduler {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
@@ -121,7 +131,7 @@ enum CertsCommand {
 }
 
 /// Components that the binary is when it is called by their names.
-const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager"];
+const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
@@ -132,6 +142,7 @@ pub fn main() -> ExitCode {
         Command::Up(args) => run_up(args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
+        Command::KubeScheduler { flags } => run_scheduler(&flags),
         Command::Certs(args) => run_certs(args),
         Command::Why(args) => run_why(args),
     };
@@ -215,7 +226,7 @@ fn run_why(args: WhyArgs) -> Result<()> {
 }
 
 fn run_apiserver(arguments: &[String]) -> Result<()> {
-    if arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h")) {
+    if asks_for_help(arguments) {
         print!("{}", apiserver::flags::help());
         return Ok(());
     }
@@ -229,14 +240,36 @@ fn run_apiserver(arguments: &[String]) -> Result<()> {
 }
 
 fn run_manager(arguments: &[String]) -> Result<()> {
-    if arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h")) {
+    if asks_for_help(arguments) {
         print!("{}", manager::flags::help());
         return Ok(());
     }
     let flags = manager::flags::parse(arguments)?;
-    logs::init(flags.log_format, flags.log_level);
+    logs::init(flags.common.log_format, flags.common.log_level);
+    run_component(manager::run(flags))
+}
+
+fn run_scheduler(arguments: &[String]) -> Result<()> {
+    if asks_for_help(arguments) {
+        print!("{}", scheduling::flags::help());
+        return Ok(());
+    }
+    let mut flags = scheduling::flags::parse(arguments)?;
+    logs::init(flags.common.log_format, flags.common.log_level);
+    if scheduling::write_config(&mut flags)? {
+        return Ok(());
+    }
+    run_component(scheduling::run(flags))
+}
+
+fn asks_for_help(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| matches!(argument.as_str(), "--help" | "-h"))
+}
+
+/// Runs until it is told to stop, or ends by itself.
+fn run_component(start: impl Future<Output = Result<component::Running>>) -> Result<()> {
     runtime()?.block_on(async {
-        let mut running = manager::run(flags).await?;
+        let mut running = start.await?;
         tokio::select! {
             biased;
             () = interrupted() => running.stop().await,

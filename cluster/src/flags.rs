@@ -35,10 +35,54 @@ pub const fn unfinished<F>(name: &'static str, missing: &'static str) -> Flag<F>
     Flag { name, help: "", switch: false, state: State::Unfinished(missing) }
 }
 
+/// A flag whose value is read by a function and kept in a field.
+macro_rules! field {
+    ($name:literal, $help:literal, $read:path, $($place:tt)+) => {
+        $crate::flags::flag($name, $help, |flags, value| {
+            flags.$($place)+ = $read(value)?;
+            Ok(())
+        })
+    };
+}
+
+macro_rules! on_off {
+    ($name:literal, $help:literal, $($place:tt)+) => {
+        $crate::flags::switch($name, $help, |flags, value| {
+            flags.$($place)+ = $crate::apiserver::values::boolean(value)?;
+            Ok(())
+        })
+    };
+}
+
+macro_rules! file {
+    ($name:literal, $help:literal, $($place:tt)+) => {
+        $crate::flags::flag($name, $help, |flags, value| {
+            flags.$($place)+ = Some(value.into()).filter(|_| !value.is_empty());
+            Ok(())
+        })
+    };
+}
+
+/// A flag that can only say what is so.
+macro_rules! fixed {
+    ($sort:ident, $name:literal, $value:literal, $why:expr) => {
+        $crate::flags::$sort($name, concat!("only ", $value), |_, value| {
+            let read = $crate::apiserver::values::duration;
+            let same = value == $value || matches!((read(value), read($value)), (Ok(a), Ok(b)) if a == b);
+            if same { Ok(()) } else { Err($why.to_string()) }
+        })
+    };
+}
+
 /// Reads `--name=value`, `--name value` and `--switch`. Everything that is wrong is told at once.
 pub fn parse<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> Result<F> {
+    parse_noting(parts, arguments).map(|(flags, _)| flags)
+}
+
+/// The same, with the names of those that were given.
+pub fn parse_noting<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> Result<(F, Vec<&'static str>)> {
     let mut flags = F::default();
-    let mut errors = Vec::new();
+    let (mut errors, mut given_names) = (Vec::new(), Vec::new());
     let mut rest = arguments.iter().peekable();
     while let Some(argument) = rest.next() {
         let Some((name, given)) = split(argument) else {
@@ -54,9 +98,10 @@ pub fn parse<F: Default>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> 
             None if flag.switch => Some("true"),
             None => rest.next_if(|next| split(next).is_none()).map(String::as_str),
         };
+        given_names.push(flag.name);
         errors.extend(apply(flag, value, &mut flags).err());
     }
-    if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
+    if errors.is_empty() { Ok((flags, given_names)) } else { Err(Error::Flags(errors)) }
 }
 
 /// The name of a flag, and its value where that is in the same argument.

@@ -1,21 +1,25 @@
 //! The one crate that knows that all parts run together: configuration, certificates, start and end.
 
+#[macro_use]
+mod flags;
+
 mod addons;
 pub mod apiserver;
 pub mod boot;
 pub mod certs;
 pub mod cli;
+pub mod component;
 pub mod components;
 pub mod credentials;
-mod delegated;
 pub mod error;
 mod extenders;
 mod files;
-mod flags;
 pub mod kubeconfig;
+pub mod leader;
 pub mod local;
 mod logs;
 pub mod manager;
 pub mod pki;
+pub mod scheduling;
 pub mod up;
 pub mod why;

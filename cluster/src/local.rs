@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Map, Tree};
+use api::Map;
 use bytes::Bytes;
 use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
 use http::{Method, Request, Response};
@@ -66,12 +66,15 @@ pub struct Local {
     pub server: Arc<Server>,
     pub around: Around,
     pub clock: Arc<dyn Clock>,
+    /// By which events tell components of one name apart.
+    pub host: String,
     /// Where all that is left to chance starts from.
     pub seed: u64,
 }
 
 /// What the fields of components are owned as, and how they name themselves.
 const MANAGER: &str = "kube-controller-manager";
+const SERVER: &str = "kube-apiserver";
 const SCHEDULER: &str = "kube-scheduler";
 const KUBELET: &str = "kubelet";
 
@@ -81,6 +84,7 @@ impl Local {
             server: server.clone(),
             around: Arc::new(|transport| transport),
             clock: Arc::new(SystemClock),
+            host: server::hostname(),
             seed: Random::fresh_seed(),
         }
     }
@@ -114,12 +118,27 @@ impl Local {
         }
     }
 
+    /// What the server does beside answering, as itself.
+    pub fn of_server(&self) -> controllers::Environment {
+        let client = self.client(SERVER, "system:apiserver".to_string(), &["system:masters"]);
+        let service_node_ports = self.server.config.node_ports.clone();
+        controllers::Environment {
+            reader: client.clone(),
+            writer: Box::new(move |_| client.clone()),
+            options: Arc::new(controllers::Options { service_node_ports, ..controllers::Options::default() }),
+            clock: self.clock.clone(),
+            metrics: client::Metrics::default(),
+            seed: self.seed,
+        }
+    }
+
     /// The scheduler, as it is told.
     pub fn scheduler(&self, configuration: Configuration) -> scheduler::Environment {
         scheduler::Environment {
             client: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
             configuration,
             wire: None,
+            host: self.host.clone(),
             clock: self.clock.clone(),
             metrics: scheduler::Metrics::default(),
             client_metrics: client::Metrics::default(),
@@ -137,18 +156,5 @@ impl Local {
             clock: self.clock.clone(),
             seed: self.seed,
         }
-    }
-}
-
-/// The scheduler of this process, for those who ask the server about it.
-pub struct Scheduler(pub scheduler::Explainer);
-
-impl server::why::Explains for Scheduler {
-    fn why<'a>(&'a self, namespace: &'a str, name: &'a str) -> store::BoxFuture<'a, Result<Option<Tree>, String>> {
-        Box::pin(async move { Ok(self.0.why(namespace, name)) })
-    }
-
-    fn what_if(&self, pod: Tree) -> store::BoxFuture<'_, Result<Tree, String>> {
-        Box::pin(async move { self.0.what_if(&pod) })
     }
 }

@@ -8,6 +8,7 @@ use server::admission::Setup;
 use server::auth::request_header::Names;
 use server::auth::token::Tokens;
 use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
+use server::callout::Identity;
 
 use crate::addons;
 use crate::boot::{self, Controllers, Engine, Plan, Running};
@@ -15,6 +16,7 @@ use crate::components::{self, ADMIN, PROXY_CLIENT, SERVING};
 use crate::credentials::{self, Credentials, Keeper};
 use crate::error::{Error, Result};
 use crate::kubeconfig;
+use crate::leader::ReadIdentity;
 use crate::pki::{Pair, Pki, Subject, write_private};
 
 /// All controllers, and those for machines that join, which upstream leaves to whoever sets a cluster up.
@@ -60,6 +62,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         config,
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
         scheduler: options.is_scheduling.then(scheduler::config::Configuration::default),
+        proxy: Some(own.proxy()),
         fake_nodes: options.fake_nodes,
     };
     let running = boot::start(plan, progress).await?;
@@ -135,6 +138,15 @@ impl Own {
             proxies: Some(proxies.certificate.clone()),
             admin: Some((authority.clone(), made.leaf(ADMIN))),
             renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
+        })
+    }
+
+    /// What the server shows to those whom it asks for others.
+    pub fn proxy(&self) -> ReadIdentity {
+        let pki = self.pki.clone();
+        Arc::new(move || {
+            let pair = pki.read(PROXY_CLIENT).map_err(|error| error.describe())?.unwrap_or_default();
+            Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes())
         })
     }
 

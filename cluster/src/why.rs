@@ -6,8 +6,8 @@ use api::Tree;
 use clap::ValueEnum;
 use client::Client;
 
+use crate::component::remote::Remote;
 use crate::error::{Error, Result};
-use crate::manager::remote::Remote;
 
 /// What is asked, and how it is shown.
 pub struct Question {
@@ -43,7 +43,7 @@ pub fn pod_name(words: &[String]) -> Option<String> {
 }
 
 pub async fn ask(question: &Question) -> Result<String> {
-    let client = Remote::read("kubeconfig", &kubeconfig(question.kubeconfig.as_deref())?)?.client();
+    let client = Remote::read("tiphys", "kubeconfig", &kubeconfig(question.kubeconfig.as_deref())?)?.client();
     let told = match &question.about {
         About::Pod(name) => client.get_path(&format!("{}/{name}", root(&question.namespace)), "").await,
         About::Manifest(file) => what_if(&client, question, file).await?,

@@ -40,6 +40,7 @@ mod service;
 mod service_account;
 mod service_account_token;
 mod service_cidr;
+mod service_repair;
 mod statefulset;
 mod support;
 mod taint_eviction;
@@ -54,7 +55,7 @@ pub use choice::{check, names, runs};
 pub use framework::{Context, Outcome, Reconcile, Reconciling, Setup};
 pub use local_path::default_class;
 pub use options::{Options, Signer, Signers};
-pub use run::{Environment, Running, start};
+pub use run::{Environment, Running, start, start_of_server};
 
 /// The namespace that a key is of.
 fn namespace_of(key: &Key) -> Key {

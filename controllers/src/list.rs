@@ -8,7 +8,8 @@ use crate::{
     local_path, namespace, node_ipam, node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder,
     persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection, pod_certificate_requests,
     pod_garbage_collector, replicaset, resource_quota, root_ca, service, service_account, service_account_token,
-    service_cidr, statefulset, taint_eviction, trust_bundle, ttl, ttl_after_finished, volumeattributesclass_protection,
+    service_cidr, service_repair, statefulset, taint_eviction, trust_bundle, ttl, ttl_after_finished,
+    volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -173,7 +174,9 @@ pub static CONTROLLERS: &[Descriptor] = &[
         ttl_after_finished::start,
     )
     .workers(|options| options.concurrent_ttl_after_finished_syncs),
-    plain("disruption-controller", "disruption", "disruption-controller", disruption::start),
+    // Budgets and pods that were not deleted after all wait in one queue.
+    plain("disruption-controller", "disruption", "disruption-controller", disruption::start)
+        .workers(|options| options.concurrent_disruption_syncs + options.concurrent_disruption_stalepod_syncs),
     plain(
         "horizontal-pod-autoscaler-controller",
         "horizontalpodautoscaling",
@@ -189,4 +192,10 @@ pub static CONTROLLERS: &[Descriptor] = &[
     // Last to start and first to end: it acts on what all others have done.
     plain("garbage-collector-controller", "garbagecollector", "generic-garbage-collector", garbage_collector::start)
         .workers(|options| options.concurrent_gc_syncs),
+];
+
+/// What an API server does beside answering, as itself; always on. Upstream runs these in its own too.
+pub static OF_SERVER: &[Descriptor] = &[
+    plain("ipallocator-repair-controller", "", "", service_repair::start_addresses).workers(|_| 5),
+    plain("portallocator-repair-controller", "", "", service_repair::start_ports),
 ];

@@ -105,11 +105,11 @@ pub static NODE_HEALTH_DURATION: Meter = Meter::histogram(
 );
 pub static TAINT_DELETIONS: Meter =
     Meter::counter("taint_eviction_controller_pod_deletions_total", "Pods that taints drove away.", &[]);
-pub static TAINT_DELETION_DURATION: Meter = Meter::histogram(
+pub static TAINT_DELETION_DURATION: Meter = Meter::histogram_of(
     "taint_eviction_controller_pod_deletion_duration_seconds",
     "Between the time that a pod has to go and its deletion.",
     &[],
-    (0.005, 2.7, 12),
+    &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0],
 );
 pub static POD_GC_DELETIONS: Meter = Meter::counter(
     "pod_gc_collector_force_delete_pods_total",
@@ -121,11 +121,12 @@ pub static POD_GC_ERRORS: Meter =
 
 pub static SLICE_CHANGES: Meter =
     Meter::counter("endpoint_slice_controller_changes", "Writes of slices.", &["operation"]);
-pub static SLICES_CHANGED: Meter = Meter::histogram(
+pub static SLICES_CHANGED: Meter = Meter::histogram_of(
     "endpoint_slice_controller_endpointslices_changed_per_sync",
     "Slices that one look at a service wrote.",
     &["topology", "traffic_distribution"],
-    (1.0, 2.0, 10),
+    // Upstream names none, and these are those of Prometheus itself.
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
 );
 pub static SLICE_SYNCS: Meter = Meter::counter("endpoint_slice_controller_syncs", "Looks at services.", &["result"]);
 pub static SLICES: Meter = Meter::gauge("endpoint_slice_controller_num_endpoint_slices", "Slices that there are.", &[]);

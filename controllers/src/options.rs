@@ -1,6 +1,7 @@
 //! What the controllers are told, with upstream's defaults. Each field is a flag of
 //! kube-controller-manager, under its name.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 const fn seconds(seconds: u64) -> Duration {
@@ -36,12 +37,16 @@ options! {
     /// One for each family of addresses, as `10.244.0.0/16`.
     cluster_cidr: Vec<String> = Vec::new();
     service_cluster_ip_range: Vec<String> = Vec::new();
+    /// A flag of the API server, for what belongs to it.
+    service_node_ports: RangeInclusive<u16> = 30000..=32767;
     node_cidr_mask_size_ipv4: u8 = 24;
     node_cidr_mask_size_ipv6: u8 = 64;
 
     concurrent_cron_job_syncs: usize = 5;
     concurrent_daemonset_syncs: usize = 2;
     concurrent_deployment_syncs: usize = 5;
+    concurrent_disruption_syncs: usize = 1;
+    concurrent_disruption_stalepod_syncs: usize = 1;
     concurrent_endpoint_syncs: usize = 5;
     concurrent_ephemeralvolume_syncs: usize = 5;
     concurrent_gc_syncs: usize = 20;

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::barrier::Barrier;
 use crate::choice;
 use crate::framework::{Context, Descriptor, Outcome, Reconcile, Reconciling, Setup};
-use crate::list::CONTROLLERS;
+use crate::list::{CONTROLLERS, OF_SERVER};
 use crate::options::Options;
 use crate::support::everything::Everything;
 
@@ -82,6 +82,15 @@ impl Loop {
 /// Starts those that are chosen, by upstream's rule: `*` for all, a name for one, `-name` for all but it.
 pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result<Running, String> {
     choice::check(chosen)?;
+    Ok(run(environment, CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen))))
+}
+
+/// Starts what belongs to an API server, whoever runs the controllers. The environment acts as the server.
+pub fn start_of_server(environment: Environment) -> Running {
+    run(environment, OF_SERVER.iter())
+}
+
+fn run(environment: Environment, list: impl Iterator<Item = &'static Descriptor>) -> Running {
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Informers::new(environment.reader.clone(), random.clone());
     let informers = Arc::new(informers.resyncing(environment.options.min_resync_period));
@@ -89,7 +98,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     let setup = Setup::new(informers.clone(), everything.clone());
     let events = Events::start(environment.clock.clone(), environment.metrics.clone());
     let mut made = Vec::new();
-    for controller in CONTROLLERS.iter().filter(|controller| choice::is_on(controller, chosen)) {
+    for controller in list {
         let client = (environment.writer)(controller.account);
         let context = Context {
             recorder: events.recorder(client.clone(), controller.name),
@@ -111,7 +120,7 @@ pub fn start(environment: Environment, chosen: &[String]) -> std::result::Result
     }
     informers.start();
     let loops = made.into_iter().map(|(worker, count)| worker.spawn(count)).collect();
-    Ok(Running { loops, informers, everything })
+    Running { loops, informers, everything }
 }
 
 /// What the workers of a controller share.

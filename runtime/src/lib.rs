@@ -6,6 +6,7 @@ pub mod cgroup;
 pub mod cli;
 pub mod container;
 pub mod error;
+pub mod floor;
 pub mod hello;
 pub mod images;
 pub mod oci;

@@ -9,12 +9,15 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{Str, Tree};
 use client::{Client, Clock};
 
+use crate::changes::Changes;
 use crate::cycle::Failure;
 use crate::model::{Node, Pod};
+use crate::permit::WaitingPods;
 use crate::profile::{Filters, Profile};
 use crate::queue::Waiting;
 use crate::snapshot::{Kind, NodeId, NodeState, Objects, Snapshot};
@@ -186,6 +189,15 @@ pub enum PreScore {
     Rate(Slot),
 }
 
+/// Whether a pod that has a node may be bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permit {
+    Allow,
+    /// Not before the plugin has allowed it, which it does in this time.
+    Wait(Duration),
+    Refuse(Refusal),
+}
+
 /// What came of looking for a way to make room.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PostFilter {
@@ -254,6 +266,8 @@ pub struct Hands {
     pub client: Client,
     pub clock: Arc<dyn Clock>,
     pub objects: Arc<dyn Objects>,
+    /// Changes of claims, by their keys.
+    pub changes: Arc<Changes>,
 }
 
 /// What is tried with a pod outside of the decision. An error ends the attempt; the pod is tried again.
@@ -335,6 +349,17 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
+    /// Whether [`Plugin::refuses`] knows anything.
+    fn has_fast_refusals(&self) -> bool {
+        false
+    }
+
+    /// True only where [`Plugin::filter`] would refuse the node as it is. It is asked of all nodes first, since it
+    /// says nothing of why: where no node is left, the filters say that.
+    fn refuses(&self, _cycle: Cycle, _slot: &Slot, _node: NodeId) -> bool {
+        false
+    }
+
     /// A pod is added to a node, in the mind only. `node` has it already.
     fn add_pod(&self, _cycle: Cycle, _slot: &mut Slot, _added: &Arc<Pod>, _node: &NodeState) {}
 
@@ -366,8 +391,10 @@ pub trait Plugin: Send + Sync {
     /// Gives it back; also called for one whose reserve was not.
     fn unreserve(&self, _pod: &Pod, _node: &str) {}
 
-    fn permit(&self, _pod: &Pod, _node: &str) -> Verdict {
-        Ok(())
+    /// `waiting` are those that have got a node before and wait for leave: they can be allowed or rejected here,
+    /// as later by whoever keeps them.
+    fn permit(&self, _waiting: &Arc<WaitingPods>, _pod: &Pod, _node: &str) -> Permit {
+        Permit::Allow
     }
 
     /// None where there is nothing to do.

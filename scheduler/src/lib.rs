@@ -1,6 +1,7 @@
 //! Gives waiting pods their nodes. Decisions are pure functions of a snapshot that is kept up to date by
 //! each change; a thin shell watches, binds and tells. It is an ordinary client of the API.
 
+pub mod changes;
 pub mod config;
 pub mod core;
 pub mod cycle;
@@ -8,6 +9,7 @@ pub mod extender;
 pub mod framework;
 mod metrics;
 pub mod model;
+pub mod permit;
 pub mod plugins;
 pub mod profile;
 #[cfg(test)]
@@ -21,8 +23,8 @@ mod specs;
 mod testing;
 mod why;
 
-pub use metrics::Metrics;
-pub use shell::{Environment, Explainer, Running, start};
+pub use metrics::{Gauges, Metrics};
+pub use shell::{Environment, Explainer, Running, stand_by, start};
 
 /// The profile of pods that name no scheduler, with all plugins.
 pub fn default_profile() -> profile::Profile {

@@ -32,9 +32,13 @@ struct Inner {
     preemption_victims: Histogram,
     cache: IntGaugeVec,
     unschedulable: IntGaugeVec,
+    plugins: HistogramVec,
+    evaluations: IntCounterVec,
+    permit_wait: HistogramVec,
 }
 
 /// What is counted only when somebody asks.
+#[derive(Default)]
 pub struct Gauges {
     pub queue: Counts,
     /// By the name of the scheduler and of the plugin.
@@ -42,6 +46,8 @@ pub struct Gauges {
     pub nodes: usize,
     pub pods: usize,
     pub assumed: usize,
+    /// In how many decisions plugins were asked: scheduler, plugin, point.
+    pub evaluations: Vec<(Str, &'static str, Point, u64)>,
 }
 
 /// How an attempt ended.
@@ -72,6 +78,7 @@ impl Default for Metrics {
         };
         let named = |name: &str, help: &str| Opts::new(format!("scheduler_{name}"), help);
         let (millis, micros) = (buckets(0.001, 2.0, 15), buckets(0.0001, 2.0, 12));
+        let permit_buckets = millis.clone();
         let inner = Inner {
             attempts: known(
                 IntCounterVec::new(
@@ -138,6 +145,31 @@ impl Default for Metrics {
                 ),
                 &registry,
             ),
+            plugins: known(
+                HistogramVec::new(
+                    options(
+                        "plugin_execution_duration_seconds",
+                        "Work of plugins, in one of some decisions.",
+                        buckets(0.00001, 1.5, 20),
+                    ),
+                    &["plugin", "extension_point", "status"],
+                ),
+                &registry,
+            ),
+            evaluations: known(
+                IntCounterVec::new(
+                    named("plugin_evaluation_total", "Attempts in which a plugin was asked."),
+                    &["plugin", "extension_point", "profile"],
+                ),
+                &registry,
+            ),
+            permit_wait: known(
+                HistogramVec::new(
+                    options("permit_wait_duration_seconds", "Waiting for leave to bind.", permit_buckets),
+                    &["result"],
+                ),
+                &registry,
+            ),
             registry,
         };
         Metrics(Arc::new(inner))
@@ -158,6 +190,17 @@ impl Metrics {
     pub fn point(&self, point: Point, profile: &str, is_well: bool, took: Duration) {
         let (point, status) = (format!("{point:?}"), if is_well { "Success" } else { "Error" });
         self.0.points.with_label_values(&[point.as_str(), status, profile]).observe(took.as_secs_f64());
+    }
+
+    pub fn plugin(&self, plugin: &str, point: Point, is_well: bool, took: Duration) {
+        let (point, status) = (format!("{point:?}"), if is_well { "Success" } else { "Unschedulable" });
+        self.0.plugins.with_label_values(&[plugin, point.as_str(), status]).observe(took.as_secs_f64());
+    }
+
+    /// How long a pod has waited for leave to be bound.
+    pub fn permitted(&self, is_allowed: bool, waited: Duration) {
+        let result = if is_allowed { "Success" } else { "Unschedulable" };
+        self.0.permit_wait.with_label_values(&[result]).observe(waited.as_secs_f64());
     }
 
     pub fn bound(&self, attempts: u32, waited: Duration) {
@@ -193,6 +236,12 @@ impl Metrics {
         for ((profile, plugin), count) in &gauges.refused {
             self.0.unschedulable.with_label_values(&[*plugin, profile.as_str()]).set(number(*count));
         }
+        // They are counted where they happen, without a lock.
+        self.0.evaluations.reset();
+        for (profile, plugin, point, count) in &gauges.evaluations {
+            let point = format!("{point:?}");
+            self.0.evaluations.with_label_values(&[*plugin, point.as_str(), profile.as_str()]).inc_by(*count);
+        }
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.0.registry.gather(), &mut text) {
             tracing::error!(%error, "metrics cannot be written");
@@ -215,7 +264,10 @@ mod tests {
         metrics.preempted(2);
         let queue = Counts { active: 1, backing_off: 2, parked: 3, gated: 4 };
         let refused = BTreeMap::from([((Str::from("default-scheduler"), "NodeName"), 3)]);
-        let text = metrics.render(&Gauges { queue, refused, nodes: 5, pods: 6, assumed: 1 });
+        metrics.plugin("NodeName", Point::Filter, true, Duration::from_micros(3));
+        metrics.permitted(false, Duration::from_secs(1));
+        let evaluations = vec![(Str::from("default-scheduler"), "NodeName", Point::Filter, 7)];
+        let text = metrics.render(&Gauges { queue, refused, nodes: 5, pods: 6, assumed: 1, evaluations });
         let lines = [
             r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1"#,
             r#"scheduler_scheduling_attempt_duration_seconds_count{profile="default-scheduler",result="scheduled"} 1"#,
@@ -227,6 +279,9 @@ mod tests {
             r#"scheduler_preemption_victims_sum 2"#,
             r#"scheduler_unschedulable_pods{plugin="NodeName",profile="default-scheduler"} 3"#,
             r#"scheduler_cache_size{type="assumed_pods"} 1"#,
+            r#"scheduler_plugin_execution_duration_seconds_count{extension_point="Filter",plugin="NodeName",status="Success"} 1"#,
+            r#"scheduler_plugin_evaluation_total{extension_point="Filter",plugin="NodeName",profile="default-scheduler"} 7"#,
+            r#"scheduler_permit_wait_duration_seconds_count{result="Unschedulable"} 1"#,
         ];
         for line in lines {
             assert!(text.contains(line), "{line} is not in\n{text}");

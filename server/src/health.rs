@@ -29,6 +29,8 @@ pub enum Step {
     Identity,
     /// The `kubernetes` service and its endpoints.
     Service,
+    /// What puts the addresses and ports of services right runs.
+    Repair,
 }
 
 impl Health {

@@ -1,6 +1,6 @@
 //! Counters and histograms under upstream's names.
 
-use std::sync::OnceLock;
+use std::sync::{PoisonError, RwLock};
 
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
@@ -17,7 +17,7 @@ pub struct Metrics {
     watchers: IntGauge,
     tokens: [IntCounter; 3],
     /// What others in this process count, whose names are not ours.
-    also: OnceLock<Shown>,
+    also: RwLock<Vec<Shown>>,
 }
 
 /// How a service account's token was used.
@@ -78,7 +78,7 @@ impl Metrics {
             watchers: watchers.expect("the name is valid"),
             tokens: TOKENS.map(|(name, help)| IntCounter::new(name, help).expect("the name is valid")),
             registry,
-            also: OnceLock::new(),
+            also: RwLock::default(),
         };
         let collectors: [Box<dyn prometheus::core::Collector>; 4] = [
             Box::new(metrics.requests.clone()),
@@ -128,13 +128,14 @@ impl Metrics {
         let mut out = Vec::new();
         // Writing to a Vec does not fail.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
-        out.extend(self.also.get().map(|also| also()).unwrap_or_default().into_bytes());
+        let also = self.also.read().unwrap_or_else(PoisonError::into_inner);
+        also.iter().for_each(|also| out.extend(also().into_bytes()));
         out
     }
 
-    /// Shows what a component counts that runs in this process. There is one at most; a second is left out.
+    /// Shows what a component counts that runs in this process.
     pub fn show_also(&self, also: Shown) {
-        let _ = self.also.set(also);
+        self.also.write().unwrap_or_else(PoisonError::into_inner).push(also);
     }
 }
 

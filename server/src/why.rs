@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::status::Status;
 use api::{Tree, tree};
 use http::Method;
+use kinds::User;
 use store::BoxFuture;
 
 use crate::Server;
@@ -17,13 +18,18 @@ use crate::verbs::{check_namespace, read_object, scope};
 
 pub const ROOT: &str = "/tiphys/v1/why/";
 
-/// A scheduler that can be asked.
+/// Schedulers that can be asked, each for the pods that name it. An error says why one cannot.
 pub trait Explains: Send + Sync {
-    /// Every node's verdict on a pod that waits; None where it was not tried yet.
-    fn why<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Tree>, String>>;
+    /// Every node's verdict on a pod that waits, by namespace and name; None where it was not tried yet.
+    fn why<'a>(
+        &'a self,
+        user: &'a User,
+        scheduler: &'a str,
+        pod: (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<Option<Tree>, String>>;
 
-    /// What would become of a pod that is not there.
-    fn what_if(&self, pod: Tree) -> BoxFuture<'_, Result<Tree, String>>;
+    /// What would become of a pod that is not there, or what is wrong with it.
+    fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Result<Tree, String>, String>>;
 }
 
 pub async fn route(server: &Server, call: &mut Call) -> Result<Answer, Status> {
@@ -40,7 +46,7 @@ async fn why(server: &Server, call: &Call, resource: &Arc<Resource>) -> Result<A
     let item = server.read(resource, namespace, name).await?.ok_or_else(|| resource.not_found(name))?;
     let pod = resource.read(&item);
     let mut told = match pod.str("spec.nodeName") {
-        "" => waits(server, &pod, namespace, name).await?,
+        "" => waits(server, call, &pod).await?,
         node => tree! { "node" => node, "message" => format!("the pod is on node {node}") },
     };
     told.set("namespace", namespace.as_str());
@@ -49,8 +55,10 @@ async fn why(server: &Server, call: &Call, resource: &Arc<Resource>) -> Result<A
     Ok(json_answer(200, &told))
 }
 
-async fn waits(server: &Server, pod: &Tree, namespace: &str, name: &str) -> Result<Tree, Status> {
-    let told = scheduler(server)?.why(namespace, name).await.map_err(Status::service_unavailable)?;
+async fn waits(server: &Server, call: &Call, pod: &Tree) -> Result<Tree, Status> {
+    let asked = (call.info.namespace.as_str(), call.info.name.as_str());
+    let told = scheduler(server)?.why(&*user(call)?, pod.str("spec.schedulerName"), asked).await;
+    let told = told.map_err(Status::service_unavailable)?;
     // A gate, or a scheduler that is not ours: the pod itself says what is known of it.
     let condition = |condition: &&Tree| condition.str("type") == "PodScheduled";
     let said = pod.list("status.conditions").iter().find(condition).map(|condition| condition.str("message"));
@@ -70,8 +78,13 @@ async fn what_if(server: &Server, call: &mut Call, resource: &Arc<Resource>) -> 
     let mut warnings = Vec::new();
     let outcome = scope(server, resource, call, true)?.create(pod, &options, &mut warnings).await?;
     call.warnings.append(&mut warnings);
-    let told = scheduler(server)?.what_if(outcome.tree(resource)).await;
+    let told = scheduler(server)?.what_if(&*user(call)?, outcome.tree(resource)).await;
+    let told = told.map_err(Status::service_unavailable)?;
     told.map(|told| json_answer(200, &told)).map_err(Status::bad_request)
+}
+
+fn user(call: &Call) -> Result<Arc<User>, Status> {
+    call.user.clone().ok_or_else(|| Status::internal("nobody asks"))
 }
 
 fn scheduler(server: &Server) -> Result<&Arc<dyn Explains>, Status> {

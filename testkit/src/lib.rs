@@ -173,6 +173,7 @@ async fn try_boot(
         config,
         controllers: None,
         scheduler: None,
+        proxy: Some(own.proxy()),
         fake_nodes: 0,
     };
     change(&mut plan, &own.pki);

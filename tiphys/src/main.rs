@@ -1,17 +1,27 @@
 //! Tiphys: Kubernetes in one binary.
 
+use std::process::ExitCode;
+
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     // A huge page for every few objects makes a small cluster several times as large as it is. Children
     // inherit this: whoever starts a program of the user's takes it back. A kernel without it is fine too.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    match std::env::args().nth(1).as_deref() {
-        Some("bench") => bench::main(),
-        Some("cri") => runtime::cli::main(std::env::args().skip(1)),
+    let mut arguments = std::env::args();
+    let program = arguments.next().unwrap_or_default();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    if network::plugins::find(name).is_some() {
+        return network::plugins::main(name);
+    }
+    match arguments.next().as_deref() {
         // What pods' shims are forked from: it must stay small, so nothing else comes before it.
         Some(runtime::zygote::COMMAND) => runtime::zygote::main(),
+        Some("hello") => runtime::hello::main(arguments),
+        Some("cri") => runtime::cli::main(std::iter::once("tiphys cri".to_string()).chain(arguments)),
+        Some("images") => runtime::images::cli::main(arguments.map(Into::into)),
+        Some("bench") => bench::main(),
         _ => cluster::cli::main(),
     }
 }

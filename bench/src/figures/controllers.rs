@@ -86,8 +86,10 @@ struct Spent {
     time: Duration,
     cpu: Duration,
     /// By verb, resource and subresource.
-    requests: BTreeMap<String, u64>,
+    requests: Totals,
 }
+
+type Totals = BTreeMap<String, u64>;
 
 impl Spent {
     fn requests(&self, chosen: impl Fn(&str) -> bool) -> u64 {
@@ -104,9 +106,31 @@ impl Spent {
     }
 }
 
-/// The writes of the nodes and of whoever binds: no controller's.
-fn is_of_nodes(key: &str) -> bool {
-    ["leases", "nodes", "pods/binding", "PATCH pods/status", "/metrics"].iter().any(|part| key.contains(part))
+/// Events that the scheduler wrote; requests do not say whose they are.
+const SCHEDULED: &str = "POST events of the scheduler";
+const SCHEDULER_EVENTS: &str = "/api/v1/events?fieldSelector=source%3Ddefault-scheduler";
+
+/// The writes of the nodes and of the scheduler: no controller's.
+fn is_of_others(key: &str) -> bool {
+    let others = ["leases", "nodes", "pods/binding", "PATCH pods/status", "/metrics", SCHEDULED];
+    others.iter().any(|part| key.contains(part))
+}
+
+/// What was asked for between two counts, the scheduler's events by themselves.
+fn between(before: &Totals, mut after: Totals, scheduled: u64) -> Totals {
+    for (key, count) in before {
+        if let Some(after) = after.get_mut(key) {
+            *after -= count;
+        }
+    }
+    if let Some(events) = after.get_mut("POST events") {
+        // One may have been written after the requests were counted.
+        let scheduled = scheduled.min(*events);
+        *events -= scheduled;
+        after.insert(SCHEDULED.to_string(), scheduled);
+    }
+    after.retain(|_, count| *count > 0);
+    after
 }
 
 fn is_write(key: &str) -> bool {
@@ -173,24 +197,20 @@ impl Bench {
         Ok(())
     }
 
-    async fn totals(&mut self) -> Result<BTreeMap<String, u64>> {
+    async fn totals(&mut self) -> Result<Totals> {
         let text = String::from_utf8(self.fetch(&Template::get("/metrics")).await?)?;
         Ok(read_totals(&text))
     }
 
     async fn spend(&mut self, work: impl AsyncFnOnce(&mut Bench) -> Result<()>) -> Result<Spent> {
+        let scheduled = self.count_selected(SCHEDULER_EVENTS).await?;
         let (before, cpu, started) = (self.totals().await?, process::cpu_nanos(self.server.pid())?, Instant::now());
         work(self).await?;
         let time = started.elapsed();
         let cpu = process::cpu_nanos(self.server.pid())?.saturating_sub(cpu);
-        let mut requests = self.totals().await?;
-        for (key, count) in before {
-            if let Some(after) = requests.get_mut(&key) {
-                *after -= count;
-            }
-        }
-        requests.retain(|_, count| *count > 0);
-        Ok(Spent { time, cpu, requests })
+        let after = self.totals().await?;
+        let scheduled = self.count_selected(SCHEDULER_EVENTS).await?.saturating_sub(scheduled);
+        Ok(Spent { time, cpu, requests: between(&before, after, scheduled) })
     }
 
     async fn idle_nodes(&mut self, plan: &Plan, report: &mut Report) -> Result<()> {
@@ -234,7 +254,7 @@ impl Bench {
             limit: 1.0,
             must: Must::AtMost(1.0),
         });
-        let writes = |spent: &Spent| spent.requests(|key| is_write(key) && !is_of_nodes(key));
+        let writes = |spent: &Spent| spent.requests(|key| is_write(key) && !is_of_others(key));
         let value = (writes(&spent) + writes(&settle)) as f64 / replicas as f64;
         let name = "controllers' writes a pod, events included";
         report.add(&Figure { name, value, unit: "requests", limit: 1.0, must: Must::Nothing });
@@ -270,7 +290,7 @@ impl Bench {
             limit: 0.0,
             must: Must::Nothing,
         });
-        let value = spent.requests(|key| is_write(key) && !is_of_nodes(key)) as f64 / pods as f64;
+        let value = spent.requests(|key| is_write(key) && !is_of_others(key)) as f64 / pods as f64;
         let name = "controllers' writes a pod rolled, events included";
         report.add(&Figure { name, value, unit: "requests", limit: 2.0, must: Must::Nothing });
         let value = spent.requests(|key| key == "POST pods") as f64 / pods as f64;
@@ -386,7 +406,7 @@ impl Bench {
             .await?;
         let name = "a namespace of many objects deleted";
         report.add(&Figure { name, value: spent.millis(), unit: "ms", limit: 0.0, must: Must::Nothing });
-        let value = spent.requests(|key| is_write(key) && !is_of_nodes(key)) as f64 / objects as f64;
+        let value = spent.requests(|key| is_write(key) && !is_of_others(key)) as f64 / objects as f64;
         let name = "writes an object of a deleted namespace";
         report.add(&Figure { name, value, unit: "requests", limit: 1.0, must: Must::AtMost(1.0) });
         let value = spent.cpu_millis_each(objects);
@@ -408,7 +428,7 @@ fn deployment(name: &str, replicas: u64, set: &str, version: &str) -> String {
 }
 
 /// Sums of `apiserver_request_total` by verb, resource and subresource.
-fn read_totals(text: &str) -> BTreeMap<String, u64> {
+fn read_totals(text: &str) -> Totals {
     let mut totals = BTreeMap::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("apiserver_request_total{")) {
         let Some((labels, count)) = line.rsplit_once("} ") else { continue };
@@ -438,7 +458,16 @@ mod tests {
         let totals = read_totals(text);
         assert_eq!(totals.get("POST pods"), Some(&4));
         assert_eq!(totals.get("PATCH pods/status"), Some(&2));
-        assert!(is_of_nodes("PATCH pods/status") && !is_of_nodes("POST pods"));
+        assert!(is_of_others("PATCH pods/status") && !is_of_others("POST pods"));
+    }
+
+    #[test]
+    fn the_schedulers_events_are_told_apart() {
+        let totals = |events: u64| Totals::from([("POST events".to_string(), events), ("POST pods".to_string(), 5)]);
+        let spent = between(&totals(10), totals(40), 20);
+        assert_eq!(spent, Totals::from([("POST events".to_string(), 10), (SCHEDULED.to_string(), 20)]));
+        assert!(is_of_others(SCHEDULED) && !is_of_others("POST events"));
+        assert_eq!(between(&totals(10), totals(12), 3), Totals::from([(SCHEDULED.to_string(), 2)]));
     }
 
     #[test]

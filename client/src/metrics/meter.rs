@@ -22,8 +22,20 @@ pub enum Sort {
     Counter,
     /// It takes the place of the last one.
     Gauge,
-    /// It is counted among those of its size; the sizes begin with the first and grow by a factor.
-    Histogram { first: f64, factor: f64, count: usize },
+    /// It is counted among those of its size.
+    Histogram(Sizes),
+}
+
+/// The sizes of a histogram.
+#[derive(Debug, Clone, Copy)]
+pub enum Sizes {
+    /// They begin with the first and grow by a factor.
+    Growing {
+        first: f64,
+        factor: f64,
+        count: usize,
+    },
+    Listed(&'static [f64]),
 }
 
 impl Meter {
@@ -41,7 +53,16 @@ impl Meter {
         labels: &'static [&'static str],
         (first, factor, count): (f64, f64, usize),
     ) -> Meter {
-        Meter { name, help, labels, sort: Sort::Histogram { first, factor, count } }
+        Meter { name, help, labels, sort: Sort::Histogram(Sizes::Growing { first, factor, count }) }
+    }
+
+    pub const fn histogram_of(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        sizes: &'static [f64],
+    ) -> Meter {
+        Meter { name, help, labels, sort: Sort::Histogram(Sizes::Listed(sizes)) }
     }
 
     fn collector(&self) -> prometheus::Result<Family> {
@@ -49,8 +70,11 @@ impl Meter {
         Ok(match self.sort {
             Sort::Counter => Family::Counter(CounterVec::new(options, self.labels)?),
             Sort::Gauge => Family::Gauge(GaugeVec::new(options, self.labels)?),
-            Sort::Histogram { first, factor, count } => {
-                let buckets = exponential_buckets(first, factor, count)?;
+            Sort::Histogram(sizes) => {
+                let buckets = match sizes {
+                    Sizes::Growing { first, factor, count } => exponential_buckets(first, factor, count)?,
+                    Sizes::Listed(sizes) => sizes.to_vec(),
+                };
                 let options = HistogramOpts::new(self.name, self.help).buckets(buckets);
                 Family::Histogram(HistogramVec::new(options, self.labels)?)
             }

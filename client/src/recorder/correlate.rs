@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use api::time::{Timestamp, format_seconds};
+use api::time::{Timestamp, format_micros, format_seconds};
 use api::{Tree, tree};
 
-use super::Event;
+use super::{Acted, Event};
 
 /// So many of one object come at once, and then one in so many seconds.
 const BURST: f64 = 25.0;
@@ -17,6 +17,9 @@ const SIMILAR: usize = 10;
 const SIMILAR_SECONDS: i64 = 600;
 /// As many are remembered of each sort.
 const REMEMBERED: usize = 4096;
+/// What a note of the newer form may hold, and what shows that there was more.
+const MAX_NOTE: usize = 1024;
+const CUT: &str = " ...";
 const COMBINED: &str = "(combined from similar events): ";
 /// A name ends in a dot and up to sixteen digits.
 const MAX_NAME: usize = 253 - 17;
@@ -73,7 +76,8 @@ impl Correlator {
     }
 
     fn combine(&mut self, event: &mut Event, object: &str) -> String {
-        let group = [object, event.kind, &event.reason].join("\n");
+        let (action, related) = event.acted.as_ref().map_or(("", ""), |acted| (acted.action, acted.related_uid()));
+        let group = [object, event.kind, &event.reason, action, related].join("\n");
         let similar = self.similar.entry(&group, || Similar { messages: BTreeSet::new(), at: event.at });
         if event.at.seconds - similar.at.seconds > SIMILAR_SECONDS {
             similar.messages.clear();
@@ -118,16 +122,69 @@ fn object_key(event: &Event) -> String {
     format!("{}\n{}", event.component, parts.join("\n"))
 }
 
-fn write(event: &Event, counted: &Counted) -> Write {
-    let namespace = match event.object.str("namespace") {
+impl Acted {
+    fn related_uid(&self) -> &str {
+        self.related.as_ref().map_or("", |related| related.str("uid"))
+    }
+}
+
+fn namespace_of(event: &Event) -> &str {
+    match event.object.str("namespace") {
         "" => "default",
         namespace => namespace,
+    }
+}
+
+fn write(event: &Event, counted: &Counted) -> Write {
+    match &event.acted {
+        Some(acted) => write_acted(event, acted, counted),
+        None => write_plain(event, counted),
+    }
+}
+
+/// One that comes again is a series; nothing else of it may change.
+fn write_acted(event: &Event, acted: &Acted, counted: &Counted) -> Write {
+    let mut object = tree! {
+        "apiVersion" => "events.k8s.io/v1",
+        "kind" => "Event",
+        "metadata" => tree! { "name" => counted.name.as_str(), "namespace" => namespace_of(event) },
+        "eventTime" => format_micros(counted.first),
+        "reportingController" => event.component,
+        "reportingInstance" => &*acted.instance,
+        "action" => acted.action,
+        "reason" => event.reason.as_str(),
+        "regarding" => event.object.clone(),
+        "note" => cut(&event.message),
+        "type" => event.kind,
     };
+    if let Some(related) = &acted.related {
+        object.set("related", related.clone());
+    }
+    let patch = (counted.count > 1).then(|| {
+        let series = tree! { "count" => counted.count, "lastObservedTime" => format_micros(event.at) };
+        tree! { "series" => series }
+    });
+    if let Some(patch) = &patch {
+        object.set("series", patch.at("series").clone());
+    }
+    Write { object, patch }
+}
+
+/// A note has a limit.
+fn cut(text: &str) -> String {
+    if text.len() <= MAX_NOTE {
+        return text.to_string();
+    }
+    let end = (0..=MAX_NOTE - CUT.len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}{CUT}", &text[..end])
+}
+
+fn write_plain(event: &Event, counted: &Counted) -> Write {
     let last = format_seconds(event.at.seconds);
     let object = tree! {
         "apiVersion" => "v1",
         "kind" => "Event",
-        "metadata" => tree! { "name" => counted.name.as_str(), "namespace" => namespace },
+        "metadata" => tree! { "name" => counted.name.as_str(), "namespace" => namespace_of(event) },
         "involvedObject" => event.object.clone(),
         "reason" => event.reason.as_str(),
         "message" => event.message.as_str(),
@@ -188,6 +245,7 @@ mod tests {
             reason: "SuccessfulCreate".to_string(),
             message: message.to_string(),
             at: Timestamp { seconds, nanos: 0 },
+            acted: None,
         }
     }
 
@@ -208,6 +266,32 @@ mod tests {
         assert_eq!(again.object.str("firstTimestamp"), "1970-01-01T00:01:40Z");
         let other = take(&mut correlator, event("x", "other", 160)).expect("a write");
         assert_ne!(other.object.str("metadata.name"), first.object.str("metadata.name"));
+    }
+
+    #[test]
+    fn the_newer_form_says_what_was_done_and_counts_in_a_series() {
+        let mut correlator = Correlator::default();
+        let acted = |related: Option<Tree>| Acted { action: "Preempting", related, instance: "s-host".into() };
+        let told =
+            |related: Option<Tree>, seconds| Event { acted: Some(acted(related)), ..event("x", "gone", seconds) };
+        let other = tree! { "kind" => "Pod", "name" => "y", "uid" => "v" };
+        let first = take(&mut correlator, told(Some(other.clone()), 1)).expect("a write");
+        let texts = ["apiVersion", "eventTime", "reportingInstance", "action", "note", "related.name"];
+        let texts = texts.map(|field| first.object.str(field));
+        let want = ["events.k8s.io/v1", "1970-01-01T00:00:01.000000Z", "s-host", "Preempting", "gone", "y"];
+        assert_eq!((texts, first.patch), (want, None));
+        let again = take(&mut correlator, told(Some(other), 2)).expect("a write");
+        let series = tree! { "count" => 2, "lastObservedTime" => "1970-01-01T00:00:02.000000Z" };
+        assert_eq!(again.patch, Some(tree! { "series" => series.clone() }));
+        assert_eq!((again.object.at("series"), again.object.str("eventTime")), (&series, want[1]));
+        assert_eq!(take(&mut correlator, told(None, 2)).expect("a write").patch, None, "it is about another");
+    }
+
+    #[test]
+    fn a_note_that_is_too_long_is_cut() {
+        assert_eq!(cut("short"), "short");
+        let long = cut(&"ö".repeat(600));
+        assert!(long.len() <= MAX_NOTE && long.len() > MAX_NOTE - 8 && long.ends_with("ö ..."), "{}", long.len());
     }
 
     #[test]

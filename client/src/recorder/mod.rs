@@ -12,6 +12,7 @@ use crate::{Client, Clock, Metrics, Patch, Resource};
 use correlate::{Correlator, Write};
 
 const EVENTS: Resource = Resource::core("events");
+const ACTED_EVENTS: Resource = Resource::new("events.k8s.io", "v1", "events");
 /// As many wait to be written; more are dropped.
 const WAITING: usize = 1000;
 
@@ -25,6 +26,28 @@ pub(crate) struct Event {
     reason: String,
     message: String,
     at: api::time::Timestamp,
+    /// What was done; None in the older form, which does not say it.
+    acted: Option<Acted>,
+}
+
+/// What the newer form of events, events.k8s.io/v1, says besides.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Acted {
+    action: &'static str,
+    /// An ObjectReference.
+    related: Option<Tree>,
+    /// Which of those who report under the name.
+    instance: Arc<str>,
+}
+
+/// What happened, in the newer form.
+pub struct Note<'a> {
+    pub reason: &'a str,
+    /// What was done, or tried.
+    pub action: &'static str,
+    /// Another object that it has to do with.
+    pub related: Option<&'a Tree>,
+    pub text: String,
 }
 
 /// Writes the events of a process, one after the other.
@@ -45,7 +68,7 @@ impl Events {
 
     /// One who records under a name, with the rights of a client.
     pub fn recorder(&self, client: Client, component: &'static str) -> Recorder {
-        Recorder { events: self.clone(), client, component }
+        Recorder { events: self.clone(), client, component, instance: "".into() }
     }
 }
 
@@ -54,23 +77,43 @@ pub struct Recorder {
     events: Events,
     client: Client,
     component: &'static str,
+    instance: Arc<str>,
 }
 
 impl Recorder {
+    /// The same on a host, by which those of one name are told apart in the newer form.
+    pub fn on(self, host: &str) -> Recorder {
+        Recorder { instance: format!("{}-{host}", self.component).into(), ..self }
+    }
+
     /// The same under another name: upstream's components are not always called as their controllers.
     pub fn named(&self, component: &'static str) -> Recorder {
         Recorder { component, ..self.clone() }
     }
 
     pub fn normal(&self, object: &Tree, reason: &str, message: impl Into<String>) {
-        self.record(object, "Normal", reason, message.into());
+        self.record(object, "Normal", reason, message.into(), None);
     }
 
     pub fn warning(&self, object: &Tree, reason: &str, message: impl Into<String>) {
-        self.record(object, "Warning", reason, message.into());
+        self.record(object, "Warning", reason, message.into(), None);
     }
 
-    fn record(&self, object: &Tree, kind: &'static str, reason: &str, message: String) {
+    pub fn note_normal(&self, object: &Tree, note: Note<'_>) {
+        self.note(object, "Normal", note);
+    }
+
+    pub fn note_warning(&self, object: &Tree, note: Note<'_>) {
+        self.note(object, "Warning", note);
+    }
+
+    fn note(&self, object: &Tree, kind: &'static str, note: Note<'_>) {
+        let related = note.related.map(reference);
+        let acted = Acted { action: note.action, related, instance: self.instance.clone() };
+        self.record(object, kind, note.reason, note.text, Some(acted));
+    }
+
+    fn record(&self, object: &Tree, kind: &'static str, reason: &str, message: String, acted: Option<Acted>) {
         let event = Event {
             component: self.component,
             object: reference(object),
@@ -78,6 +121,7 @@ impl Recorder {
             reason: reason.to_string(),
             message,
             at: self.events.clock.now(),
+            acted,
         };
         if self.events.sender.try_send((self.client.clone(), event)).is_err() {
             self.events.metrics.event(false);
@@ -124,12 +168,13 @@ async fn write_all(mut receiver: mpsc::Receiver<(Client, Event)>, metrics: Metri
 async fn carry_out(client: &Client, write: &Write) -> crate::Result<()> {
     let object = &write.object;
     let (namespace, name) = (object.str("metadata.namespace"), object.str("metadata.name"));
+    let resource = if object.has("action") { ACTED_EVENTS } else { EVENTS };
     if let Some(patch) = &write.patch {
-        match client.patch(EVENTS, namespace, name, "", Patch::Strategic(patch)).await {
+        match client.patch(resource, namespace, name, "", Patch::Strategic(patch)).await {
             // It has expired: it is made anew, with the count that it had.
             Err(error) if error.is_not_found() => {}
             result => return result.map(drop),
         }
     }
-    client.create(EVENTS, namespace, object).await.map(drop)
+    client.create(resource, namespace, object).await.map(drop)
 }

@@ -137,8 +137,8 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
-    let (controllers, scheduler) = (None, None);
-    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers, scheduler, fake_nodes: 0 })
+    let (controllers, scheduler, proxy) = (None, None, own.map(Own::proxy));
+    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers, scheduler, proxy, fake_nodes: 0 })
 }
 
 fn config(flags: &Flags) -> server::Config {

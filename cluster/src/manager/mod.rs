@@ -1,179 +1,108 @@
 //! `kube-controller-manager`: the controllers alone, told by upstream's flags what to do. They work while
 //! this process holds the lease.
 
-mod accounts;
 pub mod flags;
-mod follow;
 mod gates;
-mod port;
-pub mod remote;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use client::election::{Election, Lock};
-use client::{Clock, Events, Fence, Metrics, Random, SystemClock};
+use client::Random;
 use controllers::{Environment, Options, Signer, Signers};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use store::BoxFuture;
 
+use crate::component::{self, Running, Tools, Work};
 use crate::error::{Error, Result};
 use flags::{Flags, SigningFiles};
-use follow::Follow;
-use port::Health;
-use remote::Remote;
 
-/// A manager at work.
-pub struct Running {
-    /// Where health and metrics are served.
-    pub address: Option<SocketAddr>,
-    stop: watch::Sender<bool>,
-    work: JoinHandle<Result<()>>,
-}
-
-impl Running {
-    /// Waits until it ends by itself, which is when it has lost its lease.
-    pub async fn ended(&mut self) -> Result<()> {
-        (&mut self.work).await.unwrap_or_else(|error| Err(Error::Ended(error.to_string())))
-    }
-
-    /// Lets the controllers finish what they are at and gives the lease back.
-    pub async fn stop(self) -> Result<()> {
-        self.stop.send_replace(true);
-        self.work.await.unwrap_or_else(|error| Err(Error::Ended(error.to_string())))
-    }
-}
+const NAME: &str = "kube-controller-manager";
 
 pub async fn run(flags: Flags) -> Result<Running> {
     check(&flags)?;
     let options = Arc::new(options(&flags)?);
-    let file = flags.kubeconfig.clone().unwrap_or_default();
-    let limit = flags.kube_api_qps.map(|per_second| (per_second, flags.kube_api_burst));
-    let remote = Remote::read("kubeconfig", &file)?.limited(limit);
-    let mut follow = Follow::default();
-    remote.follow("kubeconfig", &file, &mut follow);
-    let (stop, stopped) = watch::channel(false);
-    let health = Arc::new(Health::default());
-    let metrics = Metrics::default();
-    let address = port::serve(&flags, health.clone(), metrics.clone(), stopped.clone(), &mut follow).await?;
-    tokio::spawn(follow.run(stopped.clone()));
-    let manager = Manager { flags, options, remote, metrics, health, clock: Arc::new(SystemClock) };
-    let work = tokio::spawn(manager.work(stopped));
-    Ok(Running { address, stop, work })
+    let Flags { common, controllers, use_service_account_credentials: own_accounts, .. } = flags;
+    let make = |tools: &Tools| {
+        let running = RwLock::default();
+        Ok(Manager { tools: tools.clone(), options, chosen: controllers, own_accounts, running })
+    };
+    component::run(common, make).await
 }
 
 struct Manager {
-    flags: Flags,
+    tools: Tools,
     options: Arc<Options>,
-    remote: Remote,
-    metrics: Metrics,
-    health: Arc<Health>,
-    clock: Arc<dyn Clock>,
+    chosen: Vec<String>,
+    /// Whether each controller acts as its own account.
+    own_accounts: bool,
+    /// The controllers, while they run.
+    running: RwLock<Option<Arc<controllers::Running>>>,
 }
 
 impl Manager {
-    async fn work(self, mut stopped: watch::Receiver<bool>) -> Result<()> {
-        if !self.flags.leader_elect {
-            let controllers = self.start(None)?;
-            let _ = stopped.wait_for(|stopped| *stopped).await;
-            self.end(controllers).await;
-            return Ok(());
-        }
-        let mut election = self.election();
-        tokio::select! {
-            biased;
-            _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
-            () = election.acquire() => {}
-        }
-        let controllers = self.start(Some(election.fence.clone()))?;
-        let lost = tokio::select! {
-            biased;
-            _ = stopped.wait_for(|stopped| *stopped) => false,
-            () = election.keep() => true,
-        };
-        if lost {
-            // Somebody else works by now: nothing is finished first.
-            controllers.abort();
-            return Err(Error::Ended("the lease is lost".to_string()));
-        }
-        self.end(controllers).await;
-        election.release().await;
-        Ok(())
+    fn running(&self) -> Option<Arc<controllers::Running>> {
+        self.running.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn end(&self, controllers: Arc<controllers::Running>) {
-        self.health.set(None);
-        controllers.stop().await;
+    fn set(&self, running: Option<Arc<controllers::Running>>) {
+        *self.running.write().unwrap_or_else(PoisonError::into_inner) = running;
     }
+}
 
-    fn start(&self, fence: Option<Fence>) -> Result<Arc<controllers::Running>> {
-        let fenced = move |client: client::Client| match &fence {
-            Some(fence) => client.fenced(fence.clone()),
-            None => client,
-        };
-        // Some write as the manager itself.
-        let manager = fenced(self.remote.client());
-        let own_accounts = self.flags.use_service_account_credentials;
-        let remote = self.remote.clone();
+impl Work for Manager {
+    fn start(&self) -> Result<()> {
+        let (tools, own_accounts) = (self.tools.clone(), self.own_accounts);
         // One without an account acts as the manager itself.
         let writer = move |account: &'static str| match own_accounts && !account.is_empty() {
-            true => fenced(remote.client_as(account)),
-            false => fenced(remote.client()),
+            true => tools.client_as(account),
+            false => tools.client(),
         };
         let environment = Environment {
-            reader: manager,
+            // Some write as the manager itself.
+            reader: self.tools.client(),
             writer: Box::new(writer),
             options: self.options.clone(),
-            clock: self.clock.clone(),
-            metrics: self.metrics.clone(),
+            clock: self.tools.clock.clone(),
+            metrics: self.tools.metrics.clone(),
             seed: Random::fresh_seed(),
         };
         let refused = |why| Error::Flags(vec![format!("--controllers: {why}")]);
-        let running = Arc::new(controllers::start(environment, &self.flags.controllers).map_err(refused)?);
-        self.health.set(Some(running.clone()));
-        Ok(running)
+        self.set(Some(Arc::new(controllers::start(environment, &self.chosen).map_err(refused)?)));
+        Ok(())
     }
 
-    fn election(&self) -> Election {
-        let random = Random::seeded(Random::fresh_seed());
-        let identity = format!("{}_{:016x}{:016x}", server::hostname(), random.next(), random.next());
-        let client = self.remote.client();
-        let events = Events::start(self.clock.clone(), self.metrics.clone());
-        Election {
-            lock: Lock { namespace: self.flags.lease_namespace.clone(), name: self.flags.lease_name.clone(), identity },
-            timing: self.flags.timing,
-            clock: self.clock.clone(),
-            random: Arc::new(random),
-            recorder: events.recorder(client.clone(), "kube-controller-manager"),
-            client,
-            metrics: self.metrics.clone(),
-            fence: Fence::default(),
-            observed: Default::default(),
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let running = self.running();
+            self.set(None);
+            if let Some(running) = running {
+                running.stop().await;
+            }
+        })
+    }
+
+    fn abort(&self) {
+        if let Some(running) = self.running() {
+            running.abort();
         }
+    }
+
+    /// One that waits for its lease is well.
+    fn checks(&self, _root: &str) -> Vec<(&'static str, bool)> {
+        let controllers = self.running().map(|running| running.health()).unwrap_or_default();
+        std::iter::once(("leaderElection", true)).chain(controllers).collect()
+    }
+
+    fn metrics(&self) -> String {
+        self.tools.metrics.render()
     }
 }
 
 /// What must hold between flags.
 fn check(flags: &Flags) -> Result<()> {
-    let mut errors = Vec::new();
-    let timing = flags.timing;
-    if flags.kubeconfig.is_none() {
-        errors.push("--kubeconfig must name the API server".to_string());
-    }
-    if timing.lease_duration <= timing.renew_deadline {
-        errors.push("--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline".to_string());
-    }
-    if timing.renew_deadline <= timing.retry_period.mul_f64(1.2) || timing.retry_period < Duration::from_millis(1) {
-        errors.push("--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period".into());
-    }
+    let mut errors = flags.common.check();
     if flags.options.allocate_node_cidrs && flags.options.cluster_cidr.is_empty() {
         errors.push("--allocate-node-cidrs needs --cluster-cidr".to_string());
-    }
-    if flags.tls_cert_file.is_some() != flags.tls_private_key_file.is_some() {
-        errors.push("--tls-cert-file and --tls-private-key-file belong together".to_string());
     }
     let pairs = [
         &flags.signing,
@@ -224,7 +153,10 @@ mod tests {
         type Change = fn(&mut Flags);
         let cases: [(Change, &str); 4] = [
             (|_| {}, "--kubeconfig must name"),
-            (|flags| flags.timing.lease_duration = Duration::from_secs(1), "--leader-elect-lease-duration must be"),
+            (
+                |flags| flags.common.timing.lease_duration = std::time::Duration::from_secs(1),
+                "--leader-elect-lease-duration must be",
+            ),
             (|flags| flags.options.allocate_node_cidrs = true, "--allocate-node-cidrs needs --cluster-cidr"),
             (|flags| flags.signing.key = Some("x".into()), "belong together"),
         ];

@@ -1,6 +1,6 @@
 //! Where a DaemonSet's pods have to be made and deleted, and what its status says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -192,8 +192,11 @@ impl<'a> Observed<'a> {
         for there in by_node.values() {
             match self.on_node(there) {
                 Some((Some(new), None)) => lost += i64::from(!self.is_available(new)),
-                // It does not serve: nothing is lost with it.
-                Some((None, Some(old))) if !self.is_available(old) => plan.delete.push(old.clone()),
+                // It does not serve: it may go at once, but its node is one that does not serve either way.
+                Some((None, Some(old))) if !self.is_available(old) => {
+                    lost += 1;
+                    plan.delete.push(old.clone());
+                }
                 Some((None, Some(old))) => candidates.push(old.clone()),
                 _ => lost += 1,
             }
@@ -202,21 +205,33 @@ impl<'a> Observed<'a> {
         plan.delete.extend(candidates);
     }
 
+    /// A new pod comes before its old one goes. Who surges counts on all serving: an old pod where none should
+    /// be any more stays until there are enough elsewhere.
     fn roll_with_surge(&self, plan: &mut Plan, by_node: &ByNode<'_>, most: i64) {
-        let mut surging = 0;
+        let (mut surging, mut serving) = (0, 0);
         let mut candidates = Vec::new();
+        let mut leaving = Vec::new();
+        let wanted: BTreeSet<&str> = self.wanted().map(|node| node.str("metadata.name")).collect();
         for (node, there) in by_node {
-            match self.on_node(there) {
-                None => surging += 1,
-                Some((_, None)) => {}
-                Some((None, Some(old))) if !self.is_available(old) => plan.create.push(node.to_string()),
-                Some((None, Some(_))) => candidates.push(node.to_string()),
-                Some((Some(new), Some(_))) if !self.is_available(new) => surging += 1,
-                Some((Some(_), Some(old))) => plan.delete.push(old.clone()),
+            let Some((new, old)) = self.on_node(there) else {
+                surging += 1;
+                continue;
+            };
+            let serves = old.or(new).is_some_and(|first| self.is_available(first));
+            serving += i64::from(serves);
+            match (new, old) {
+                (_, None) => {}
+                (None, Some(_)) if wanted.contains(node) && serves => candidates.push(node.to_string()),
+                (None, Some(_)) if wanted.contains(node) => plan.create.push(node.to_string()),
+                (None, Some(old)) if serves => leaving.push(old.clone()),
+                (Some(new), Some(_)) if !self.is_available(new) => surging += 1,
+                (_, Some(old)) => plan.delete.push(old.clone()),
             }
         }
         candidates.truncate(usize::try_from(most - surging).unwrap_or_default());
         plan.create.extend(candidates);
+        leaving.truncate(usize::try_from(serving - wanted.len() as i64).unwrap_or_default());
+        plan.delete.extend(leaving);
     }
 
     fn next_available(&self) -> Option<Duration> {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::{Str, Tree, list, tree};
-use client::Key;
 
+use super::topology::{self, Hinted, Places};
+use crate::support::note::Note;
 use crate::support::serving::{Pod, is_headless};
 use crate::support::slices::{
     Changes, Endpoints, HEADLESS, LAST_TRIGGER, MANAGED_BY, SERVICE_NAME, Template, by_ports, empty_slice, identity,
@@ -14,38 +15,83 @@ use crate::support::slices::{
 };
 
 pub const MANAGER: &str = "endpointslice-controller.k8s.io";
-const ZONE: &str = "topology.kubernetes.io/zone";
-
-/// The zone of each node that there is, or "".
-pub type Zones = BTreeMap<Key, Str>;
 
 /// What is seen of a service.
 pub struct Observed<'a> {
     pub service: &'a Tree,
     /// Those that the selector chooses, in the order of their names.
     pub pods: &'a [Arc<Pod>],
-    pub zones: &'a Zones,
+    pub places: &'a Places,
     /// Those of this controller for this service, in the order of their names.
     pub slices: &'a [Arc<Tree>],
     pub max_endpoints: usize,
     pub trigger: Option<&'a str>,
 }
 
-const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+/// What is to be done for a service.
+pub struct Plan {
+    pub changes: Changes,
+    /// By family; empty where the service does not ask for hints by the size of zones.
+    pub hinted: AllHinted,
+}
+
+pub type AllHinted = BTreeMap<&'static str, Hinted>;
+
+/// The older name comes first, as it did when there was no other.
+const TOPOLOGY_MODES: [&str; 2] = ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
 
 /// Whether a service asks for hints by the size of zones.
-pub fn topology(service: &Tree) -> &'static str {
-    match service.map("metadata.annotations").str(TOPOLOGY_MODE) {
-        "Auto" | "auto" => "Auto",
-        _ => "Disabled",
+pub fn is_by_zone_size(service: &Tree) -> bool {
+    let annotations = service.map("metadata.annotations");
+    let mode = TOPOLOGY_MODES.into_iter().find(|name| annotations.contains(name));
+    mode.is_some_and(|name| matches!(annotations.str(name), "Auto" | "auto"))
+}
+
+/// How a service prefers what is near, or "".
+pub fn distribution(service: &Tree) -> &str {
+    match service.str("spec.trafficDistribution") {
+        near @ ("PreferClose" | "PreferSameZone" | "PreferSameNode") if !is_by_zone_size(service) => near,
+        _ => "",
     }
 }
 
-pub fn plan(observed: &Observed<'_>) -> Changes {
+/// What is worth telling of hints by the size of zones.
+pub fn notes(before: &AllHinted, now: &AllHinted) -> Vec<Note> {
+    let has_hints = |hinted: &AllHinted| hinted.values().any(|hinted| matches!(hinted, Hinted::Yes(_)));
+    let enabled = |family: &str| {
+        let text = format!("Topology Aware Hints has been enabled, addressType: {family}");
+        Note::normal("TopologyAwareHintsEnabled", text)
+    };
+    let disabled =
+        |family: &str, why: &str| Note::warning("TopologyAwareHintsDisabled", format!("{why}, addressType: {family}"));
+    if now.is_empty() {
+        let had = before.iter().find(|(_, hinted)| matches!(hinted, Hinted::Yes(_)));
+        return had.map(|(family, _)| disabled(family, "Topology Aware Hints has been disabled")).into_iter().collect();
+    }
+    let mut is_told = has_hints(before);
+    let mut notes = Vec::new();
+    for (family, hinted) in now {
+        match hinted {
+            Hinted::Yes(_) if !std::mem::replace(&mut is_told, true) => notes.push(enabled(family)),
+            Hinted::No(why) if before.get(family) != Some(hinted) => notes.push(disabled(family, why)),
+            _ => {}
+        }
+    }
+    notes
+}
+
+pub fn plan(observed: &Observed<'_>) -> Plan {
     let families = families(observed.service);
+    let shares = is_by_zone_size(observed.service).then(|| topology::shares(observed.places));
     let mut changes = Changes::default();
+    let mut hinted = AllHinted::new();
     for family in &families {
-        changes.append(plan_family(observed, family));
+        let mut of_family = plan_family(observed, family);
+        if let Some(shares) = &shares {
+            let unchanged = unchanged(observed, family, &of_family);
+            hinted.insert(family, topology::hint(&mut of_family, &unchanged, shares.as_ref()));
+        }
+        changes.append(of_family);
     }
     let is_foreign = |slice: &&Arc<Tree>| !families.contains(&slice.str("addressType"));
     changes.delete.extend(observed.slices.iter().filter(is_foreign).cloned());
@@ -55,7 +101,17 @@ pub fn plan(observed: &Observed<'_>) -> Changes {
         changes.create.clear();
     }
     changes.create.iter_mut().chain(&mut changes.update).for_each(|slice| tell_trigger(slice, observed.trigger));
-    changes
+    Plan { changes, hinted }
+}
+
+/// The slices of a family that stay as they are.
+fn unchanged(observed: &Observed<'_>, family: &str, changes: &Changes) -> Vec<Arc<Tree>> {
+    let deleted = changes.delete.iter().map(AsRef::as_ref);
+    let touched: BTreeSet<&str> =
+        changes.update.iter().chain(deleted).map(|slice| slice.str("metadata.name")).collect();
+    let stays =
+        |slice: &&Arc<Tree>| slice.str("addressType") == family && !touched.contains(slice.str("metadata.name"));
+    observed.slices.iter().filter(stays).cloned().collect()
 }
 
 /// The address types of a service. One that no server has defaulted yet is judged by its address.
@@ -81,7 +137,10 @@ fn plan_family(observed: &Observed<'_>, family: &'static str) -> Changes {
     let there = by_ports(owned.iter().copied());
     let mut changes = Changes { delete: stray.into_iter().cloned().collect(), ..Changes::default() };
     let mut wanted = BTreeSet::new();
-    for (key, (ports, endpoints)) in groups(observed, family) {
+    for (key, (ports, mut endpoints)) in groups(observed, family) {
+        if is_by_zone_size(observed.service) {
+            keep_hints(&mut endpoints, there.get(&key).map_or(&[], Vec::as_slice));
+        }
         let empty = empty_slice(observed.service, family, &ports, labels(observed.service));
         let template = Template { empty, owns_annotations: false, max_endpoints: observed.max_endpoints };
         changes.append(pack(&template, there.get(&key).map_or(&[], Vec::as_slice), endpoints));
@@ -90,6 +149,19 @@ fn plan_family(observed: &Observed<'_>, family: &'static str) -> Changes {
     changes.delete.extend(unwanted(&there, &wanted));
     keep_one(observed, family, owned.len(), &mut changes);
     changes
+}
+
+/// An endpoint keeps whom it is meant for until all are looked at together: a slice in which nothing else
+/// changed may not have to be written.
+fn keep_hints(endpoints: &mut Endpoints, slices: &[Arc<Tree>]) {
+    for old in slices.iter().flat_map(|slice| slice.list("endpoints")) {
+        if let Some(endpoint) = endpoints.get_mut(&identity(old))
+            && endpoint.bool("conditions.ready")
+            && let Some(hints) = old.get("hints")
+        {
+            endpoint.set("hints", hints.clone());
+        }
+    }
 }
 
 type Groups = BTreeMap<String, (Vec<Tree>, Endpoints)>;
@@ -111,7 +183,7 @@ fn groups(observed: &Observed<'_>, family: &str) -> Groups {
 fn endpoint(observed: &Observed<'_>, pod: &Pod, family: &str) -> Option<Tree> {
     let service = observed.service;
     let publishes = service.bool("spec.publishNotReadyAddresses");
-    let zone = observed.zones.get(pod.node.as_str());
+    let zone = observed.places.get(pod.node.as_str()).map(|place| &place.zone);
     let addresses: Vec<Tree> = pod.addresses(family == "IPv6").into_iter().map(Tree::from).collect();
     if addresses.is_empty() || (zone.is_none() && !publishes) {
         return None;
@@ -135,16 +207,11 @@ fn endpoint(observed: &Observed<'_>, pod: &Pod, family: &str) -> Option<Tree> {
     Some(endpoint)
 }
 
-pub fn zone(node: &Tree) -> &str {
-    node.map("metadata.labels").str(ZONE)
-}
-
 /// For whom an endpoint is meant, where the service prefers what is near.
 fn hints(service: &Tree, node: &str, zone: &str) -> Option<Tree> {
-    let distribution = service.str("spec.trafficDistribution");
+    let distribution = distribution(service);
     let mut hints = tree! {};
-    let is_near = matches!(distribution, "PreferClose" | "PreferSameZone" | "PreferSameNode");
-    if is_near && !zone.is_empty() {
+    if !distribution.is_empty() && !zone.is_empty() {
         hints.set("forZones", list![tree! { "name" => zone }]);
     }
     if distribution == "PreferSameNode" && !node.is_empty() {

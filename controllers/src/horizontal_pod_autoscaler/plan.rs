@@ -53,15 +53,27 @@ pub struct Look<'a> {
     pub now: Timestamp,
 }
 
+/// The status that a look begins with: what was said before, of the object as it is now.
+fn seen(autoscaler: &Tree) -> Tree {
+    let mut status = autoscaler.at("status").clone();
+    if let Some(generation) = autoscaler.int("metadata.generation") {
+        status.set("observedGeneration", generation);
+    }
+    status
+}
+
 /// Puts a condition into a status.
 pub fn say(status: &mut Tree, ty: &str, holds: bool, (reason, message): (&str, &str), now: Timestamp) {
-    let condition = tree! {
+    let mut condition = tree! {
         "type" => ty,
         "status" => if holds { "True" } else { "False" },
         "lastTransitionTime" => time::format_seconds(now.seconds),
         "reason" => reason,
         "message" => message,
     };
+    if let Some(generation) = status.get("observedGeneration") {
+        condition.set("observedGeneration", generation.clone());
+    }
     conditions::set_in_place(status, condition);
 }
 
@@ -89,7 +101,7 @@ pub fn say_scaled(autoscaler: &Tree, status: &mut Tree, from: i64, to: i64, now:
 
 /// Where the scale of the target cannot be had.
 pub fn without_scale(autoscaler: &Tree, why: &str, now: Timestamp) -> Plan {
-    let mut status = autoscaler.at("status").clone();
+    let mut status = seen(autoscaler);
     let message = format!("the HPA controller was unable to get the target's current scale: {why}");
     say(&mut status, "AbleToScale", false, ("FailedGetScale", &message), now);
     Plan { status, events: vec![Event::warning("FailedGetScale", why.to_string())], scale: None }
@@ -113,7 +125,7 @@ impl Look<'_> {
 
     /// What is said before any metric is asked for; done where none is needed.
     pub fn begin(&self) -> (Tree, Option<Plan>) {
-        let mut status = self.autoscaler.at("status").clone();
+        let mut status = seen(self.autoscaler);
         let able = "the HPA controller was able to get the target's current scale";
         say(&mut status, "AbleToScale", true, ("SucceededGetScale", able), self.now);
         let bounds = self.bounds();

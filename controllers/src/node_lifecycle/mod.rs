@@ -133,8 +133,11 @@ impl Controller {
             self.follow_zone(name, None);
             return Ok(Outcome::Done);
         };
-        let now = self.context.now();
-        let left = self.watch.health().entry(name.to_string()).or_default().left(&node, &self.patience, now);
+        let mut left = self.left(name, &node);
+        if left.is_none() && !plan::is_silent(&node) {
+            self.ask_lease(name).await?;
+            left = self.left(name, &node);
+        }
         let node = if left.is_none() { self.give_up(&node).await? } else { node };
         let counts = !node.map("metadata.labels").contains(EXCLUDED);
         self.follow_zone(name, counts.then_some(&*node));
@@ -148,6 +151,24 @@ impl Controller {
         // One that is lost is looked at when something is heard of it, and that is an event.
         let next = [left, wait].into_iter().flatten().min();
         Ok(next.map_or(Outcome::Done, Outcome::Again))
+    }
+
+    fn left(&self, name: &str, node: &Tree) -> Option<Duration> {
+        let now = self.context.now();
+        self.watch.health().entry(name.to_string()).or_default().left(node, &self.patience, now)
+    }
+
+    /// Before a node is given up, its lease is asked for: it may be the informer that has not heard.
+    async fn ask_lease(&self, name: &str) -> Result<()> {
+        match self.context.client.get(LEASES.resource, "kube-node-lease", name).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            result => {
+                let renewed = result?.at("spec.renewTime").clone();
+                let now = self.context.now();
+                self.watch.health().entry(name.to_string()).or_default().see_lease(&renewed, now);
+                Ok(())
+            }
+        }
     }
 
     /// Nothing was heard of it for too long.

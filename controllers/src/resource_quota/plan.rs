@@ -27,7 +27,10 @@ pub fn names(quota: &Tree) -> impl Iterator<Item = (&str, (&str, &str))> {
 
 /// Whether a resource's objects have to be looked at, and not only counted.
 pub fn has_usage(group: &str, plural: &str) -> bool {
-    group.is_empty() && matches!(plural, "pods" | "services" | "persistentvolumeclaims")
+    matches!(
+        (group, plural),
+        ("", "pods" | "services" | "persistentvolumeclaims") | ("resource.k8s.io", "resourceclaims")
+    )
 }
 
 /// The status, where it is not true.

@@ -1,13 +1,13 @@
 //! A range of service addresses is kept until no address depends on it.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::validation::{parse_cidr, parse_ip};
+use api::validation::parse_ip;
 use api::{Tree, list, time, tree};
 use client::{Key, key_of};
 
 use crate::support::finalizers;
+use crate::support::networks::{Network, networks};
 use crate::support::volumes::is_deleting;
 
 pub const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -94,28 +94,6 @@ fn is_needed(range: &Tree, ranges: &[Arc<Tree>], addresses: &[Arc<Tree>]) -> boo
     };
     let mut ips = addresses.iter().filter(is_managed).filter_map(|address| parse_ip(address.str("metadata.name")));
     ips.any(|ip| own.iter().any(|network| network.holds(ip)) && !others.iter().any(|network| network.holds(ip)))
-}
-
-struct Network {
-    first: IpAddr,
-    bits: u8,
-}
-
-fn networks(range: &Tree) -> Vec<Network> {
-    let parse = |cidr: &Tree| cidr.as_str().and_then(parse_cidr).map(|(first, bits)| Network { first, bits });
-    range.list("spec.cidrs").iter().filter_map(parse).collect()
-}
-
-impl Network {
-    fn holds(&self, ip: IpAddr) -> bool {
-        let (own, other, width) = match (self.first, ip) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => (u32::from(own).into(), u32::from(other).into(), 32),
-            (IpAddr::V6(own), IpAddr::V6(other)) => (u128::from(own), u128::from(other), 128u32),
-            _ => return false,
-        };
-        let host = width.saturating_sub(u32::from(self.bits));
-        own.checked_shr(host) == other.checked_shr(host)
-    }
 }
 
 #[cfg(test)]

@@ -277,8 +277,7 @@ pub fn status(set: &Tree, pods: &[Arc<Tree>], revisions: [&str; 2], collisions: 
     let replicas = count(&pod::is_created);
     let ready = count(&pod::is_running_and_ready);
     let updated = of(update);
-    let is_complete = set.str("spec.updateStrategy.type") == "RollingUpdate"
-        && [updated, ready, replicas].iter().all(|count| Some(*count) == set.int("spec.replicas"));
+    let is_complete = [updated, ready, replicas].iter().all(|count| Some(*count) == set.int("spec.replicas"));
     let (current, current_replicas) = if is_complete { (update, updated) } else { (current, of(current)) };
     let available =
         count(&|there| pod::is_running_and_ready(there) && pods::is_available(there, min_ready, now.seconds));

@@ -11,6 +11,7 @@ pub mod hash;
 pub mod history;
 pub mod keys;
 pub mod kinds;
+pub mod networks;
 pub mod node_events;
 pub mod nodes;
 pub mod note;

@@ -32,16 +32,23 @@ impl Note {
 
 /// What was said last of an object, so that it is said once for as long as it holds.
 #[derive(Default)]
-pub struct Told(Mutex<HashMap<Key, Note>>);
+pub struct Told(Mutex<HashMap<Key, Vec<Note>>>);
 
 impl Told {
     pub fn tell(&self, recorder: &Recorder, object: &Tree, note: Note) {
+        self.tell_all(recorder, object, vec![note]);
+    }
+
+    /// Tells those that were not told the last time.
+    pub fn tell_all(&self, recorder: &Recorder, object: &Tree, notes: Vec<Note>) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = client::key_of(object);
-        if told.get(&key) != Some(&note) {
-            note.tell(recorder, object);
-            told.insert(key, note);
-        }
+        let before = told.get(&key).map_or(&[][..], Vec::as_slice);
+        notes.iter().filter(|note| !before.contains(note)).for_each(|note| note.tell(recorder, object));
+        match notes.is_empty() {
+            true => told.remove(&key),
+            false => told.insert(key, notes),
+        };
     }
 
     pub fn forget(&self, key: &str) {

@@ -172,13 +172,19 @@ fn fill(endpoints: &mut Vec<Tree>, rest: &mut Vec<Tree>, limit: usize) {
 }
 
 fn updated(held: Held, template: &Template) -> Tree {
-    let mut slice = with_endpoints((*held.slice).clone(), held.endpoints);
-    slice.set("apiVersion", "discovery.k8s.io/v1");
-    slice.set("kind", "EndpointSlice");
+    let mut slice = with_endpoints(writable(&held.slice), held.endpoints);
     slice.child("metadata").set("labels", template.empty.at("metadata.labels").clone());
     if template.owns_annotations {
         slice.child("metadata").set("annotations", template.empty.at("metadata.annotations").clone());
     }
+    slice
+}
+
+/// A copy that can be sent: what is listed does not say its kind.
+pub fn writable(slice: &Tree) -> Tree {
+    let mut slice = slice.clone();
+    slice.set("apiVersion", "discovery.k8s.io/v1");
+    slice.set("kind", "EndpointSlice");
     slice
 }
 

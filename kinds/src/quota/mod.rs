@@ -7,6 +7,9 @@ mod usage;
 pub use scopes::match_object;
 pub use usage::{Usage, compute, of};
 
+/// What stands behind the name of a class in the name of its devices.
+const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+
 /// The resource whose objects a name of a quota counts, as group and plural; None for a name that none has.
 pub fn source(name: &str) -> Option<(&str, &str)> {
     if let Some(counted) = name.strip_prefix("count/") {
@@ -17,6 +20,7 @@ pub fn source(name: &str) -> Option<(&str, &str)> {
         "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas" => name,
         "persistentvolumeclaims" | "requests.storage" => "persistentvolumeclaims",
         _ if name.contains(".storageclass.storage.k8s.io/") => "persistentvolumeclaims",
+        _ if name.ends_with(DEVICES) => return Some(("resource.k8s.io", "resourceclaims")),
         "pods" | "cpu" | "memory" | "ephemeral-storage" => "pods",
         _ if ["requests.", "limits.", "hugepages-"].iter().any(|prefix| name.starts_with(prefix)) => "pods",
         _ => return None,
@@ -37,6 +41,8 @@ mod tests {
         check("requests.storage", Some(("", "persistentvolumeclaims")));
         check("fast.storageclass.storage.k8s.io/requests.storage", Some(("", "persistentvolumeclaims")));
         check("services.nodeports", Some(("", "services")));
+        check("gpu.deviceclass.resource.k8s.io/devices", Some(("resource.k8s.io", "resourceclaims")));
+        check("count/resourceclaims.resource.k8s.io", Some(("resource.k8s.io", "resourceclaims")));
         check("count/deployments.apps", Some(("apps", "deployments")));
         check("count/things.stable.example.com", Some(("stable.example.com", "things")));
         check("count/secrets", Some(("", "secrets")));

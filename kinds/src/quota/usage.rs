@@ -20,6 +20,7 @@ pub fn of(kind: &Kind, object: &Tree) -> Usage {
         ("", "Pod") => pod(object, &mut usage),
         ("", "Service") => service(object.at("spec"), &mut usage),
         ("", "PersistentVolumeClaim") => claim(object, &mut usage),
+        ("resource.k8s.io", "ResourceClaim") => devices(object.list("spec.devices.requests"), &mut usage),
         ("", "ConfigMap" | "Secret" | "ReplicationController" | "ResourceQuota") => {
             usage.insert(kind.plural.to_string(), one());
         }
@@ -110,6 +111,32 @@ fn claim(claim: &Tree, usage: &mut Usage) {
     }
 }
 
+/// No claim can get more devices than this.
+const MOST_DEVICES: i64 = 32;
+
+/// The devices that a claim may get, by class; of several ways to satisfy a request the largest.
+fn devices(requests: &[Tree], usage: &mut Usage) {
+    for request in requests {
+        let ways = request.list("firstAvailable").iter().chain(request.get("exactly"));
+        let mut largest: BTreeMap<&str, i64> = BTreeMap::new();
+        for way in ways {
+            let most = largest.entry(way.str("deviceClassName")).or_default();
+            *most = (*most).max(asked(way));
+        }
+        for (class, number) in largest {
+            *usage.entry(format!("{class}{}", super::DEVICES)).or_default() +=
+                &Quantity::new(number, Format::DecimalSI);
+        }
+    }
+}
+
+fn asked(way: &Tree) -> i64 {
+    match way.str("allocationMode") {
+        "All" => MOST_DEVICES,
+        _ => way.int("count").unwrap_or(1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use api::json::decode;
@@ -122,6 +149,26 @@ mod tests {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         assert_eq!(text.join(" "), want);
+    }
+
+    #[test]
+    fn claims_count_for_the_devices_that_they_may_get() {
+        let check = |requests: &str, want: &str| {
+            let claim = format!(r#"{{"spec":{{"devices":{{"requests":[{requests}]}}}}}}"#);
+            let counted = "count/resourceclaims.resource.k8s.io=1";
+            let want = format!("{counted} {want}");
+            self::check(&crate::resource::resource_claim::KIND, &claim, want.trim());
+        };
+        let of = |class: &str, rest: &str| format!(r#"{{"deviceClassName":"{class}"{rest}}}"#);
+        let exactly = |class: &str, rest: &str| format!(r#"{{"exactly":{}}}"#, of(class, rest));
+        check("", "");
+        check(&exactly("gpu", ""), "gpu.deviceclass.resource.k8s.io/devices=1");
+        let twice = [exactly("gpu", r#","count":3"#), exactly("gpu", r#","allocationMode":"ExactCount","count":2"#)];
+        check(&twice.join(","), "gpu.deviceclass.resource.k8s.io/devices=5");
+        check(&exactly("gpu", r#","allocationMode":"All""#), "gpu.deviceclass.resource.k8s.io/devices=32");
+        let ways = [of("gpu", r#","count":2"#), of("gpu", r#","count":4"#), of("nic", "")].join(",");
+        let want = "gpu.deviceclass.resource.k8s.io/devices=4 nic.deviceclass.resource.k8s.io/devices=1";
+        check(&format!(r#"{{"firstAvailable":[{ways}]}}"#), want);
     }
 
     #[test]

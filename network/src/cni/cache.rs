@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 use super::error::Error;
 
 const KIND: &str = "cniCacheV1";
+/// A field that the reference library passes over.
+const OWNER: &str = "tiphys.io/owner";
 
 /// An attachment as it was made.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,15 +25,23 @@ pub struct Entry {
     pub args: Vec<(String, String)>,
     pub capability_args: Map<String, Value>,
     pub result: Value,
+    /// Which runtime made it; empty where that is another's.
+    pub owner: String,
 }
 
+/// A folder that more than one runtime may use.
 pub struct Cache {
     folder: PathBuf,
+    owner: String,
 }
 
 impl Cache {
-    pub fn new(cache_dir: &Path) -> Cache {
-        Cache { folder: cache_dir.join("results") }
+    pub fn new(cache_dir: &Path, owner: &str) -> Cache {
+        Cache { folder: cache_dir.join("results"), owner: owner.to_string() }
+    }
+
+    pub fn owner(&self) -> &str {
+        &self.owner
     }
 
     pub fn write(&self, entry: &Entry) -> Result<(), Error> {
@@ -61,13 +71,31 @@ impl Cache {
 
     /// Everything that is there, of all networks, in the files' order.
     pub fn all(&self) -> Result<Vec<Entry>, Error> {
+        self.ending_in("")
+    }
+
+    /// What was made for an interface of a container, by whichever network. Others' files are not opened.
+    pub fn of(&self, container_id: &str, ifname: &str) -> Result<Vec<Entry>, Error> {
+        let mut entries = self.ending_in(&format!("-{container_id}-{ifname}"))?;
+        entries.retain(|entry| entry.container_id == container_id && entry.ifname == ifname);
+        Ok(entries)
+    }
+
+    fn ending_in(&self, ending: &str) -> Result<Vec<Entry>, Error> {
         let told = |error: io::Error| Error::from(error).within(self.folder.display());
-        let entries = match fs::read_dir(&self.folder) {
+        let files = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(told)?,
+            files => files.map_err(told)?,
         };
-        let mut paths =
-            entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(told)?;
+        let mut paths = Vec::new();
+        for file in files {
+            let file = file.map_err(told)?;
+            // Names that begin with a dot are not complete.
+            let wanted = |name: &str| name.ends_with(ending) && !name.starts_with('.');
+            if file.file_name().to_str().is_some_and(wanted) {
+                paths.push(file.path());
+            }
+        }
         paths.sort();
         Ok(paths.iter().filter_map(|path| read(path)).collect())
     }
@@ -94,6 +122,7 @@ fn to_json(entry: &Entry) -> Value {
         "ifName": entry.ifname,
         "networkName": entry.network,
         "result": entry.result,
+        OWNER: entry.owner,
     });
     if !entry.netns.is_empty() {
         json["netns"] = entry.netns.as_str().into();
@@ -121,6 +150,7 @@ fn from_json(json: &Value) -> Option<Entry> {
         args: args.filter_map(pair).collect(),
         capability_args: json["capabilityArgs"].as_object().cloned().unwrap_or_default(),
         result: json["result"].clone(),
+        owner: text(OWNER).unwrap_or_default(),
     })
 }
 
@@ -171,7 +201,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_deleted() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::new(folder.path());
+        let cache = Cache::new(folder.path(), "me");
         let entry = Entry {
             container_id: "pod".to_string(),
             ifname: "eth0".to_string(),
@@ -181,11 +211,14 @@ mod tests {
             args: vec![("IgnoreUnknown".to_string(), "1".to_string())],
             capability_args: json!({ "aliases": ["a"] }).as_object().cloned().unwrap(),
             result: json!({ "cniVersion": "1.0.0" }),
+            owner: "me".to_string(),
         };
         assert_eq!(cache.all().unwrap(), []);
         cache.write(&entry).unwrap();
         assert_eq!(cache.read("net", "pod", "eth0"), Some(entry.clone()));
-        assert_eq!(cache.all().unwrap(), [entry]);
+        assert_eq!(cache.all().unwrap(), std::slice::from_ref(&entry));
+        assert_eq!(cache.of("pod", "eth0").unwrap(), [entry]);
+        assert_eq!(cache.of("d", "eth0").unwrap(), []);
         let file = fs::read(folder.path().join("results/net-pod-eth0")).unwrap();
         let json: Value = serde_json::from_slice(&file).unwrap();
         assert_eq!((&json["kind"], &json["config"]), (&json!("cniCacheV1"), &json!("e30=")));

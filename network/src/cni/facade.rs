@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -68,8 +68,15 @@ pub struct Cni {
 impl Cni {
     /// The pod CIDRs of the time before are still known.
     pub fn open(options: CniOptions) -> Result<Cni, Error> {
-        let invoker = Invoker { bin_dirs: options.bin_dirs.clone(), builtin: options.builtin, timeout: TIMEOUT };
-        let cache = Cache::new(&options.cache_dir);
+        let invoker = Invoker {
+            bin_dirs: options.bin_dirs.clone(),
+            builtin: options.builtin,
+            timeout: TIMEOUT,
+            fresh: true,
+            reaper: Some(Arc::default()),
+            nft: Arc::default(),
+        };
+        let cache = Cache::new(&options.cache_dir, &options.state_dir.display().to_string());
         let pod_cidrs = read_cidrs(&options.state_dir.join(CIDR_FILE))?;
         Ok(Cni { options, invoker, cache, pod_cidrs: Mutex::new(pod_cidrs) })
     }
@@ -98,6 +105,10 @@ impl Cni {
     pub fn add(&self, attachment: &Attachment) -> Result<Attached, Error> {
         let list = self.network().map_err(|NotReady(reason)| Error::internal(reason))?;
         let runtime = attachment.runtime();
+        if self.cache.read(&list.name, &runtime.container_id, &runtime.ifname).is_some() {
+            // What it has is not undone.
+            return Err(Error::internal(format!("{} of {} is attached already", runtime.ifname, runtime.container_id)));
+        }
         self.loopback(&runtime)?;
         match self.runner().add(&list, &runtime) {
             Ok(made) => Ok(attached(&made, &attachment.ifname)),
@@ -105,45 +116,54 @@ impl Cni {
                 if let Err(left) = self.runner().del(&list, &runtime) {
                     tracing::warn!(%error, %left, container = runtime.container_id, "a failed attachment is not all undone");
                 }
+                self.settle();
                 Err(error)
             }
         }
     }
 
     /// Detaches a sandbox, by the configuration it was attached by. Doing so twice is fine, and so is a namespace that
-    /// is gone.
+    /// is gone. Our plugins' devices may go a little later, or with the namespace: see [`Cni::settle`].
     pub fn del(&self, attachment: &Attachment) -> Result<(), Error> {
         let runtime = attachment.runtime();
-        let mut made = self.entries_of(&runtime)?;
+        let made = self.cache.of(&runtime.container_id, &runtime.ifname)?;
         if made.is_empty() {
             // An ADD that somebody died over left no result. It is undone by what would be done now.
             let list = self.network().ok();
             return list.map_or(Ok(()), |list| self.runner().del(&list, &runtime));
         }
-        made.drain(..).try_for_each(|entry| self.del_entry(&entry, &runtime.netns))
+        made.iter().try_for_each(|entry| self.del_entry(entry, &runtime.netns))
     }
 
     /// Whether everything is as ADD left it. Only [`Attachment::container_id`], `netns` and `ifname` count.
     pub fn check(&self, attachment: &Attachment) -> Result<(), Error> {
         let runtime = attachment.runtime();
-        let made = self.entries_of(&runtime)?;
+        let made = self.cache.of(&runtime.container_id, &runtime.ifname)?;
         let entry = made.first().ok_or_else(|| Error::internal("no result of ADD is cached"))?;
         let list = NetworkList::parse(&entry.config, None)?;
         self.runner().check(&list, &of_entry(entry, &runtime.netns))
     }
 
-    /// Detaches everything that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
+    /// Detaches everything of ours that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
+    /// Results of other runtimes may lie in the same folder, and are left alone.
     pub fn gc(&self, valid: &[(String, String)]) -> Result<(), Error> {
         let is_valid =
             |entry: &Entry| valid.iter().any(|(id, ifname)| *id == entry.container_id && *ifname == entry.ifname);
         let mut outcome = Ok(());
-        for entry in self.cache.all()?.iter().filter(|entry| !is_valid(entry)) {
+        for entry in self.cache.all()?.iter().filter(|entry| entry.owner == self.cache.owner() && !is_valid(entry)) {
             // The namespace's path may be somebody else's by now.
             outcome = outcome.and(self.del_entry(entry, ""));
         }
         match self.network() {
             Ok(list) => outcome.and(self.runner().gc(&list, valid)),
             Err(_) => outcome,
+        }
+    }
+
+    /// Waits until devices that pods had are gone. That happens by itself.
+    pub fn settle(&self) {
+        if let Some(reaper) = &self.invoker.reaper {
+            reaper.settle();
         }
     }
 
@@ -173,15 +193,15 @@ impl Cni {
     fn loopback(&self, runtime: &Runtime) -> Result<(), Error> {
         let conf = json!({ "cniVersion": Version::NEWEST.as_str(), "name": "loopback", "type": "loopback" });
         let target = Target { container_id: &runtime.container_id, netns: &runtime.netns, ifname: "lo", args: "" };
-        let invoker = Invoker { bin_dirs: Vec::new(), builtin: true, timeout: TIMEOUT };
+        let invoker = Invoker {
+            bin_dirs: Vec::new(),
+            builtin: true,
+            timeout: TIMEOUT,
+            fresh: true,
+            reaper: None,
+            nft: Arc::default(),
+        };
         invoker.invoke(Verb::Add, "loopback", &conf, target).map(|_| ()).map_err(|error| error.within("loopback"))
-    }
-
-    /// What was made for an interface of a sandbox, by whichever configuration.
-    fn entries_of(&self, runtime: &Runtime) -> Result<Vec<Entry>, Error> {
-        let mut entries = self.cache.all()?;
-        entries.retain(|entry| entry.container_id == runtime.container_id && entry.ifname == runtime.ifname);
-        Ok(entries)
     }
 
     fn del_entry(&self, entry: &Entry, netns: &str) -> Result<(), Error> {

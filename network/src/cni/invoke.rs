@@ -1,14 +1,17 @@
 //! One plugin, one command: in process where it is one of ours, otherwise as an executable.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::error::{Error, code};
 use super::exec;
+use super::reaper::Reaper;
 use super::result::Attachment;
 use super::version::Version;
+use crate::nft;
 use crate::plugins::{self, Call, Plugin};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,11 @@ pub struct Invoker {
     /// Whether plugins of this crate run in process.
     pub builtin: bool,
     pub timeout: Duration,
+    /// The caller knows what is attached, so that plugins need not look whether something is.
+    pub fresh: bool,
+    /// Deletes devices in the background; where there is none, they are waited for.
+    pub reaper: Option<Arc<Reaper>>,
+    pub nft: Arc<nft::Pool>,
 }
 
 /// Long enough for a plugin that waits for its own server.

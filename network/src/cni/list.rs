@@ -56,6 +56,7 @@ impl Runner<'_> {
             args: runtime.args.clone(),
             capability_args: runtime.capability_args.clone(),
             result: attachment.to_json(list.version),
+            owner: self.cache.owner().to_string(),
         })?;
         fault::point("cni.result-cached")?;
         Ok(attachment)

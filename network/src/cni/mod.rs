@@ -11,6 +11,7 @@ pub mod list;
 pub mod names;
 mod pod;
 pub mod reader;
+pub mod reaper;
 pub mod result;
 pub mod version;
 

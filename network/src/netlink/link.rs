@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
 
 use super::message::{Message, attribute, text, u32_of};
 use super::socket::{CREATE, EXCL};
@@ -23,6 +24,7 @@ const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_PROTINFO: u16 = 12;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_GROUP: u16 = 27;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
@@ -68,6 +70,15 @@ impl Rtnl {
         let mut message = Message::new(GETLINK, 0, &ifinfo(0, 0, 0, 0));
         message.put_text(IFLA_IFNAME, name);
         Ok(self.0.get(format!("look for the device {name}"), message)?.and_then(|reply| parse(&reply)))
+    }
+
+    /// Whether there is such a device, without the lock that [`Rtnl::link`] may wait for while another is deleted.
+    pub fn has_link(&mut self, name: &str) -> Result<bool, Error> {
+        match name_to_index(self.0.as_fd(), name) {
+            Ok(_) => Ok(true),
+            Err(Errno::NODEV) => Ok(false),
+            Err(errno) => Err(Error::new(format!("look for the device {name}"), errno)),
+        }
     }
 
     pub fn link_at(&mut self, index: u32) -> Result<Option<Link>, Error> {
@@ -133,6 +144,27 @@ impl Rtnl {
         let mut message = Message::new(SETLINK, 0, &ifinfo(AF_BRIDGE, index, 0, 0));
         message.nest(IFLA_PROTINFO, |port| port.put_u8(IFLA_BRPORT_MODE, on.into()));
         self.0.request("set the hairpin mode of a port", message)
+    }
+
+    /// Puts a device into a group; one that is not there is fine.
+    pub fn set_group(&mut self, name: &str, group: u32) -> Result<(), Error> {
+        let mut message = Message::new(SETLINK, 0, &ifinfo(0, 0, 0, 0));
+        message.put_text(IFLA_IFNAME, name);
+        message.put_u32(IFLA_GROUP, group);
+        match self.0.request(format!("put the device {name} into a group"), message) {
+            Err(error) if error.is(Errno::NODEV) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Deletes all devices of a group together; none is fine.
+    pub fn delete_group(&mut self, group: u32) -> Result<(), Error> {
+        let mut message = Message::new(DELLINK, 0, &ifinfo(0, 0, 0, 0));
+        message.put_u32(IFLA_GROUP, group);
+        match self.0.request("delete a group of devices", message) {
+            Err(error) if error.is(Errno::NODEV) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Deletes a device; whether it was there.

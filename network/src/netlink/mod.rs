@@ -4,6 +4,7 @@
 //! kernel. A socket stays in the namespace in which it was opened, whatever thread uses it.
 
 mod address;
+mod conntrack;
 mod link;
 pub mod message;
 mod neighbour;
@@ -12,6 +13,7 @@ pub mod socket;
 mod tc;
 
 pub use address::Address;
+pub use conntrack::{Conntrack, Flow};
 pub use link::{Link, Mac, Veth, mac_text, parse_mac};
 pub use neighbour::Neighbour;
 pub use route::Route;

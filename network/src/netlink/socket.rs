@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -87,6 +87,7 @@ pub struct Reply {
     pub payload: Vec<u8>,
 }
 
+#[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     sequence: u32,
@@ -108,6 +109,10 @@ impl Socket {
             set_option(&fd, option);
         }
         Ok(Socket { fd, sequence: 0, buffer: vec![0; RECEIVE_BYTES] })
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Sends a request and waits until the kernel has done it.

@@ -1,13 +1,10 @@
 //! Traffic control: a token bucket on a device, and what comes into one sent through another.
 
-use rustix::io::Errno;
-
 use super::message::Message;
 use super::socket::{CREATE, EXCL};
 use super::{Error, Rtnl};
 
 const NEWQDISC: u16 = 36;
-const DELQDISC: u16 = 37;
 const NEWFILTER: u16 = 44;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -49,17 +46,6 @@ impl Rtnl {
             options.put_u32(TBF_BURST, shape.burst_bytes);
         });
         self.0.request("add a token bucket", message)
-    }
-
-    /// Takes away what shapes the device; nothing is fine.
-    pub fn clear_queues(&mut self, device: u32) -> Result<(), Error> {
-        for parent in [ROOT, INGRESS] {
-            match self.0.request("clear a queue", Message::new(DELQDISC, 0, &tcmsg(device, 0, parent, 0))) {
-                Err(error) if [Errno::NOENT, Errno::INVAL].iter().any(|errno| error.is(*errno)) => {}
-                outcome => outcome?,
-            }
-        }
-        Ok(())
     }
 
     /// What comes into the device goes out through the other first.

@@ -2,7 +2,7 @@
 
 use super::expression::Expression;
 use super::set::{Element, Set, put_elements, put_set};
-use super::{Family, SUBSYSTEM, kind, message, open};
+use super::{Family, Nft, SUBSYSTEM, kind, message};
 use crate::netlink::Error;
 use crate::netlink::message::Message;
 use crate::netlink::socket::{APPEND, CREATE, EXCL, REQUEST};
@@ -139,6 +139,11 @@ impl<'a> Batch<'a> {
         self.elements(kind::NEW_ELEMENT, CREATE, set, elements);
     }
 
+    /// Elements that must not be there.
+    pub fn create_elements(&mut self, set: &str, elements: &[Element]) {
+        self.elements(kind::NEW_ELEMENT, CREATE | EXCL, set, elements);
+    }
+
     /// ENOENT if one is not there.
     pub fn delete_elements(&mut self, set: &str, elements: &[Element]) {
         self.elements(kind::DELETE_ELEMENT, 0, set, elements);
@@ -157,8 +162,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Does all of it, or nothing. The first error is told.
-    pub fn commit(self, what: &str) -> Result<(), Error> {
-        let mut socket = open()?;
+    pub fn commit(self, nft: &mut Nft, what: &str) -> Result<(), Error> {
         let edge = |kind| Message::new(kind, REQUEST, &[0, 0, SUBSYSTEM.to_be_bytes()[0], SUBSYSTEM.to_be_bytes()[1]]);
         let mut messages = vec![edge(BATCH_BEGIN)];
         messages.extend(self.messages.into_iter().map(|mut message| {
@@ -166,7 +170,7 @@ impl<'a> Batch<'a> {
             message
         }));
         messages.push(edge(BATCH_END));
-        let failures = socket.batch(messages).map_err(|cause| Error::new(what, cause))?;
+        let failures = nft.0.batch(messages).map_err(|cause| Error::new(what, cause))?;
         match failures.into_iter().next() {
             Some((_, cause)) => Err(Error::new(what, cause)),
             None => Ok(()),

@@ -4,12 +4,13 @@
 
 mod batch;
 mod expression;
+mod pool;
 mod read;
 mod set;
 
 pub use batch::{Batch, Hook};
 pub use expression::{Expression, Field, Register};
-pub use read::{chain_exists, elements, table_exists};
+pub use pool::Pool;
 pub use set::{Data, Element, Kind, MapOf, Set, comment};
 
 /// What a table sees of packets.
@@ -47,6 +48,12 @@ fn message(kind: u16, flags: u16, family: Family) -> crate::netlink::message::Me
     crate::netlink::message::Message::new(SUBSYSTEM << 8 | kind, flags, &[family as u8, 0, 0, 0])
 }
 
-fn open() -> Result<crate::netlink::Socket, crate::netlink::Error> {
-    crate::netlink::Socket::open(Some(rustix::net::netlink::NETFILTER))
+/// A socket for transactions and questions, of the namespace in which it was opened.
+#[derive(Debug)]
+pub struct Nft(crate::netlink::Socket);
+
+impl Nft {
+    pub fn open() -> Result<Nft, crate::netlink::Error> {
+        crate::netlink::Socket::open(Some(rustix::net::netlink::NETFILTER)).map(Nft)
+    }
 }

@@ -128,13 +128,9 @@ fn host_end(call: &Call<'_>, rtnl: &mut Rtnl) -> Result<Link, Error> {
         .ok_or_else(|| Error::internal(format!("the host has no end of {ifname}")))
 }
 
-/// What is at the host's end goes with it, or is taken away if it stays: a failed ADD is tried again.
+/// What is at the host's end goes with it.
 fn del(call: &Call<'_>) -> Result<(), Error> {
-    let mut rtnl = Rtnl::open()?;
-    if let Ok(port) = host_end(call, &mut rtnl) {
-        rtnl.clear_queues(port.index)?;
-    }
-    rtnl.delete_link(&device_name(call))?;
+    call.delete_device(&mut Rtnl::open()?, &device_name(call))?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -51,7 +52,8 @@ fn answer(name: &str, variables: &BTreeMap<String, String>, input: &[u8]) -> Res
         .map_err(|error| Error::configuration(error.message))?;
     let bin_dirs: Vec<PathBuf> =
         variable("CNI_PATH").split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
-    let invoker = Invoker { bin_dirs, builtin: true, timeout: TIMEOUT };
+    let invoker =
+        Invoker { bin_dirs, builtin: true, timeout: TIMEOUT, fresh: false, reaper: None, nft: Arc::default() };
     let target = Target {
         container_id: variable("CNI_CONTAINERID"),
         netns: variable("CNI_NETNS"),

@@ -20,6 +20,8 @@ use crate::cni::error::{Error, code};
 use crate::cni::invoke::{Invoker, Target, Verb};
 use crate::cni::reader::Reader;
 use crate::cni::result::Attachment;
+use crate::netlink::{self, Rtnl};
+use crate::nft::{self, Nft};
 use crate::ns::Netns;
 
 /// All of them.
@@ -109,6 +111,22 @@ impl<'a> Call<'a> {
             .ok_or_else(|| reader.wrong(key, "each has a containerID and an ifname"))
     }
 
+    fn nft<T>(&self, work: impl FnOnce(&mut Nft) -> Result<T, netlink::Error>) -> Result<T, Error> {
+        Ok(self.invoker.nft.with(work)?)
+    }
+
+    /// Deletes a device of the host; in the background where there is somebody to do so. One that is not there is fine.
+    fn delete_device(&self, rtnl: &mut Rtnl, name: &str) -> Result<bool, Error> {
+        match &self.invoker.reaper {
+            Some(reaper) if rtnl.has_link(name)? => {
+                reaper.delete(name)?;
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+            None => Ok(rtnl.delete_link(name)?),
+        }
+    }
+
     /// One of CNI_ARGS.
     pub fn arg(&self, key: &str) -> Option<&'a str> {
         self.target
@@ -138,7 +156,7 @@ fn args_error(message: String) -> Error {
 }
 
 pub fn owner(container_id: &str, ifname: &str, network: &str) -> String {
-    crate::nft::comment(&format!("{container_id} {ifname} {network}")).to_string()
+    nft::comment(&format!("{container_id} {ifname} {network}")).to_string()
 }
 
 /// Fields that every plugin's configuration may have, and that others than the plugin read.
@@ -157,8 +175,6 @@ pub const COMMON: &[&str] = &[
 
 /// Runs every step, whatever another says; the first error is told.
 fn all(steps: &[&dyn Fn() -> Result<(), Error>]) -> Result<(), Error> {
-    steps.iter().fold(Ok(()), |outcome, step| {
-        let done = step();
-        outcome.and(done)
-    })
+    let outcomes: Vec<Result<(), Error>> = steps.iter().map(|step| step()).collect();
+    outcomes.into_iter().collect()
 }

@@ -10,7 +10,7 @@ use crate::cidr::{IpNet, octets};
 use crate::cni::error::Error;
 use crate::cni::reader::Reader;
 use crate::cni::result::Attachment;
-use crate::netlink::Rtnl;
+use crate::netlink::{Conntrack, Rtnl};
 use crate::nft::{Data, Element};
 use crate::{fault, sysctl};
 
@@ -114,7 +114,7 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
     if conf.snat {
         allow_loopback(&addresses)?;
     }
-    let added = table::add(&chains, &elements).map_err(Error::from);
+    let added = call.nft(|nft| table::add(nft, &chains, &elements)).and_then(|()| forget_flows(&conf, &addresses));
     added.and_then(|()| Ok(fault::point("portmap.ports-set")?)).inspect_err(|error| {
         if let Err(left) = del(call) {
             tracing::warn!(%error, %left, "what a failed ADD had made is not all gone");
@@ -165,6 +165,21 @@ fn hairpin_key(mapping: &Mapping, address: &IpNet) -> Vec<u8> {
     Element::join(&[&[mapping.protocol], &octets(address.address), &to, &from])
 }
 
+/// A client of UDP that has sent to the port before would go on to be sent where it was.
+fn forget_flows(conf: &Conf, addresses: &[IpNet]) -> Result<(), Error> {
+    let udp = conf.mappings.iter().filter(|mapping| mapping.protocol == libc::IPPROTO_UDP as u8);
+    let ports: Vec<u16> = udp.map(|mapping| mapping.host_port).collect();
+    if ports.is_empty() {
+        return Ok(());
+    }
+    let mut conntrack = Conntrack::open()?;
+    for address in addresses {
+        conntrack
+            .forget(address.is_ipv4(), |flow| flow.protocol == libc::IPPROTO_UDP as u8 && ports.contains(&flow.port))?;
+    }
+    Ok(())
+}
+
 /// What the host sends from 127.0.0.1 may leave by the device that leads to the pod.
 fn allow_loopback(addresses: &[IpNet]) -> Result<(), Error> {
     let Some(ipv4) = addresses.iter().find(|address| address.is_ipv4()) else { return Ok(()) };
@@ -178,14 +193,14 @@ fn allow_loopback(addresses: &[IpNet]) -> Result<(), Error> {
 
 fn del(call: &Call<'_>) -> Result<(), Error> {
     let owner = call.owner();
-    Ok(table::remove(&MAPS, |element| element.comment == owner)?)
+    call.nft(|nft| table::remove(nft, &MAPS, |element| element.comment == owner))
 }
 
 fn check(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
     let previous = call.chained()?;
     let (_, wanted) = plan(&conf, &pod_addresses(&previous), &call.owner());
-    match table::missing(&wanted)? {
+    match call.nft(|nft| table::missing(nft, &wanted))? {
         Some(map) => Err(Error::internal(format!("a port of the host is missing in {map}"))),
         None => Ok(()),
     }
@@ -195,7 +210,8 @@ fn gc(call: &Call<'_>) -> Result<(), Error> {
     let network = call.network();
     let owners: Vec<String> = call.valid()?.iter().map(|(id, ifname)| super::owner(id, ifname, network)).collect();
     let of_network = |comment: &str| comment.split(' ').nth(2) == Some(network);
-    Ok(table::remove(&MAPS, |element| of_network(&element.comment) && !owners.contains(&element.comment))?)
+    let unwanted = |element: &Element| of_network(&element.comment) && !owners.contains(&element.comment);
+    call.nft(|nft| table::remove(nft, &MAPS, unwanted))
 }
 
 fn nothing(_: &Call<'_>) -> Result<(), Error> {

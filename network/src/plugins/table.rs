@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::cidr::{IpNet, octets};
 use crate::netlink;
-use crate::nft::{self, Batch, Data, Element, Expression, Family, Field, Hook, Kind, Register, Set};
+use crate::nft::{Batch, Data, Element, Expression, Family, Field, Hook, Kind, Nft, Register, Set};
 
 const TABLE: &str = "tiphys-cni";
 const FAMILY: Family = Family::Inet;
@@ -78,59 +78,68 @@ impl SubnetChain {
     }
 }
 
-/// Adds elements, and the chains they lead to where they are missing.
-pub fn add(chains: &[SubnetChain], elements: &[(&str, Element)]) -> Result<(), netlink::Error> {
+/// Adds elements, and the chains they lead to where they are missing. Those that are there already are fine.
+pub fn add(nft: &mut Nft, chains: &[SubnetChain], elements: &[(&str, Element)]) -> Result<(), netlink::Error> {
+    let mut pending: Vec<&(&str, Element)> = elements.iter().collect();
     let mut last = None;
     for _ in 0..TRIES {
         let mut batch = Batch::new(FAMILY, TABLE);
         if last.is_some() {
-            put_missing(&mut batch, chains)?;
+            put_missing(nft, &mut batch, chains)?;
         }
-        elements.iter().for_each(|(map, element)| batch.add_elements(map, std::slice::from_ref(element)));
-        match batch.commit("add elements to the table of pods") {
+        pending.iter().for_each(|(map, element)| batch.create_elements(map, std::slice::from_ref(element)));
+        match batch.commit(nft, "add elements to the table of pods") {
             // Something was not there yet, or somebody else has just made it.
-            Err(error) if error.is(Errno::NOENT) || error.is(Errno::EXIST) => {
-                if let Some(error) = taken(elements)? {
-                    return Err(error);
-                }
-                last = Some(error);
-            }
+            Err(error) if error.is(Errno::NOENT) || error.is(Errno::EXIST) => last = Some(error),
             outcome => return outcome,
         }
+        let mut left = Vec::new();
+        for wanted in pending {
+            if !is_in_place(nft, wanted)? {
+                left.push(wanted);
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        pending = left;
     }
     last.map_or(Ok(()), Err)
 }
 
-/// An element that somebody else has with other data. A pod's own address is nobody else's: what is there of it is
-/// left over, and goes.
-fn taken(elements: &[(&str, Element)]) -> Result<Option<netlink::Error>, netlink::Error> {
-    for (map, element) in elements {
-        let there = nft::elements(FAMILY, TABLE, map)?;
-        let Some(there) = there.into_iter().find(|there| there.key == element.key && there.data != element.data) else {
-            continue;
-        };
-        if !MASQUERADE.contains(map) {
-            let what = format!("add to {map} what {:?} has there", there.comment);
-            return Ok(Some(netlink::Error::new(what, Errno::EXIST)));
+/// Whether the element is there as it should be. One that is there otherwise is somebody else's: a port stays theirs. A
+/// pod's own address is nobody else's, so that what is there of it is left over, and goes.
+fn is_in_place(nft: &mut Nft, (map, element): &(&str, Element)) -> Result<bool, netlink::Error> {
+    let there = nft.elements(FAMILY, TABLE, map)?.into_iter().find(|there| there.key == element.key);
+    match there {
+        None => Ok(false),
+        Some(there) if there == *element => Ok(true),
+        Some(there) if MASQUERADE.contains(map) => remove(nft, &[map], |found| *found == there).map(|()| false),
+        Some(there) => {
+            let what = format!("host port {} is taken by {:?}", host_port(&there.key), there.comment);
+            Err(netlink::Error::new(what, Errno::EXIST))
         }
-        remove(&[map], |found| *found == there)?;
     }
-    Ok(None)
+}
+
+/// The last part of every key but those of masquerading.
+fn host_port(key: &[u8]) -> u16 {
+    key.last_chunk::<4>().map_or(0, |last| u16::from_be_bytes([last[0], last[1]]))
 }
 
 /// Removes elements by what they are; none is fine.
-pub fn remove(maps: &[&str], unwanted: impl Fn(&Element) -> bool) -> Result<(), netlink::Error> {
+pub fn remove(nft: &mut Nft, maps: &[&str], unwanted: impl Fn(&Element) -> bool) -> Result<(), netlink::Error> {
     let mut last = None;
     for _ in 0..TRIES {
         let mut batch = Batch::new(FAMILY, TABLE);
         for map in maps {
-            let found: Vec<Element> = nft::elements(FAMILY, TABLE, map)?.into_iter().filter(&unwanted).collect();
+            let found: Vec<Element> = nft.elements(FAMILY, TABLE, map)?.into_iter().filter(&unwanted).collect();
             batch.delete_elements(map, &found);
         }
         if batch.is_empty() {
             return Ok(());
         }
-        match batch.commit("remove elements from the table of pods") {
+        match batch.commit(nft, "remove elements from the table of pods") {
             Err(error) if error.is(Errno::NOENT) => last = Some(error),
             outcome => return outcome,
         }
@@ -139,9 +148,9 @@ pub fn remove(maps: &[&str], unwanted: impl Fn(&Element) -> bool) -> Result<(), 
 }
 
 /// Whether a map has an element of this owner.
-pub fn has(maps: &[&str], owner: &str) -> Result<bool, netlink::Error> {
+pub fn has(nft: &mut Nft, maps: &[&str], owner: &str) -> Result<bool, netlink::Error> {
     for map in maps {
-        if nft::elements(FAMILY, TABLE, map)?.iter().any(|element| element.comment == owner) {
+        if nft.elements(FAMILY, TABLE, map)?.iter().any(|element| element.comment == owner) {
             return Ok(true);
         }
     }
@@ -149,9 +158,9 @@ pub fn has(maps: &[&str], owner: &str) -> Result<bool, netlink::Error> {
 }
 
 /// The first map in which one of these is not as it should be.
-pub fn missing<'a>(wanted: &[(&'a str, Element)]) -> Result<Option<&'a str>, netlink::Error> {
+pub fn missing<'a>(nft: &mut Nft, wanted: &[(&'a str, Element)]) -> Result<Option<&'a str>, netlink::Error> {
     for (map, element) in wanted {
-        if !nft::elements(FAMILY, TABLE, map)?.contains(element) {
+        if !nft.elements(FAMILY, TABLE, map)?.contains(element) {
             return Ok(Some(map));
         }
     }
@@ -163,14 +172,15 @@ pub fn to_chain(key: Vec<u8>, chain: SubnetChain, owner: &str) -> Element {
     Element::new(key, Data::Jump(chain.name()), owner)
 }
 
-fn put_missing(batch: &mut Batch<'_>, chains: &[SubnetChain]) -> Result<(), netlink::Error> {
-    let there = nft::table_exists(FAMILY, TABLE)?;
+fn put_missing(nft: &mut Nft, batch: &mut Batch<'_>, chains: &[SubnetChain]) -> Result<(), netlink::Error> {
+    let there = nft.has_table(FAMILY, TABLE)?;
     if !there {
         put_table(batch);
     }
     let mut put: Vec<SubnetChain> = Vec::new();
     for chain in chains {
-        if !put.contains(chain) && !(there && nft::chain_exists(FAMILY, TABLE, &chain.name())?) {
+        let is_there = put.contains(chain) || (there && nft.has_chain(FAMILY, TABLE, &chain.name())?);
+        if !is_there {
             chain.put(batch);
             put.push(*chain);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
-use network::cni::{Attachment, Bandwidth, PortMapping};
+use network::cni::{Attachment, Bandwidth, Cni, CniOptions, PortMapping};
 use network::netlink::Rtnl;
 
 use crate::support::{on_host, ruleset, talk};
@@ -101,12 +101,40 @@ fn host_ports_are_reached_from_everywhere() {
         let third = host.pod("third");
         let taken = Attachment { port_mappings: vec![port(8080, 80, "tcp", "")], ..third.attachment() };
         let error = cni.add(&taken).unwrap_err().to_string();
-        assert!(error.contains("host-ports4") && error.contains("sandbox-one eth0 tiphys"), "{error}");
+        assert!(error.contains("host port 8080 is taken by \"sandbox-one eth0 tiphys\""), "{error}");
         assert_eq!(host.count(), before);
 
         cni.del(&attachment).unwrap();
         assert!(outside.connect("192.0.2.1:8080").is_err());
         cni.del(&two.attachment()).unwrap();
+        host.take_away_outside();
+    });
+}
+
+#[test]
+fn a_port_that_moves_takes_its_clients_with_it() {
+    on_host(|host| {
+        let cni = host.builtin();
+        let outside = host.outside();
+        let asking = outside.udp("192.0.2.2:0");
+        asking.connect("192.0.2.1:8053").unwrap();
+        for name in ["one", "two"] {
+            let pod = host.pod(name);
+            let port = PortMapping {
+                host_port: 8053,
+                container_port: 53,
+                protocol: "udp".to_string(),
+                ..PortMapping::default()
+            };
+            let attachment = Attachment { port_mappings: vec![port], ..pod.attachment() };
+            cni.add(&attachment).unwrap();
+            let answering = pod.space.udp("0.0.0.0:53");
+            asking.send(name.as_bytes()).unwrap();
+            let mut bytes = [0; 8];
+            let (length, _) = answering.recv_from(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], name.as_bytes());
+            cni.del(&attachment).unwrap();
+        }
         host.take_away_outside();
     });
 }
@@ -169,10 +197,16 @@ fn many_at_once_get_addresses_of_their_own() {
         let valid: Vec<_> = pods[..2].iter().map(|pod| (pod.attachment().container_id, "eth0".to_string())).collect();
         let begun = Instant::now();
         cni.gc(&valid).unwrap();
+        cni.settle();
         eprintln!("62 DELs by GC: {:?}", begun.elapsed());
         assert_eq!((host.count().leases, host.count().results, host.count().links.len()), (4, 2, 3));
         cni.check(&pods[0].attachment()).unwrap();
+        // Another runtime's pods are not ours to take away.
+        let other = Cni::open(CniOptions { state_dir: host.path("other"), ..host.options() }).unwrap();
+        other.gc(&[]).unwrap();
+        cni.check(&pods[0].attachment()).unwrap();
         cni.gc(&[]).unwrap();
+        cni.settle();
         assert_eq!(host.count().links, ["lo"]);
     });
 }
@@ -193,7 +227,7 @@ fn one_after_another() {
         }
         adds.sort();
         dels.sort();
-        eprintln!("ADD p50 {:?} max {:?}; DEL p50 {:?} max {:?}", adds[15], adds[29], dels[15], dels[29]);
+        eprintln!("ADD min {:?} p50 {:?}; DEL min {:?} p50 {:?}", adds[0], adds[15], dels[0], dels[15]);
     });
 }
 
@@ -228,12 +262,42 @@ fn what_is_left_over_is_in_nobodys_way() {
         cni.del(&other.attachment()).unwrap();
         cni.del(&third.attachment()).unwrap();
 
-        // A second ADD for the same sandbox is refused, and what it had stays only until it is deleted.
+        // A second ADD for the same sandbox is refused, and what it has stays.
         let twice = host.pod("twice");
-        cni.add(&twice.attachment()).unwrap();
+        let made = cni.add(&twice.attachment()).unwrap();
         let error = cni.add(&twice.attachment()).unwrap_err().to_string();
-        assert!(error.contains("duplicate allocation is not allowed"), "{error}");
+        assert_eq!(error, "eth0 of sandbox-twice is attached already");
+        cni.check(&twice.attachment()).unwrap();
         cni.del(&twice.attachment()).unwrap();
+
+        // Masquerading of somebody who is gone is not in the way of who gets the address now.
+        let next = network::cidr::next(made.ips[0]).unwrap();
+        let stale = format!("{next} comment \"gone eth0 tiphys\" : jump masquerade-10.244.7.0/24");
+        let command = format!("add element inet tiphys-cni masquerade4 {{ {stale} }}");
+        assert!(std::process::Command::new("nft").arg(command).status().unwrap().success());
+        let heir = host.pod("heir");
+        assert_eq!(cni.add(&heir.attachment()).unwrap().ips[0], next);
+        cni.check(&heir.attachment()).unwrap();
+        cni.del(&heir.attachment()).unwrap();
+    });
+}
+
+#[test]
+fn pods_of_ipv6_alone() {
+    on_host(|host| {
+        let cni = Cni::open(host.options()).unwrap();
+        cni.set_pod_cidr(&["fd00:6::/64".parse().unwrap()]).unwrap();
+        let (one, two) = (host.pod("one"), host.pod("two"));
+        assert_eq!(cni.add(&one.attachment()).unwrap().ips, ["fd00:6::2".parse::<std::net::IpAddr>().unwrap()]);
+        let port = PortMapping { host_port: 8080, container_port: 80, ..PortMapping::default() };
+        let attachment = Attachment { port_mappings: vec![port], ..two.attachment() };
+        cni.add(&attachment).unwrap();
+        let server = two.space.listen("[::]:80");
+        assert_eq!(talk(one.space.connect("[fd00:6::3]:80"), &server).to_string(), "fd00:6::2");
+        assert_eq!(talk(one.space.connect("[fd00:6::1]:8080"), &server).to_string(), "fd00:6::1");
+        cni.check(&attachment).unwrap();
+        cni.del(&one.attachment()).unwrap();
+        cni.del(&attachment).unwrap();
     });
 }
 

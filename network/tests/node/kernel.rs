@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use network::netlink::{Neighbour, Route, Rtnl, Veth};
-use network::nft::{self, Batch, Data, Element, Expression, Family, Field, Hook, Kind, Register, Set};
+use network::nft::{Batch, Data, Element, Expression, Family, Field, Hook, Kind, Nft, Register, Set};
 
 use crate::support::{Space, on_host, ruleset};
 
@@ -76,6 +76,7 @@ fn links_addresses_routes_and_neighbours() {
         assert!(shown("ip", &["neigh"]).contains("10.0.0.9 dev v0 lladdr 02:00:00:00:00:07 PERMANENT"));
         rtnl.delete_neighbour(link.index, neighbour.address).unwrap();
 
+        assert!(rtnl.has_link("v0").unwrap() && !rtnl.has_link("absent").unwrap());
         assert!(rtnl.delete_link("v0").unwrap());
         assert!(!rtnl.delete_link("v0").unwrap());
     });
@@ -94,6 +95,7 @@ fn refusals_say_why() {
 #[test]
 fn a_transaction_happens_or_not() {
     on_host(|_| {
+        let mut nft = Nft::open().unwrap();
         let mut batch = Batch::new(Family::Inet, "t");
         batch.create_table();
         batch.create_set(&Set::map("ports", &[Kind::Protocol, Kind::Port], &[Kind::Ipv4, Kind::Port]));
@@ -115,7 +117,7 @@ fn a_transaction_happens_or_not() {
         );
         let end = Element { interval_end: true, ..Element::new(vec![10, 1, 0, 0], Data::None, "") };
         batch.add_elements("nets", &[Element::new(vec![10, 0, 0, 0], Data::None, ""), end]);
-        batch.commit("make a table").unwrap();
+        batch.commit(&mut nft, "make a table").unwrap();
         let rules = ruleset();
         assert!(rules.contains("type inet_proto . inet_service : ipv4_addr . inet_service"), "{rules}");
         assert!(rules.contains("ip saddr @nets dnat ip to meta l4proto . th dport map @ports"), "{rules}");
@@ -129,22 +131,22 @@ fn a_transaction_happens_or_not() {
         let many: Vec<Element> = (1..=5000).map(element).collect();
         let mut batch = Batch::new(Family::Inet, "t");
         batch.add_elements("ports", &many);
-        batch.commit("add many").unwrap();
-        let mut found = nft::elements(Family::Inet, "t", "ports").unwrap();
+        batch.commit(&mut nft, "add many").unwrap();
+        let mut found = nft.elements(Family::Inet, "t", "ports").unwrap();
         found.sort_by(|a, b| a.key.cmp(&b.key));
         assert_eq!(found, many);
 
         // One that is not there, and none goes.
         let mut batch = Batch::new(Family::Inet, "t");
         batch.delete_elements("ports", &[many[..300].to_vec(), vec![element(9999)]].concat());
-        assert!(batch.commit("delete too many").unwrap_err().is(rustix::io::Errno::NOENT));
-        assert_eq!(nft::elements(Family::Inet, "t", "ports").unwrap().len(), 5000);
-        assert!(nft::table_exists(Family::Inet, "t").unwrap() && nft::chain_exists(Family::Inet, "t", "c").unwrap());
-        assert!(!nft::chain_exists(Family::Inet, "t", "d").unwrap());
+        assert!(batch.commit(&mut nft, "delete too many").unwrap_err().is(rustix::io::Errno::NOENT));
+        assert_eq!(nft.elements(Family::Inet, "t", "ports").unwrap().len(), 5000);
+        assert!(nft.has_table(Family::Inet, "t").unwrap() && nft.has_chain(Family::Inet, "t", "c").unwrap());
+        assert!(!nft.has_chain(Family::Inet, "t", "d").unwrap());
         let mut batch = Batch::new(Family::Inet, "t");
         batch.delete_table();
-        batch.commit("delete a table").unwrap();
-        assert!(!nft::table_exists(Family::Inet, "t").unwrap());
-        assert_eq!(nft::elements(Family::Inet, "t", "ports").unwrap(), []);
+        batch.commit(&mut nft, "delete a table").unwrap();
+        assert!(!nft.has_table(Family::Inet, "t").unwrap());
+        assert_eq!(nft.elements(Family::Inet, "t", "ports").unwrap(), []);
     });
 }

@@ -2,6 +2,7 @@
 //! containernetworking-plugins.
 
 mod builtin;
+mod external;
 mod faults;
 mod kernel;
 mod sample;

@@ -31,9 +31,9 @@ fn debian(host: &Host) -> CniOptions {
 /// Our plugins as executables, by their names.
 fn executables(host: &Host) -> CniOptions {
     let folder = host.path("bin");
-    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(&folder).expect("a folder");
     for name in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tiphys-cni"), folder.join(name)).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tiphys-cni"), folder.join(name)).expect("a link");
     }
     CniOptions { builtin: false, bin_dirs: vec![folder], ..host.options() }
 }
@@ -41,8 +41,8 @@ fn executables(host: &Host) -> CniOptions {
 /// A result without what is chance: hardware addresses, the name of the host's end, the namespace.
 fn essence(attached: &Value) -> Value {
     let mut essence = attached.clone();
-    for interface in essence["interfaces"].as_array_mut().unwrap() {
-        assert_eq!(interface["mac"].as_str().unwrap().len(), 17);
+    for interface in essence["interfaces"].as_array_mut().expect("interfaces") {
+        assert_eq!(interface["mac"].as_str().expect("a text").len(), 17);
         let sandbox = interface.get("sandbox").is_some();
         let bridge = interface["name"] == "cnio0";
         *interface =
@@ -53,15 +53,15 @@ fn essence(attached: &Value) -> Value {
 
 fn talk_to_all(host: &Host, cni: &Cni, one: &Pod, two: &Pod) -> Vec<Value> {
     let outside = host.outside();
-    let results = [one, two].map(|pod| cni.add(&pod.attachment()).unwrap());
+    let results = [one, two].map(|pod| cni.add(&pod.attachment()).expect("ADD"));
     let server = two.space.listen("0.0.0.0:80");
     let address = format!("{}:80", results[1].ips[0]);
     assert_eq!(talk(one.space.connect(&address), &server), results[0].ips[0]);
     let server = outside.listen("192.0.2.2:80");
     assert_eq!(talk(one.space.connect("192.0.2.2:80"), &server).to_string(), "192.0.2.1");
     for pod in [one, two] {
-        cni.del(&pod.attachment()).unwrap();
-        cni.del(&pod.attachment()).unwrap();
+        cni.del(&pod.attachment()).expect("DEL");
+        cni.del(&pod.attachment()).expect("DEL");
     }
     host.take_away_outside();
     results.iter().map(|attached| essence(&attached.raw)).collect()
@@ -110,9 +110,30 @@ fn leases_are_shared_with_debians_plugin() {
     });
 }
 
+#[test]
+fn a_pod_leaves_by_the_configuration_it_came_by() {
+    on_host(|host| {
+        let cni = host.configured("10-bridge.conf", &sample(host), host.options());
+        let (one, two) = (host.pod("one"), host.pod("two"));
+        cni.add(&one.attachment()).unwrap();
+        cni.add(&two.attachment()).unwrap();
+        let other =
+            sample(host).replace("\"bridge\":\"cnio0\"", "\"bridge\":\"tiphys0\"").replace("10.200.1", "10.200.2");
+        let other = other.replace("\"name\":\"bridge\"", "\"name\":\"other\"");
+        std::fs::write(host.path("net.d/10-bridge.conf"), other).unwrap();
+        cni.del(&one.attachment()).unwrap();
+        let three = host.pod("three");
+        assert_eq!(cni.add(&three.attachment()).unwrap().ips[0].to_string(), "10.200.2.2");
+        std::fs::remove_file(host.path("net.d/10-bridge.conf")).unwrap();
+        assert!(cni.status().is_err());
+        cni.del(&two.attachment()).unwrap();
+        cni.del(&three.attachment()).unwrap();
+    });
+}
+
 /// A chain with host ports, of which each version is run, and CHECK where the version has it.
 fn chain(host: &Host, version: &str) -> String {
-    let mut bridge: Value = serde_json::from_str(&sample(host)).unwrap();
+    let mut bridge: Value = serde_json::from_str(&sample(host)).expect("JSON");
     bridge["hairpinMode"] = true.into();
     let portmap = json!({ "type": "portmap", "capabilities": { "portMappings": true } });
     json!({ "cniVersion": version, "name": "chain", "plugins": [bridge, portmap] }).to_string()

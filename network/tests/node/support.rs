@@ -91,8 +91,9 @@ impl Host {
     /// Bridges stay, as do chains of subnets; everything that belongs to a pod goes.
     pub fn count(&self) -> Count {
         let links = Rtnl::open().and_then(|mut rtnl| rtnl.links()).expect("links");
-        let files =
-            |folder: PathBuf| fs::read_dir(folder).map(|entries| entries.flatten().collect()).unwrap_or(Vec::new());
+        let files = |folder: PathBuf| {
+            fs::read_dir(folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default()
+        };
         let networks = files(self.path("state/networks")).into_iter().chain(files(self.path("networks")));
         let leases = networks.flat_map(|network| files(network.path()));
         let is_lease =

@@ -37,6 +37,7 @@ pub use progress::{Progress, Silent};
 pub use reference::Reference;
 pub use registry::auth::Credentials;
 pub use registry::http::Timeouts;
+pub use registry::proxy::Proxies;
 pub use snapshot::Rootfs;
 
 use records::{Index, Record};
@@ -64,6 +65,7 @@ pub struct Options {
     pub hosts: Vec<PathBuf>,
     pub limits: Limits,
     pub timeouts: Timeouts,
+    pub proxies: Proxies,
     /// Layers of one image that are brought at once.
     pub parallel: usize,
     /// Whether blobs stay after their layers are unpacked: twice the disk, and images can be exported.
@@ -77,6 +79,7 @@ impl Default for Options {
             hosts: registry::hosts::DEFAULT_FOLDERS.iter().map(PathBuf::from).collect(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            proxies: Proxies::of_environment(),
             parallel: 4,
             keep_blobs: true,
             platform: Platform::host(),

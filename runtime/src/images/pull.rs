@@ -75,7 +75,8 @@ pub async fn pull(
     let options = &images.inner.options;
     // Nothing that comes now is collected before the index names it.
     let busy = store.busy()?;
-    let client = Client::new(reference, auth, &options.hosts, options.timeouts.clone())?;
+    let (timeouts, proxies) = (options.timeouts.clone(), options.proxies.clone());
+    let client = Client::new(reference, auth, &options.hosts, timeouts, proxies)?;
     let plan = resolve(images, &client, reference).await?;
     let bytes = plan.manifest.layers.iter().map(|layer| layer.size).sum();
     progress.report(Event::Resolved { digest: &plan.target.digest, layers: plan.chain.len(), bytes });

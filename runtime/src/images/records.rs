@@ -155,8 +155,8 @@ mod tests {
         let (old, new) = (index.image(&a).unwrap(), index.image(&b).unwrap());
         assert_eq!((old.repo_tags.len(), old.repo_digests.len()), (0, 1));
         assert_eq!(new.repo_tags, ["docker.io/library/x:latest"]);
-        assert_eq!(index.unused(&BTreeSet::new(), false), [a.clone()]);
-        assert_eq!(index.unused(&[a.clone()].into(), true), [b.clone()]);
+        assert_eq!(index.unused(&BTreeSet::new(), false), std::slice::from_ref(&a));
+        assert_eq!(index.unused(&[a].into(), true), [b]);
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Store {
             make_folder(&root.join(name), 0o700)?;
         }
         make_folder(&content(&root.join("layers").join(EMPTY)), 0o755)?;
-        let root = fs::canonicalize(root).map_err(Error::at(root))?;
+        let root = std::path::absolute(root).map_err(Error::at(root))?;
         let lock = lock(&root.join("lock"), FlockOperation::LockExclusive)?;
         clear(&root.join("ingest"))?;
         let (ingest, owner) = own_folder(&root.join("ingest"))?;

@@ -6,6 +6,7 @@ mod extenders;
 mod plugins;
 mod policy;
 mod reader;
+mod shown;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct Configuration {
     pub leader_election: LeaderElection,
     pub client_connection: ClientConnection,
     pub enable_profiling: bool,
+    /// Whether one that does not lead follows nothing.
+    pub delay_cache_until_active: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,13 +64,14 @@ impl Default for LeaderElection {
 pub struct ClientConnection {
     /// "" where a flag says it, or nobody.
     pub kubeconfig: String,
-    pub qps: f64,
-    pub burst: i64,
+    /// None where nothing is held back.
+    pub qps: Option<f64>,
+    pub burst: u32,
 }
 
 impl Default for ClientConnection {
     fn default() -> ClientConnection {
-        ClientConnection { kubeconfig: String::new(), qps: 50.0, burst: 100 }
+        ClientConnection { kubeconfig: String::new(), qps: None, burst: 100 }
     }
 }
 
@@ -81,6 +85,7 @@ impl Default for Configuration {
             leader_election: LeaderElection::default(),
             client_connection: ClientConnection::default(),
             enable_profiling: true,
+            delay_cache_until_active: false,
         }
     }
 }
@@ -122,9 +127,7 @@ fn configuration(reader: &mut Reader, tree: &Tree) -> Configuration {
         let path = root.field("parallelism");
         reader.errors.invalid(&path, tree.at("parallelism"), "should be an integer value greater than zero");
     }
-    for key in ["enableContentionProfiling", "delayCacheUntilActive"] {
-        reader.bool(tree, key, &root);
-    }
+    reader.bool(tree, "enableContentionProfiling", &root);
     let percentage = reader.percentage(tree, &root);
     let initial = reader.int(tree, "podInitialBackoffSeconds", &root).unwrap_or(1);
     let most = reader.int(tree, "podMaxBackoffSeconds", &root).unwrap_or(10);
@@ -145,6 +148,7 @@ fn configuration(reader: &mut Reader, tree: &Tree) -> Configuration {
         leader_election: leader_election(reader, tree),
         client_connection: client_connection(reader, tree),
         enable_profiling: reader.bool(tree, "enableProfiling", &root).unwrap_or(true),
+        delay_cache_until_active: reader.bool(tree, "delayCacheUntilActive", &root).unwrap_or(false),
     }
 }
 
@@ -223,14 +227,22 @@ fn client_connection(reader: &mut Reader, tree: &Tree) -> ClientConnection {
     for key in ["acceptContentTypes", "contentType"] {
         reader.text(tree, key, &path);
     }
-    let burst = reader.int(tree, "burst", &path).unwrap_or(standard.burst);
-    if burst < 0 {
-        reader.errors.invalid(&path.field("burst"), burst, "must be non-negative");
+    let burst = reader.int(tree, "burst", &path).map(|burst| {
+        let read = u32::try_from(burst);
+        if read.is_err() {
+            reader.errors.invalid(&path.field("burst"), burst, "must be non-negative");
+        }
+        read.unwrap_or_default()
+    });
+    let qps = reader.number(tree, "qps", &path);
+    if qps.is_some_and(|qps| !qps.is_finite()) {
+        reader.errors.invalid(&path.field("qps"), tree.at("qps"), "must be a number");
     }
     ClientConnection {
         kubeconfig: reader.text(tree, "kubeconfig", &path).unwrap_or_default(),
-        qps: reader.number(tree, "qps", &path).unwrap_or(standard.qps),
-        burst,
+        // As upstream has it: none of its own is that of the library, a negative one no limit.
+        qps: qps.filter(|qps| *qps > 0.0),
+        burst: burst.filter(|burst| *burst > 0).unwrap_or(standard.burst),
     }
 }
 

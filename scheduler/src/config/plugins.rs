@@ -12,7 +12,7 @@ use crate::plugins::list::{DEFAULT_SCHEDULER, Listed, PLUGINS};
 use crate::profile::{Enabled, Profile};
 
 /// The fields of `plugins` and the points that they mean.
-const FIELDS: [(&str, Point); 12] = [
+pub const FIELDS: [(&str, Point); 12] = [
     ("preEnqueue", Point::PreEnqueue),
     ("queueSort", Point::QueueSort),
     ("preFilter", Point::PreFilter),

@@ -28,6 +28,7 @@ impl Core {
 
     /// A pod is gone, or over.
     pub fn pod_gone(&mut self, uid: &str, now: Instant) {
+        self.waiting.reject(uid, "it is gone");
         let kept = self.snapshot.nominated_node(uid).is_some();
         self.snapshot.unnominate(uid);
         let waiting = self.queue.remove(uid).map(|waiting| waiting.pod);

@@ -5,6 +5,7 @@ mod changes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Str;
 use client::Random;
@@ -12,9 +13,10 @@ use tokio::time::Instant;
 
 use crate::cycle::{Decided, Decider, Decision, Failure, Preemption};
 use crate::extender::Extenders;
-use crate::framework::{Cycle, Point, Refusal};
+use crate::framework::{Cycle, Permit, Point, Refusal};
 use crate::metrics::Metrics;
 use crate::model::{Node, Pod};
+use crate::permit::{Rejected, WaitingPods};
 use crate::profile::Profile;
 use crate::queue::{Queue, Waiting};
 use crate::snapshot::{NodeId, Objects, Snapshot};
@@ -30,6 +32,8 @@ pub struct Core {
     specs: Specs,
     random: Arc<Random>,
     pub extenders: Option<Arc<Extenders>>,
+    /// Those that have a node and wait for leave.
+    pub waiting: Arc<WaitingPods>,
     /// Pods that are making room for themselves: uids.
     making_room: BTreeSet<Str>,
     /// The uid of the pod that is decided about.
@@ -108,6 +112,7 @@ impl Core {
             specs: Specs::default(),
             random,
             extenders: None,
+            waiting: Arc::default(),
             making_room: BTreeSet::new(),
             current: Str::default(),
             metrics,
@@ -140,8 +145,12 @@ impl Core {
         };
         let profile = decider.profile.clone();
         let Decided { decision, slots, found, times } = decider.decide(&mut self.snapshot, &pod, &self.random);
-        for (point, took) in times {
+        for (point, took) in times.points {
             self.metrics.point(point, &profile.scheduler_name, true, took);
+        }
+        for timed in times.plugins {
+            let plugin = profile.plugin(timed.position).name();
+            self.metrics.plugin(plugin, timed.point, timed.is_well, timed.took);
         }
         let asks = self.extenders.as_ref().is_some_and(|extenders| extenders.are_to_be_asked(&pod));
         if asks && matches!(decision, Decision::Place { .. }) {
@@ -149,10 +158,10 @@ impl Core {
             return Step::Ask(Asking { waiting, profile, nodes: found.iter().filter_map(name).collect() });
         }
         let refused = match decision {
-            Decision::Place { node, .. } => match self.reserve(&profile, &pod, node, &slots) {
+            Decision::Place { node, .. } => match self.reserve(&profile, &pod, node, &slots, now) {
                 Ok(assumed) => return self.place(profile, waiting, assumed, node, now),
                 Err((position, refusal)) => {
-                    let failure = Failure::at_once(self.snapshot.node_count(), position, refusal);
+                    let failure = Failure::at_once(1, position, refusal);
                     return self.wait(profile, pod, failure, None, false, now);
                 }
             },
@@ -162,13 +171,14 @@ impl Core {
         self.wait(profile, pod, failure, preemption, is_cleared, now)
     }
 
-    /// Lets plugins claim what the pod will use.
+    /// Lets plugins claim what the pod will use, and asks whether it may be bound.
     fn reserve(
         &mut self,
         profile: &Profile,
         pod: &Arc<Pod>,
         node: NodeId,
         slots: &[crate::framework::Slot],
+        now: Instant,
     ) -> Result<Arc<Pod>, (usize, Refusal)> {
         let Some(state) = self.snapshot.node(node) else {
             return Err((0, Refusal::unschedulable("the node is gone")));
@@ -179,12 +189,10 @@ impl Core {
             verdict =
                 verdict.and_then(|()| plugin.reserve(cycle, &slots[position], state).map_err(|why| (position, why)));
         }
-        for (position, plugin) in profile.at(Point::Permit) {
-            verdict = verdict.and_then(|()| plugin.permit(pod, state.name()).map_err(|why| (position, why)));
-        }
-        if let Err(refused) = verdict {
-            profile.unreserve(pod, state.name());
-            return Err(refused);
+        let asked = verdict.and_then(|()| permit(profile, &self.waiting, pod, state.name()));
+        let asked = asked.inspect_err(|_| profile.unreserve(pod, state.name()))?;
+        if !asked.is_empty() {
+            self.waiting.add(pod.clone(), state.node.name.clone(), asked, now);
         }
         Ok(Arc::new(Pod { node_name: state.node.name.clone(), ..Pod::clone(pod) }))
     }
@@ -213,6 +221,18 @@ impl Core {
         is_cleared: bool,
         now: Instant,
     ) -> Step {
+        Step::Wait(Box::new(self.waits(profile, pod, failure, preemption, is_cleared, now)))
+    }
+
+    fn waits(
+        &mut self,
+        profile: Arc<Profile>,
+        pod: Arc<Pod>,
+        failure: Failure,
+        preemption: Option<Preemption>,
+        is_cleared: bool,
+        now: Instant,
+    ) -> Waits {
         let refused_by = failure.plugins(&profile);
         let message = failure.message();
         self.records.put(&pod, &profile, &self.snapshot, failure);
@@ -233,7 +253,7 @@ impl Core {
             self.snapshot.unnominate(&pod.uid);
             waits.nominated = Nominated::Cleared;
         }
-        Step::Wait(Box::new(waits))
+        waits
     }
 
     /// Keeps the node for the pod; it comes back to the queue once its victims were asked to go.
@@ -287,14 +307,30 @@ impl Core {
 
     /// A binding has failed: the place is free again, and the pod, if it still waits, is tried once more.
     pub fn not_bound(&mut self, placing: &Placing, now: Instant) {
+        self.give_back(placing, now);
+        self.queue.retry(&placing.pod.uid, now);
+        self.count(&placing.pod.uid, "ScheduleAttemptFailure");
+    }
+
+    fn give_back(&mut self, placing: &Placing, now: Instant) {
         let pod = &placing.pod;
+        self.waiting.remove(&pod.uid);
         placing.profile.unreserve(pod, &pod.node_name);
         if self.snapshot.is_assumed(&pod.uid) {
             self.snapshot.forget(&pod.uid);
             self.tell(&crate::framework::Event::PodGone(pod), now);
         }
-        self.queue.retry(&pod.uid, now);
-        self.count(&pod.uid, "ScheduleAttemptFailure");
+    }
+
+    /// A pod that had a node was not allowed to be bound: it waits for what its plugin says may help.
+    pub fn not_permitted(&mut self, placing: &Placing, rejected: &Rejected, now: Instant) -> Option<Waits> {
+        let (pod, profile) = (&placing.waiting.pod, &placing.profile);
+        self.give_back(placing, now);
+        // One that is gone, or whose scheduler ends, waits for nothing.
+        let position = profile.position_of(rejected.plugin)?;
+        self.queue.get(&pod.uid)?;
+        let failure = Failure::at_once(1, position, Refusal::unschedulable(rejected.why.clone()));
+        Some(self.waits(profile.clone(), pod.clone(), failure, None, false, now))
     }
 
     /// Whether what was decided still holds, where the node has changed since.
@@ -312,9 +348,37 @@ impl Core {
         Some((self.deciders.get_mut(scheduler_name)?, &mut self.snapshot, &self.random))
     }
 
+    /// In how many decisions each plugin was asked: scheduler, plugin, point.
+    pub fn evaluations(&self) -> Vec<(Str, &'static str, Point, u64)> {
+        let of = |(name, decider): (&Str, &Decider)| {
+            let plugin = |position: usize| decider.profile.plugin(position).name();
+            let all = decider.evaluations.all();
+            all.map(|(position, point, count)| (name.clone(), plugin(position), point, count)).collect::<Vec<_>>()
+        };
+        self.deciders.iter().flat_map(of).collect()
+    }
+
     pub fn is_ours(&self, pod: &Pod) -> bool {
         self.deciders.contains_key(&pod.scheduler_name)
     }
+}
+
+/// Which plugins want the pod to wait, and for how long. All are asked before any is heard.
+fn permit(
+    profile: &Profile,
+    waiting: &Arc<WaitingPods>,
+    pod: &Pod,
+    node: &str,
+) -> Result<Vec<(&'static str, Duration)>, (usize, Refusal)> {
+    let mut asked = Vec::new();
+    for (position, plugin) in profile.at(Point::Permit) {
+        match plugin.permit(waiting, pod, node) {
+            Permit::Allow => {}
+            Permit::Wait(time) => asked.push((plugin.name(), time)),
+            Permit::Refuse(refusal) => return Err((position, refusal)),
+        }
+    }
+    Ok(asked)
 }
 
 #[cfg(test)]

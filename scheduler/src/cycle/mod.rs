@@ -4,11 +4,11 @@
 mod failure;
 mod memo;
 mod score;
+mod times;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::Str;
 use client::Random;
@@ -21,6 +21,7 @@ use crate::snapshot::{NodeId, NodeState, Snapshot};
 
 pub use failure::{Failure, summary};
 use memo::{Memo, Refused, Shape};
+pub use times::{Evaluations, Times};
 
 /// Fewer nodes than this are all tried.
 const MIN_FEASIBLE_NODES: usize = 100;
@@ -61,26 +62,27 @@ pub struct Decided {
     pub times: Times,
 }
 
-/// How long the work at each point took.
-pub type Times = Vec<(Point, Duration)>;
-
 /// Decides for the pods of one profile.
 pub struct Decider {
     pub profile: Arc<Profile>,
     memo: Memo,
     /// Where the look at nodes starts, so that all get their turn.
     start: usize,
+    decisions: u64,
+    pub evaluations: Evaluations,
 }
 
 impl Decider {
     pub fn new(profile: Arc<Profile>) -> Decider {
         let memo = Memo::new(&profile);
-        Decider { profile, memo, start: 0 }
+        Decider { profile, memo, start: 0, decisions: 0, evaluations: Evaluations::default() }
     }
 
     pub fn decide(&mut self, snapshot: &mut Snapshot, pod: &Arc<Pod>, random: &Random) -> Decided {
         let profile = self.profile.clone();
         let began = Instant::now();
+        self.decisions += 1;
+        let mut times = Times::of(self.decisions);
         snapshot.settle();
         for one in profile.plugins() {
             one.plugin.prepare(snapshot, pod);
@@ -88,10 +90,10 @@ impl Decider {
         let cycle = Cycle { snapshot, pod };
         if snapshot.node_count() == 0 {
             let decision = Decision::Wait { failure: Failure::new(0), preemption: None, is_cleared: true };
-            return Decided { decision, slots: Vec::new(), times: Vec::new(), found: Vec::new() };
+            return Decided { decision, slots: Vec::new(), times, found: Vec::new() };
         }
-        let asked = pre_filter(&profile, cycle);
-        let times = vec![(Point::PreFilter, began.elapsed())];
+        let asked = pre_filter(&profile, cycle, &mut times, &mut self.evaluations);
+        times.point(Point::PreFilter, began);
         match asked {
             Ok((filters, narrowed)) => self.look(cycle, filters, narrowed, random, times),
             Err((position, refusal)) => {
@@ -126,9 +128,12 @@ impl Decider {
         let shape = self.memo.shape(&profile, cycle, &filters);
         let enough = wanted(cycle.snapshot.node_count(), profile.percentage_of_nodes_to_score);
         let failure = Failure::new(cycle.snapshot.node_count());
-        let mut search = Search { cycle, filters: &filters, shape, failure, told: Vec::new() };
+        let fast = filters.active.iter().copied().filter(|position| profile.plugin(*position).has_fast_refusals());
+        let fast = fast.collect();
+        let mut search = Search { cycle, filters: &filters, shape, failure, told: Vec::new(), fast };
         let (found, evaluated) = search.find(&narrowed, &mut self.start, enough);
-        times.push((Point::Filter, began.elapsed()));
+        times.point(Point::Filter, began);
+        sample(cycle, &filters, self.start, &mut times, &mut self.evaluations);
         if found.is_empty() {
             let failure = Failure { excluded_by: narrowed.by, ..search.failure };
             let looked = Some((&filters, &search.shape.ways));
@@ -137,11 +142,29 @@ impl Decider {
         let began = Instant::now();
         let node = match found.as_slice() {
             [one] => *one,
-            _ => score::best(&profile, cycle, &filters.slots, &found, search.shape, random),
+            _ => {
+                let mut told = (&mut times, &mut self.evaluations);
+                score::best(&profile, cycle, &filters.slots, &found, search.shape, random, &mut told)
+            }
         };
-        times.push((Point::Score, began.elapsed()));
+        times.point(Point::Score, began);
         let decision = Decision::Place { node, evaluated, feasible: found.len() };
         Decided { decision, slots: filters.slots, found, times }
+    }
+}
+
+/// Counts the filters, and times each of them at one node where that is to be done: in the look itself most answers
+/// are remembered, and a clock would cost more than they do.
+fn sample(cycle: Cycle, filters: &Filters, start: usize, times: &mut Times, evaluations: &mut Evaluations) {
+    for position in &filters.active {
+        evaluations.count(*position, Point::Filter);
+    }
+    let first = cycle.snapshot.order().get(start).and_then(|id| cycle.snapshot.node(*id));
+    let Some(node) = first.filter(|_| times.is_sampled()) else { return };
+    for position in &filters.active {
+        let plugin = filters.profile.plugin(*position);
+        let ask = || plugin.filter(cycle, &filters.slots[*position], node);
+        let _ = times.plugin(*position, Point::Filter, |verdict| verdict.is_ok(), ask);
     }
 }
 
@@ -163,12 +186,22 @@ struct Narrowed {
 }
 
 /// Asks all plugins what they want to know of the pod, and whether it is worth a look at nodes.
-fn pre_filter<'a>(profile: &'a Profile, cycle: Cycle) -> Result<(Filters<'a>, Narrowed), (usize, Refusal)> {
+fn pre_filter<'a>(
+    profile: &'a Profile,
+    cycle: Cycle,
+    times: &mut Times,
+    evaluations: &mut Evaluations,
+) -> Result<(Filters<'a>, Narrowed), (usize, Refusal)> {
     let mut slots: Vec<Slot> = profile.plugins().iter().map(|_| Slot::default()).collect();
     let mut skipped = BTreeSet::new();
     let mut narrowed = Narrowed::default();
     for (position, plugin) in profile.at(Point::PreFilter) {
-        match plugin.pre_filter(cycle) {
+        let is_well = |asked: &PreFilter| !matches!(asked, PreFilter::Refuse(_));
+        let asked = times.plugin(position, Point::PreFilter, is_well, || plugin.pre_filter(cycle));
+        if !matches!(asked, PreFilter::Skip) {
+            evaluations.count(position, Point::PreFilter);
+        }
+        match asked {
             PreFilter::Skip => drop(skipped.insert(position)),
             PreFilter::Check(slot) => slots[position] = slot,
             PreFilter::Refuse(refusal) => return Err((position, refusal)),
@@ -205,6 +238,8 @@ struct Search<'a> {
     failure: Failure,
     /// By refusal of the shape: its place among those of the failure, once it has one.
     told: Vec<Option<u32>>,
+    /// Positions of active filters that refuse most nodes without a word.
+    fast: Vec<usize>,
 }
 
 impl<'a> Search<'a> {
@@ -219,8 +254,27 @@ impl<'a> Search<'a> {
         }
         match &narrowed.only {
             Some(names) => self.among(names),
-            None => self.round(start, enough),
+            None => match self.round(start, enough) {
+                (found, _) if found.is_empty() && !self.fast.is_empty() => self.round_again(start, enough),
+                looked => looked,
+            },
         }
+    }
+
+    /// Nothing was found: what each node has to be told. The same nodes are tried, from the same start.
+    fn round_again(&mut self, start: &mut usize, enough: usize) -> (Vec<NodeId>, usize) {
+        self.fast.clear();
+        self.told.clear();
+        self.failure = Failure::new(self.failure.node_count);
+        self.round(start, enough)
+    }
+
+    fn is_refused_fast(&self, node: NodeId) -> bool {
+        let refuses = |position: &usize| {
+            let plugin = self.filters.profile.plugin(*position);
+            plugin.refuses(self.cycle, &self.filters.slots[*position], node)
+        };
+        self.fast.iter().any(refuses)
     }
 
     fn kept_node(&self) -> Option<&'a NodeState> {
@@ -241,6 +295,9 @@ impl<'a> Search<'a> {
         let first = start.checked_rem(order.len()).unwrap_or(0);
         for id in order[first..].iter().chain(&order[..first]) {
             evaluated += 1;
+            if self.is_refused_fast(*id) {
+                continue;
+            }
             let Some(node) = self.cycle.snapshot.node(*id) else { continue };
             if self.fits(node) {
                 found.push(*id);
@@ -303,7 +360,10 @@ pub fn still_fits(profile: &Profile, snapshot: &mut Snapshot, pod: &Arc<Pod>, no
     }
     let cycle = Cycle { snapshot, pod };
     let Some(mut node) = snapshot.node(node).cloned() else { return false };
-    let Ok((mut filters, narrowed)) = pre_filter(profile, cycle) else { return false };
+    let Ok((mut filters, narrowed)) = pre_filter(profile, cycle, &mut Times::default(), &mut Evaluations::default())
+    else {
+        return false;
+    };
     // Nobody is in their own way.
     filters.remove(cycle, pod, &mut node);
     narrowed.only.is_none_or(|only| only.contains(node.name())) && filters.check(cycle, &node).is_ok()
@@ -337,9 +397,10 @@ fn give_up(
 ) -> Decided {
     let (began, (filters, ways)) = (Instant::now(), looked.unzip());
     let (mut preemption, mut is_cleared) = (None, false);
-    for (_, plugin) in profile.at(Point::PostFilter) {
+    for (position, plugin) in profile.at(Point::PostFilter) {
         let asked = PostFiltering { profile, cycle, filters, failure: &failure, ways, chance: random.next() };
-        match plugin.post_filter(&asked) {
+        let is_well = |found: &PostFilter| matches!(found, PostFilter::Preempt { .. });
+        match times.plugin(position, Point::PostFilter, is_well, || plugin.post_filter(&asked)) {
             PostFilter::Skip => {}
             PostFilter::Nothing { text, clears } => {
                 failure.post_filter = text;
@@ -351,7 +412,7 @@ fn give_up(
             }
         }
     }
-    times.push((Point::PostFilter, began.elapsed()));
+    times.point(Point::PostFilter, began);
     let decision = Decision::Wait { failure, preemption, is_cleared };
     Decided { decision, slots: Vec::new(), found: Vec::new(), times }
 }

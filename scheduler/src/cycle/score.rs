@@ -4,9 +4,13 @@
 use client::Random;
 
 use super::memo::Shape;
+use super::times::{Evaluations, Times};
 use crate::framework::{Cycle, Plugin, Point, PreScore, Slot};
 use crate::profile::Profile;
 use crate::snapshot::NodeId;
+
+/// What is told of the work.
+type Told<'a> = (&'a mut Times, &'a mut Evaluations);
 
 pub fn best(
     profile: &Profile,
@@ -15,8 +19,9 @@ pub fn best(
     nodes: &[NodeId],
     shape: &mut Shape,
     random: &Random,
+    told: &mut Told<'_>,
 ) -> NodeId {
-    let totals = totals(profile, cycle, slots, nodes, shape);
+    let totals = totals(profile, cycle, slots, nodes, shape, told);
     let highest = totals.iter().copied().max().unwrap_or(0);
     let equals = totals.iter().filter(|total| **total == highest).count();
     let chosen = random.below(equals as u64) as usize;
@@ -25,18 +30,34 @@ pub fn best(
 }
 
 /// The sums of all scores, in the order of `nodes`.
-fn totals(profile: &Profile, cycle: Cycle, slots: &[Slot], nodes: &[NodeId], shape: &mut Shape) -> Vec<i64> {
+fn totals(
+    profile: &Profile,
+    cycle: Cycle,
+    slots: &[Slot],
+    nodes: &[NodeId],
+    shape: &mut Shape,
+    (times, evaluations): &mut Told<'_>,
+) -> Vec<i64> {
     let mut totals = vec![0; nodes.len()];
     let mut scores = Vec::with_capacity(nodes.len());
     for (position, plugin) in profile.at(Point::Score) {
-        let PreScore::Rate(slot) = plugin.pre_score(cycle, &slots[position], nodes) else { continue };
+        let prepare = || plugin.pre_score(cycle, &slots[position], nodes);
+        let PreScore::Rate(slot) = times.plugin(position, Point::PreScore, |_| true, prepare) else { continue };
+        [Point::PreScore, Point::Score].iter().for_each(|point| evaluations.count(position, *point));
         let weight = profile.weight(position);
         scores.clear();
-        match shape.scores.iter_mut().find(|(known, _)| *known == position) {
-            Some((_, remembered)) => rate_changed(plugin, cycle, &slot, nodes, remembered, &mut scores),
-            None => scores.extend(nodes.iter().map(|id| rate(plugin, cycle, &slot, *id))),
-        }
-        plugin.normalize(cycle, &slot, nodes, &mut scores);
+        times.plugin(
+            position,
+            Point::Score,
+            |()| true,
+            || {
+                match shape.scores.iter_mut().find(|(known, _)| *known == position) {
+                    Some((_, remembered)) => rate_changed(plugin, cycle, &slot, nodes, remembered, &mut scores),
+                    None => scores.extend(nodes.iter().map(|id| rate(plugin, cycle, &slot, *id))),
+                }
+                plugin.normalize(cycle, &slot, nodes, &mut scores);
+            },
+        );
         totals.iter_mut().zip(&scores).for_each(|(total, score)| *total += score * weight);
     }
     totals

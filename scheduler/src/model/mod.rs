@@ -12,6 +12,7 @@ mod resources;
 mod selector;
 mod spec;
 mod spread;
+pub mod storage;
 mod taints;
 mod volumes;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::Note;
 use tokio::time::Instant;
 
 use super::{PODS, Shared, reference};
@@ -10,10 +11,25 @@ use crate::core::Placing;
 use crate::framework::Point;
 use crate::metrics::Attempt;
 use crate::model::Pod;
+use crate::permit::WaitingPod;
 
 /// So often is asked what became of a binding that got no clear answer, with pauses that grow from the first.
 const QUESTIONS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The same for one that needs leave first.
+pub async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingPod>, placing: Placing) {
+    let started = Instant::now();
+    let outcome = waiting.outcome().await;
+    shared.metrics.permitted(outcome.is_ok(), started.elapsed());
+    match outcome {
+        Ok(()) => {
+            shared.waiting.remove(&placing.pod.uid);
+            bind(shared, placing).await;
+        }
+        Err(rejected) => shared.not_permitted(&placing, &rejected),
+    }
+}
 
 pub async fn bind(shared: Arc<Shared>, placing: Placing) {
     match carry_out(&shared, &placing).await {
@@ -30,7 +46,11 @@ async fn carry_out(shared: &Shared, placing: &Placing) -> Result<(), String> {
         if let Some(work) = plugin.pre_bind(&shared.hands, pod, node) {
             let failed =
                 |error: client::Error| format!("running PreBind plugin {:?}: {}", plugin.name(), error.message());
-            work.await.map_err(failed)?;
+            tokio::select! {
+                biased;
+                done = work => done.map_err(failed)?,
+                () = gone(shared, pod) => return Err("the pod is gone".to_string()),
+            }
             // That may have taken long.
             check(shared, placing)?;
         }
@@ -44,6 +64,20 @@ async fn carry_out(shared: &Shared, placing: &Placing) -> Result<(), String> {
         // The place must not be given to another while this one may have it after all.
         Err(error) if !error.is_not_found() && is_there(shared, pod).await => Ok(()),
         result => result.map_err(|error| format!("binding rejected: {}", error.message())),
+    }
+}
+
+/// Whether something has to come about before the binding, which may take long.
+pub fn waits(shared: &Shared, placing: &Placing) -> bool {
+    let (pod, profile) = (&placing.pod, &placing.profile);
+    profile.at(Point::PreBind).any(|(_, plugin)| plugin.pre_bind(&shared.hands, pod, &pod.node_name).is_some())
+}
+
+/// Waits until a pod is not there any more.
+async fn gone(shared: &Shared, pod: &Pod) {
+    let mut changes = shared.pod_changes.of(&pod.key);
+    while shared.pods.get(&pod.key).is_some_and(|now| now.str("metadata.uid") == pod.uid) {
+        changes.changed().await;
     }
 }
 
@@ -71,8 +105,9 @@ fn bound(shared: &Shared, placing: &Placing) {
     shared.metrics.attempt(&profile.scheduler_name, Attempt::Scheduled, placing.decided.elapsed());
     let waited = placing.waiting.first_tried.unwrap_or(placing.decided).elapsed();
     shared.metrics.bound(placing.waiting.attempts, waited);
-    let message = format!("Successfully assigned {}/{} to {}", pod.namespace, pod.name, pod.node_name);
-    shared.recorder(profile).normal(&reference(pod), "Scheduled", message);
+    let text = format!("Successfully assigned {}/{} to {}", pod.namespace, pod.name, pod.node_name);
+    let note = Note { reason: "Scheduled", action: "Binding", related: None, text };
+    shared.recorder(profile).note_normal(&reference(pod), note);
     for (_, plugin) in profile.at(Point::PostBind) {
         plugin.post_bind(pod, &pod.node_name);
     }

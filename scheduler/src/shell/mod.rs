@@ -12,17 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use api::{Str, Tree, tree};
-use client::{Change, Client, Clock, Events, Informers, Random, Recorder, Resource, Selection, Store};
-use tokio::sync::Notify;
+use client::{Change, Client, Clock, Events, Informers, Note, Random, Recorder, Resource, Selection, Store};
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::changes::Changes;
 use crate::config::{Configuration, ExtenderConfig};
 use crate::core::{Asking, Core, Placing, Step, Waits};
 use crate::extender::{Extenders, Wire};
 use crate::framework::Hands;
 use crate::metrics::{Attempt, Gauges, Metrics};
 use crate::model::Pod;
+use crate::permit::{Rejected, WaitingPods};
 use crate::profile::Profile;
 use crate::why;
 
@@ -46,6 +48,8 @@ pub struct Environment {
     /// Carries questions to extenders, where the configuration has some.
     pub wire: Option<Arc<dyn Wire>>,
     pub clock: Arc<dyn Clock>,
+    /// By which events tell schedulers of one name apart.
+    pub host: String,
     pub metrics: Metrics,
     /// What events and queues of the client are counted in.
     pub client_metrics: client::Metrics,
@@ -59,10 +63,17 @@ pub(crate) struct Shared {
     /// Something may be to do.
     moved: Notify,
     is_closed: AtomicBool,
+    /// Whether all that is watched has been seen once.
+    is_synced: AtomicBool,
+    /// Nothing is decided before this is true.
+    leads: watch::Sender<bool>,
     hands: Hands,
     pods: Arc<Store>,
+    /// Changes of pods, by their keys.
+    pod_changes: Arc<Changes>,
     nodes: Arc<Store>,
     extenders: Option<Arc<Extenders>>,
+    waiting: Arc<WaitingPods>,
     statuses: status::Statuses,
     recorders: Vec<(Arc<Profile>, Recorder)>,
     metrics: Metrics,
@@ -78,6 +89,13 @@ pub struct Running {
 
 /// Starts a scheduler for the pods of all its profiles.
 pub fn start(environment: Environment) -> Result<Running, String> {
+    let running = stand_by(environment)?;
+    running.lead();
+    Ok(running)
+}
+
+/// Starts one that follows all that happens, and decides nothing before it [leads](Running::lead).
+pub fn stand_by(environment: Environment) -> Result<Running, String> {
     let random = Arc::new(Random::seeded(environment.seed));
     let informers = Arc::new(Informers::new(environment.client.clone(), random.clone()));
     let objects = Arc::new(watched::Stores::new(&informers));
@@ -96,18 +114,23 @@ pub fn start(environment: Environment) -> Result<Running, String> {
     let events = Events::start(environment.clock.clone(), environment.client_metrics.clone());
     let recorder = |profile: &Arc<Profile>| {
         let recorder = events.recorder(environment.client.clone(), watched::name_for_good(&profile.scheduler_name));
-        (profile.clone(), recorder)
+        (profile.clone(), recorder.on(&environment.host))
     };
     let pods = informers.informer(LIVING_PODS);
+    let waiting = core.waiting.clone();
     let shared = Arc::new(Shared {
         core: Mutex::new(core),
         moved: Notify::new(),
         is_closed: AtomicBool::new(false),
+        is_synced: AtomicBool::new(false),
+        leads: watch::Sender::new(false),
         recorders: profiles.iter().map(recorder).collect(),
-        hands: Hands { client: environment.client, clock: environment.clock, objects },
+        hands: Hands { client: environment.client, clock: environment.clock, objects, changes: Arc::default() },
+        pod_changes: Arc::default(),
         pods: pods.store().clone(),
         nodes: informers.informer(Selection::all(NODES)).store().clone(),
         extenders,
+        waiting,
         statuses: status::Statuses::new(environment.client_metrics.queue("scheduler-status")),
         metrics: environment.metrics,
     });
@@ -119,9 +142,14 @@ pub fn start(environment: Environment) -> Result<Running, String> {
 }
 
 impl Running {
+    pub fn lead(&self) {
+        self.shared.leads.send_replace(true);
+    }
+
     /// Lets what is under way finish.
     pub async fn stop(self) {
         self.shared.is_closed.store(true, Ordering::Release);
+        self.shared.leads.send_replace(true);
         self.shared.moved.notify_one();
         let _ = self.decides.await;
         self.shared.statuses.queue.close();
@@ -143,23 +171,23 @@ impl Running {
         !self.decides.is_finished()
     }
 
+    /// Whether it knows all that there is.
+    pub fn is_synced(&self) -> bool {
+        self.shared.is_synced.load(Ordering::Acquire)
+    }
+
+    /// Those that have a node and wait for leave.
+    pub fn waiting_pods(&self) -> Arc<WaitingPods> {
+        self.shared.waiting.clone()
+    }
+
     /// For those who ask while it runs, and do not keep it.
     pub fn explainer(&self) -> Explainer {
         Explainer(Arc::downgrade(&self.shared))
     }
 
     pub fn metrics(&self) -> String {
-        let core = self.shared.core();
-        let snapshot = &core.snapshot;
-        let gauges = Gauges {
-            queue: core.queue.counts(),
-            refused: core.queue.refused(),
-            nodes: snapshot.node_count(),
-            pods: snapshot.placed_count(),
-            assumed: snapshot.assumed_count(),
-        };
-        drop(core);
-        self.shared.metrics.render(&gauges)
+        self.shared.render_metrics()
     }
 }
 
@@ -168,9 +196,19 @@ impl Running {
 pub struct Explainer(Weak<Shared>);
 
 impl Explainer {
+    /// Whether pods that name this scheduler are placed by it.
+    pub fn is_for(&self, scheduler_name: &str) -> bool {
+        self.0.upgrade().is_some_and(|shared| shared.core().decider(scheduler_name).is_some())
+    }
+
     /// Every node's verdict. None for a pod that does not wait, or that was not tried yet.
     pub fn why(&self, namespace: &str, name: &str) -> Option<Tree> {
         self.0.upgrade()?.core().records.get(&client::key(namespace, name))
+    }
+
+    /// What it counts; nothing once it has ended.
+    pub fn metrics(&self) -> String {
+        self.0.upgrade().map(|shared| shared.render_metrics()).unwrap_or_default()
     }
 
     /// Where a pod of this manifest would go now; nothing is bound.
@@ -185,6 +223,21 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn render_metrics(&self) -> String {
+        let core = self.core();
+        let snapshot = &core.snapshot;
+        let gauges = Gauges {
+            queue: core.queue.counts(),
+            refused: core.queue.refused(),
+            nodes: snapshot.node_count(),
+            pods: snapshot.placed_count(),
+            assumed: snapshot.assumed_count(),
+            evaluations: core.evaluations(),
+        };
+        drop(core);
+        self.metrics.render(&gauges)
+    }
+
     /// Takes a change into the core and wakes whoever decides.
     fn take(&self, change: &Change, how: impl FnOnce(&mut Core, &Change, Instant)) {
         how(&mut self.core(), change, Instant::now());
@@ -194,12 +247,15 @@ impl Shared {
     async fn decide_all(self: Arc<Shared>, informers: Arc<Informers>) {
         // What is missing would be taken for room.
         informers.synced().await;
-        let mut under_way = JoinSet::new();
+        self.is_synced.store(true, Ordering::Release);
+        let _ = self.leads.subscribe().wait_for(|leads| *leads).await;
+        // Those that wait for leave or for volumes take no place of those that are under way: others need not wait.
+        let (mut under_way, mut waiting) = (JoinSet::new(), JoinSet::new());
         while !self.is_closed.load(Ordering::Acquire) {
             if under_way.len() >= MOST_UNDER_WAY {
                 under_way.join_next().await;
             }
-            while under_way.try_join_next().is_some() {}
+            while under_way.try_join_next().is_some() || waiting.try_join_next().is_some() {}
             let moved = self.moved.notified();
             let step = match self.step() {
                 Some(Step::Ask(asking)) => self.ask(asking).await,
@@ -207,7 +263,11 @@ impl Shared {
             };
             match step {
                 Some(Step::Idle(until)) => wait(moved, until).await,
-                Some(Step::Bind(placing)) => drop(under_way.spawn(bind::bind(self.clone(), placing))),
+                Some(Step::Bind(placing)) => match self.waiting.get(&placing.pod.uid) {
+                    Some(one) => drop(waiting.spawn(bind::bind_when_allowed(self.clone(), one, placing))),
+                    None if bind::waits(&self, &placing) => drop(waiting.spawn(bind::bind(self.clone(), placing))),
+                    None => drop(under_way.spawn(bind::bind(self.clone(), placing))),
+                },
                 Some(Step::Wait(waits)) => self.clone().told(*waits, &mut under_way),
                 // Who was answered is not asked again.
                 Some(Step::Ask(_)) | None => {}
@@ -247,7 +307,7 @@ impl Shared {
         let Err(why) = answer else { return Some(self.core().answered(asking, Instant::now())) };
         self.core().queue.retry(&pod.uid, Instant::now());
         self.metrics.attempt(&asking.profile.scheduler_name, Attempt::Error, Duration::ZERO);
-        self.recorder(&asking.profile).warning(&reference(&pod), "FailedScheduling", why.clone());
+        self.says_failed(&asking.profile, &pod, &why);
         self.statuses.want(&pod, Some(("SchedulerError", &why)), crate::core::Nominated::Unchanged);
         None
     }
@@ -256,7 +316,7 @@ impl Shared {
     fn told(self: Arc<Shared>, waits: Waits, under_way: &mut JoinSet<()>) {
         let profile = &waits.profile.scheduler_name;
         self.metrics.attempt(profile, Attempt::Unschedulable, Duration::ZERO);
-        self.recorder(&waits.profile).warning(&reference(&waits.pod), "FailedScheduling", waits.message.clone());
+        self.says_failed(&waits.profile, &waits.pod, &waits.message);
         self.statuses.want(&waits.pod, Some(("Unschedulable", &waits.message)), waits.nominated.clone());
         for other in &waits.displaced {
             self.statuses.want(other, None, crate::core::Nominated::Cleared);
@@ -267,10 +327,24 @@ impl Shared {
         }
     }
 
+    fn says_failed(&self, profile: &Arc<Profile>, pod: &Pod, why: &str) {
+        let note = Note { reason: "FailedScheduling", action: "Scheduling", related: None, text: why.to_string() };
+        self.recorder(profile).note_warning(&reference(pod), note);
+    }
+
     fn recorder(&self, profile: &Arc<Profile>) -> &Recorder {
         let own = self.recorders.iter().find(|(known, _)| Arc::ptr_eq(known, profile));
         // Each profile has one: they were made together.
         &own.unwrap_or(&self.recorders[0]).1
+    }
+
+    /// A pod did not get leave to be bound.
+    fn not_permitted(self: &Arc<Shared>, placing: &Placing, rejected: &Rejected) {
+        let waits = self.core().not_permitted(placing, rejected, Instant::now());
+        self.moved.notify_one();
+        if let Some(waits) = waits {
+            self.clone().told(waits, &mut JoinSet::new());
+        }
     }
 
     /// A binding has failed, or was too late.
@@ -279,7 +353,7 @@ impl Shared {
         self.core().not_bound(placing, Instant::now());
         self.moved.notify_one();
         self.metrics.attempt(&placing.profile.scheduler_name, Attempt::Error, placing.decided.elapsed());
-        self.recorder(&placing.profile).warning(&reference(pod), "FailedScheduling", why);
+        self.says_failed(&placing.profile, pod, why);
         self.statuses.want(pod, Some(("SchedulerError", why)), crate::core::Nominated::Unchanged);
     }
 }

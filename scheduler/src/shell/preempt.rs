@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use client::{DeleteOptions, Patch, Result};
+use client::{DeleteOptions, Note, Patch, Result};
 use tokio::time::Instant;
 
 use super::{PODS, Shared, reference};
@@ -48,8 +48,10 @@ async fn end(shared: &Shared, waits: &Waits, victim: &Pod) -> Result<()> {
     }
     deleted?;
     let node = &victim.node_name;
-    let message = format!("Preempted by pod {} on node {node}", waits.pod.uid);
-    shared.recorder(&waits.profile).normal(&reference(victim), "Preempted", message);
+    let text = format!("Preempted by pod {} on node {node}", waits.pod.uid);
+    let preemptor = reference(&waits.pod);
+    let note = Note { reason: "Preempted", action: "Preempting", related: Some(&preemptor), text };
+    shared.recorder(&waits.profile).note_normal(&reference(victim), note);
     Ok(())
 }
 

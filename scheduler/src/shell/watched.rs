@@ -58,6 +58,8 @@ pub fn follow(shared: &Arc<Shared>, informers: &Informers) {
         informers.informer(selection).on_change(move |change| shared.take(change, how));
     };
     hears(LIVING_PODS, pod_changed);
+    let told = shared.pod_changes.clone();
+    informers.informer(LIVING_PODS).on_change(move |change| told.changed(&change.key));
     hears(Selection::all(NODES), |core, change, now| core.node_changed(&change.key, change.new.as_deref(), now));
     hears(Selection::all(NAMESPACES), |core, change, now| {
         core.namespace_changed(&change.key, change.new.as_deref(), now);
@@ -65,6 +67,9 @@ pub fn follow(shared: &Arc<Shared>, informers: &Informers) {
     for (kind, resource) in WATCHED {
         let shared = shared.clone();
         informers.informer(Selection::all(resource)).on_change(move |change| {
+            if kind == Kind::PersistentVolumeClaim {
+                shared.hands.changes.changed(&change.key);
+            }
             shared.take(change, |core, change, now| {
                 core.object_changed(kind, change.old.as_deref(), change.new.as_deref(), now);
             });

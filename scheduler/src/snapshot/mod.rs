@@ -11,6 +11,7 @@ mod nodes;
 mod nominated;
 mod objects;
 mod pods;
+mod storage;
 mod topology;
 
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +28,7 @@ pub use images::ImageIndex;
 pub use matching::{MatchIndex, Question, Who};
 pub use nodes::NodeState;
 pub use objects::{Kind, NoObjects, Objects};
+pub use storage::Storage;
 pub use topology::{Domain, Domains, KeyId, Topology};
 
 /// The slot of a node. It stays while the node is there; then another may get it.
@@ -74,6 +76,8 @@ pub struct Snapshot {
     pub matching: MatchIndex,
     pub images: ImageIndex,
     pub alike: AlikeIndex,
+    /// Claims, volumes and what belongs to them.
+    pub storage: Storage,
     pub objects: Arc<dyn Objects>,
 }
 
@@ -106,6 +110,7 @@ impl Snapshot {
             images: ImageIndex::default(),
             alike: AlikeIndex::default(),
             nodes_generation: 0,
+            storage: Storage::of(&*objects),
             objects,
         }
     }
@@ -190,8 +195,14 @@ impl Snapshot {
     /// An object besides pods, nodes and namespaces came, changed, or went.
     pub fn object_changed(&mut self, kind: Kind, old: Option<&Tree>, new: Option<&Tree>) {
         match (old, new) {
-            (_, Some(new)) => self.alike.put(kind, new),
-            (Some(old), None) => self.alike.remove(kind, old),
+            (_, Some(new)) => {
+                self.alike.put(kind, new);
+                self.storage.put(kind, new);
+            }
+            (Some(old), None) => {
+                self.alike.remove(kind, old);
+                self.storage.remove(kind, old);
+            }
             (None, None) => {}
         }
     }

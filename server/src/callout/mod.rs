@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -102,11 +102,23 @@ impl Client {
     }
 
     pub async fn get(&self, url: &Url, timeout: Duration) -> Result<Answer, Error> {
-        self.call(Method::GET, url, None, Bytes::new(), timeout).await
+        self.call(Method::GET, url, None, &[], Bytes::new(), timeout).await
+    }
+
+    /// With further headers.
+    pub async fn ask(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> Result<Answer, Error> {
+        self.call(method, url, None, headers, body.into(), timeout).await
     }
 
     pub async fn post_json(&self, url: &Url, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
-        self.call(Method::POST, url, None, body.into(), timeout).await
+        self.call(Method::POST, url, None, &[], body.into(), timeout).await
     }
 
     /// The same, to an endpoint that was found by other means than by asking for the URL's host.
@@ -117,7 +129,7 @@ impl Client {
         body: Vec<u8>,
         timeout: Duration,
     ) -> Result<Answer, Error> {
-        self.call(Method::POST, url, Some(at), body.into(), timeout).await
+        self.call(Method::POST, url, Some(at), &[], body.into(), timeout).await
     }
 
     async fn call(
@@ -125,32 +137,45 @@ impl Client {
         method: Method,
         url: &Url,
         at: Option<(String, u16)>,
+        headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
         timeout: Duration,
     ) -> Result<Answer, Error> {
         let (host, port) = at.unwrap_or_else(|| (url.host.clone(), url.port));
         let name = self.server_name.as_ref().unwrap_or(&url.host).clone();
         let address = Address { tls: url.tls, host, port, name };
-        let exchange = self.exchange(&method, url, address, body);
+        let exchange = self.exchange(&method, url, address, (headers, body));
         let result = tokio::time::timeout(timeout, exchange).await.unwrap_or(Err(Failure::Deadline));
         result.map_err(|failure| Error { method, url: url.to_string(), failure })
     }
 
-    async fn exchange(&self, method: &Method, url: &Url, address: Address, body: Bytes) -> Result<Answer, Failure> {
+    async fn exchange(
+        &self,
+        method: &Method,
+        url: &Url,
+        address: Address,
+        (headers, body): (&[(HeaderName, HeaderValue)], Bytes),
+    ) -> Result<Answer, Failure> {
         // A connection that has waited may have been closed meanwhile: then a fresh one is tried.
         if let Some(sender) = self.take_idle(&address) {
-            let request = self.request(method, url, body.clone())?;
+            let request = self.request(method, url, headers, body.clone())?;
             match self.send(sender, request, &address).await {
                 Err(failure) if failure.is_lost_connection() => {}
                 other => return other,
             }
         }
-        let request = self.request(method, url, body)?;
+        let request = self.request(method, url, headers, body)?;
         let sender = connect::connect(&address, &self.tls).await?;
         self.send(sender, request, &address).await
     }
 
-    fn request(&self, method: &Method, url: &Url, body: Bytes) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(
+        &self,
+        method: &Method,
+        url: &Url,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
         let value = |text: String| HeaderValue::try_from(text).map_err(|_| Failure::Header);
         let mut builder = Request::builder()
             .method(method)
@@ -165,6 +190,9 @@ impl Client {
             let mut credentials = value(credentials)?;
             credentials.set_sensitive(true);
             builder = builder.header(header::AUTHORIZATION, credentials);
+        }
+        for (name, value) in headers {
+            builder = builder.header(name, value);
         }
         builder.body(Full::new(body)).map_err(|_| Failure::Header)
     }

@@ -22,6 +22,8 @@ pub enum Trust {
     System,
     /// These authorities and no others.
     Authorities(Vec<CertificateDer<'static>>),
+    /// The one certificate of this fingerprint, whatever name is in it.
+    Certificate(String),
     /// Anybody: only where an operator has asked for it by name.
     Anybody,
 }
@@ -73,9 +75,64 @@ pub fn config(trust: &Trust, identity: Option<&Identity>) -> Result<ClientConfig
 fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     match trust {
         Trust::Anybody => Ok(tls::any_server()),
+        Trust::Certificate(fingerprint) => {
+            Ok(Arc::new(Known { fingerprint: fingerprint.clone(), any: tls::any_server() }))
+        }
         Trust::Authorities(authorities) => Pinned::verifier(authorities.clone()),
         Trust::System => Pinned::verifier(system_authorities()),
     }
+}
+
+/// How a handshake is signed, which does not depend on who is trusted.
+macro_rules! signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.any.verify_tls12_signature(message, cert, dss)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.any.verify_tls13_signature(message, cert, dss)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.any.supported_verify_schemes()
+        }
+    };
+}
+
+/// Takes one certificate, by its fingerprint.
+#[derive(Debug)]
+struct Known {
+    fingerprint: String,
+    any: Arc<dyn ServerCertVerifier>,
+}
+
+impl ServerCertVerifier for Known {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match tls::fingerprint(leaf) == self.fingerprint {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
+        }
+    }
+
+    signatures!();
 }
 
 fn system_authorities() -> Vec<CertificateDer<'static>> {
@@ -139,25 +196,5 @@ impl ServerCertVerifier for Pinned {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.any.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.any.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.any.supported_verify_schemes()
-    }
+    signatures!();
 }

@@ -46,6 +46,7 @@ const CHECKS: &[Check] = &[
     check("poststarthook/start-kube-apiserver-identity-lease-controller", ALL, Test::Done(Step::Identity)),
     check("poststarthook/storage-readiness", ALL, Test::Answers),
     check("poststarthook/start-legacy-token-tracking-controller", ALL, Test::Done(Step::Identity)),
+    check("poststarthook/start-service-ip-repair-controllers", ALL, Test::Done(Step::Repair)),
     check("poststarthook/rbac/bootstrap-roles", ALL, Test::Done(Step::Roles)),
     check("poststarthook/scheduling/bootstrap-system-priority-classes", ALL, Test::Done(Step::Cluster)),
     check("poststarthook/priority-and-fairness-config-producer", ALL, Test::Done(Step::Cluster)),

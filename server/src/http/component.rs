@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -18,12 +18,27 @@ use tokio_rustls::TlsAcceptor;
 use super::serve::{PATIENCE, builder};
 use crate::auth::ClientChain;
 
-/// A question, without its body: nobody writes here.
+/// A question.
 pub struct Question {
     pub method: Method,
     pub path: String,
     pub headers: HeaderMap,
+    /// Empty until [`Question::read`].
+    pub body: Bytes,
+    incoming: Option<Incoming>,
     pub chain: Arc<ClientChain>,
+}
+
+impl Question {
+    /// Reads what came along, which is for those who may ask alone. False where there is too much of it, or it
+    /// does not come.
+    pub async fn read(&mut self) -> bool {
+        let Some(incoming) = self.incoming.take() else { return true };
+        let whole = http_body_util::Limited::new(incoming, MAX_BODY_BYTES).collect();
+        let Ok(Ok(whole)) = tokio::time::timeout(PATIENCE, whole).await else { return false };
+        self.body = whole.to_bytes();
+        true
+    }
 }
 
 pub struct Reply {
@@ -33,6 +48,10 @@ pub struct Reply {
 }
 
 impl Reply {
+    pub fn json(code: u16, tree: &api::Tree) -> Reply {
+        Reply { code, content_type: "application/json", body: api::json::encode(tree, None).into() }
+    }
+
     pub fn text(code: u16, text: impl Into<Bytes>) -> Reply {
         Reply { code, content_type: "text/plain; charset=utf-8", body: text.into() }
     }
@@ -46,6 +65,8 @@ pub trait Handler: Send + Sync + 'static {
 
 /// As many streams as a connection may have; those who ask are few.
 const STREAMS: u32 = 100;
+/// The most that a question may bring.
+const MAX_BODY_BYTES: usize = 3 << 20;
 /// As many connections are served at once.
 const MAX_CONNECTIONS: usize = 200;
 
@@ -93,9 +114,17 @@ async fn answer(
     chain: Arc<ClientChain>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (parts, _) = request.into_parts();
+    let (parts, incoming) = request.into_parts();
     let path = parts.uri.path().to_string();
-    let reply = handler.answer(Question { method: parts.method, path, headers: parts.headers, chain }).await;
+    let question = Question {
+        method: parts.method,
+        path,
+        headers: parts.headers,
+        body: Bytes::new(),
+        incoming: Some(incoming),
+        chain,
+    };
+    let reply = handler.answer(question).await;
     let mut response = Response::new(Full::new(reply.body));
     *response.status_mut() = http::StatusCode::from_u16(reply.code).unwrap_or_default();
     response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(reply.content_type));

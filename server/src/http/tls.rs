@@ -37,6 +37,17 @@ impl Serving {
     }
 }
 
+impl Serving {
+    /// Of the certificate that is shown now: `sha256:` and hexadecimal digits.
+    pub fn fingerprint(&self) -> String {
+        self.0.load().cert.first().map(|leaf| fingerprint(leaf)).unwrap_or_default()
+    }
+}
+
+pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    crate::reload::hash(certificate)
+}
+
 fn certified(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<CertifiedKey, Error> {
     CertifiedKey::from_der(chain, key, &provider())
 }

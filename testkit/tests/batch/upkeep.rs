@@ -88,6 +88,40 @@ async fn quotas_are_counted_again_when_something_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn devices_are_limited_by_their_class() {
+    let mut cluster = whole().await;
+    let client = &cluster.client;
+    const DEVICES: &str = "gpu.deviceclass.resource.k8s.io/devices";
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let spec = format!(r#"{{"hard":{{"{DEVICES}":"2"}}}}"#);
+    let quota = format!(r#"{{"apiVersion":"v1","kind":"ResourceQuota","metadata":{{"name":"q"}},"spec":{spec}}}"#);
+    make(client, quotas, &quota).await;
+    let path = format!("{quotas}/q");
+    let is_used = |quota: &Tree, want: &str| quota.map("status.used").str(DEVICES) == want;
+    until(client, &path, |quota| is_used(quota, "0")).await;
+    let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+    let claim = |name: &str, count: u32| {
+        let request = format!(r#"{{"name":"r","exactly":{{"deviceClassName":"gpu","count":{count}}}}}"#);
+        let spec = format!(r#"{{"devices":{{"requests":[{request}]}}}}"#);
+        let metadata = format!(r#"{{"name":"{name}"}}"#);
+        let text = format!(
+            r#"{{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{metadata},"spec":{spec}}}"#
+        );
+        api::json::decode(text.as_bytes()).expect("JSON")
+    };
+    assert_eq!(client.post(claims, &claim("a", 2)).await.code, 201);
+    until(client, &path, |quota| is_used(quota, "2")).await;
+    let refused = client.post(claims, &claim("b", 1)).await;
+    let why = format!("exceeded quota: q, requested: {DEVICES}=1, used: {DEVICES}=2, limited: {DEVICES}=2");
+    assert_eq!(refused.code, 403);
+    assert!(refused.tree().str("message").ends_with(&why), "{}", refused.tree().str("message"));
+    client.delete(&format!("{claims}/a")).await;
+    until(client, &path, |quota| is_used(quota, "0")).await;
+    assert_eq!(client.post(claims, &claim("b", 1)).await.code, 201);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn autoscalers_say_that_metrics_are_missing_and_keep_bounds() {
     let mut cluster = whole().await;
     let client = &cluster.client;

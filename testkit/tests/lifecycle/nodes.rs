@@ -1,9 +1,12 @@
 //! Nodes that come, fall silent and are tainted, and what becomes of their pods.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use api::{Tree, list, tree};
-use testkit::{Client, Cluster};
+use client::{Sending, Transport};
+use cluster::local::Local;
+use testkit::{Client, Cluster, Kept};
 
 use super::{events, until_gone};
 use crate::until;
@@ -36,6 +39,50 @@ async fn taints(client: &Client, node: &str) -> Vec<String> {
     let node = client.get(&format!("{NODES}/{node}")).await.tree();
     let text = |taint: &Tree| format!("{}:{}", taint.str("key"), taint.str("effect"));
     node.list("spec.taints").iter().map(text).collect()
+}
+
+/// A way on which no watch of leases is ever answered.
+struct Deaf(Arc<dyn Transport>);
+
+impl Transport for Deaf {
+    fn send(&self, request: http::Request<bytes::Bytes>) -> Sending<'_> {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        match is_watch && request.uri().path().ends_with("/leases") {
+            true => Box::pin(std::future::pending()),
+            false => self.0.send(request),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_not_given_up_because_nobody_heard_its_lease() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    make_node(client, "a").await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    let metadata = tree! { "name" => "a", "namespace" => "kube-node-lease" };
+    let lease = tree! { "apiVersion" => "coordination.k8s.io/v1", "kind" => "Lease", "metadata" => metadata };
+    assert_eq!(client.post(leases, &lease).await.code, 201);
+    let patience = Duration::from_millis(800);
+    let options = controllers::Options { node_monitor_grace_period: patience, ..controllers::Options::default() };
+    let deaf = Local { around: Arc::new(|inner| Arc::new(Deaf(inner))), ..Local::new(cluster.server()) };
+    let running = controllers::start(deaf.controllers(Arc::new(options)), &["node-lifecycle-controller".to_string()]);
+    let running = running.expect("the controller starts");
+    until("no taint is left", async || taints(client, "a").await.is_empty()).await;
+
+    let begun = Instant::now();
+    let lives = async || {
+        let renewed =
+            format!(r#"{{"spec":{{"renewTime":"2026-01-01T00:00:00.{:06}Z"}}}}"#, begun.elapsed().as_millis());
+        assert_eq!(client.patch(&format!("{leases}/a"), "merge", &renewed).await.code, 200);
+        assert_eq!(taints(client, "a").await, [] as [String; 0]);
+        begun.elapsed() > 3 * patience
+    };
+    until("its time is up thrice", lives).await;
+    let is_lost = async || taints(client, "a").await.iter().any(|taint| taint.contains("unreachable"));
+    until("it is given up once its lease is old", is_lost).await;
+    running.stop().await;
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use testkit::{Client, Cluster, Kept};
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 
 /// The kubeconfig of a client of the cluster, in a file.
-fn kubeconfig(cluster: &Cluster, client: &str) -> PathBuf {
+pub fn kubeconfig(cluster: &Cluster, client: &str) -> PathBuf {
     let pki = cluster.pki();
     let read = |file: &str| pki.read(file).expect("a file").expect("a certificate");
     let url = format!("https://{}", cluster.address());
@@ -21,7 +21,7 @@ fn kubeconfig(cluster: &Cluster, client: &str) -> PathBuf {
     path
 }
 
-async fn manager(cluster: &Cluster, more: &[&str]) -> manager::Running {
+async fn manager(cluster: &Cluster, more: &[&str]) -> cluster::component::Running {
     let config = kubeconfig(cluster, "controller-manager");
     let ca = cluster.pki().dir().join("ca.crt");
     let mut arguments: Vec<String> = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
@@ -41,11 +41,11 @@ async fn manager(cluster: &Cluster, more: &[&str]) -> manager::Running {
     ];
     arguments.extend(usual.iter().chain(more).map(ToString::to_string));
     let mut flags = flags::parse(&arguments).expect("flags");
-    flags.secure_port = free_port().await;
+    flags.common.secure_port = free_port().await;
     manager::run(flags).await.expect("it starts")
 }
 
-async fn free_port() -> u16 {
+pub async fn free_port() -> u16 {
     let listener = tokio::net::TcpListener::bind(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 0)).await;
     listener.expect("a socket").local_addr().expect("an address").port()
 }

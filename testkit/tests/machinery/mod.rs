@@ -1,6 +1,6 @@
 //! What controllers are built on, against a real server: the same over HTTPS as in process.
 
-mod manager;
+pub mod manager;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,6 +161,7 @@ fn election(cluster: &Cluster, identity: &str) -> Election {
         random: Arc::new(Random::seeded(3)),
         metrics: Metrics::default(),
         fence: Fence::default(),
+        announces: Box::new(Vec::new),
         observed: Default::default(),
     }
 }

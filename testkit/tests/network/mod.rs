@@ -1,5 +1,6 @@
 //! Services and storage with their controllers at work, seen from the outside.
 
+mod repair;
 mod storage;
 
 use api::{Tree, json, list, tree, yaml};
@@ -64,10 +65,15 @@ pub async fn start() -> Cluster {
 }
 
 pub async fn make_node(client: &Client, name: &str, ip: &str) {
-    let labels = tree! { "topology.kubernetes.io/zone" => "z1", "kubernetes.io/hostname" => name };
+    make_node_in(client, name, ip, "z1").await;
+}
+
+async fn make_node_in(client: &Client, name: &str, ip: &str, zone: &str) {
+    let labels = tree! { "topology.kubernetes.io/zone" => zone, "kubernetes.io/hostname" => name };
     let metadata = tree! { "name" => name, "labels" => labels };
     make(client, "/api/v1/nodes", &tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => metadata }).await;
     let status = tree! {
+        "allocatable" => tree! { "cpu" => "4" },
         "addresses" => list![tree! { "type" => "InternalIP", "address" => ip }],
         "conditions" => list![tree! { "type" => "Ready", "status" => "True" }],
     };
@@ -228,6 +234,45 @@ async fn endpoints_follow_pods() {
     see(client, &slices, "made again", |slices| endpoints(slices) == both[1..]).await;
     client.delete(&format!("{CORE}/services/be")).await;
     gone(client, &old).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn zones_get_endpoints_by_their_size() {
+    let mut cluster = start().await;
+    let client = &cluster.client;
+    make_node_in(client, "node-a", "192.0.2.1", "z1").await;
+    for (name, ip) in [("be1", "10.244.7.1"), ("be2", "10.244.7.2"), ("be3", "10.244.7.3"), ("be4", "10.244.7.4")] {
+        make_pod(client, name, "node-a", 8080).await;
+        set_ready(client, name, ip, "True").await;
+    }
+    let spec = tree! { "selector" => tree! { "app" => "be" }, "ports" => list![tree! { "port" => 80 }] };
+    let mut be = service("be", spec);
+    be.child("metadata").set("annotations", tree! { "service.kubernetes.io/topology-mode" => "Auto" });
+    make(client, &format!("{CORE}/services"), &be).await;
+    let events = format!("{CORE}/events?fieldSelector=involvedObject.name%3Dbe");
+    let told = async |reason: &str, text: &str| {
+        let is_it = |event: &Tree| event.str("reason") == reason && event.str("message") == text;
+        see(client, &events, text, |events| events.list("items").iter().any(is_it)).await;
+    };
+    let insufficient = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes";
+    told("TopologyAwareHintsDisabled", &format!("{insufficient}, addressType: IPv4")).await;
+    // A second zone is enough for the service to be looked at again.
+    make_node_in(client, "node-b", "192.0.2.2", "z2").await;
+    let slices = format!("{SLICES}?labelSelector=kubernetes.io/service-name%3Dbe");
+    let hints = |slices: &Tree| -> Vec<String> {
+        let endpoints = slices.list("items").iter().flat_map(|slice| slice.list("endpoints"));
+        let mut hints: Vec<String> =
+            endpoints.flat_map(|one| one.list("hints.forZones")).map(|zone| zone.str("name").to_string()).collect();
+        hints.sort();
+        hints
+    };
+    see(client, &slices, "half for each zone", |slices| hints(slices) == ["z1", "z1", "z2", "z2"]).await;
+    told("TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled, addressType: IPv4").await;
+    let no_more = tree! { "metadata" => tree! { "annotations" => Tree::Null } };
+    merge(client, &format!("{CORE}/services/be"), &no_more).await;
+    see(client, &slices, "no hints", |slices| !endpoints(slices).is_empty() && hints(slices).is_empty()).await;
+    told("TopologyAwareHintsDisabled", "Topology Aware Hints has been disabled, addressType: IPv4").await;
     cluster.stop().await;
 }
 

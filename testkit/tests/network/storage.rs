@@ -165,6 +165,29 @@ async fn a_claim_takes_a_volume_and_gives_it_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_asks_for_more_waits_for_its_driver() {
+    let mut cluster = start().await;
+    let client = &cluster.client;
+    let class = tree! {
+        "apiVersion" => "storage.k8s.io/v1",
+        "kind" => "StorageClass",
+        "metadata" => tree! { "name" => "wide" },
+        "provisioner" => "driver.example.com",
+        "allowVolumeExpansion" => true,
+    };
+    make(client, "/apis/storage.k8s.io/v1/storageclasses", &class).await;
+    volume(client, "v", "wide", ("hostPath", tree! { "path" => "/x" })).await;
+    claim(client, "c", Some("wide")).await;
+    let path = format!("{CORE}/persistentvolumeclaims/c");
+    see(client, &path, "a bound claim", |claim| phase(claim) == "Bound").await;
+    let requests = tree! { "requests" => tree! { "storage" => "3Gi" } };
+    merge(client, &path, &tree! { "spec" => tree! { "resources" => requests } }).await;
+    let told = event(client, "c", "ExternalExpanding").await;
+    assert_eq!(told, "waiting for an external controller to expand this PVC");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_retained_volume_is_released_and_another_is_not_recycled() {
     let mut cluster = start().await;
     let client = &cluster.client;

@@ -2,9 +2,12 @@
 
 mod broken;
 mod extenders;
+mod permit;
 mod placing;
 mod preemption;
+mod process;
 mod races;
+mod volumes;
 
 use std::time::Duration;
 
@@ -70,14 +73,19 @@ fn condition<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
     pod.list("status.conditions").iter().find(|condition| condition.str("type") == name)
 }
 
-/// Waits for an event of an object with a reason; its message.
-async fn event(client: &Client, object: &str, reason: &str) -> String {
-    let path =
-        format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{object}%2Creason%3D{reason}");
+/// Waits for an event of an object with a reason, as events.k8s.io has it.
+async fn whole_event(client: &Client, object: &str, reason: &str) -> Tree {
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let path = format!("{events}?fieldSelector=regarding.name%3D{object}%2Creason%3D{reason}");
     let list = client.until(&path, |_, list| !list.list("items").is_empty()).await;
-    let event = &list.list("items")[0];
-    assert_eq!(event.str("source.component"), "default-scheduler");
-    event.str("message").to_string()
+    list.list("items")[0].clone()
+}
+
+/// The same; its message.
+async fn event(client: &Client, object: &str, reason: &str) -> String {
+    let event = whole_event(client, object, reason).await;
+    assert_eq!(event.str("reportingController"), "default-scheduler");
+    event.str("note").to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +96,47 @@ async fn a_pod_is_bound_and_says_so() {
     let bound = client.until(&path, is_bound).await;
     assert_eq!(bound.str("spec.nodeName"), "one");
     assert_eq!(condition(&bound, "PodScheduled").map(|one| one.str("status")), Some("True"));
-    assert_eq!(event(client, "p", "Scheduled").await, "Successfully assigned default/p to one");
+    let told = whole_event(client, "p", "Scheduled").await;
+    let fields = ["type", "action", "note", "reportingController", "regarding.kind"].map(|field| told.str(field));
+    let note = "Successfully assigned default/p to one";
+    assert_eq!(fields, ["Normal", "Binding", note, "default-scheduler", "Pod"]);
+    let host = server::hostname();
+    assert_eq!(told.str("reportingInstance"), format!("default-scheduler-{host}"));
+    assert_eq!(told.str("regarding.uid"), bound.str("metadata.uid"));
+    // What it counts is shown beside what the server does.
+    let metrics = client.get("/metrics").await.text();
+    for name in [
+        r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1"#,
+        r#"scheduler_plugin_evaluation_total{extension_point="Filter",plugin="NodeResourcesFit",profile="default-scheduler"} 1"#,
+        r#"scheduler_plugin_execution_duration_seconds_count{extension_point="PreFilter",plugin="NodeResourcesFit",status="Success"} 1"#,
+    ] {
+        assert!(metrics.contains(name), "{name} is not in\n{metrics}");
+    }
+    // The older form is a view of the same.
+    let path = format!("/api/v1/namespaces/default/events/{}", told.str("metadata.name"));
+    let old = client.get(&path).await.tree();
+    assert_eq!((old.str("message"), old.str("action"), old.str("involvedObject.name")), (note, "Binding", "p"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_again_is_a_series() {
+    let cluster = start(&["default-scheduler"], &[("one", "4", "10")]).await;
+    let client = &cluster.client;
+    let mut near = pod("near", "1");
+    let term = tree! { "topologyKey" => "zone", "labelSelector" => tree! { "matchLabels" => tree! { "app" => "x" } } };
+    let path = "affinity.podAffinity";
+    near.child("spec").child(path).set("requiredDuringSchedulingIgnoredDuringExecution", list![term]);
+    create(client, &near).await;
+    let first = whole_event(client, "near", "FailedScheduling").await;
+    assert_eq!((first.str("type"), first.str("action"), first.has("series")), ("Warning", "Scheduling", false));
+    // One that it wants to be near gives it hope, but the node has no zone.
+    let mut friend = pod("friend", "1");
+    friend.child("metadata").set("labels", tree! { "app" => "x" });
+    client.until(&create(client, &friend).await, is_bound).await;
+    let path = format!("/apis/events.k8s.io/v1/namespaces/default/events/{}", first.str("metadata.name"));
+    let again = client.until(&path, |_, event| event.has("series")).await;
+    assert_eq!((again.int("series.count"), again.str("note")), (Some(2), first.str("note")));
+    assert!(again.str("series.lastObservedTime") > first.str("eventTime"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,6 +36,9 @@ async fn room_is_made_gracefully_for_who_is_more_important() {
     assert!(!is_bound(200, &waits));
     let message = event(client, "a", "Preempted").await;
     assert_eq!(message, format!("Preempted by pod {} on node one", waits.str("metadata.uid")));
+    let told = whole_event(client, "a", "Preempted").await;
+    assert_eq!((told.str("action"), told.str("related.kind")), ("Preempting", "Pod"));
+    assert_eq!(told.str("related.uid"), waits.str("metadata.uid"));
 
     // Who is less important does not get the place that is kept.
     let other = create(client, &of_class("q", "1", "low")).await;

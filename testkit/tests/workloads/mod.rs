@@ -298,6 +298,34 @@ async fn a_daemon_set_follows_the_nodes() {
     cluster.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_set_that_surges_leaves_no_node_without() {
+    let mut cluster = Cluster::start_whole().await;
+    let client = cluster.client.clone();
+    add_node(&client, "a").await;
+    add_node(&client, "b").await;
+    let rolling = tree! { "maxSurge" => 1, "maxUnavailable" => 0 };
+    let spec = tree! { "updateStrategy" => tree! { "type" => "RollingUpdate", "rollingUpdate" => rolling } };
+    create(&client, &format!("{APPS}/daemonsets"), &workload("apps/v1", "DaemonSet", "agent", spec)).await;
+    let path = format!("{APPS}/daemonsets/agent");
+    let fields = ["numberAvailable", "updatedNumberScheduled", "observedGeneration"];
+    becomes(&client, &path, |set| counts(set, &fields) == [2, 2, 1]).await;
+    patch(&client, &path, r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"app:2"}]}}}}"#).await;
+    let rolled = async {
+        while counts(&client.get(&path).await.tree(), &fields) != [2, 2, 2] {
+            play_node(&client).await;
+            let pods = pods(&client, "agent").await;
+            let serves = |node: &str| {
+                let lives = |pod: &&Tree| is_running(pod) && !pod.at("metadata").has("deletionTimestamp");
+                pods.iter().filter(lives).any(|pod| node_of(pod) == node)
+            };
+            assert!(serves("a") && serves("b"), "{pods:?}");
+        }
+    };
+    assert!(tokio::time::timeout(testkit::client::DEADLINE, rolled).await.is_ok(), "it is not rolled in time");
+    cluster.stop().await;
+}
+
 /// The name that a controller would give is somebody else's: it counts the collision and takes another.
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_are_taken_are_passed_by() {

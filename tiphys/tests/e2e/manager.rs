@@ -6,61 +6,69 @@ use std::time::Duration;
 
 use crate::support::{BINARY, Server, free_port};
 
-/// A manager; it ends with the test.
-struct Manager(Child);
+/// A component beside the server; it ends with the test.
+pub struct Component(Child);
 
-impl Drop for Manager {
+impl Drop for Component {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Manager {
-    fn start(server: &Server, more: &[&str]) -> Manager {
+impl Component {
+    fn manager(server: &Server, more: &[&str]) -> Component {
         let pki = server.dir.path().join("data/pki");
-        let config = server.dir.path().join("controller-manager.conf");
-        std::fs::write(&config, kubeconfig(&pki, server.port)).expect("a file");
-        let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+        let files = ["root-ca-file", "client-ca-file"].map(|flag| format!("--{flag}={}", pki.join("ca.crt").display()));
+        let mut all: Vec<&str> = files.iter().map(String::as_str).collect();
+        all.push("--use-service-account-credentials=true");
+        all.extend(more);
+        Component::start(server, "kube-controller-manager", "controller-manager", &all)
+    }
+
+    /// With the certificate of a user, as kubeadm would hand it over, on any port.
+    pub fn start(server: &Server, name: &str, user: &str, more: &[&str]) -> Component {
+        let pki = server.dir.path().join("data/pki");
+        let config = server.dir.path().join(format!("{user}.conf"));
+        std::fs::write(&config, kubeconfig(&pki, user, server.port)).expect("a file");
+        let file = |flag: &str| format!("--{flag}={}", config.display());
         let process = Command::new(BINARY)
-            .arg("kube-controller-manager")
-            .args(["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"].map(|f| file(f, &config)))
-            .args([file("root-ca-file", &pki.join("ca.crt")), file("client-ca-file", &pki.join("ca.crt"))])
-            .args(["--bind-address=127.0.0.1", "--use-service-account-credentials=true"])
+            .arg(name)
+            .args(["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"].map(file))
+            .arg("--bind-address=127.0.0.1")
             .args(more)
             .arg(format!("--secure-port={}", free_port()))
             .stderr(Stdio::null())
             .spawn();
-        Manager(process.expect("the binary starts"))
+        Component(process.expect("the binary starts"))
     }
 
     /// Waits for the process to end; its exit code.
-    async fn wait(&mut self) -> Option<i32> {
+    pub async fn wait(&mut self) -> Option<i32> {
         for _ in 0..600 {
             if let Some(status) = self.0.try_wait().expect("it is our child") {
                 return status.code();
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("the manager did not end in time");
+        panic!("it did not end in time");
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([signal, &self.0.id().to_string()]).status();
         assert!(status.expect("kill is there").success());
     }
 }
 
-/// The certificate of the manager, as kubeadm would hand it over.
-fn kubeconfig(pki: &Path, port: u16) -> String {
+fn kubeconfig(pki: &Path, user: &str, port: u16) -> String {
     let file = |name: &str| pki.join(name).display().to_string();
     format!(
         "kind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
          clusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority: '{}'}}}}]\n\
          users: [{{name: u, user: {{client-certificate: '{}', client-key: '{}'}}}}]\n",
         file("ca.crt"),
-        file("controller-manager.crt"),
-        file("controller-manager.key"),
+        file(&format!("{user}.crt")),
+        file(&format!("{user}.key")),
     )
 }
 
@@ -108,12 +116,12 @@ async fn a_paused_leader_does_no_doubled_work() {
     let server = Server::start_with(&["--controllers", ""]);
     let hasty =
         ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=500ms"];
-    let mut first = Manager::start(&server, &hasty);
+    let mut first = Component::manager(&server, &hasty);
     until("the first one leads", async || !holder(&server).await.is_empty()).await;
     let leader = holder(&server).await;
     make_set(&server, "one", 3).await;
     until("its pods", async || pods(&server, "one").await == 3).await;
-    let _second = Manager::start(&server, &hasty);
+    let _second = Component::manager(&server, &hasty);
     first.signal("-STOP");
     until(
         "the second one leads",
@@ -132,7 +140,7 @@ async fn a_paused_leader_does_no_doubled_work() {
 async fn a_manager_outlives_a_server_that_is_killed() {
     let none = ["--controllers", ""];
     let mut server = Server::start_with(&none);
-    let _manager = Manager::start(&server, &[]);
+    let _manager = Component::manager(&server, &[]);
     make_set(&server, "one", 3).await;
     until("its pods", async || pods(&server, "one").await == 3).await;
     for name in ["two", "three"] {

@@ -8,7 +8,7 @@ use crate::support::BINARY;
 use crate::workloads::{World, eventually, until};
 
 /// Creates a pod with more fields in its spec; a plain container is there unless it brings its own.
-fn create(kubectl: &Kubectl<'_>, name: &str, labels: &str, spec: &str) {
+pub fn create(kubectl: &Kubectl<'_>, name: &str, labels: &str, spec: &str) {
     let plain = if spec.contains("\"containers\"") { "" } else { r#","containers":[{"name":"c","image":"c:1"}]"# };
     let pod = format!(
         r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","labels":{{{labels}}}}},
@@ -22,12 +22,12 @@ fn node_of(kubectl: &Kubectl<'_>, pod: &str, want: &str) {
 }
 
 /// Waits until a pod says that it cannot be scheduled; what it says.
-fn refusal(kubectl: &Kubectl<'_>, pod: &str) -> String {
+pub fn refusal(kubectl: &Kubectl<'_>, pod: &str) -> String {
     let path = r#"jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}"#;
     eventually(kubectl, &["get", "pod", pod, "-o", path], |text| text.contains("nodes are available"))
 }
 
-fn why(world: &World, arguments: &[&str]) -> String {
+pub fn why(world: &World, arguments: &[&str]) -> String {
     let kubeconfig = world.server.kubeconfig();
     let output = Command::new(BINARY).arg("why").args(arguments).arg("--kubeconfig").arg(kubeconfig).output();
     let output = output.expect("the binary starts");

@@ -15,8 +15,14 @@ pub struct World {
 
 impl World {
     pub fn new() -> World {
+        World::with(&[])
+    }
+
+    /// With further flags.
+    pub fn with(more: &[&str]) -> World {
         let (version, binary) = binaries().pop_last().expect("a kubectl");
-        World { server: Server::start_with(&["--fake-nodes", "3"]), binary, version }
+        let flags: Vec<&str> = ["--fake-nodes", "3"].iter().chain(more).copied().collect();
+        World { server: Server::start_with(&flags), binary, version }
     }
 
     pub fn kubectl(&self, namespace: &str) -> Kubectl<'_> {

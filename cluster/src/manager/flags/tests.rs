@@ -29,7 +29,7 @@ fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
 #[test]
 fn what_kubeadm_writes_is_honoured() {
     let flags = read(KUBEADM).expect("flags");
-    assert!(flags.options.allocate_node_cidrs && flags.leader_elect && flags.use_service_account_credentials);
+    assert!(flags.options.allocate_node_cidrs && flags.common.leader_elect && flags.use_service_account_credentials);
     assert_eq!(flags.options.cluster_cidr, ["10.244.0.0/16"]);
     assert_eq!(flags.controllers.len(), 3);
     assert_eq!(flags.signing.key, Some("/etc/kubernetes/pki/ca.key".into()));
@@ -46,9 +46,9 @@ fn what_upstream_has_by_default_is_taken() {
         "--controller-start-interval=0s",
     ]);
     let flags = flags.expect("flags");
-    assert_eq!((flags.kube_api_qps, flags.kube_api_burst), (Some(50.0), 100));
+    assert_eq!((flags.common.kube_api_qps, flags.common.kube_api_burst), (Some(50.0), 100));
     assert_eq!(flags.options.min_resync_period.as_secs(), 3600);
-    assert_eq!(read(&["--kube-api-qps=-1"]).expect("flags").kube_api_qps, None);
+    assert_eq!(read(&["--kube-api-qps=-1"]).expect("flags").common.kube_api_qps, None);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What the controllers are told: each flag is a field of their options.
 
-use super::{Flags, count, ranges, text};
-use crate::apiserver::values::{boolean, duration, parsed};
-use crate::flags::{Flag, flag, switch, unfinished};
+use super::{Flags, count, ranges};
+use crate::apiserver::values::{duration, parsed};
+use crate::component::flags::text;
+use crate::flags::{Flag, unfinished};
 
 const POLLS: &str = "nothing is looked at by time: changes are seen at once";
 
@@ -29,6 +30,13 @@ pub static FLAGS: &[Flag<Flags>] = &[
     field!("concurrent-cron-job-syncs", "how many at a time [5]", count, options.concurrent_cron_job_syncs),
     field!("concurrent-daemonset-syncs", "how many at a time [2]", count, options.concurrent_daemonset_syncs),
     field!("concurrent-deployment-syncs", "how many at a time [5]", count, options.concurrent_deployment_syncs),
+    field!(
+        "concurrent-disruption-stalepod-syncs",
+        "how many at a time [1]",
+        count,
+        options.concurrent_disruption_stalepod_syncs
+    ),
+    field!("concurrent-disruption-syncs", "how many at a time [1]", count, options.concurrent_disruption_syncs),
     field!("concurrent-endpoint-syncs", "how many at a time [5]", count, options.concurrent_endpoint_syncs),
     field!(
         "concurrent-ephemeralvolume-syncs",

@@ -108,6 +108,8 @@ fn old_pods_go_as_far_as_they_may() {
     check(&set, "a b c", &["a unready new", "b unready old", "c ready old"], "-b unready old");
     check(&set, "a b", &["a ending old", "b ready old"], "");
     check(&set, "a b", &["a ready new", "b ready old"], "-b ready old");
+    check(&set, "a b", &["a unready old", "b ready old"], "-a unready old");
+    check(&set_of(0, 2), "a b", &["a unready old", "b ready old"], "-a unready old, -b ready old");
     check(&set_of(0, 2), "a b c", &["a ready old", "b ready old", "c ready old"], "-a ready old, -b ready old");
     let mut by_hand = set.clone();
     by_hand.child("spec.updateStrategy").set("type", "OnDelete");
@@ -123,6 +125,71 @@ fn a_surge_brings_the_new_one_first() {
     check(&set, "a b", &["a unready old", "b ready old"], "+a, +b");
     check(&set, "a", &["a unready old", "a unready new"], "-a unready old");
     check(&set, "a", &["a ending old"], "+a");
+    check(&set, "a b", &["a ending old", "a ready new", "b ready old"], "+b");
+}
+
+#[test]
+fn a_surge_is_no_larger_than_asked_for() {
+    let all = ["a ready old", "b ready old", "c ready old", "d ready old"];
+    let as_text = |most: &str| {
+        let mut set = set(1, 0);
+        set.child("spec.updateStrategy.rollingUpdate").set("maxSurge", most);
+        set
+    };
+    check(&as_text("50%"), "a b c d", &all, "+a, +b");
+    check(&as_text("30%"), "a b c d", &all, "+a, +b");
+    check(&as_text("100%"), "a b c d", &all, "+a, +b, +c, +d");
+    let begun = ["a ready old", "a unready new", "b ready old", "c ready old", "d ready old"];
+    check(&set(2, 0), "a b c d", &begun, "+b");
+    check(&set(1, 0), "a b c d", &begun, "");
+    // Those that do not serve are replaced at once, and are no part of the surge.
+    check(&set(1, 0), "a b c", &["a unready old", "b unready old", "c ready old"], "+a, +b, +c");
+}
+
+/// Ready since `since`, at a time of 1000.
+fn ready_since(text: &str, since: i64, set: &Tree) -> Arc<Tree> {
+    let mut pod = (*pod_of(text, set)).clone();
+    pod.list_mut("status.conditions")[0].set("lastTransitionTime", time::format_seconds(since));
+    Arc::new(pod)
+}
+
+#[test]
+fn the_old_one_goes_once_the_new_one_was_ready_for_long_enough() {
+    let mut set = set(1, 0);
+    set.child("spec").set("minReadySeconds", 30);
+    let check = |since: i64, deleted: usize, again: Option<u64>, counts: [i64; 4]| {
+        let nodes = [node("a")];
+        let fits = pod::fits(&set, &nodes);
+        let pods = [pod_of("a ready old", &set), ready_since("a ready new", since, &set)];
+        let observed = Observed { set: &set, nodes: &nodes, fits: &fits, pods: &pods, hash: "new", now: NOW };
+        let plan = plan(&observed, |_| None);
+        assert_eq!((plan.delete.len(), plan.create.len()), (deleted, 0), "{since}");
+        assert_eq!(plan.again, again.map(Duration::from_secs), "{since}");
+        let status = status(&observed);
+        let fields = ["currentNumberScheduled", "numberReady", "numberAvailable", "updatedNumberScheduled"];
+        assert_eq!(fields.map(|field| status.int(field).unwrap_or_default()), counts, "{since}");
+    };
+    // The old one is counted for its node for as long as it is there.
+    check(990, 0, Some(20), [1, 1, 1, 0]);
+    check(971, 0, Some(1), [1, 1, 1, 0]);
+    check(970, 1, None, [1, 1, 1, 0]);
+}
+
+#[test]
+fn a_surge_lets_nodes_go_that_should_have_none_once_others_serve() {
+    let set = set(1, 0);
+    // b has been tainted since: its pod may stay, but gets no successor there.
+    check(&set, "a b!NoSchedule", &["b ready old"], "+a");
+    check(&set, "a b!NoSchedule", &["a unready new", "b ready old"], "");
+    check(&set, "a b!NoSchedule", &["a ready new", "b ready old"], "-b ready old");
+    check(&set, "a b!NoSchedule", &["a ready new", "b unready old"], "-b unready old");
+    check(
+        &set,
+        "a b!NoSchedule c!NoSchedule",
+        &["a ready new", "b ready old", "c ready old"],
+        "-b ready old, -c ready old",
+    );
+    check(&set, "a", &["a ready new", "gone ready old"], "-gone ready old");
 }
 
 #[test]

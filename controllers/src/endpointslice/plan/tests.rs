@@ -66,12 +66,16 @@ impl World {
     }
 
     fn sync(&mut self, service: &Tree, pods: &[Tree], limit: usize) -> (usize, usize, usize) {
+        let places = Places::from([(client::Key::from("node-a"), topology::Place::new("z1", None))]);
+        self.sync_at(service, pods, limit, &places)
+    }
+
+    fn sync_at(&mut self, service: &Tree, pods: &[Tree], limit: usize, places: &Places) -> (usize, usize, usize) {
         let templates = Templates::default();
         let pods: Vec<Arc<Pod>> = pods.iter().map(|pod| Arc::new(Pod::of(pod, &templates))).collect();
-        let zones = Zones::from([(Key::from("node-a"), Str::from("z1"))]);
         let observed =
-            Observed { service, pods: &pods, zones: &zones, slices: &self.slices, max_endpoints: limit, trigger: None };
-        let changes = plan(&observed);
+            Observed { service, pods: &pods, places, slices: &self.slices, max_endpoints: limit, trigger: None };
+        let changes = plan(&observed).changes;
         let counts = (changes.create.len(), changes.update.len(), changes.delete.len());
         self.apply(changes);
         counts
@@ -160,6 +164,74 @@ fn hints_name_who_is_near() {
     check("PreferSameZone", true, tree! { "forZones" => zones.clone() });
     check("PreferSameNode", true, tree! { "forZones" => zones, "forNodes" => list![tree! { "name" => "node-a" }] });
     check("PreferSameNode", false, Tree::Null);
+}
+
+#[test]
+fn hints_by_the_size_of_zones_are_asked_for_by_annotation() {
+    let check = |annotations: Tree, want: bool, distribution_stays: bool| {
+        let mut service = service(tree! { "trafficDistribution" => "PreferClose" });
+        service.child("metadata").set("annotations", annotations.clone());
+        assert_eq!(is_by_zone_size(&service), want, "{annotations:?}");
+        assert_eq!(distribution(&service) == "PreferClose", distribution_stays, "{annotations:?}");
+    };
+    let [old, new] = TOPOLOGY_MODES;
+    check(tree! {}, false, true);
+    check(tree! { new => "Auto" }, true, false);
+    check(tree! { new => "auto" }, true, false);
+    check(tree! { new => "Disabled" }, false, true);
+    check(tree! { old => "Auto" }, true, false);
+    check(tree! { old => "Disabled", new => "Auto" }, false, true);
+}
+
+#[test]
+fn a_change_of_hints_is_told_once() {
+    let yes = || Hinted::Yes(BTreeMap::from([(Str::from("z1"), 2)]));
+    let no = |why: &str| Hinted::No(why.into());
+    let check = |before: AllHinted, now: AllHinted, want: &[Note]| assert_eq!(notes(&before, &now), want, "{now:?}");
+    let of = |hinted: Hinted| AllHinted::from([("IPv4", hinted)]);
+    let enabled = Note::normal("TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled, addressType: IPv4");
+    let disabled = |why: &str| Note::warning("TopologyAwareHintsDisabled", format!("{why}, addressType: IPv4"));
+    check(AllHinted::new(), AllHinted::new(), &[]);
+    check(AllHinted::new(), of(yes()), std::slice::from_ref(&enabled));
+    check(AllHinted::new(), AllHinted::from([("IPv4", yes()), ("IPv6", yes())]), std::slice::from_ref(&enabled));
+    check(of(no("few")), of(yes()), &[enabled]);
+    check(of(yes()), of(yes()), &[]);
+    check(of(yes()), of(no("few")), &[disabled("few")]);
+    check(of(no("few")), of(no("few")), &[]);
+    check(of(no("few")), of(no("none")), &[disabled("none")]);
+    check(of(yes()), AllHinted::new(), &[disabled("Topology Aware Hints has been disabled")]);
+    check(of(no("few")), AllHinted::new(), &[]);
+}
+
+#[test]
+fn hints_by_the_size_of_zones_come_stay_and_go() {
+    let mut asks = service(tree! {});
+    asks.child("metadata").set("annotations", tree! { "service.kubernetes.io/topology-mode" => "Auto" });
+    let at = |name: &str, node: &str| {
+        let mut pod = pod(name, &format!("10.0.0.{}", name.len()), true, 1);
+        pod.child("spec").set("nodeName", node);
+        pod
+    };
+    let pods = [at("p", "node-a"), at("pp", "node-a"), at("ppp", "node-a"), at("pppp", "node-b")];
+    let places = |b: Option<i64>| {
+        let of = |name: &str, zone: &str, cpu: Option<i64>| (client::Key::from(name), topology::Place::new(zone, cpu));
+        Places::from([of("node-a", "z1", Some(1000)), of("node-b", "z2", b)])
+    };
+    let mut world = World::default();
+    let hints = |world: &World| -> Vec<String> {
+        let of =
+            |endpoint: &Tree| endpoint.list("hints.forZones").first().map_or("", |zone| zone.str("name")).to_string();
+        world.slices.iter().flat_map(|slice| slice.list("endpoints")).map(of).collect()
+    };
+    assert_eq!(world.sync_at(&asks, &pods, 2, &places(Some(1000))), (2, 0, 0));
+    assert_eq!(hints(&world), ["z2", "z1", "z1", "z2"], "one of z1's is meant for z2");
+    assert_eq!(world.sync_at(&asks, &pods, 2, &places(Some(1000))), (0, 0, 0), "what does is left alone");
+    assert_eq!(world.sync_at(&asks, &pods, 2, &places(Some(1100))), (0, 0, 0));
+    assert_eq!(world.sync_at(&asks, &pods, 2, &places(None)), (0, 2, 0), "one zone is none");
+    assert_eq!(hints(&world), ["", "", "", ""]);
+    assert_eq!(world.sync_at(&asks, &pods, 2, &places(Some(1000))), (0, 2, 0));
+    assert_eq!(world.sync_at(&service(tree! {}), &pods, 2, &places(Some(1000))), (0, 2, 0), "nobody asks any more");
+    assert_eq!(hints(&world), ["", "", "", ""]);
 }
 
 #[test]

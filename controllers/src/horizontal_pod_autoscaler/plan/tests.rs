@@ -64,6 +64,16 @@ fn without_metrics_it_says_so() {
 }
 
 #[test]
+fn what_is_said_names_the_generation() {
+    let mut changed = autoscaler("");
+    changed.set("metadata", api::tree! { "generation" => 3 });
+    let plan = run(&changed, 2, &[Ok(samples(&[500, 500]))]);
+    assert_eq!(plan.status.int("observedGeneration"), Some(3));
+    let said = |condition: &Tree| condition.int("observedGeneration") == Some(3);
+    assert!(plan.status.list("conditions").iter().all(said), "{:?}", plan.status);
+}
+
+#[test]
 fn metrics_scale() {
     let plan = run(&autoscaler(""), 2, &[Ok(samples(&[1000, 1000]))]);
     assert_eq!(plan.scale, Some((4, "cpu resource utilization (percentage of request) above target".to_string())));

@@ -218,16 +218,20 @@ fn claims_belong_to_whom_the_policy_says() {
 
 #[test]
 fn pods_are_counted_by_revision() {
-    let set = set(3);
-    let count = |pods: &[&str]| {
-        let status = status(&set, &pods_of(pods, &set), ["old", "new"], 0, NOW);
+    let count_in = |set: &Tree, pods: &[&str]| {
+        let status = status(set, &pods_of(pods, set), ["old", "new"], 0, NOW);
         let counts = ["replicas", "readyReplicas", "availableReplicas", "currentReplicas", "updatedReplicas"];
         let counts = counts.map(|field| status.int(field).unwrap_or_default());
         (counts, status.str("currentRevision").to_string())
     };
+    let rolling = set(3);
+    let count = |pods: &[&str]| count_in(&rolling, pods);
     assert_eq!(count(&["0 ready old", "1 ready old", "2 ending old"]), ([3, 3, 3, 2, 0], "old".to_string()));
     assert_eq!(count(&["0 ready old", "1 ready old", "2 unready new"]), ([3, 2, 2, 2, 1], "old".to_string()));
-    assert_eq!(count(&["0 ready new", "1 ready new", "2 ready new"]), ([3, 3, 3, 3, 3], "new".to_string()));
+    let all_new = ["0 ready new", "1 ready new", "2 ready new"];
+    assert_eq!(count(&all_new), ([3, 3, 3, 3, 3], "new".to_string()));
+    let by_hand = with(set(3), "spec.updateStrategy", tree! { "type" => "OnDelete" });
+    assert_eq!(count_in(&by_hand, &all_new), ([3, 3, 3, 3, 3], "new".to_string()));
 }
 
 #[test]

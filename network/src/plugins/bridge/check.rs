@@ -14,7 +14,7 @@ pub fn check(call: &Call<'_>) -> Result<(), Error> {
     ipam::ask(call, Verb::Check)?;
     check_host(&conf, &previous)?;
     check_pod(call, &previous)?;
-    if conf.masquerade && !masquerade::is_there(&call.owner())? {
+    if conf.masquerade && !call.nft(|nft| masquerade::is_there(nft, &call.owner()))? {
         return Err(Error::internal("the masquerading of the pod's addresses is missing"));
     }
     Ok(())

@@ -31,7 +31,9 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
     let conf = Conf::read(call.conf)?;
     call.check_args(&["MAC", "IP", "GATEWAY"])?;
     let netns = call.netns()?;
-    let attached = ipam::ask(call, Verb::Add).and_then(|leased| attach(call, &conf, &netns, leased));
+    // Who gets no address has made nothing, and undoes nothing: the sandbox may have been attached before.
+    let leased = ipam::ask(call, Verb::Add)?;
+    let attached = attach(call, &conf, &netns, leased);
     if let Err(error) = &attached
         && let Err(left) = undo(call, &conf)
     {
@@ -54,7 +56,7 @@ fn attach(call: &Call<'_>, conf: &Conf, netns: &Netns, leased: Option<Attachment
     let pod = pod::configure(netns, call.target.ifname, &attachment)?;
     if conf.masquerade {
         let addresses: Vec<IpNet> = attachment.ips.iter().map(|ip| ip.address).collect();
-        masquerade::add(&addresses, &call.owner())?;
+        call.nft(|nft| masquerade::add(nft, &addresses, &call.owner()))?;
     }
     fault::point("bridge.masquerade-set")?;
     attachment.interfaces = vec![interface(&bridge, ""), interface(&port, ""), interface(&pod, call.target.netns)];
@@ -137,7 +139,7 @@ fn undo(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
 }
 
 fn unmasquerade(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
-    if conf.masquerade { Ok(masquerade::remove(&call.owner())?) } else { Ok(()) }
+    if conf.masquerade { call.nft(|nft| masquerade::remove(nft, &call.owner())) } else { Ok(()) }
 }
 
 /// By our name; by the one that another plugin gave it, if its hardware address is the same; or from inside the pod.
@@ -145,14 +147,14 @@ fn unmasquerade(call: &Call<'_>, conf: &Conf) -> Result<(), Error> {
 /// and never against what is known of the device.
 fn delete_port(call: &Call<'_>) -> Result<(), Error> {
     let mut rtnl = Rtnl::open()?;
-    if rtnl.delete_link(&port_name(call))? {
+    if call.delete_device(&mut rtnl, &port_name(call))? {
         return Ok(());
     }
     let previous = call.previous()?.unwrap_or_default();
     for known in previous.interfaces.iter().filter(|known| known.sandbox.is_empty() && !known.mac.is_empty()) {
         let found = rtnl.link(&known.name)?.filter(|link| link.kind.as_deref() == Some("veth"));
         if found.is_some_and(|link| mac_text(link.mac) == known.mac) {
-            rtnl.delete_link(&known.name)?;
+            call.delete_device(&mut rtnl, &known.name)?;
             return Ok(());
         }
     }
@@ -182,9 +184,10 @@ fn gc(call: &Call<'_>) -> Result<(), Error> {
     let conf = Conf::read(call.conf)?;
     let network = call.network();
     let owners: Vec<String> = call.valid()?.iter().map(|(id, ifname)| owner(id, ifname, network)).collect();
-    all(&[&|| if conf.masquerade { Ok(masquerade::retain(network, &owners)?) } else { Ok(()) }, &|| {
-        ipam::ask(call, Verb::Gc).map(|_| ())
-    }])
+    all(&[
+        &|| if conf.masquerade { call.nft(|nft| masquerade::retain(nft, network, &owners)) } else { Ok(()) },
+        &|| ipam::ask(call, Verb::Gc).map(|_| ()),
+    ])
 }
 
 fn status(call: &Call<'_>) -> Result<(), Error> {

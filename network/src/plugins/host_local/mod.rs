@@ -28,20 +28,26 @@ fn add(call: &Call<'_>) -> Result<Attachment, Error> {
     let dns = conf.resolv_conf.as_deref().map(read_resolv_conf).transpose()?.unwrap_or_default();
     let requested = requested(call, &conf)?;
     let store = Store::lock(&conf.data_dir, call.network())?;
-    let refuse_second = |owned: Vec<IpAddr>| match owned.first() {
-        Some(address) => Err(Error::internal(format!(
-            "{address} has been allocated to {}, duplicate allocation is not allowed",
-            call.target.container_id
-        ))),
-        None => Ok(()),
-    };
-    refuse_second(store.owned(call.target.container_id, call.target.ifname)?)?;
+    if !call.invoker.fresh {
+        refuse_second(&store, call)?;
+    }
     let leased = lease_all(&store, &conf.sets, requested, call);
     if leased.is_err() {
         // What was leased of other ranges is given back; the error is that of the one that failed.
         let _ = store.release(call.target.container_id, call.target.ifname);
     }
     Ok(Attachment { interfaces: Vec::new(), ips: leased?, routes: conf.routes, dns })
+}
+
+fn refuse_second(store: &Store, call: &Call<'_>) -> Result<(), Error> {
+    let id = call.target.container_id;
+    match store.owned(id, call.target.ifname)?.first() {
+        Some(address) => {
+            let text = format!("{address} has been allocated to {id}, duplicate allocation is not allowed");
+            Err(Error::internal(text))
+        }
+        None => Ok(()),
+    }
 }
 
 /// One address of every range set.

@@ -252,7 +252,14 @@ impl Unpacker {
     /// The open folder of that path, made with all above it where it is missing.
     pub(super) fn parent(&mut self, path: &[u8]) -> Result<BorrowedFd<'_>> {
         if self.last.as_ref().is_none_or(|(last, _)| last != path) {
-            let folder = match self.open_folder(path) {
+            let opened = match self.open_folder(path) {
+                Err(Errno::NOTDIR) => {
+                    self.reopen_hidden(path)?;
+                    self.open_folder(path)
+                }
+                opened => opened,
+            };
+            let folder = match opened {
                 Err(Errno::NOENT) => self.make_folders(path, 0)?,
                 opened => opened.map_err(LayerError::at(path))?,
             };
@@ -262,6 +269,19 @@ impl Unpacker {
             Some((_, folder)) => Ok(folder.as_fd()),
             None => Ok(self.root.as_fd()),
         }
+    }
+
+    /// A layer may hide a folder and then speak of something in it: then the folder is there again, and only its own.
+    fn reopen_hidden(&mut self, path: &[u8]) -> Result<()> {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in slashes.chain([path.len()]) {
+            let (above, name) = split(&path[..end]);
+            let folder = self.open_at(above)?;
+            if kind_at(folder.as_fd(), name).map_err(LayerError::at(path))? == Some(Found::Whiteout) {
+                return self.make_directory(&path[..end]);
+            }
+        }
+        Ok(())
     }
 
     fn make_folders(&mut self, path: &[u8], links: u32) -> Result<OwnedFd> {

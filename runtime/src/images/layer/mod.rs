@@ -10,6 +10,7 @@ pub mod settle;
 pub mod tar;
 #[cfg(test)]
 mod tar_tests;
+mod tar_writer;
 #[cfg(test)]
 mod tests;
 

@@ -89,7 +89,8 @@ fn extended(records: &[u8]) -> Vec<u8> {
 
 #[test]
 fn extended_headers() {
-    let read: &[(&[u8], fn(&Entry) -> bool)] = &[
+    type Check = fn(&Entry) -> bool;
+    let read: &[(&[u8], Check)] = &[
         (b"10 path=x\n", |entry| entry.path == b"x"),
         (b"14 uid=123456\n", |entry| entry.uid == 123_456),
         (b"14 mtime=12.5\n", |entry| (entry.seconds, entry.nanoseconds) == (12, 500_000_000)),

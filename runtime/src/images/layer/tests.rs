@@ -152,6 +152,11 @@ fn what_layers_say() {
         ("own content beats a whiteout", &[file("b", "1"), file(".wh.b", "")], &["b file 644 0:0 \"1\""]),
         ("and after it", &[file(".wh.b", ""), file("b", "1")], &["b file 644 0:0 \"1\""]),
         ("a hidden folder given anew", &[file(".wh.d", ""), folder("d", 0o755)], &["d dir 755 0:0 opaque"]),
+        (
+            "and spoken of by what is in it",
+            &[file(".wh.d", ""), file("d/e/x", "1")],
+            &["d dir 755 0:0 opaque", "d/e dir 755 0:0", "d/e/x file 644 0:0 \"1\""],
+        ),
         ("and before", &[file("d/x", "1"), file(".wh.d", "")], &["d dir 755 0:0 opaque", "d/x file 644 0:0 \"1\""]),
         (
             "opaque",
@@ -242,7 +247,7 @@ fn limits_hold() {
     let cases: &[(&str, Vec<u8>, Vec<u8>, &str)] = &[
         ("a bomb", gzip(&zeros), zeros.clone(), "bytes when unpacked"),
         ("many files", tar(&many), tar(&many), "more than 100 files"),
-        ("a device", tar(&[device.clone()]), tar(&[device]), "not allowed"),
+        ("a device", tar(std::slice::from_ref(&device)), tar(&[device]), "not allowed"),
     ];
     for (name, blob, plain, why) in cases {
         let place = Place::new();

@@ -49,6 +49,7 @@ pub async fn download(what: &Download<'_>) -> Result<()> {
             Err(error) => failure = Some(error),
         }
     }
+    sink.abandon().await;
     Err(failure.unwrap_or_else(|| what.client.nobody()))
 }
 
@@ -215,6 +216,12 @@ impl Sink {
         }
     }
 
+    /// Ends, and leaves nothing on disk.
+    async fn abandon(self) {
+        drop(self.pieces);
+        let _ = self.worker.await;
+    }
+
     async fn finish(self, store: &Store, blob: &Descriptor) -> Result<()> {
         drop(self.pieces);
         let (temp, found) = self.worker.await.map_err(|_| Error::Cancelled)??;
@@ -248,7 +255,8 @@ mod tests {
     #[test]
     fn answers_to_a_question_for_the_rest() {
         let (whole, part) = (StatusCode::OK, StatusCode::PARTIAL_CONTENT);
-        let cases: &[(u64, StatusCode, Option<u64>, Option<&str>, Result<Begin, &str>)] = &[
+        type Case = (u64, StatusCode, Option<u64>, Option<&'static str>, Result<Begin, &'static str>);
+        let cases: &[Case] = &[
             (0, whole, Some(10), None, Ok(Begin::Continue)),
             (0, whole, None, None, Ok(Begin::Continue)),
             (0, whole, Some(9), None, Err("has 9 bytes")),

@@ -24,8 +24,8 @@ pub struct Host {
     pub pull: bool,
     /// Whether it is the registry itself: only that one is shown a user's credentials.
     pub origin: bool,
-    /// Whether plain HTTP may be tried where TLS is not spoken.
-    pub plain_too: bool,
+    /// Whether it may speak plain HTTP as well as TLS: nobody has said which.
+    pub either: bool,
     pub authorities: Vec<PathBuf>,
     /// Certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -68,8 +68,8 @@ fn origin(registry: &str) -> Result<Host> {
         .map_err(|_| Error::Registry { host: registry.to_owned(), why: "is not an address".to_owned() })?;
     let local = is_loopback(&target.host);
     let target = if local && target.port == 80 { parse("http").unwrap_or(target) } else { target };
-    let plain_too = local && target.tls;
-    Ok(Host { plain_too, ..Host::of(target, "/v2") })
+    let either = local && target.tls;
+    Ok(Host { either, ..Host::of(target, "/v2") })
 }
 
 pub fn is_loopback(host: &str) -> bool {
@@ -85,7 +85,7 @@ impl Host {
             resolve: true,
             pull: true,
             origin: true,
-            plain_too: false,
+            either: false,
             authorities: Vec::new(),
             identity: None,
             skip_verify: false,
@@ -178,9 +178,9 @@ fn read(registry: &str, text: &str, folder: &Path) -> Result<Vec<Host>, String> 
         None => {
             let own = origin(registry).map_err(|error| error.to_string())?;
             let scheme = if own.target.tls { "https" } else { "http" };
-            let plain_too = own.plain_too;
+            let either = own.either;
             let url = format!("{scheme}://{}", own.target.authority());
-            Host { plain_too, ..host(&url, entry, folder, registry)? }
+            Host { either, ..host(&url, entry, folder, registry)? }
         }
     };
     hosts.push(Host { origin: true, ..own });
@@ -308,9 +308,9 @@ mod tests {
             ("localhost.example.com", true, false),
             ("127.example.com", true, false),
         ];
-        for (registry, tls, plain_too) in cases {
+        for (registry, tls, either) in cases {
             let host = origin(registry).unwrap();
-            assert_eq!((host.target.tls, host.plain_too), (tls, plain_too), "{registry}");
+            assert_eq!((host.target.tls, host.either), (tls, either), "{registry}");
         }
     }
 }

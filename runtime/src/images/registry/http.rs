@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::body::Incoming;
@@ -18,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+
+use super::proxy::{Proxies, Proxy, tunnel};
 
 pub type Body = BoxBody<Bytes, std::io::Error>;
 
@@ -113,10 +115,13 @@ impl Default for Timeouts {
 /// Idle connections; as many are kept as downloads run at once.
 const MOST_IDLE: usize = 8;
 
+type Idle = Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>;
+
 /// The connections of one client. Never shared between credentials.
 pub struct Pool {
-    idle: Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>,
+    idle: Idle,
     timeouts: Timeouts,
+    proxies: Proxies,
 }
 
 /// An answer whose body has not been read.
@@ -126,13 +131,13 @@ pub struct Reply {
     body: Incoming,
     /// Given back to the pool at the body's end.
     connection: Option<(Target, SendRequest<Body>)>,
-    idle: Arc<Mutex<Vec<(Target, SendRequest<Body>)>>>,
+    idle: Idle,
     silence: Duration,
 }
 
 impl Pool {
-    pub fn new(timeouts: Timeouts) -> Pool {
-        Pool { idle: Arc::default(), timeouts }
+    pub fn new(timeouts: Timeouts, proxies: Proxies) -> Pool {
+        Pool { idle: Arc::default(), timeouts, proxies }
     }
 
     pub fn timeouts(&self) -> &Timeouts {
@@ -150,6 +155,10 @@ impl Pool {
     ) -> Result<Reply, HttpError> {
         let mut request = Request::new(body.unwrap_or_else(|| whole(Bytes::new())));
         *request.method_mut() = method;
+        let proxy = self.proxies.of(target);
+        // A proxy that is not asked for a tunnel is told the whole address.
+        let whole_path = proxy.filter(|_| !target.tls).map(|_| format!("{target}{path}"));
+        let path = whole_path.as_deref().unwrap_or(path);
         *request.uri_mut() = path.parse().map_err(|_| HttpError::Broken(format!("{path:?} is no path")))?;
         *request.headers_mut() = headers.clone();
         let host = HeaderValue::from_str(&target.authority()).map_err(|error| HttpError::Broken(error.to_string()))?;
@@ -157,6 +166,10 @@ impl Pool {
         request
             .headers_mut()
             .insert(USER_AGENT, HeaderValue::from_static(concat!("tiphys/", env!("CARGO_PKG_VERSION"))));
+        if let (false, Some(authorization)) = (target.tls, proxy.and_then(|proxy| proxy.authorization.as_ref())) {
+            let value = HeaderValue::from_str(authorization).map_err(|error| HttpError::Broken(error.to_string()))?;
+            request.headers_mut().insert(PROXY_AUTHORIZATION, value);
+        }
         let mut sender = self.connection(target, tls).await?;
         let answer = timeout(self.timeouts.silence, sender.send_request(request)).await;
         let answer = answer.map_err(|_| HttpError::Silent(self.timeouts.silence.as_secs()))?;
@@ -178,7 +191,7 @@ impl Pool {
             }
         }
         let limit = self.timeouts.connect;
-        let connected = timeout(limit, connect(target, tls)).await;
+        let connected = timeout(limit, connect(target, tls, self.proxies.of(target))).await;
         connected.map_err(|_| HttpError::Connect(format!("no connection within {} seconds", limit.as_secs())))?
     }
 
@@ -194,19 +207,35 @@ pub fn whole(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed()
 }
 
-async fn connect(target: &Target, tls: &Arc<ClientConfig>) -> Result<SendRequest<Body>, HttpError> {
-    let bare = target.host.trim_start_matches('[').trim_end_matches(']');
-    let stream =
-        TcpStream::connect((bare, target.port)).await.map_err(|error| HttpError::Connect(error.to_string()))?;
-    let _ = stream.set_nodelay(true);
+async fn connect(
+    target: &Target,
+    tls: &Arc<ClientConfig>,
+    proxy: Option<&Proxy>,
+) -> Result<SendRequest<Body>, HttpError> {
+    let mut stream = reach(proxy.map_or(target, |proxy| &proxy.target)).await?;
     if !target.tls {
         return speak(stream).await;
     }
-    let name = ServerName::try_from(bare.to_owned()).map_err(|error| HttpError::Tls(error.to_string()))?;
+    if let Some(proxy) = proxy {
+        tunnel(&mut stream, proxy, target).await?;
+    }
+    let name = ServerName::try_from(bare(&target.host)).map_err(|error| HttpError::Tls(error.to_string()))?;
     match TlsConnector::from(tls.clone()).connect(name, stream).await {
         Ok(stream) => speak(stream).await,
         Err(error) => Err(tls_error(&error)),
     }
+}
+
+/// A host as resolvers and certificates have it: a v6 address without its brackets.
+fn bare(host: &str) -> String {
+    host.trim_start_matches('[').trim_end_matches(']').to_owned()
+}
+
+async fn reach(target: &Target) -> Result<TcpStream, HttpError> {
+    let stream = TcpStream::connect((bare(&target.host), target.port)).await;
+    let stream = stream.map_err(|error| HttpError::Connect(error.to_string()))?;
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
 }
 
 fn tls_error(error: &std::io::Error) -> HttpError {

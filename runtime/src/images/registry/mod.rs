@@ -7,18 +7,17 @@ pub mod auth;
 mod download;
 pub mod hosts;
 pub mod http;
+pub mod proxy;
 pub mod push;
 mod tls;
+mod token;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ::http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE,
-};
+use ::http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use ::http::{Method, StatusCode};
-use bytes::Bytes;
 use rustls::ClientConfig;
 use serde::Deserialize;
 
@@ -27,15 +26,15 @@ use super::error::{Error, Result};
 use super::manifest::{DOCKER_LIST, DOCKER_MANIFEST, MOST_BYTES, OCI_INDEX, OCI_MANIFEST};
 use super::reference::{Reference, Version};
 use super::store::check;
-use auth::{Challenge, Credentials, challenge, encode};
+use auth::{Credentials, challenge, encode};
 use hosts::Host;
-use http::{Body, HttpError, Pool, Reply, Target, Timeouts, whole};
+use http::{Body, HttpError, Pool, Reply, Target, Timeouts};
+use proxy::Proxies;
 
 pub use download::{Download, download};
 
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const MOST_REDIRECTS: usize = 10;
-const MOST_TOKEN: u64 = 1 << 20;
 
 pub struct Client {
     registry: String,
@@ -47,13 +46,18 @@ pub struct Client {
     pool: Pool,
 }
 
+/// What an endpoint speaks: what its address says, plain HTTP, or one of them, plain HTTP to be tried first.
+const AS_CONFIGURED: u8 = 0;
+const PLAIN: u8 = 1;
+const UNKNOWN: u8 = 2;
+
 struct Endpoint {
     host: Host,
     tls: Arc<ClientConfig>,
     /// For where it redirects to: the same authorities, but no certificate of ours is shown.
     other_tls: Arc<ClientConfig>,
-    /// Found to speak plain HTTP, where that is allowed.
-    plain: AtomicBool,
+    /// What it speaks, where that had to be found out.
+    speech: AtomicU8,
     /// The answer to its last challenge.
     authorization: Mutex<Option<HeaderValue>>,
 }
@@ -65,11 +69,15 @@ impl Endpoint {
             Some(_) => tls::config(&Host { identity: None, ..host.clone() })?,
             None => tls.clone(),
         };
-        Ok(Endpoint { host, tls, other_tls, plain: AtomicBool::new(false), authorization: Mutex::default() })
+        let speech = AtomicU8::new(if host.either { UNKNOWN } else { AS_CONFIGURED });
+        Ok(Endpoint { host, tls, other_tls, speech, authorization: Mutex::default() })
     }
 
     fn target(&self) -> Target {
-        if self.plain.load(Ordering::Relaxed) { self.host.target.plain() } else { self.host.target.clone() }
+        match self.speech.load(Ordering::Relaxed) {
+            AS_CONFIGURED => self.host.target.clone(),
+            _ => self.host.target.plain(),
+        }
     }
 
     fn name(&self) -> String {
@@ -98,6 +106,7 @@ impl Client {
         credentials: Option<Credentials>,
         folders: &[PathBuf],
         timeouts: Timeouts,
+        proxies: Proxies,
     ) -> Result<Client> {
         let hosts = hosts::hosts(&reference.registry, folders)?;
         let mine = |credentials: &Credentials| !credentials.is_empty() && credentials.is_for(&reference.registry);
@@ -107,7 +116,7 @@ impl Client {
             hosts: hosts.into_iter().map(Endpoint::new).collect::<Result<_>>()?,
             credentials: credentials.filter(mine),
             actions: "pull",
-            pool: Pool::new(timeouts),
+            pool: Pool::new(timeouts, proxies),
         })
     }
 
@@ -160,9 +169,8 @@ impl Client {
         let mut hasher = expected.map_or_else(super::digest::Hasher::sha256, Digest::hasher);
         hasher.update(&bytes);
         let found = hasher.finish();
-        match expected {
-            Some(expected) => check(&format!("the manifest of {what}"), expected, found.clone())?,
-            None => {}
+        if let Some(expected) = expected {
+            check(&format!("the manifest of {what}"), expected, found.clone())?;
         }
         Ok((found, bytes))
     }
@@ -217,18 +225,29 @@ impl Client {
         if let Some(authorization) = known {
             headers.insert(AUTHORIZATION, authorization);
         }
-        let send = |target: Target, headers: HeaderMap| async move {
+        let send = || async {
             let body = ask.body.map(|body| body());
-            self.pool.send(&target, &endpoint.tls, ask.method.clone(), path, &headers, body).await
+            self.pool.send(&endpoint.target(), &endpoint.tls, ask.method.clone(), path, &headers, body).await
         };
-        match send(endpoint.target(), headers.clone()).await {
-            Err(HttpError::NotTls) if endpoint.host.plain_too => {
-                endpoint.plain.store(true, Ordering::Relaxed);
-                send(endpoint.target(), headers).await
+        let sent = send().await;
+        let sent = match endpoint.speech.load(Ordering::Relaxed) {
+            UNKNOWN if !is_plain(&sent) => {
+                endpoint.speech.store(AS_CONFIGURED, Ordering::Relaxed);
+                match send().await {
+                    Err(HttpError::NotTls) => {
+                        endpoint.speech.store(PLAIN, Ordering::Relaxed);
+                        sent
+                    }
+                    other => other,
+                }
             }
-            sent => sent,
-        }
-        .map_err(|error| unreachable(endpoint, &error))
+            UNKNOWN => {
+                endpoint.speech.store(PLAIN, Ordering::Relaxed);
+                sent
+            }
+            _ => sent,
+        };
+        sent.map_err(|error| unreachable(endpoint, &error))
     }
 
     /// Goes where a registry points to, as a stranger: most keep their blobs at somebody else's.
@@ -252,90 +271,15 @@ impl Client {
         }
         Err(wrong(endpoint, format!("redirects more than {MOST_REDIRECTS} times")))
     }
-
-    /// What to show to a registry that has asked.
-    async fn answer(&self, endpoint: &Endpoint, wanted: Option<Challenge>) -> Result<HeaderValue> {
-        let credentials = self.credentials.as_ref().filter(|_| endpoint.host.origin);
-        let denied = |why: &str| denied(endpoint, &self.repository, why);
-        let text = match wanted {
-            None => return Err(denied("it asks for a credential of an unknown kind")),
-            Some(Challenge::Basic) => credentials
-                .and_then(Credentials::basic_header)
-                .ok_or_else(|| denied("it asks for a name and a password"))?,
-            Some(Challenge::Bearer { realm, service, scope }) => {
-                format!("Bearer {}", self.token(endpoint, credentials, &realm, &service, &scope).await?)
-            }
-        };
-        let mut value = HeaderValue::from_str(&text).map_err(|_| denied("the token is no text for a header"))?;
-        value.set_sensitive(true);
-        Ok(value)
-    }
-
-    async fn token(
-        &self,
-        endpoint: &Endpoint,
-        credentials: Option<&Credentials>,
-        realm: &str,
-        service: &str,
-        scope: &str,
-    ) -> Result<String> {
-        if let Some(token) = credentials.map(|own| &own.registry_token).filter(|token| !token.is_empty()) {
-            return Ok(token.clone());
-        }
-        let (target, path) =
-            Target::with_path(realm).map_err(|why| wrong(endpoint, format!("realm {realm:?} {why}")))?;
-        let own = endpoint.target();
-        if own.tls && !target.tls {
-            return Err(wrong(endpoint, format!("wants credentials to go to {target}, without TLS")));
-        }
-        let scope = if scope.is_empty() {
-            format!("repository:{}:{}", self.repository, self.actions)
-        } else {
-            scope.to_owned()
-        };
-        let tls = if target == own { &endpoint.tls } else { &endpoint.other_tls };
-        let (method, path, headers, body) = token_request(&path, credentials, service, &scope);
-        let sent = self.pool.send(&target, tls, method, &path, &headers, body.map(whole)).await;
-        let reply = sent.map_err(|error| Error::Unreachable { host: target.authority(), why: error.to_string() })?;
-        if !reply.status.is_success() {
-            return Err(denied(endpoint, &self.repository, &format!("{target} gives no token: {}", reply.status)));
-        }
-        let bytes = reply.bytes(MOST_TOKEN).await.map_err(|error| unreachable(endpoint, &error))?;
-        let token = bytes.and_then(|bytes| serde_json::from_slice::<Token>(&bytes).ok()).and_then(Token::text);
-        token.ok_or_else(|| wrong(endpoint, format!("{target} answers with no token")))
-    }
 }
 
-#[derive(Deserialize)]
-struct Token {
-    token: Option<String>,
-    access_token: Option<String>,
-}
-
-impl Token {
-    fn text(self) -> Option<String> {
-        self.token.or(self.access_token).filter(|token| !token.is_empty())
+/// Whether a first answer is one of plain HTTP: a server that wants TLS breaks off, or says that it is a bad request.
+fn is_plain(sent: &Result<Reply, HttpError>) -> bool {
+    match sent {
+        Ok(reply) => reply.status != StatusCode::BAD_REQUEST,
+        Err(HttpError::Broken(_)) => false,
+        Err(_) => true,
     }
-}
-
-type TokenRequest = (Method, String, HeaderMap, Option<Bytes>);
-
-/// An identity token is exchanged by a form, a password by a query that carries it as basic authentication.
-fn token_request(path: &str, credentials: Option<&Credentials>, service: &str, scope: &str) -> TokenRequest {
-    let mut headers = HeaderMap::new();
-    let query = format!("service={}&scope={}", encode(service), encode(scope));
-    if let Some(own) = credentials.filter(|own| !own.identity_token.is_empty()) {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-        let token = encode(&own.identity_token);
-        let form = format!("grant_type=refresh_token&client_id=tiphys&{query}&refresh_token={token}");
-        return (Method::POST, path.to_owned(), headers, Some(form.into()));
-    }
-    let basic = credentials.and_then(Credentials::basic_header);
-    if let Some(value) = basic.and_then(|basic| HeaderValue::from_str(&basic).ok()) {
-        headers.insert(AUTHORIZATION, value);
-    }
-    let joint = if path.contains('?') { '&' } else { '?' };
-    (Method::GET, format!("{path}{joint}{query}"), headers, None)
 }
 
 fn redirect(reply: &Reply) -> Option<String> {
@@ -432,18 +376,5 @@ mod tests {
             let found = resolve(&from, "/v2/a/blobs/b?ns=x", location).map(|(target, path)| format!("{target}{path}"));
             assert_eq!(found.as_deref().map_err(|_| ()), expected, "{location}");
         }
-    }
-
-    #[test]
-    fn tokens_are_asked_for_as_the_credential_wants() {
-        let (method, path, headers, body) = token_request("/token?x=1", None, "s", "repository:a:pull");
-        assert_eq!((method, path.as_str()), (Method::GET, "/token?x=1&service=s&scope=repository%3Aa%3Apull"));
-        assert!(headers.is_empty() && body.is_none());
-        let (_, _, headers, _) = token_request("/token", Some(&Credentials::basic("u", "p")), "s", "x");
-        assert_eq!(headers[AUTHORIZATION], "Basic dTpw");
-        let own = Credentials { identity_token: "i&d".into(), ..Credentials::default() };
-        let (method, path, _, body) = token_request("/token", Some(&own), "s", "x");
-        assert_eq!((method, path.as_str()), (Method::POST, "/token"));
-        assert!(body.unwrap().ends_with(b"scope=x&refresh_token=i%26d"));
     }
 }

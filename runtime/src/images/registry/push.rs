@@ -17,6 +17,7 @@ use super::super::manifest::Descriptor;
 use super::super::store::Store;
 use super::auth::{Credentials, encode};
 use super::http::{Body, Target, Timeouts, whole};
+use super::proxy::Proxies;
 use super::{Ask, Client, Endpoint, Reference, redirect, resolve, successful, wrong};
 
 const CHUNK: usize = 256 << 10;
@@ -28,8 +29,9 @@ impl Client {
         credentials: Option<Credentials>,
         folders: &[PathBuf],
         timeouts: Timeouts,
+        proxies: Proxies,
     ) -> Result<Client> {
-        let mut client = Client::new(reference, credentials, folders, timeouts)?;
+        let mut client = Client::new(reference, credentials, folders, timeouts, proxies)?;
         client.hosts.retain(|endpoint| endpoint.host.origin);
         client.actions = "pull,push";
         Ok(client)
@@ -147,7 +149,9 @@ impl super::super::Images {
         let known = self.known()?;
         let id = known.index.resolve(image)?.ok_or_else(|| Error::NotFound(image.to_owned()))?;
         let record = &known.index.images[id];
-        let client = Client::for_push(&reference, auth, &inner.options.hosts, inner.options.timeouts.clone())?;
+        let options = &inner.options;
+        let (timeouts, proxies) = (options.timeouts.clone(), options.proxies.clone());
+        let client = Client::for_push(&reference, auth, &options.hosts, timeouts, proxies)?;
         let bytes = inner.store.read_blob(&record.manifest.digest, super::MOST_BYTES)?;
         let config = inner.store.read_blob(id, super::MOST_BYTES)?;
         client.push_blob(&inner.store, &Descriptor::new("", id.clone(), config.len() as u64)).await?;

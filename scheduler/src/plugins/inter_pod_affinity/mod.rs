@@ -70,6 +70,14 @@ impl Plugin for InterPodAffinity {
         slot.get::<Required>().map_or(Ok(()), |required| required.check(cycle, node.id))
     }
 
+    fn has_fast_refusals(&self) -> bool {
+        true
+    }
+
+    fn refuses(&self, cycle: Cycle, slot: &Slot, node: NodeId) -> bool {
+        slot.get::<Required>().is_some_and(|required| required.refuses(cycle.snapshot, node))
+    }
+
     fn add_pod(&self, cycle: Cycle, slot: &mut Slot, added: &Arc<Pod>, node: &NodeState) {
         if let Some(required) = slot.get_mut::<Required>() {
             required.change(cycle, added, node.id, 1);

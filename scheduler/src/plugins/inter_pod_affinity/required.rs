@@ -1,8 +1,10 @@
 //! Terms that must hold, from pods counted by domain.
 
+use std::sync::Arc;
+
 use crate::framework::{Cycle, Refusal, Verdict};
 use crate::model::{AffinityTerm, Pod};
-use crate::snapshot::{NodeId, Snapshot, Wish};
+use crate::snapshot::{KeyId, NodeId, Snapshot, Wish};
 
 use super::tally::{Tally, of_key};
 use super::{question, question_of_all};
@@ -19,6 +21,16 @@ pub struct Required {
     avoided: Vec<Tally>,
     /// By key: pods with a term of anti-affinity that means this one.
     unwanted: Vec<Tally>,
+    /// What all of these come to, as long as no pod comes or goes in the mind.
+    refused: Arc<Vec<Refused>>,
+}
+
+/// Which domains of a key are refused.
+struct Refused {
+    place: Option<KeyId>,
+    domains: Vec<bool>,
+    /// Whether nodes without the key are.
+    others: bool,
 }
 
 impl Required {
@@ -38,7 +50,21 @@ impl Required {
         };
         let company = spec.affinity.required.iter().map(|term| counted(term, question_of_all(cycle.pod)));
         let avoided = spec.anti_affinity.required.iter().map(|term| counted(term, question(term)));
-        Some(Required { company: company.collect(), avoided: avoided.collect(), unwanted })
+        let (company, avoided): (Vec<Tally>, Vec<Tally>) = (company.collect(), avoided.collect());
+        let is_first = is_first(cycle, &company);
+        let alone = company.iter().map(|tally| tally.refused(true, |sum| sum <= 0 && !is_first));
+        let near = avoided.iter().chain(&unwanted).map(|tally| tally.refused(false, |sum| sum > 0));
+        let refused = Arc::new(alone.chain(near).collect());
+        Some(Required { company, avoided, unwanted, refused })
+    }
+
+    /// The same as [`Required::check`] of a node as it is, without the reason.
+    pub fn refuses(&self, snapshot: &Snapshot, node: NodeId) -> bool {
+        let is_refused = |one: &Refused| match one.place.and_then(|place| snapshot.topology.domain_at(place, node)) {
+            Some(domain) => one.domains.get(domain.at()).copied().unwrap_or(one.others),
+            None => one.others,
+        };
+        self.refused.iter().any(is_refused)
     }
 
     pub fn check(&self, cycle: Cycle, node: NodeId) -> Verdict {
@@ -60,9 +86,7 @@ impl Required {
         if self.company.iter().any(|tally| tally.domain(cycle.snapshot, node).is_none()) {
             return false;
         }
-        let is_first =
-            || self.company.iter().all(|tally| tally.total == 0) && means_all(cycle.snapshot, cycle.pod, cycle.pod);
-        self.company.iter().all(|tally| tally.here(cycle.snapshot, node) > 0) || is_first()
+        self.company.iter().all(|tally| tally.here(cycle.snapshot, node) > 0) || is_first(cycle, &self.company)
     }
 
     /// A pod comes to a node, or goes.
@@ -79,6 +103,17 @@ impl Required {
         for term in other.spec.anti_affinity.required.iter().filter(|term| means(snapshot, term, pod)) {
             of_key(&mut self.unwanted, snapshot, &term.topology_key).add(snapshot, node, by);
         }
+    }
+}
+
+/// Whether there is nobody yet whom the pod could be near to, and it is one of those itself.
+fn is_first(cycle: Cycle, company: &[Tally]) -> bool {
+    company.iter().all(|tally| tally.total == 0) && means_all(cycle.snapshot, cycle.pod, cycle.pod)
+}
+
+impl Tally {
+    fn refused(&self, others: bool, is_refused: impl Fn(i64) -> bool) -> Refused {
+        Refused { place: self.place, domains: self.sums.iter().map(|sum| is_refused(*sum)).collect(), others }
     }
 }
 

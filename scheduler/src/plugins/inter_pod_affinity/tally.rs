@@ -7,9 +7,9 @@ use crate::snapshot::{Counts, Domain, KeyId, NodeId, Snapshot};
 #[derive(Clone)]
 pub struct Tally {
     pub key: Str,
-    place: Option<KeyId>,
+    pub place: Option<KeyId>,
     /// By domain.
-    sums: Vec<i64>,
+    pub sums: Vec<i64>,
     /// Of all domains.
     pub total: i64,
 }

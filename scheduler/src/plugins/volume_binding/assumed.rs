@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{Str, Tree};
-use client::key_of;
+use api::Str;
 
 use super::plan::Decision;
 
@@ -38,10 +37,10 @@ impl Assumed {
             return;
         }
         for (claim, volume) in &decision.bindings {
-            self.volumes.insert(Str::new(volume.str("metadata.name")), key(claim));
+            self.volumes.insert(volume.name.clone(), claim.key.clone());
         }
         for claim in &decision.provisions {
-            self.nodes.insert(key(claim), Str::new(node));
+            self.nodes.insert(claim.key.clone(), Str::new(node));
         }
         self.pods.insert(Str::new(uid), Arc::new(decision));
     }
@@ -49,19 +48,12 @@ impl Assumed {
     pub fn give_back(&mut self, uid: &str) {
         let Some(decision) = self.pods.remove(uid) else { return };
         for (_, volume) in &decision.bindings {
-            self.volumes.remove(volume.str("metadata.name"));
+            self.volumes.remove(&volume.name);
         }
         // Another pod may use the same claim on the same node.
         let still =
-            |wanted: &Str| self.pods.values().any(|one| one.provisions.iter().any(|claim| key(claim) == *wanted));
-        for claim in
-            decision.provisions.iter().map(|claim| key(claim)).filter(|claim| !still(claim)).collect::<Vec<_>>()
-        {
-            self.nodes.remove(&claim);
-        }
+            |wanted: &Str| self.pods.values().any(|one| one.provisions.iter().any(|claim| claim.key == *wanted));
+        let freed: Vec<&Str> = decision.provisions.iter().map(|claim| &claim.key).filter(|key| !still(key)).collect();
+        freed.into_iter().for_each(|key| drop(self.nodes.remove(key)));
     }
-}
-
-pub fn key(claim: &Tree) -> Str {
-    Str::from(key_of(claim).to_string())
 }

@@ -46,7 +46,7 @@ impl Plugin for VolumeBinding {
         if claim_names(cycle.pod).next().is_none() {
             return PreFilter::Skip;
         }
-        match Claims::of(&*cycle.snapshot.objects, &self.assumed(), cycle.pod) {
+        match Claims::of(&cycle.snapshot.storage, &self.assumed(), cycle.pod) {
             Ok(claims) => PreFilter::Check(Slot::new(claims)),
             Err(refusal) => PreFilter::Refuse(refusal),
         }

@@ -1,52 +1,56 @@
 //! Writes what was decided about volumes, and waits until it has come about.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, tree};
 use client::{Error, Resource, Result};
-use tokio::time::{Instant, sleep};
 
-use super::plan::{Decision, SELECTED_NODE, is_bound};
+use super::plan::Decision;
 use crate::framework::Hands;
-use crate::plugins::volumes;
+use crate::model::storage::{Claim, PersistentVolume, SELECTED_NODE};
+use crate::snapshot::Kind;
 
 const VOLUMES: Resource = Resource::core("persistentvolumes");
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
-/// Between looks at claims whose volumes are being made. Somebody else makes them, in seconds at best.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
 pub async fn bind(hands: &Hands, node: &str, decision: &Decision, timeout: Duration) -> Result<()> {
     for (claim, volume) in &decision.bindings {
-        let name = volume.str("metadata.name");
-        hands.client.update(VOLUMES, "", name, &bound_to(volume, claim)).await?;
+        let object = as_decided(hands, Kind::PersistentVolume, &volume.name, &volume.version)?;
+        hands.client.update(VOLUMES, "", &volume.name, &bound_to(&object, volume, claim)).await?;
     }
-    for claim in decision.provisions.iter().filter(|claim| selected_node(claim).is_none()) {
-        let (namespace, name) = (claim.str("metadata.namespace"), claim.str("metadata.name"));
-        hands.client.update(CLAIMS, namespace, name, &selecting(claim, node)).await?;
+    for claim in decision.provisions.iter().filter(|claim| claim.selected_node.is_none()) {
+        let object = as_decided(hands, Kind::PersistentVolumeClaim, &claim.key, &claim.version)?;
+        hands.client.update(CLAIMS, &claim.namespace, &claim.name, &selecting(&object, node)).await?;
     }
-    wait(hands, node, decision, timeout).await
+    let wait = wait(hands, node, decision);
+    let late = |_| Err(Error::Failed("timed out waiting for the volumes to be bound".to_string()));
+    tokio::time::timeout(timeout, wait).await.unwrap_or_else(late)
 }
 
-/// The version stays in it: somebody who was faster is not overwritten.
-fn bound_to(volume: &Tree, claim: &Tree) -> Tree {
-    let mut volume = volume.clone();
+/// The object that was decided upon. Its version stays in it: somebody who was faster is not overwritten.
+fn as_decided(hands: &Hands, kind: Kind, key: &str, version: &str) -> Result<Arc<Tree>> {
+    let is_same = |object: &Arc<Tree>| object.str("metadata.resourceVersion") == version;
+    let changed = || Error::Failed(format!("{kind:?} {key:?} has changed since the decision"));
+    hands.objects.get(kind, key).filter(is_same).ok_or_else(changed)
+}
+
+fn bound_to(object: &Tree, volume: &PersistentVolume, claim: &Claim) -> Tree {
+    let mut object = object.clone();
     let reference = tree! {
         "kind" => "PersistentVolumeClaim",
         "apiVersion" => "v1",
-        "namespace" => claim.str("metadata.namespace"),
-        "name" => claim.str("metadata.name"),
-        "uid" => claim.str("metadata.uid"),
-        "resourceVersion" => claim.str("metadata.resourceVersion"),
+        "namespace" => claim.namespace.clone(),
+        "name" => claim.name.clone(),
+        "uid" => claim.uid.clone(),
+        "resourceVersion" => claim.version.clone(),
     };
-    let was_meant = volume.at("spec").has("claimRef");
-    volume.child("spec").set("claimRef", reference);
-    if !was_meant {
-        annotate(&mut volume, BOUND_BY_CONTROLLER, "yes");
+    object.child("spec").set("claimRef", reference);
+    if volume.claim.is_none() {
+        annotate(&mut object, BOUND_BY_CONTROLLER, "yes");
     }
-    volume
+    object
 }
 
 fn selecting(claim: &Tree, node: &str) -> Tree {
@@ -60,38 +64,30 @@ fn annotate(object: &mut Tree, key: &str, value: &str) {
     object.child("metadata").child("annotations").set(key, value);
 }
 
-fn selected_node(claim: &Tree) -> Option<&str> {
-    claim.map("metadata.annotations").get(SELECTED_NODE).and_then(Tree::as_str)
-}
-
-async fn wait(hands: &Hands, node: &str, decision: &Decision, timeout: Duration) -> Result<()> {
-    let deadline = Instant::now() + timeout;
-    let mut pause = FIRST_PAUSE;
-    while !are_bound(hands, node, decision)? {
-        if Instant::now() >= deadline {
-            return Err(Error::Failed("timed out waiting for the volumes to be bound".to_string()));
+/// Somebody else binds the claims, and makes the volumes: each change of a claim is looked at.
+async fn wait(hands: &Hands, node: &str, decision: &Decision) -> Result<()> {
+    let to_bind = decision.bindings.iter().map(|(claim, _)| (claim, false));
+    let to_make = decision.provisions.iter().map(|claim| (claim, true));
+    for (claim, is_made) in to_bind.chain(to_make) {
+        // From before the first look on, so that nothing is missed.
+        let mut changes = hands.changes.of(&claim.key);
+        while !is_bound(hands, node, claim, is_made)? {
+            changes.changed().await;
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
     Ok(())
 }
 
-fn are_bound(hands: &Hands, node: &str, decision: &Decision) -> Result<bool> {
-    let to_bind = decision.bindings.iter().map(|(claim, _)| (claim, false));
-    let to_make = decision.provisions.iter().map(|claim| (claim, true));
-    for (claim, is_made) in to_bind.chain(to_make) {
-        let (namespace, name) = (claim.str("metadata.namespace"), claim.str("metadata.name"));
-        let failed = |what: &str| Err(Error::Failed(format!("persistentvolumeclaim \"{namespace}/{name}\" {what}")));
-        let Some(now) = volumes::claim(&*hands.objects, namespace, name) else { return failed("is gone") };
-        if is_bound(&now) {
-            continue;
-        }
-        let is_seen = now.str("metadata.resourceVersion") != claim.str("metadata.resourceVersion");
-        if is_made && is_seen && selected_node(&now) != Some(node) {
-            return failed("is no longer to be provisioned for the selected node");
-        }
-        return Ok(false);
+fn is_bound(hands: &Hands, node: &str, claim: &Claim, is_made: bool) -> Result<bool> {
+    let failed = |what: &str| Err(Error::Failed(format!("persistentvolumeclaim \"{}\" {what}", claim.key)));
+    let Some(now) = hands.objects.get(Kind::PersistentVolumeClaim, &claim.key) else { return failed("is gone") };
+    let now = Claim::read(&now);
+    if now.uid != claim.uid {
+        return failed("is another one by now");
     }
-    Ok(true)
+    let is_seen = now.version != claim.version;
+    if !now.is_bound && is_made && is_seen && now.selected_node.as_deref() != Some(node) {
+        return failed("is no longer to be provisioned for the selected node");
+    }
+    Ok(now.is_bound)
 }

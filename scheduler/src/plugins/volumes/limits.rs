@@ -1,25 +1,20 @@
 //! A driver says how many of its volumes a node can have attached.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use api::{Str, Tree};
+use api::Str;
 
-use super::{claim, claim_names, class_name, is_own_claim};
+use super::{claim_names, is_own_claim};
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
-use crate::model::Pod;
-use crate::snapshot::{Kind, NodeState, Objects};
+use crate::model::storage::{Claim, Disk};
+use crate::model::{Pod, Volume};
+use crate::snapshot::{Kind, NodeState, Storage};
 
 pub struct NodeVolumeLimits;
 
-/// The driver of a volume and its handle.
-type Disk = (Str, Str);
-
+/// What the pod brings along.
 #[derive(Clone)]
-struct Disks {
-    wanted: BTreeSet<Disk>,
-    /// What is attached to nodes, whoever uses it.
-    attached: BTreeMap<Str, BTreeSet<Disk>>,
-}
+struct Wanted(BTreeSet<Disk>);
 
 impl Plugin for NodeVolumeLimits {
     fn name(&self) -> &'static str {
@@ -31,33 +26,31 @@ impl Plugin for NodeVolumeLimits {
     }
 
     fn pre_filter(&self, cycle: Cycle) -> PreFilter {
-        if claim_names(cycle.pod).next().is_none() {
+        if cycle.pod.spec.volumes.is_empty() {
             return PreFilter::Skip;
         }
-        let objects = &*cycle.snapshot.objects;
-        let wanted = disks_of(objects, cycle.pod);
-        match wanted.is_empty() {
-            true => PreFilter::Skip,
-            false => PreFilter::Check(Slot::new(Disks { wanted, attached: attachments(objects) })),
-        }
+        let wanted = disks_of(&cycle.snapshot.storage, cycle.pod);
+        if wanted.is_empty() { PreFilter::Skip } else { PreFilter::Check(Slot::new(Wanted(wanted))) }
     }
 
     fn filter(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
-        let Some(disks) = slot.get::<Disks>() else { return Ok(()) };
-        let objects = &*cycle.snapshot.objects;
-        let limits = limits(objects, node.name());
-        if limits.is_empty() {
+        let Some(Wanted(wanted)) = slot.get::<Wanted>() else { return Ok(()) };
+        let storage = &cycle.snapshot.storage;
+        let Some(limits) = storage.csi_node(node.name()).filter(|limits| !limits.limits.is_empty()) else {
             return Ok(());
-        }
-        let mut attached = disks.attached.get(node.name()).cloned().unwrap_or_default();
-        attached.extend(node.pods.iter().flat_map(|pod| disks_of(objects, pod)));
-        let of = |driver: &Str, disks: &BTreeSet<Disk>| disks.iter().filter(|(name, _)| name == driver).count() as i64;
-        let added: BTreeSet<Disk> = disks.wanted.difference(&attached).cloned().collect();
+        };
+        let mut attached: BTreeSet<Disk> = storage.attached_to(node.name()).cloned().collect();
+        attached.extend(node.pods.iter().flat_map(|pod| disks_of(storage, pod)));
+        let added: BTreeSet<Disk> = wanted.difference(&attached).cloned().collect();
+        let of = |driver: &Str, disks: &BTreeSet<Disk>| {
+            let counts = |disk: &&Disk| disk.driver == *driver && limits.counts(disk);
+            i64::try_from(disks.iter().filter(counts).count()).unwrap_or(i64::MAX)
+        };
         let is_over = |(driver, most): &(Str, i64)| {
             let more = of(driver, &added);
             more > 0 && of(driver, &attached) + more > *most
         };
-        match limits.iter().any(is_over) {
+        match limits.limits.iter().any(is_over) {
             true => Err(Refusal::unschedulable("node(s) exceed max volume count")),
             false => Ok(()),
         }
@@ -66,7 +59,7 @@ impl Plugin for NodeVolumeLimits {
     fn may_help(&self, pod: &Pod, event: &Event) -> bool {
         match event {
             Event::NodeAdded(_) => true,
-            Event::PodGone(gone) => claim_names(gone).next().is_some(),
+            Event::PodGone(gone) => !gone.spec.volumes.is_empty(),
             Event::Object { kind: Kind::CsiNode, new, .. } => new.is_some(),
             Event::Object { kind: Kind::VolumeAttachment, new, .. } => new.is_none(),
             Event::Object { kind: Kind::PersistentVolumeClaim, new, .. } => is_own_claim(pod, *new),
@@ -75,41 +68,68 @@ impl Plugin for NodeVolumeLimits {
     }
 }
 
-fn limits(objects: &dyn Objects, node: &str) -> Vec<(Str, i64)> {
-    let Some(node) = objects.get(Kind::CsiNode, node) else { return Vec::new() };
-    let limit = |driver: &Tree| Some((Str::new(driver.str("name")), driver.int("allocatable.count")?));
-    node.list("spec.drivers").iter().filter_map(limit).collect()
+fn disks_of(storage: &Storage, pod: &Pod) -> BTreeSet<Disk> {
+    let claims = claim_names(pod).filter_map(|name| storage.claim(&pod.namespace, &name));
+    let own = pod.spec.volumes.iter().filter_map(own_disk);
+    claims.filter_map(|claim| disk(storage, claim)).chain(own).collect()
 }
 
-fn disks_of(objects: &dyn Objects, pod: &Pod) -> BTreeSet<Disk> {
-    let claims = claim_names(pod).filter_map(|name| claim(objects, &pod.namespace, &name));
-    claims.filter_map(|claim| disk(objects, &claim)).collect()
+/// A disk that a pod names itself.
+fn own_disk(volume: &Volume) -> Option<Disk> {
+    match volume {
+        Volume::GcePersistentDisk { name, .. } => Some(Disk::of_plugin("gcePersistentDisk", name)),
+        Volume::AwsElasticBlockStore { id, .. } => Some(Disk::of_plugin("awsElasticBlockStore", id)),
+        _ => None,
+    }
+    .flatten()
 }
 
 /// A volume that is yet to be made counts by its claim.
-fn disk(objects: &dyn Objects, claim: &Tree) -> Option<Disk> {
-    let name = claim.str("spec.volumeName");
-    let volume = (!name.is_empty()).then(|| objects.get(Kind::PersistentVolume, name)).flatten();
-    if let Some(volume) = volume {
-        return csi(&volume);
+fn disk(storage: &Storage, claim: &Claim) -> Option<Disk> {
+    match storage.volume(&claim.volume_name) {
+        Some(volume) => volume.disk.clone(),
+        None => Some(Disk::to_be_made(&storage.class(&claim.wanted.class)?.provisioner, &claim.key)),
     }
-    let class = objects.get(Kind::StorageClass, class_name(claim))?;
-    let of_claim = format!("{}/{}", claim.str("metadata.namespace"), claim.str("metadata.name"));
-    Some((Str::new(class.str("provisioner")), Str::from(of_claim)))
 }
 
-fn csi(volume: &Tree) -> Option<Disk> {
-    let source = volume.at("spec.csi");
-    (!source.is_null()).then(|| (Str::new(source.str("driver")), Str::new(source.str("volumeHandle"))))
-}
+#[cfg(test)]
+mod tests {
+    use api::{Tree, list, tree};
 
-fn attachments(objects: &dyn Objects) -> BTreeMap<Str, BTreeSet<Disk>> {
-    let mut attached: BTreeMap<Str, BTreeSet<Disk>> = BTreeMap::new();
-    for attachment in objects.all(Kind::VolumeAttachment) {
-        let volume = objects.get(Kind::PersistentVolume, attachment.str("spec.source.persistentVolumeName"));
-        if let Some(disk) = volume.and_then(|volume| csi(&volume)) {
-            attached.entry(Str::new(attachment.str("spec.nodeName"))).or_default().insert(disk);
+    use super::*;
+    use crate::testing::{Fixed, World, Written, node, pod};
+
+    /// A pod with a disk of a plugin of old that it names itself.
+    fn user_of(disk: &str) -> Written {
+        pod(disk).with("spec.volumes", list![tree! { "awsElasticBlockStore" => tree! { "volumeID" => disk } }])
+    }
+
+    fn csi_node(name: &str, migrated: &str) -> Tree {
+        let mut annotations = tree! {};
+        annotations.set("storage.alpha.kubernetes.io/migrated-plugins", migrated);
+        let driver = tree! { "name" => "ebs.csi.aws.com", "allocatable" => tree! { "count" => 1 } };
+        tree! {
+            "metadata" => tree! { "name" => name, "annotations" => annotations },
+            "spec" => tree! { "drivers" => list![driver] },
         }
     }
-    attached
+
+    #[test]
+    fn disks_of_plugins_of_old_count_where_their_driver_took_over() {
+        let mut objects = Fixed::default();
+        objects.put(Kind::CsiNode, csi_node("moved", "kubernetes.io/aws-ebs"));
+        objects.put(Kind::CsiNode, csi_node("old", ""));
+        let mut world = World::with(objects);
+        for name in ["moved", "old", "silent"] {
+            world.node(node(name));
+            let there = user_of("one").with("metadata.uid", format!("{name}-0")).on(name);
+            world.placed(there);
+        }
+        for (name, disk, fits) in
+            [("moved", "two", false), ("moved", "one", true), ("old", "two", true), ("silent", "two", true)]
+        {
+            let verdict = world.filter(&NodeVolumeLimits, user_of(disk), name);
+            assert_eq!(verdict.is_ok(), fits, "{disk} on {name}: {verdict:?}");
+        }
+    }
 }

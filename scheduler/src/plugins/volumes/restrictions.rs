@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Str;
 
-use super::{claim, is_own_claim, named_claims, not_found};
+use super::{is_own_claim, named_claims, not_found};
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
 use crate::model::{Pod, Volume};
 use crate::snapshot::{Kind, NodeState};
@@ -101,9 +101,9 @@ impl Plugin for VolumeRestrictions {
 fn exclusive_claims(cycle: Cycle) -> Result<Vec<Str>, Refusal> {
     let mut names = Vec::new();
     for name in named_claims(cycle.pod) {
-        let claim = claim(&*cycle.snapshot.objects, &cycle.pod.namespace, name);
+        let claim = cycle.snapshot.storage.claim(&cycle.pod.namespace, name);
         let claim = claim.ok_or_else(|| not_found("persistentvolumeclaim", name))?;
-        if claim.list("spec.accessModes").iter().any(|mode| mode.as_str() == Some("ReadWriteOncePod")) {
+        if claim.wanted.access_modes.iter().any(|mode| mode == "ReadWriteOncePod") {
             names.push(name.clone());
         }
     }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use api::{Str, Tree};
+use api::Str;
 
-use super::{claim, class_name, is_own_claim, named_claims, not_found};
+use super::{is_own_claim, named_claims, not_found};
 use crate::framework::{Cycle, Event, Plugin, Point, PreFilter, Refusal, Slot, Verdict};
+use crate::model::storage::{BindingMode, Claim, PersistentVolume};
 use crate::model::{Labels, Pod};
 use crate::snapshot::{Kind, NodeState};
 
@@ -69,42 +70,43 @@ fn is_in(labels: &Labels, (key, newer): (&str, &str), values: &[Str]) -> bool {
     zone.is_some_and(|zone| values.iter().any(|value| value == zone))
 }
 
-fn zones(volume: &Tree) -> Vec<(usize, Vec<Str>)> {
-    let labels = volume.map("metadata.labels");
+fn zones(volume: &PersistentVolume) -> Vec<(usize, Vec<Str>)> {
     let values = |key: &str| -> Option<Vec<Str>> {
-        let text = labels.get(key)?.as_str()?;
+        let text = volume.labels.get(key)?;
         Some(text.split("__").map(|value| Str::new(value.trim())).collect())
     };
     KEYS.iter().enumerate().filter_map(|(at, (key, _))| Some((at, values(key)?))).collect()
 }
 
 /// The volumes of claims that are bound; those that will be bound later say nothing yet.
-fn volumes(cycle: Cycle) -> Result<Vec<Arc<Tree>>, Refusal> {
-    let objects = &*cycle.snapshot.objects;
+fn volumes<'a>(cycle: Cycle<'a>) -> Result<Vec<&'a Arc<PersistentVolume>>, Refusal> {
+    let storage = &cycle.snapshot.storage;
     let mut volumes = Vec::new();
     for name in named_claims(cycle.pod) {
-        let claim = claim(objects, &cycle.pod.namespace, name);
+        let claim = storage.claim(&cycle.pod.namespace, name);
         let claim = claim.ok_or_else(|| not_found("persistentvolumeclaim", name))?;
-        let bound = claim.str("spec.volumeName");
+        let bound = &claim.volume_name;
         if bound.is_empty() {
-            will_be_bound(cycle, &claim)?;
+            will_be_bound(cycle, claim)?;
             continue;
         }
-        let volume = objects.get(Kind::PersistentVolume, bound);
+        let volume = storage.volume(bound);
         volumes.push(volume.ok_or_else(|| not_found("persistentvolume", bound))?);
     }
     Ok(volumes)
 }
 
-fn will_be_bound(cycle: Cycle, claim: &Tree) -> Result<(), Refusal> {
-    let name = class_name(claim);
+fn will_be_bound(cycle: Cycle, claim: &Claim) -> Result<(), Refusal> {
+    let name = &claim.wanted.class;
     if name.is_empty() {
         return Err(Refusal::unresolvable("PersistentVolumeClaim had no pv name and storageClass name"));
     }
-    let class = cycle.snapshot.objects.get(Kind::StorageClass, name);
-    match class.ok_or_else(|| not_found("storageclass.storage.k8s.io", name))?.str("volumeBindingMode") {
-        "WaitForFirstConsumer" => Ok(()),
-        "" => Err(Refusal::unresolvable(format!("VolumeBindingMode not set for StorageClass \"{name}\""))),
-        _ => Err(Refusal::unresolvable("PersistentVolume had no name")),
+    let class = cycle.snapshot.storage.class(name);
+    match class.ok_or_else(|| not_found("storageclass.storage.k8s.io", name))?.binding_mode {
+        BindingMode::WaitForFirstConsumer => Ok(()),
+        BindingMode::Unset => {
+            Err(Refusal::unresolvable(format!("VolumeBindingMode not set for StorageClass \"{name}\"")))
+        }
+        BindingMode::Immediate => Err(Refusal::unresolvable("PersistentVolume had no name")),
     }
 }

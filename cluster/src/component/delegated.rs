@@ -9,6 +9,7 @@ use api::{Tree, tree};
 use client::{Client, Clock, Resource};
 use http::header;
 use kinds::User;
+use server::auth::request_header::Names;
 use server::auth::{Authorities, RequestHeader};
 use server::http::component::Question;
 use tokio::time::Instant;
@@ -18,8 +19,12 @@ const ACCESS_REVIEWS: Resource = Resource::new("authorization.k8s.io", "v1", "su
 /// An answer is good for so long, and so many are kept.
 const KEPT: Duration = Duration::from_secs(10);
 const MAX_KEPT: usize = 1000;
+/// So long is believed whom the API server believes.
+const LOOKED_UP: Duration = Duration::from_secs(60);
 
 pub struct Delegated {
+    /// Asks the API server for what no file says.
+    pub lookup: Option<Lookup>,
     pub clients: Option<Authorities>,
     pub proxies: Option<RequestHeader>,
     /// Asks the API server; None where no kubeconfig was given for it.
@@ -58,6 +63,64 @@ impl<T: Clone> Kept<T> {
     }
 }
 
+/// Whom the API server believes: it tells so in a ConfigMap. It is asked when somebody shows a certificate, and
+/// again after a while.
+pub struct Lookup {
+    client: Client,
+    held: tokio::sync::Mutex<Option<(Instant, Arc<Found>)>>,
+}
+
+#[derive(Default)]
+pub struct Found {
+    clients: Option<Authorities>,
+    proxies: Option<RequestHeader>,
+}
+
+const CONFIG_MAPS: Resource = Resource::core("configmaps");
+
+impl Lookup {
+    pub fn new(client: Client) -> Lookup {
+        Lookup { client, held: Default::default() }
+    }
+
+    /// What was found last; nothing where it cannot be had.
+    async fn found(&self) -> Arc<Found> {
+        let mut held = self.held.lock().await;
+        if let Some((_, found)) = held.as_ref().filter(|(until, _)| Instant::now() < *until) {
+            return found.clone();
+        }
+        let found = match self.client.get(CONFIG_MAPS, "kube-system", "extension-apiserver-authentication").await {
+            Ok(map) => Arc::new(read(map.at("data"))),
+            Err(error) => {
+                tracing::warn!(%error, "kube-system/extension-apiserver-authentication cannot be read");
+                held.take().map(|(_, found)| found).unwrap_or_default()
+            }
+        };
+        *held = Some((Instant::now() + LOOKED_UP, found.clone()));
+        found
+    }
+}
+
+fn read(data: &Tree) -> Found {
+    let names = |key: &str| {
+        let list = api::json::decode(data.str(key).as_bytes()).unwrap_or_default();
+        texts(&list)
+    };
+    let authorities = |key: &str| Authorities::new(data.str(key)).ok();
+    let headers = Names {
+        username: names("requestheader-username-headers"),
+        uid: names("requestheader-uid-headers"),
+        groups: names("requestheader-group-headers"),
+        extra_prefixes: names("requestheader-extra-headers-prefix"),
+    };
+    let proxies = authorities("requestheader-client-ca-file");
+    Found {
+        clients: authorities("client-ca-file"),
+        proxies: proxies
+            .and_then(|proxies| RequestHeader::new(proxies, names("requestheader-allowed-names"), headers).ok()),
+    }
+}
+
 /// Why a question is not answered.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -68,24 +131,31 @@ pub enum Refusal {
 }
 
 impl Delegated {
-    pub async fn check(&self, question: &mut Question) -> Result<(), Refusal> {
+    /// `attributes` are those of the resource that is asked about; without them it is the path alone.
+    pub async fn check(&self, question: &mut Question, attributes: Option<Tree>) -> Result<(), Refusal> {
         if self.always_allowed.iter().any(|allowed| covers(allowed, &question.path)) {
             return Ok(());
         }
         let user = self.authenticate(question).await?;
-        self.authorize(&user, question).await
+        self.authorize(&user, question, attributes).await
     }
 
     async fn authenticate(&self, question: &mut Question) -> Result<Arc<User>, Refusal> {
         let now = self.clock.now().seconds;
-        let proxied = self.proxies.as_ref().and_then(|proxies| {
+        let found = match &self.lookup {
+            Some(lookup) if !question.chain.is_empty() => lookup.found().await,
+            _ => Arc::default(),
+        };
+        let proxies = self.proxies.as_ref().or(found.proxies.as_ref());
+        let proxied = proxies.and_then(|proxies| {
             let user = proxies.user(&mut question.headers, &question.chain, now)?;
             Some(user.map_err(|_| Refusal::Unauthorized))
         });
         if let Some(user) = proxied {
             return user;
         }
-        if let Some(clients) = self.clients.as_ref().filter(|_| !question.chain.is_empty())
+        let clients = self.clients.as_ref().or(found.clients.as_ref());
+        if let Some(clients) = clients.filter(|_| !question.chain.is_empty())
             && let Ok(user) = clients.owner(&question.chain, now)
         {
             return Ok(user);
@@ -114,7 +184,7 @@ impl Delegated {
         Ok(user)
     }
 
-    async fn authorize(&self, user: &User, question: &Question) -> Result<(), Refusal> {
+    async fn authorize(&self, user: &User, question: &Question, of: Option<Tree>) -> Result<(), Refusal> {
         let verb = question.method.as_str().to_lowercase();
         let why = || {
             let path = &question.path;
@@ -125,7 +195,9 @@ impl Delegated {
             return Ok(());
         }
         let Some(client) = &self.authorization else { return Err(why()) };
-        let spec = access(user, &verb, &question.path);
+        let of = of.map(|of| ("resourceAttributes", of));
+        let path = || tree! { "path" => question.path.as_str(), "verb" => verb.as_str() };
+        let spec = access(user, of.unwrap_or_else(|| ("nonResourceAttributes", path())));
         let key = String::from_utf8_lossy(&api::json::encode(&spec, None)).into_owned();
         let now = Instant::now();
         let allowed = match self.judged.get(&key, now) {
@@ -169,12 +241,12 @@ fn user_of(tree: &Tree) -> User {
     }
 }
 
-fn access(user: &User, verb: &str, path: &str) -> Tree {
+fn access(user: &User, (field, attributes): (&'static str, Tree)) -> Tree {
     let mut spec = tree! {
         "user" => user.name.as_str(),
         "groups" => user.groups.iter().map(Tree::from).collect::<Vec<_>>(),
-        "nonResourceAttributes" => tree! { "path" => path, "verb" => verb },
     };
+    spec.set(field, attributes);
     if !user.uid.is_empty() {
         spec.set("uid", user.uid.as_str());
     }

@@ -1,5 +1,5 @@
 //! Files that are read again when they change: the certificate of the port, the authorities that it believes, and
-//! who the manager is to the API server. What cannot be read changes nothing.
+//! who the component is to the API server. What cannot be read changes nothing.
 
 use std::path::PathBuf;
 

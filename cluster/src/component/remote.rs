@@ -14,9 +14,6 @@ use super::accounts::{Account, TokenFile};
 use super::follow::Follow;
 use crate::error::{Error, Result};
 
-/// What its fields are owned as, and how it names itself.
-const AGENT: &str = "kube-controller-manager";
-
 /// A server, and the ways to come to it.
 #[derive(Clone)]
 pub struct Remote {
@@ -26,6 +23,8 @@ pub struct Remote {
     bare: Https,
     /// Requests a second, and how many at once.
     limit: Option<(f64, u32)>,
+    /// What its fields are owned as, and how it names itself.
+    agent: &'static str,
 }
 
 fn bad(flag: &str, why: impl std::fmt::Display) -> Error {
@@ -44,7 +43,7 @@ fn without_certificate(tls: &ClientConfig) -> ClientConfig {
 }
 
 impl Remote {
-    pub fn read(flag: &str, file: &Path) -> Result<Remote> {
+    pub fn read(agent: &'static str, flag: &str, file: &Path) -> Result<Remote> {
         let remote = read(flag, file)?;
         if !remote.url.tls || !matches!(remote.url.path.as_str(), "" | "/") {
             let why = format!("{}: the server must be reached by https and have no path", file.display());
@@ -62,7 +61,7 @@ impl Remote {
             callout::Credentials::Basic { .. } => return Err(bad(flag, "passwords cannot be used here")),
         };
         let bare = to(Arc::new(without_certificate(remote.client.tls())))?;
-        Ok(Remote { own, bare, limit: None })
+        Ok(Remote { own, bare, limit: None, agent })
     }
 
     /// Each client is held back to so many requests a second.
@@ -99,7 +98,7 @@ impl Remote {
             Some((per_second, burst)) => Throttled::around(transport, per_second, burst),
             None => transport,
         };
-        Client::new(transport, AGENT)
+        Client::new(transport, self.agent)
     }
 }
 

@@ -1,0 +1,243 @@
+//! The flags that all components beside the API server have: one table for all of them.
+
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use client::election::Timing;
+
+use crate::apiserver::values::{duration, list, parsed};
+use crate::error::Result;
+use crate::flags::{Flag, flag};
+use crate::logs::{Format, Level};
+
+/// What every component is told.
+pub struct Common {
+    /// Upstream's name of the component: how it names itself, and its lease.
+    pub name: &'static str,
+    pub kubeconfig: Option<PathBuf>,
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// Whether the API server is not asked which authorities it believes.
+    pub authentication_skip_lookup: bool,
+    pub authorization_kubeconfig: Option<PathBuf>,
+    pub always_allow_paths: Vec<String>,
+    pub bind_address: IpAddr,
+    pub secure_port: u16,
+    pub tls_cert_file: Option<PathBuf>,
+    pub tls_private_key_file: Option<PathBuf>,
+    pub client_ca_file: Option<PathBuf>,
+    pub proxy_ca_file: Option<PathBuf>,
+    pub proxy_allowed_names: Vec<String>,
+    pub proxy_headers: server::auth::request_header::Names,
+    pub leader_elect: bool,
+    pub timing: Timing,
+    pub lease_namespace: String,
+    pub lease_name: String,
+    /// Requests a second of each client, and how many may come at once; none are held back without a number.
+    pub kube_api_qps: Option<f64>,
+    pub kube_api_burst: u32,
+    pub log_format: Format,
+    pub log_level: Level,
+    /// The names of those that were given, since a file may say the same.
+    pub given: Vec<&'static str>,
+}
+
+impl Common {
+    pub fn new(name: &'static str, secure_port: u16) -> Common {
+        Common {
+            name,
+            kubeconfig: None,
+            authentication_kubeconfig: None,
+            authentication_skip_lookup: false,
+            authorization_kubeconfig: None,
+            always_allow_paths: ["/healthz", "/readyz", "/livez"].map(str::to_string).into(),
+            bind_address: IpAddr::from([0, 0, 0, 0]),
+            secure_port,
+            tls_cert_file: None,
+            tls_private_key_file: None,
+            client_ca_file: None,
+            proxy_ca_file: None,
+            proxy_allowed_names: Vec::new(),
+            proxy_headers: server::auth::request_header::Names::usual(),
+            leader_elect: true,
+            timing: Timing::default(),
+            lease_namespace: "kube-system".to_string(),
+            lease_name: name.to_string(),
+            kube_api_qps: None,
+            kube_api_burst: 30,
+            log_format: Format::Text,
+            log_level: Level::Info,
+            given: Vec::new(),
+        }
+    }
+
+    /// What does not go together.
+    pub fn check(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        let timing = self.timing;
+        if self.kubeconfig.is_none() {
+            errors.push("--kubeconfig must name the API server".to_string());
+        }
+        if timing.lease_duration <= timing.renew_deadline {
+            errors.push("--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline".to_string());
+        }
+        if timing.renew_deadline <= timing.retry_period.mul_f64(1.2) || timing.retry_period.as_millis() < 1 {
+            let why = "--leader-elect-renew-deadline must be greater than 1.2 times --leader-elect-retry-period";
+            errors.push(why.to_string());
+        }
+        if self.tls_cert_file.is_some() != self.tls_private_key_file.is_some() {
+            errors.push("--tls-cert-file and --tls-private-key-file belong together".to_string());
+        }
+        errors
+    }
+}
+
+/// The flags of a component, among them those that all have.
+pub trait HasCommon: Default + 'static {
+    fn common(&mut self) -> &mut Common;
+}
+
+pub fn text(value: &str) -> Result<String, String> {
+    Ok(value.to_string())
+}
+
+pub fn texts(value: &str) -> Result<Vec<String>, String> {
+    Ok(list(value))
+}
+
+pub const NO_PROFILES: &str = "nothing is profiled";
+
+/// The table, for the flags of any component.
+pub struct Table<F>(PhantomData<F>);
+
+impl<F: HasCommon> Table<F> {
+    pub const FLAGS: &'static [Flag<F>] = &[
+        file!(
+            "authentication-kubeconfig",
+            "the API server that knows tokens shown to this port",
+            common().authentication_kubeconfig
+        ),
+        on_off!(
+            "authentication-skip-lookup",
+            "do not ask the API server which authorities it believes [false]",
+            common().authentication_skip_lookup
+        ),
+        fixed!(
+            switch,
+            "authentication-tolerate-lookup-failure",
+            "true",
+            "it is asked when somebody shows a certificate, not at the start"
+        ),
+        field!(
+            "authorization-always-allow-paths",
+            "what everybody may ask for [/healthz,/readyz,/livez]",
+            texts,
+            common().always_allow_paths
+        ),
+        file!(
+            "authorization-kubeconfig",
+            "the API server that knows who may ask this port",
+            common().authorization_kubeconfig
+        ),
+        field!("bind-address", "the address to listen on [0.0.0.0]", parsed, common().bind_address),
+        file!("client-ca-file", "who signs the certificates of those who ask this port", common().client_ca_file),
+        fixed!(switch, "contention-profiling", "false", NO_PROFILES),
+        field!(
+            "kube-api-burst",
+            "how many requests may come at once where there is a limit [30]",
+            parsed,
+            common().kube_api_burst
+        ),
+        flag(
+            "kube-api-qps",
+            "requests a second of each client; a negative one for no limit [none]",
+            |flags: &mut F, value| {
+                flags.common().kube_api_qps = match parsed::<f64>(value)? {
+                    number if number < 0.0 => None,
+                    number if number > 0.0 && number.is_finite() => Some(number),
+                    _ => return Err("it must not be 0; a negative number is no limit".to_string()),
+                };
+                Ok(())
+            },
+        ),
+        file!("kubeconfig", "the API server, and who we are there", common().kubeconfig),
+        on_off!("leader-elect", "work only while holding the lease [true]", common().leader_elect),
+        field!(
+            "leader-elect-lease-duration",
+            "how long others wait for a leader [15s]",
+            duration,
+            common().timing.lease_duration
+        ),
+        field!(
+            "leader-elect-renew-deadline",
+            "how long a leader tries to stay [10s]",
+            duration,
+            common().timing.renew_deadline
+        ),
+        flag("leader-elect-resource-lock", "only leases", |_, value| match value {
+            "leases" => Ok(()),
+            _ => Err("there are only leases".to_string()),
+        }),
+        field!("leader-elect-resource-name", "the lease [the component's name]", text, common().lease_name),
+        field!("leader-elect-resource-namespace", "its namespace [kube-system]", text, common().lease_namespace),
+        field!("leader-elect-retry-period", "between two tries [2s]", duration, common().timing.retry_period),
+        flag("logging-format", "text or json [text]", |flags: &mut F, value| {
+            flags.common().log_format = match value {
+                "text" => Format::Text,
+                "json" => Format::Json,
+                _ => return Err(format!("unknown format {value:?}; there are text and json")),
+            };
+            Ok(())
+        }),
+        fixed!(switch, "profiling", "false", NO_PROFILES),
+        field!(
+            "requestheader-allowed-names",
+            "names of proxies; any where there are none",
+            texts,
+            common().proxy_allowed_names
+        ),
+        file!(
+            "requestheader-client-ca-file",
+            "who signs the certificates of proxies that speak for others",
+            common().proxy_ca_file
+        ),
+        field!(
+            "requestheader-extra-headers-prefix",
+            "what they name further things by [X-Remote-Extra-]",
+            texts,
+            common().proxy_headers.extra_prefixes
+        ),
+        field!(
+            "requestheader-group-headers",
+            "what they name groups by [X-Remote-Group]",
+            texts,
+            common().proxy_headers.groups
+        ),
+        field!("requestheader-uid-headers", "what they name uids by [X-Remote-Uid]", texts, common().proxy_headers.uid),
+        field!(
+            "requestheader-username-headers",
+            "what they name users by [X-Remote-User]",
+            texts,
+            common().proxy_headers.username
+        ),
+        field!(
+            "secure-port",
+            "the port of health and metrics; 0 for none [10257, of the scheduler 10259]",
+            parsed,
+            common().secure_port
+        ),
+        file!("tls-cert-file", "the certificate of this port; without it one is made", common().tls_cert_file),
+        file!("tls-private-key-file", "its key", common().tls_private_key_file),
+        flag("v", "how much is logged [0]", |flags: &mut F, value| {
+            flags.common().log_level = Level::of_verbosity(parsed(value)?);
+            Ok(())
+        }),
+    ];
+}
+
+/// Reads the arguments of a component.
+pub fn parse<F: HasCommon>(parts: &[&'static [Flag<F>]], arguments: &[String]) -> Result<F> {
+    let (mut flags, given) = crate::flags::parse_noting(parts, arguments)?;
+    flags.common().given = given;
+    Ok(flags)
+}

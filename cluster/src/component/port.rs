@@ -1,0 +1,218 @@
+//! The port of a component: how it is, what it counts, and what else it shows.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use client::SystemClock;
+use http::Method;
+use server::auth::{Authorities, RequestHeader};
+use server::http::component::{self, Handler, Question, Reply, Replying};
+use server::http::tls::{self, Serving};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::Work;
+use super::delegated::{Delegated, Kept, Lookup, Refusal};
+use super::flags::Common;
+use super::follow::Follow;
+use super::remote::Remote;
+use crate::error::{Error, Result};
+use crate::pki::{self, Pair};
+use crate::up;
+
+/// A port that is open.
+pub struct Port {
+    pub address: SocketAddr,
+    serving: Arc<Serving>,
+}
+
+impl Port {
+    /// Where others reach it; the loopback is only for this machine, and stays that.
+    pub fn reached_at(&self) -> SocketAddr {
+        let ip = self.address.ip();
+        SocketAddr::new(if ip.is_unspecified() { up::advertised(ip) } else { ip }, self.address.port())
+    }
+
+    /// The fingerprint of the certificate that it shows now.
+    pub fn fingerprint(&self) -> String {
+        self.serving.fingerprint()
+    }
+}
+
+struct Shown {
+    delegated: Delegated,
+    work: Arc<dyn Work>,
+}
+
+/// Serves where the flags say; None for port 0.
+pub async fn serve(
+    common: &Common,
+    work: Arc<dyn Work>,
+    stopped: watch::Receiver<bool>,
+    follow: &mut Follow,
+) -> Result<Option<Port>> {
+    if common.secure_port == 0 {
+        return Ok(None);
+    }
+    let listen = SocketAddr::new(common.bind_address, common.secure_port);
+    let listener = TcpListener::bind(listen).await.map_err(|source| match source.kind() {
+        std::io::ErrorKind::AddrInUse => Error::PortInUse(listen),
+        _ => Error::Listen { address: listen, source },
+    })?;
+    let address = listener.local_addr().map_err(|source| Error::Listen { address: listen, source })?;
+    let pair = pair(common, address.ip())?;
+    let serving = Arc::new(Serving::new(pki::certificates(&pair)?, pki::private_key(&pair)?)?);
+    let tls = tls::server_config(serving.clone(), &tls::Options::default())?;
+    let shown = Arc::new(Shown { delegated: delegated(common, follow)?, work });
+    follow_files(common, serving.clone(), &shown, follow);
+    tokio::spawn(component::serve(listener, tls, shown, stopped));
+    Ok(Some(Port { address, serving }))
+}
+
+fn pair(common: &Common, address: IpAddr) -> Result<Pair> {
+    match (&common.tls_cert_file, &common.tls_private_key_file) {
+        (Some(certificate), Some(key)) => Pair::read(certificate, key),
+        _ => pki::self_signed(common.name, address),
+    }
+}
+
+/// What the port shows, and whom it believes.
+fn follow_files(common: &Common, serving: Arc<Serving>, shown: &Arc<Shown>, follow: &mut Follow) {
+    if let (Some(certificate), Some(key)) = (common.tls_cert_file.clone(), common.tls_private_key_file.clone()) {
+        follow.add("tls-cert-file", vec![certificate.clone(), key.clone()], move || {
+            let pair = Pair::read(&certificate, &key)?;
+            Ok(serving.replace(pki::certificates(&pair)?, pki::private_key(&pair)?)?)
+        });
+    }
+    type Of = fn(&Delegated) -> Option<&Authorities>;
+    let authorities: [(&'static str, &Option<PathBuf>, Of); 2] = [
+        ("client-ca-file", &common.client_ca_file, |delegated| delegated.clients.as_ref()),
+        ("requestheader-client-ca-file", &common.proxy_ca_file, |delegated| {
+            delegated.proxies.as_ref().map(|proxies| &proxies.authorities)
+        }),
+    ];
+    for (flag, file, of) in authorities {
+        let Some(file) = file.clone() else { continue };
+        let shown = shown.clone();
+        follow.add(flag, vec![file.clone()], move || {
+            let pem = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
+            let Some(authorities) = of(&shown.delegated) else { return Ok(()) };
+            authorities.replace(&pem).map_err(|why| Error::Pem { path: file.clone(), source: why.into() })
+        });
+    }
+}
+
+fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
+    let mut asked = |flag: &'static str, file: &Option<PathBuf>| {
+        let Some(file) = file else { return Ok(None) };
+        let remote = Remote::read(common.name, flag, file)?;
+        remote.follow(flag, file, follow);
+        Ok::<_, Error>(Some(remote.client()))
+    };
+    let authentication = asked("authentication-kubeconfig", &common.authentication_kubeconfig)?;
+    let authorization = asked("authorization-kubeconfig", &common.authorization_kubeconfig)?;
+    let (clients, proxies) = (clients(common)?, proxies(common)?);
+    // What no file says is known by the API server.
+    let is_looked_up = !common.authentication_skip_lookup && (clients.is_none() || proxies.is_none());
+    Ok(Delegated {
+        lookup: authentication.clone().filter(|_| is_looked_up).map(Lookup::new),
+        clients,
+        proxies,
+        authentication,
+        authorization,
+        always_allowed: common.always_allow_paths.clone(),
+        clock: Arc::new(SystemClock),
+        known: Kept::default(),
+        judged: Kept::default(),
+    })
+}
+
+fn authorities(path: &Path) -> Result<Authorities> {
+    let pem = std::fs::read_to_string(path).map_err(Error::file(path))?;
+    Authorities::new(&pem).map_err(|why| Error::Pem { path: path.to_path_buf(), source: why.into() })
+}
+
+fn clients(common: &Common) -> Result<Option<Authorities>> {
+    common.client_ca_file.as_deref().map(authorities).transpose()
+}
+
+fn proxies(common: &Common) -> Result<Option<RequestHeader>> {
+    let Some(path) = &common.proxy_ca_file else { return Ok(None) };
+    let (allowed, names) = (common.proxy_allowed_names.clone(), common.proxy_headers.clone());
+    RequestHeader::new(authorities(path)?, allowed, names).map(Some).map_err(|why| Error::Flags(vec![why]))
+}
+
+impl Handler for Shown {
+    fn answer(&self, question: Question) -> Replying<'_> {
+        Box::pin(self.reply(question))
+    }
+}
+
+impl Shown {
+    async fn reply(&self, mut question: Question) -> Reply {
+        let attributes = self.work.attributes(&question);
+        match self.delegated.check(&mut question, attributes).await {
+            Ok(()) if question.read().await => self.show(&question),
+            Ok(()) => Reply::text(413, "Request Entity Too Large\n"),
+            Err(Refusal::Unauthorized) => Reply::text(401, "Unauthorized\n"),
+            Err(Refusal::Forbidden(why)) => Reply::text(403, format!("{why}\n")),
+            Err(Refusal::Failed(why)) => Reply::text(500, format!("Internal Server Error: {why}\n")),
+        }
+    }
+
+    fn show(&self, question: &Question) -> Reply {
+        let work = &self.work;
+        if !matches!(question.method, Method::GET | Method::HEAD) && !work.takes(question) {
+            return Reply::text(405, "Method Not Allowed\n");
+        }
+        if question.path == "/metrics" {
+            return Reply::text(200, work.metrics());
+        }
+        let roots = ["/healthz", "/livez", "/readyz"];
+        let health = roots.iter().find_map(|root| Some((root, question.path.strip_prefix(root)?)));
+        match health {
+            Some((root, rest)) if rest.is_empty() || rest.starts_with('/') => shown(&work.checks(root), root, rest),
+            _ => work.show(question).unwrap_or_else(|| Reply::text(404, "404 page not found\n")),
+        }
+    }
+}
+
+/// All checks, or the one that is named.
+fn shown(checks: &[(&'static str, bool)], root: &str, rest: &str) -> Reply {
+    let name = rest.trim_start_matches('/');
+    let asked: Vec<_> = checks.iter().filter(|(other, _)| name.is_empty() || *other == name).collect();
+    if asked.is_empty() {
+        return Reply::text(404, "404 page not found\n");
+    }
+    if asked.iter().all(|(_, well)| *well) {
+        return Reply::text(200, "ok");
+    }
+    let line = |(name, well): &&(&str, bool)| match well {
+        true => format!("[+]{name} ok\n"),
+        false => format!("[-]{name} failed: reason withheld\n"),
+    };
+    let lines: String = asked.iter().map(line).collect();
+    Reply::text(500, format!("{lines}{} check failed\n", root.trim_start_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_shown_alone_and_together() {
+        let checks = [("leaderElection", true), ("deployment-controller", false)];
+        let check = |rest: &str, code: u16, text: &str| {
+            let reply = shown(&checks, "/readyz", rest);
+            let body = String::from_utf8_lossy(&reply.body).into_owned();
+            assert_eq!(reply.code, code, "{rest}: {body}");
+            assert!(body.contains(text), "{rest}: {body}");
+        };
+        check("", 500, "[-]deployment-controller failed");
+        check("", 500, "[+]leaderElection ok");
+        check("/leaderElection", 200, "ok");
+        check("/deployment-controller", 500, "readyz check failed");
+        check("/nothing", 404, "not found");
+    }
+}

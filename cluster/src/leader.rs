@@ -1,0 +1,186 @@
+//! Schedulers of other processes, for those who ask the API server why a pod waits. The one that leads says in its
+//! lease where it is reached and by which certificate it is known; whoever asks is named to it as by any proxy.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use api::Tree;
+use http::{HeaderName, HeaderValue, Method};
+use kinds::User;
+use server::Server;
+use server::callout::{Answer, Client, Identity, Trust, Url};
+use server::why::{Explains, ROOT};
+use store::BoxFuture;
+
+use crate::scheduling::{ADDRESS, CERTIFICATE, SCHEDULERS};
+
+/// Reads the certificate of the proxy, which may be another by now.
+pub type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
+
+/// Whoever may write leases here is a component of the control plane.
+const NAMESPACE: &str = "kube-system";
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// All schedulers of a cluster, as far as they can be asked.
+pub struct Schedulers {
+    pub server: Weak<Server>,
+    /// The one of this process.
+    pub local: Option<scheduler::Explainer>,
+    /// None where the server has no certificate as a proxy.
+    pub proxy: Option<ReadIdentity>,
+}
+
+/// Where a scheduler is.
+#[derive(Debug, PartialEq, Eq)]
+struct Leader {
+    address: String,
+    fingerprint: String,
+}
+
+impl Schedulers {
+    /// The one that leads for pods of this scheduler's name, where it says so.
+    fn leader(&self, name: &str) -> Option<Leader> {
+        let server = self.server.upgrade()?;
+        let leases = server.objects("leases", NAMESPACE);
+        leases.iter().find_map(|lease| leader_of(lease, name))
+    }
+
+    async fn ask(&self, leader: &Leader, user: &User, what: (Method, String, Vec<u8>)) -> Result<Answer, String> {
+        let proxy = self.proxy.as_ref().ok_or("this server has no certificate to ask the scheduler with")?;
+        let client = Client::new(&Trust::Certificate(leader.fingerprint.clone()), Some(&proxy()?));
+        let client = client.map_err(|error| error.to_string())?;
+        let (method, path, body) = what;
+        let url = Url::parse(&format!("https://{}{path}", leader.address))?;
+        let answer = client.ask(method, &url, &headers(user)?, body, TIMEOUT).await;
+        answer.map_err(|error| format!("the scheduler cannot be asked: {error}"))
+    }
+}
+
+fn leader_of(lease: &Tree, name: &str) -> Option<Leader> {
+    let said = |key: &str| lease.at("metadata.annotations").get(key).and_then(Tree::as_str).unwrap_or("");
+    let leads = !lease.str("spec.holderIdentity").is_empty() && said(SCHEDULERS).split(',').any(|one| one == name);
+    let leader = Leader { address: said(ADDRESS).to_string(), fingerprint: said(CERTIFICATE).to_string() };
+    (leads && !leader.address.is_empty() && !leader.fingerprint.is_empty()).then_some(leader)
+}
+
+/// Who asks, as proxies say it.
+fn headers(user: &User) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let mut headers = Vec::new();
+    let mut add = |name: &str, value: &str| {
+        let name = HeaderName::try_from(name).map_err(|error| error.to_string())?;
+        headers.push((name, HeaderValue::try_from(value).map_err(|error| error.to_string())?));
+        Ok::<_, String>(())
+    };
+    add("x-remote-user", &user.name)?;
+    if !user.uid.is_empty() {
+        add("x-remote-uid", &user.uid)?;
+    }
+    for group in &user.groups {
+        add("x-remote-group", group)?;
+    }
+    for (key, values) in user.extra.iter() {
+        let name = format!("x-remote-extra-{}", encoded(key));
+        for value in values.as_list().unwrap_or_default().iter().filter_map(Tree::as_str) {
+            add(&name, value)?;
+        }
+    }
+    Ok(headers)
+}
+
+/// A key as the end of a header's name.
+fn encoded(key: &str) -> String {
+    let one = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    key.bytes().map(one).collect()
+}
+
+fn told(answer: &Answer) -> Result<Tree, String> {
+    match answer.code {
+        200 => api::json::decode(&answer.body).map_err(|error| error.to_string()),
+        code => Err(format!("the scheduler answered {code}: {}", String::from_utf8_lossy(&answer.body).trim())),
+    }
+}
+
+/// Nobody is there who could be asked.
+fn nobody(name: &str) -> String {
+    format!("no scheduler {name:?} says that it leads, or where it can be asked")
+}
+
+impl Explains for Schedulers {
+    fn why<'a>(
+        &'a self,
+        user: &'a User,
+        scheduler: &'a str,
+        (namespace, name): (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<Option<Tree>, String>> {
+        Box::pin(async move {
+            if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
+                return Ok(local.why(namespace, name));
+            }
+            let leader = self.leader(scheduler).ok_or_else(|| nobody(scheduler))?;
+            let path = format!("{ROOT}{namespace}/{name}");
+            let answer = self.ask(&leader, user, (Method::GET, path, Vec::new())).await?;
+            if answer.code == 404 { Ok(None) } else { told(&answer).map(Some) }
+        })
+    }
+
+    fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Result<Tree, String>, String>> {
+        Box::pin(async move {
+            let scheduler = pod.str("spec.schedulerName");
+            if let Some(local) = self.local.as_ref().filter(|local| local.is_for(scheduler)) {
+                return Ok(local.what_if(&pod));
+            }
+            let leader = self.leader(scheduler).ok_or_else(|| nobody(scheduler))?;
+            let path = format!("{ROOT}{}", pod.str("metadata.namespace"));
+            let answer = self.ask(&leader, user, (Method::POST, path, api::json::encode(&pod, None))).await?;
+            let said = String::from_utf8_lossy(&answer.body).trim().to_string();
+            if answer.code == 400 { Ok(Err(said)) } else { told(&answer).map(Ok) }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn a_leader_is_one_that_holds_a_lease_for_the_name_and_says_where_it_is() {
+        let lease = |holder: &str, schedulers: &str, address: &str| {
+            let mut annotations = tree! {};
+            annotations.set(SCHEDULERS, schedulers);
+            annotations.set(ADDRESS, address);
+            annotations.set(CERTIFICATE, "sha256:00");
+            tree! {
+                "metadata" => tree! { "annotations" => annotations },
+                "spec" => tree! { "holderIdentity" => holder },
+            }
+        };
+        let leader = Leader { address: "10.0.0.1:1".to_string(), fingerprint: "sha256:00".to_string() };
+        assert_eq!(leader_of(&lease("a", "x,mine", "10.0.0.1:1"), "mine"), Some(leader));
+        for lease in [lease("", "mine", "a:1"), lease("a", "x", "a:1"), lease("a", "mine", ""), tree! {}] {
+            assert_eq!(leader_of(&lease, "mine"), None, "{lease:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_asks_is_named_in_full() {
+        let extra = tree! { "example.com/Key" => api::list!["v"] };
+        let user = User {
+            name: "jane".to_string(),
+            uid: String::new(),
+            groups: vec!["a".to_string(), "b".to_string()],
+            extra: extra.as_map().cloned().unwrap_or_default(),
+        };
+        let headers = headers(&user).expect("headers");
+        let shown: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap_or(""))).collect();
+        assert_eq!(
+            shown,
+            ["x-remote-user=jane", "x-remote-group=a", "x-remote-group=b", "x-remote-extra-example.com%2fkey=v"]
+        );
+    }
+}

@@ -1,0 +1,132 @@
+//! The flags of `kube-scheduler`: one table. A flag is honoured, or refused by its name.
+
+use std::path::PathBuf;
+
+use super::gates::GATES;
+use crate::component::flags::{Common, HasCommon, Table};
+use crate::component::gates;
+use crate::error::Result;
+use crate::flags::{Flag, flag, unfinished};
+
+/// What the flags say.
+pub struct Flags {
+    pub common: Common,
+    /// A KubeSchedulerConfiguration.
+    pub config: Option<PathBuf>,
+    /// A policy of old, which is translated to one.
+    pub policy_config_file: Option<PathBuf>,
+    /// Where the configuration in effect is written to, instead of running.
+    pub write_config_to: Option<PathBuf>,
+}
+
+impl Default for Flags {
+    fn default() -> Flags {
+        Flags { common: Common::new(super::NAME, 10259), config: None, policy_config_file: None, write_config_to: None }
+    }
+}
+
+impl HasCommon for Flags {
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+}
+
+const CERTIFICATES: &str = "without --tls-cert-file a certificate is made in memory";
+const FIXED_TLS: &str = "the safe versions and ciphers are spoken, and no others";
+const COUNTED: &str = "all metrics are shown as they are";
+
+/// All parts of the table, each sorted by name.
+static PARTS: &[&[Flag<Flags>]] = &[Table::<Flags>::FLAGS, FLAGS];
+
+static FLAGS: &[Flag<Flags>] = &[
+    unfinished("allow-metric-labels", COUNTED),
+    unfinished("allow-metric-labels-manifest", COUNTED),
+    fixed!(flag, "authentication-token-webhook-cache-ttl", "10s", "answers are kept for ten seconds"),
+    fixed!(flag, "authorization-webhook-cache-authorized-ttl", "10s", "answers are kept for ten seconds"),
+    fixed!(flag, "authorization-webhook-cache-unauthorized-ttl", "10s", "answers are kept for ten seconds"),
+    unfinished("cert-dir", CERTIFICATES),
+    file!("config", "a file with a KubeSchedulerConfiguration", config),
+    fixed!(switch, "disable-http2-serving", "false", "both versions of HTTP are spoken"),
+    unfinished("disabled-metrics", COUNTED),
+    unfinished("emulated-version", "there is one version alone"),
+    flag("feature-gates", "only what is so already: gates cannot be turned here", |_, value| {
+        gates::check(GATES, value)
+    }),
+    unfinished("http2-max-streams-per-connection", "it is 100"),
+    flag("kube-api-content-type", "only application/json and upstream's default", |_, value| match value {
+        "application/json" | "application/vnd.kubernetes.protobuf" => Ok(()),
+        _ => Err(format!("unknown content type {value:?}")),
+    }),
+    unfinished("master", "the kubeconfig names the API server"),
+    unfinished("permit-address-sharing", "the port is for one process"),
+    unfinished("permit-port-sharing", "the port is for one process"),
+    fixed!(flag, "pod-max-in-unschedulable-pods-duration", "5m0s", "it is five minutes"),
+    file!("policy-config-file", "a file with a Policy of old, instead of --config", policy_config_file),
+    unfinished("show-hidden-metrics-for-version", COUNTED),
+    unfinished("tls-cipher-suites", FIXED_TLS),
+    unfinished("tls-min-version", FIXED_TLS),
+    unfinished("tls-sni-cert-key", "one certificate is shown to everybody"),
+    file!("write-config-to", "write the configuration in effect to this file, and end", write_config_to),
+];
+
+pub fn parse(arguments: &[String]) -> Result<Flags> {
+    crate::component::flags::parse(PARTS, arguments)
+}
+
+pub fn help() -> String {
+    crate::flags::help(super::NAME, "The scheduler alone, with upstream's flags", PARTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What kubeadm writes into its static pod.
+    const KUBEADM: &[&str] = &[
+        "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",
+        "--authorization-kubeconfig=/etc/kubernetes/scheduler.conf",
+        "--bind-address=127.0.0.1",
+        "--kubeconfig=/etc/kubernetes/scheduler.conf",
+        "--leader-elect=true",
+    ];
+
+    fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        parse(&arguments).map_err(|error| error.describe())
+    }
+
+    #[test]
+    fn what_kubeadm_writes_is_honoured() {
+        let flags = read(KUBEADM).expect("flags");
+        assert_eq!(flags.common.kubeconfig, Some("/etc/kubernetes/scheduler.conf".into()));
+        assert_eq!((flags.common.secure_port, flags.common.lease_name.as_str()), (10259, "kube-scheduler"));
+        assert!(flags.common.leader_elect && flags.common.given.contains(&"leader-elect"));
+        assert!(read(&["--profiling=false", "--v=2", "--config=x", "--secure-port=0"]).is_ok());
+    }
+
+    #[test]
+    fn the_rest_is_refused_by_name() {
+        let cases = [
+            ("--no-such-flag=1", "unknown flag: --no-such-flag"),
+            ("--controllers=*", "unknown flag: --controllers"),
+            ("--profiling", "--profiling cannot be honoured: nothing is profiled"),
+            ("--feature-gates=X=true", "--feature-gates cannot be honoured: unrecognized feature gate: X"),
+            ("--feature-gates=DynamicResourceAllocation=true", "DynamicResourceAllocation is off here"),
+            ("--tls-min-version=VersionTLS12", "--tls-min-version cannot be honoured: the safe versions"),
+            ("--leader-elect-resource-lock=endpoints", "--leader-elect-resource-lock cannot be honoured"),
+        ];
+        for (argument, want) in cases {
+            let error = read(&[argument]).err().expect("refused");
+            assert!(error.contains(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_sorted_and_shown() {
+        for part in PARTS {
+            let names: Vec<&str> = part.iter().map(|flag| flag.name).collect();
+            assert!(names.is_sorted(), "{names:?}");
+        }
+        assert!(help().contains("--policy-config-file"));
+    }
+}

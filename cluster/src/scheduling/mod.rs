@@ -1,0 +1,204 @@
+//! `kube-scheduler`: the scheduler alone, told by upstream's flags and configuration what to do. It follows all
+//! that happens from its start, and decides while this process holds the lease.
+
+pub mod flags;
+mod gates;
+mod settings;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::{Tree, tree};
+use client::Random;
+use http::Method;
+use scheduler::config::Configuration;
+use scheduler::{Environment, Explainer};
+use server::http::component::{Question, Reply};
+use server::request::RequestInfo;
+use server::why;
+use store::BoxFuture;
+
+use crate::component::{self, Port, Running, Tools, Work};
+use crate::error::{Error, Result};
+use crate::extenders::Callouts;
+use flags::Flags;
+
+pub const NAME: &str = "kube-scheduler";
+
+/// What a leader says in its lease: where it is reached, by which certificate it is known, and whose pods it
+/// places.
+pub const ADDRESS: &str = "tiphys.io/address";
+pub const CERTIFICATE: &str = "tiphys.io/certificate";
+pub const SCHEDULERS: &str = "tiphys.io/schedulers";
+
+pub async fn run(flags: Flags) -> Result<Running> {
+    let (common, configuration) = settings::read(flags)?;
+    component::run(common, |tools| Scheduling::new(tools, configuration)).await
+}
+
+/// Writes the configuration that is in effect, where a flag asks for that alone; whether it did.
+pub fn write_config(flags: &mut Flags) -> Result<bool> {
+    let Some(path) = flags.write_config_to.take() else { return Ok(false) };
+    let (_, configuration) = settings::read(std::mem::take(flags))?;
+    std::fs::write(&path, api::yaml::encode(&configuration.shown())).map_err(Error::file(&path))?;
+    Ok(true)
+}
+
+struct Scheduling {
+    tools: Tools,
+    /// As it is in effect.
+    shown: Tree,
+    /// The names of its profiles.
+    schedulers: String,
+    metrics: scheduler::Metrics,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// It follows nothing before it leads.
+    Waits(Option<Box<Environment>>),
+    Runs(scheduler::Running),
+    Ended,
+}
+
+impl Scheduling {
+    fn new(tools: &Tools, configuration: Configuration) -> Result<Scheduling> {
+        let wire = Callouts::new(&configuration.extenders).map_err(wrong)?;
+        let names: Vec<&str> = configuration.profiles.iter().map(|one| one.scheduler_name.as_str()).collect();
+        let (shown, schedulers) = (configuration.shown(), names.join(","));
+        let (metrics, is_delayed) = (scheduler::Metrics::default(), configuration.delay_cache_until_active);
+        let environment = Environment {
+            client: tools.client(),
+            configuration,
+            wire: Some(wire),
+            clock: tools.clock.clone(),
+            host: server::hostname(),
+            metrics: metrics.clone(),
+            client_metrics: tools.metrics.clone(),
+            seed: Random::fresh_seed(),
+        };
+        let state = match is_delayed {
+            true => State::Waits(Some(Box::new(environment))),
+            false => State::Runs(scheduler::stand_by(environment).map_err(wrong)?),
+        };
+        Ok(Scheduling { tools: tools.clone(), shown, schedulers, metrics, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn explainer(&self) -> Option<Explainer> {
+        match &*self.state() {
+            State::Runs(running) => Some(running.explainer()),
+            State::Waits(_) | State::Ended => None,
+        }
+    }
+}
+
+fn wrong(why: String) -> Error {
+    Error::Flags(vec![why])
+}
+
+impl Work for Scheduling {
+    fn start(&self) -> Result<()> {
+        let mut state = self.state();
+        if let State::Waits(environment) = &mut *state
+            && let Some(environment) = environment.take()
+        {
+            *state = State::Runs(scheduler::stand_by(*environment).map_err(wrong)?);
+        }
+        if let State::Runs(running) = &*state {
+            running.lead();
+        }
+        Ok(())
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        let state = std::mem::replace(&mut *self.state(), State::Ended);
+        Box::pin(async {
+            if let State::Runs(running) = state {
+                running.stop().await;
+            }
+        })
+    }
+
+    fn abort(&self) {
+        if let State::Runs(running) = std::mem::replace(&mut *self.state(), State::Ended) {
+            running.abort();
+        }
+    }
+
+    /// One that waits for its lease is well, and it is ready once it knows all that there is.
+    fn checks(&self, root: &str) -> Vec<(&'static str, bool)> {
+        let (is_well, is_synced) = match &*self.state() {
+            State::Waits(_) => (true, false),
+            State::Runs(running) => (running.is_well(), running.is_synced()),
+            State::Ended => (false, false),
+        };
+        match root {
+            "/livez" => vec![("ping", true), ("scheduler", is_well)],
+            "/readyz" => vec![("leaderElection", true), ("sched-handler-sync", is_synced), ("shutdown", is_well)],
+            _ => vec![("ping", true), ("leaderElection", true), ("scheduler", is_well)],
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let own = match &*self.state() {
+            State::Runs(running) => running.metrics(),
+            State::Waits(_) | State::Ended => self.metrics.render(&Default::default()),
+        };
+        own + &self.tools.metrics.render()
+    }
+
+    fn attributes(&self, question: &Question) -> Option<Tree> {
+        let info = asked(question)?;
+        Some(tree! {
+            "verb" => info.verb, "version" => "v1", "resource" => "pods",
+            "namespace" => info.namespace, "name" => info.name,
+        })
+    }
+
+    fn show(&self, question: &Question) -> Option<Reply> {
+        if question.path == "/configz" {
+            return Some(Reply::json(200, &tree! { "componentconfig" => self.shown.clone() }));
+        }
+        let info = asked(question)?;
+        let gone = || Reply::text(503, "the scheduler does not run\n");
+        let Some(explainer) = self.explainer() else { return Some(gone()) };
+        Some(match (&question.method, info.name.is_empty()) {
+            (&Method::GET | &Method::HEAD, false) => match explainer.why(&info.namespace, &info.name) {
+                Some(told) => Reply::json(200, &told),
+                None => Reply::text(404, "the pod does not wait here, or was not tried yet\n"),
+            },
+            (&Method::POST, true) => match api::json::decode(&question.body) {
+                Err(error) => Reply::text(400, format!("{error}\n")),
+                Ok(pod) => match explainer.what_if(&pod) {
+                    Ok(told) => Reply::json(200, &told),
+                    Err(why) => Reply::text(400, format!("{why}\n")),
+                },
+            },
+            _ => Reply::text(405, "Method Not Allowed\n"),
+        })
+    }
+
+    fn takes(&self, question: &Question) -> bool {
+        asked(question).is_some()
+    }
+
+    fn announces(&self, port: &Port) -> Vec<(&'static str, String)> {
+        vec![
+            (ADDRESS, port.reached_at().to_string()),
+            (CERTIFICATE, port.fingerprint()),
+            (SCHEDULERS, self.schedulers.clone()),
+        ]
+    }
+}
+
+/// A question about a pod.
+fn asked(question: &Question) -> Option<RequestInfo> {
+    if !question.path.starts_with(why::ROOT) {
+        return None;
+    }
+    let info = RequestInfo::parse(&question.method, &question.path, &Default::default());
+    info.is_resource.then_some(info)
+}

@@ -1,0 +1,250 @@
+//! Hints by the size of zones, for services that ask for them: a zone is meant to use as large a part of the
+//! endpoints as it has of the cluster's CPU. Endpoints of its own zone come first; those that a zone has too
+//! many are given to zones that have too few. Slices whose hints still do are left alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::quantity::Quantity;
+use api::{Str, Tree, list, tree};
+use client::Key;
+
+use crate::support::conditions;
+use crate::support::slices::{Changes, writable};
+
+/// How much more than its part one endpoint may get.
+const OVERLOAD: f64 = 0.2;
+const ZONE: &str = "topology.kubernetes.io/zone";
+const ROLES_LEFT_OUT: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
+/// What matters of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    /// Or "".
+    pub zone: Str,
+    /// Thousandths of a CPU that pods may have; none where the node does not count.
+    cpu: Option<i64>,
+}
+
+pub type Places = BTreeMap<Key, Place>;
+
+impl Place {
+    pub fn of(node: &Tree) -> Place {
+        let labels = node.map("metadata.labels");
+        let counts = conditions::is_true(node, "Ready") && !ROLES_LEFT_OUT.iter().any(|role| labels.contains(role));
+        let cpu = || Quantity::parse(node.str("status.allocatable.cpu")).map_or(0, |cpu| cpu.milli_value());
+        Place { zone: Str::from(labels.str(ZONE)), cpu: counts.then(cpu) }
+    }
+
+    #[cfg(test)]
+    pub fn new(zone: &str, cpu: Option<i64>) -> Place {
+        Place { zone: Str::from(zone), cpu }
+    }
+}
+
+/// The part of the CPU that each zone has; none where that cannot be told, or where there is one zone alone.
+pub type Shares = BTreeMap<Str, f64>;
+
+pub fn shares(places: &Places) -> Option<Shares> {
+    let mut zones: BTreeMap<Str, i64> = BTreeMap::new();
+    for place in places.values() {
+        let Some(cpu) = place.cpu else { continue };
+        if place.zone.is_empty() || cpu == 0 {
+            return None;
+        }
+        *zones.entry(place.zone.clone()).or_default() += cpu;
+    }
+    let total = zones.values().sum::<i64>() as f64;
+    (zones.len() > 1).then(|| zones.into_iter().map(|(zone, cpu)| (zone, cpu as f64 / total)).collect())
+}
+
+/// How many endpoints are meant for each zone.
+pub type Counts = BTreeMap<Str, usize>;
+
+/// What became of the hints of a service in one family.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Hinted {
+    Yes(Counts),
+    /// And why.
+    No(String),
+}
+
+impl Hinted {
+    /// Whether nodes have changed so much that the service has to be looked at.
+    pub fn is_outdated(&self, shares: Option<&Shares>) -> bool {
+        match (self, shares) {
+            (Hinted::Yes(counts), Some(shares)) => is_overloaded(counts, shares),
+            (Hinted::Yes(_), None) | (Hinted::No(_), Some(_)) => true,
+            (Hinted::No(_), None) => false,
+        }
+    }
+}
+
+fn is_overloaded(counts: &Counts, shares: &Shares) -> bool {
+    let total: usize = counts.values().sum();
+    shares.iter().any(|(zone, share)| counts.get(zone).is_none_or(|count| *count < least(share * total as f64)))
+}
+
+fn least(desired: f64) -> usize {
+    (desired / (1.0 + OVERLOAD)).ceil() as usize
+}
+
+/// Gives hints to the endpoints of one family, or takes them from all. `unchanged` are the slices that are
+/// not written so far.
+pub fn hint(changes: &mut Changes, unchanged: &[Arc<Tree>], shares: Option<&Shares>) -> Hinted {
+    let all =
+        || changes.create.iter().chain(&changes.update).chain(unchanged.iter().map(AsRef::as_ref)).flat_map(ready);
+    let is_placed = |endpoint: &Tree| !endpoint.str("zone").is_empty();
+    let allotted = allot(all().count(), shares).and_then(|allotted| match all().all(is_placed) {
+        true => Ok(allotted),
+        false => Err("One or more endpoints do not have a zone specified".into()),
+    });
+    match allotted {
+        Ok(allotted) => spread(changes, unchanged, &allotted),
+        Err(why) => {
+            take_away(changes, unchanged);
+            Hinted::No(why)
+        }
+    }
+}
+
+/// The endpoints that a zone should have.
+struct Allotted {
+    most: usize,
+    desired: f64,
+}
+
+fn allot(total: usize, shares: Option<&Shares>) -> Result<BTreeMap<Str, Allotted>, String> {
+    let Some(shares) = shares else {
+        return Err("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes".into());
+    };
+    let refused = |why: &str| format!("{why} ({total} endpoints, {} zones)", shares.len());
+    if shares.len() > total {
+        return Err(refused("Insufficient number of endpoints"));
+    }
+    let desired = shares.iter().map(|(zone, share)| (zone.clone(), share * total as f64));
+    let desired: BTreeMap<Str, f64> = desired.collect();
+    let needed: usize = desired.values().copied().map(least).sum();
+    let Some(spare) = total.checked_sub(needed) else {
+        return Err(refused(
+            "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold",
+        ));
+    };
+    let allotted =
+        |desired: f64| Allotted { most: least(desired) + spare, desired: desired.max(least(desired) as f64) };
+    Ok(desired.into_iter().map(|(zone, desired)| (zone, allotted(desired))).collect())
+}
+
+fn spread(changes: &mut Changes, unchanged: &[Arc<Tree>], allotted: &BTreeMap<Str, Allotted>) -> Hinted {
+    let mut counts = Counts::new();
+    for slice in unchanged {
+        match hints_that_do(slice, &counts, allotted) {
+            Some(more) => more.into_iter().for_each(|(zone, more)| *counts.entry(zone).or_default() += more),
+            None => changes.update.push(writable(slice)),
+        }
+    }
+    for_each_endpoint(changes, |endpoint| match is_ready(endpoint) {
+        false => drop(endpoint.remove("hints")),
+        true => {
+            let zone = Str::from(endpoint.str("zone"));
+            mean_for(endpoint, &zone);
+            *counts.entry(zone).or_default() += 1;
+        }
+    });
+    let (mut giving, mut receiving) = givers_and_receivers(&counts, allotted);
+    for_each_endpoint(changes, |endpoint| {
+        let zone = Str::from(endpoint.str("zone"));
+        if is_ready(endpoint)
+            && giving.contains_key(&zone)
+            && let Some(to) = receiving.keys().next().cloned()
+        {
+            mean_for(endpoint, &to);
+            take_one(&mut giving, &zone);
+            take_one(&mut receiving, &to);
+            take_one(&mut counts, &zone);
+            *counts.entry(to).or_default() += 1;
+        }
+    });
+    Hinted::Yes(counts)
+}
+
+/// The hints of a slice that may stay as it is: each ready endpoint is meant for zones that count, and no zone
+/// gets so many that others could not have what they need.
+fn hints_that_do(slice: &Tree, counts: &Counts, allotted: &BTreeMap<Str, Allotted>) -> Option<Counts> {
+    let mut found = Counts::new();
+    for endpoint in ready(slice) {
+        let zones = endpoint.list("hints.forZones");
+        if zones.is_empty() {
+            return None;
+        }
+        zones.iter().for_each(|zone| *found.entry(Str::from(zone.str("name"))).or_default() += 1);
+    }
+    let has_room = |(zone, more): (&Str, &usize)| {
+        allotted.get(zone).is_some_and(|allotted| more + counts.get(zone).unwrap_or(&0) <= allotted.most)
+    };
+    found.iter().all(has_room).then_some(found)
+}
+
+/// How many endpoints each zone gives away and gets, as whole ones.
+fn givers_and_receivers(counts: &Counts, allotted: &BTreeMap<Str, Allotted>) -> (Counts, Counts) {
+    let (mut over, mut under) = (BTreeMap::new(), BTreeMap::new());
+    for (zone, allotted) in allotted {
+        let more = counts.get(zone).copied().unwrap_or(0) as f64 - allotted.desired;
+        match more > 0.0 {
+            true => over.insert(zone.clone(), more),
+            false => under.insert(zone.clone(), -more),
+        };
+    }
+    let (mut giving, mut receiving) = (Counts::new(), Counts::new());
+    while let (Some((from, over)), Some((to, under))) = (most(&mut over), most(&mut under)) {
+        // Less than half an endpoint is worth no move, nor is one where neither side has a whole one.
+        if over.min(*under) < 0.5 || over.max(*under) < 1.0 {
+            break;
+        }
+        (*over, *under) = (*over - 1.0, *under - 1.0);
+        *giving.entry(from).or_default() += 1;
+        *receiving.entry(to).or_default() += 1;
+    }
+    (giving, receiving)
+}
+
+/// Of equal zones the first by name.
+fn most(zones: &mut BTreeMap<Str, f64>) -> Option<(Str, &mut f64)> {
+    let greatest = zones.iter_mut().rev().max_by(|(_, one), (_, other)| one.total_cmp(other));
+    greatest.map(|(zone, count)| (zone.clone(), count))
+}
+
+fn take_one(counts: &mut Counts, zone: &Str) {
+    if let Some(count) = counts.get_mut(zone) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(zone);
+        }
+    }
+}
+
+fn take_away(changes: &mut Changes, unchanged: &[Arc<Tree>]) {
+    let has_hints = |slice: &&Arc<Tree>| slice.list("endpoints").iter().any(|endpoint| endpoint.has("hints"));
+    changes.update.extend(unchanged.iter().filter(has_hints).map(|slice| writable(slice)));
+    for_each_endpoint(changes, |endpoint| drop(endpoint.remove("hints")));
+}
+
+fn for_each_endpoint(changes: &mut Changes, act: impl FnMut(&mut Tree)) {
+    let slices = changes.create.iter_mut().chain(&mut changes.update);
+    slices.flat_map(|slice| slice.list_mut("endpoints")).for_each(act);
+}
+
+fn ready(slice: &Tree) -> impl Iterator<Item = &Tree> {
+    slice.list("endpoints").iter().filter(|endpoint| is_ready(endpoint))
+}
+
+fn is_ready(endpoint: &Tree) -> bool {
+    endpoint.bool("conditions.ready")
+}
+
+fn mean_for(endpoint: &mut Tree, zone: &str) {
+    endpoint.set("hints", tree! { "forZones" => list![tree! { "name" => zone }] });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Puts right what services hold of the cluster's addresses and node ports. Upstream's API server does this
+//! beside answering, and so does ours: it acts as the server itself, whatever controllers run.
+
+mod plan;
+mod ports;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, validation};
+use client::{Client, DeleteOptions, Index, Key, Recorder, Resource, Result, Selection, Store, split};
+use kinds::core::service::allocation::cluster_ips;
+
+use crate::support::networks::{Network, networks};
+use crate::support::note::Told;
+use crate::support::serving::SERVICES;
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::{Fate, Finding, Known};
+
+pub use ports::start as start_ports;
+
+const ADDRESSES: Resource = Resource::new("networking.k8s.io", "v1", "ipaddresses");
+const RANGES: Resource = Resource::new("networking.k8s.io", "v1", "servicecidrs");
+/// The range that the server was started with.
+const DEFAULT_RANGE: &str = "kubernetes";
+/// Services by the name that an address's object has.
+const BY_ADDRESS: Index = Index { name: "clusterIP", values: address_names };
+
+/// Keys with a namespace are services, others addresses.
+struct Controller {
+    services: Arc<Store>,
+    addresses: Arc<Store>,
+    ranges: Arc<Store>,
+    client: Client,
+    recorder: Recorder,
+    told: Told,
+    context: Context,
+}
+
+pub fn start_addresses(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let services = setup.informer(SERVICES);
+    services.index_by(BY_ADDRESS);
+    let addresses = setup.informer(Selection::all(ADDRESSES));
+    let ranges = setup.informer(Selection::all(RANGES));
+    let queue = context.queue.clone();
+    services.on_change(move |change| {
+        let seen = [change.old.as_deref(), change.new.as_deref()].into_iter().flatten();
+        seen.flat_map(address_names).for_each(|name| queue.add(Key::from(name)));
+        queue.add(change.key.clone());
+    });
+    let (store, queue) = (services.store().clone(), context.queue.clone());
+    addresses.on_change(move |change| {
+        store.find(BY_ADDRESS, &change.key).iter().for_each(|service| queue.add(client::key_of(service)));
+        queue.add(change.key.clone());
+    });
+    // A range that comes or goes may concern any service, and that is rare.
+    let (store, queue) = (services.store().clone(), context.queue.clone());
+    ranges.on_change(move |change| {
+        if change.old.is_none() || change.new.is_none() {
+            store.keys().into_iter().for_each(|key| queue.add(key));
+        }
+    });
+    Some(Box::new(Controller {
+        services: services.store().clone(),
+        addresses: addresses.store().clone(),
+        ranges: ranges.store().clone(),
+        client: context.client.clone(),
+        recorder: context.recorder.clone(),
+        told: Told::default(),
+        context: context.clone(),
+    }))
+}
+
+fn address_names(service: &Tree) -> Vec<String> {
+    let ips = cluster_ips(service).into_iter().filter_map(validation::parse_ip);
+    ips.map(|ip| ip.to_string()).collect()
+}
+
+impl Controller {
+    async fn bring_service(&self, key: &str) -> Result<Outcome> {
+        let Some(service) = self.services.get(key) else {
+            self.told.forget(key);
+            return Ok(Outcome::Done);
+        };
+        let all = self.ranges.all();
+        if !all.iter().any(|range| range.str("metadata.name") == DEFAULT_RANGE) {
+            return Ok(Outcome::Done);
+        }
+        let ranges: Vec<Network> = all.iter().flat_map(|range| networks(range)).collect();
+        let mut findings = self.look(&service, &ranges);
+        if findings.iter().any(|finding| finding.make.is_some()) {
+            findings = self.look_closely(key, &ranges).await?;
+        }
+        let notes = findings.iter().filter_map(|finding| finding.note.clone()).collect();
+        self.told.tell_all(&self.recorder, &service, notes);
+        for made in findings.iter().filter_map(|finding| finding.make.as_ref()) {
+            self.make(made).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn look(&self, service: &Tree, ranges: &[Network]) -> Vec<Finding> {
+        let known = Known {
+            ranges,
+            address: &|name| self.addresses.get(name),
+            service: &|namespace, name| self.services.get(&format!("{namespace}/{name}")),
+        };
+        plan::plan_service(service, &known)
+    }
+
+    /// The same once more from what the server holds: a service and its addresses change together, but
+    /// informers show the one before the other.
+    async fn look_closely(&self, key: &str, ranges: &[Network]) -> Result<Vec<Finding>> {
+        let (namespace, name) = split(key);
+        let Some(service) = self.read(SERVICES.resource, namespace, name).await? else { return Ok(Vec::new()) };
+        let mut addresses = BTreeMap::new();
+        let mut parents = BTreeMap::new();
+        for name in address_names(&service) {
+            let Some(address) = self.read(ADDRESSES, "", &name).await? else { continue };
+            if let Some((namespace, name)) = plan::parent(&address)
+                && let Some(parent) = self.read(SERVICES.resource, namespace, name).await?
+            {
+                parents.insert(client::key_of(&parent), parent);
+            }
+            addresses.insert(name, address);
+        }
+        let known = Known {
+            ranges,
+            address: &|name| addresses.get(name).cloned(),
+            service: &|namespace, name| parents.get(&*format!("{namespace}/{name}")).cloned(),
+        };
+        Ok(plan::plan_service(&service, &known))
+    }
+
+    async fn bring_address(&self, name: &str) -> Result<Outcome> {
+        let Some(address) = self.addresses.get(name) else { return Ok(Outcome::Done) };
+        let seen = |namespace: &str, name: &str| self.services.get(&format!("{namespace}/{name}"));
+        let now = self.context.now_seconds();
+        match plan::plan_address(&address, &seen, now) {
+            Fate::Keep => return Ok(Outcome::Done),
+            Fate::Wait { seconds } => return Ok(Outcome::Again(Duration::from_secs(seconds.unsigned_abs()))),
+            Fate::Delete(_) => {}
+        }
+        let parent = match plan::parent(&address) {
+            Some((namespace, name)) => self.read(SERVICES.resource, namespace, name).await?,
+            None => None,
+        };
+        if let Fate::Delete(note) = plan::plan_address(&address, &|_, _| parent.clone(), now) {
+            note.tell(&self.recorder, &address);
+            self.delete(&address).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn read(&self, resource: Resource, namespace: &str, name: &str) -> Result<Option<Arc<Tree>>> {
+        match self.client.get(resource, namespace, name).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            result => result.map(|object| Some(Arc::new(object))),
+        }
+    }
+
+    async fn make(&self, object: &Tree) -> Result<()> {
+        if let Some(old) = self.read(ADDRESSES, "", object.str("metadata.name")).await? {
+            self.delete(&old).await?;
+        }
+        self.client.create(ADDRESSES, "", object).await.map(|_| ())
+    }
+
+    async fn delete(&self, address: &Tree) -> Result<()> {
+        match self.client.delete(ADDRESSES, "", address.str("metadata.name"), DeleteOptions::of(address)).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        match key.contains('/') {
+            true => Box::pin(self.bring_service(key)),
+            false => Box::pin(self.bring_address(key)),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A service and the IPAddress objects of its cluster addresses belong together: each address has an object
+//! that names the service, and each object that the server made names a service that has its address.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::validation::parse_ip;
+use api::{Tree, time, tree};
+use kinds::core::service::allocation::cluster_ips;
+
+use crate::support::networks::Network;
+use crate::support::note::Note;
+
+const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
+const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const MANAGER: &str = "ipallocator.k8s.io";
+/// Until then the service of an address may still be on its way, where another server writes both apart.
+const GRACE_SECONDS: i64 = 60;
+
+/// What is known beside the object that is looked at.
+pub struct Known<'a> {
+    pub ranges: &'a [Network],
+    /// The IPAddress of a name.
+    pub address: &'a dyn Fn(&str) -> Option<Arc<Tree>>,
+    /// The service of a namespace and name.
+    pub service: &'a dyn Fn(&str, &str) -> Option<Arc<Tree>>,
+}
+
+/// What is wrong with an address of a service, and what helps.
+#[derive(Debug, PartialEq)]
+pub struct Finding {
+    pub note: Option<Note>,
+    /// The object to make, in the place of one of that name, if there is one.
+    pub make: Option<Tree>,
+}
+
+pub fn plan_service(service: &Tree, known: &Known<'_>) -> Vec<Finding> {
+    cluster_ips(service).into_iter().filter_map(|ip| judge(service, ip, known)).collect()
+}
+
+fn judge(service: &Tree, text: &str, known: &Known<'_>) -> Option<Finding> {
+    let tell =
+        |reason: &'static str, text: String| Some(Finding { note: Some(Note::warning(reason, text)), make: None });
+    let Some(ip) = parse_ip(text) else {
+        return tell("ClusterIPNotValid", format!("Cluster IP {text} is not a valid IP; please recreate Service"));
+    };
+    let family = family(ip);
+    if !known.ranges.iter().any(|range| range.holds(ip)) {
+        let text =
+            format!("Cluster IP [{family}]: {ip} is not within any configured Service CIDR; please recreate service");
+        return tell("ClusterIPOutOfRange", text);
+    }
+    let repair = |text: Option<String>| {
+        let note = text.map(|text| Note::warning("ClusterIPNotAllocated", text));
+        Some(Finding { note, make: Some(object(ip, service)) })
+    };
+    let Some(address) = (known.address)(&ip.to_string()) else {
+        return repair(Some(format!("Cluster IP [{family}]: {ip} is not allocated; repairing")));
+    };
+    let (namespace, name) = (service.str("metadata.namespace"), service.str("metadata.name"));
+    let wrong =
+        || format!("the ClusterIP [{family}]: {ip} for Service {namespace}/{name} has a wrong reference; repairing");
+    match parent(&address) {
+        Some(parent) if parent == (namespace, name) => {}
+        Some((namespace, name)) => match (known.service)(namespace, name) {
+            None => return repair(Some(wrong())),
+            Some(other) if cluster_ips(&other).contains(&text) => {
+                let text =
+                    format!("Cluster IP [{family}]:{ip} was assigned to multiple services; please recreate service");
+                return tell("ClusterIPAlreadyAllocated", text);
+            }
+            // Its object goes first, as one that nobody has.
+            Some(_) => return None,
+        },
+        None => return repair(Some(wrong())),
+    }
+    let labels = address.map("metadata.labels");
+    let is_marked = labels.str(FAMILY) == family && labels.str(MANAGED_BY) == MANAGER;
+    if is_marked { None } else { repair(None) }
+}
+
+/// What becomes of an IPAddress.
+#[derive(Debug, PartialEq)]
+pub enum Fate {
+    Keep,
+    Wait { seconds: i64 },
+    Delete(Note),
+}
+
+/// `service` finds the one of a namespace and name.
+pub fn plan_address(address: &Tree, service: &dyn Fn(&str, &str) -> Option<Arc<Tree>>, now: i64) -> Fate {
+    let ip = address.str("metadata.name");
+    if address.map("metadata.labels").str(MANAGED_BY) != MANAGER {
+        return Fate::Keep;
+    }
+    let Some((namespace, name)) = parent(address) else {
+        let reference = reference(address);
+        let text =
+            format!("IPAddress {ip} appears to have been modified, not referencing a Service {reference}: cleaning up");
+        return Fate::Delete(Note::warning("IPAddressNotAllocated", text));
+    };
+    match service(namespace, name) {
+        Some(service) if cluster_ips(&service).contains(&ip) => Fate::Keep,
+        Some(_) => {
+            let text = format!("IPAddress: {ip} for Service {namespace}/{name} has a wrong reference; cleaning up");
+            Fate::Delete(Note::warning("IPAddressWrongReference", text))
+        }
+        None => {
+            let made = time::parse(address.str("metadata.creationTimestamp")).map_or(0, |time| time.seconds);
+            match made + GRACE_SECONDS - now {
+                seconds if seconds >= 0 => Fate::Wait { seconds: seconds + 1 },
+                _ => {
+                    let text =
+                        format!("IPAddress: {ip} for Service {namespace}/{name} appears to have leaked: cleaning up");
+                    Fate::Delete(Note::warning("IPAddressNotAllocated", text))
+                }
+            }
+        }
+    }
+}
+
+/// The service that an address is of, if it is a service's.
+pub fn parent(address: &Tree) -> Option<(&str, &str)> {
+    let parent = address.at("spec.parentRef");
+    let is_service = parent.str("group").is_empty() && parent.str("resource") == "services";
+    is_service.then(|| (parent.str("namespace"), parent.str("name")))
+}
+
+fn reference(address: &Tree) -> String {
+    let part = |field: &str| address.at("spec.parentRef").str(field).to_string();
+    let [group, resource, namespace, name] = ["group", "resource", "namespace", "name"].map(part);
+    format!("&ParentReference{{Group:{group},Resource:{resource},Namespace:{namespace},Name:{name},}}")
+}
+
+fn family(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+fn object(ip: IpAddr, service: &Tree) -> Tree {
+    let labels = tree! { FAMILY => family(ip), MANAGED_BY => MANAGER };
+    let parent = tree! {
+        "resource" => "services",
+        "namespace" => service.str("metadata.namespace"),
+        "name" => service.str("metadata.name"),
+    };
+    tree! {
+        "apiVersion" => "networking.k8s.io/v1",
+        "kind" => "IPAddress",
+        "metadata" => tree! { "name" => ip.to_string(), "labels" => labels },
+        "spec" => tree! { "parentRef" => parent },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Proxies, as the environment names them: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in either case.
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::http::{HttpError, Target};
+
+const MOST_HEAD: usize = 16 << 10;
+
+/// Through whom registries are asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proxies {
+    http: Option<Proxy>,
+    https: Option<Proxy>,
+    except: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proxy {
+    pub target: Target,
+    /// A `Proxy-Authorization`.
+    pub authorization: Option<String>,
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.target)
+    }
+}
+
+impl Proxies {
+    /// What the process was started with.
+    pub fn of_environment() -> Proxies {
+        let get = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
+        Proxies::read(get).unwrap_or_else(|why| {
+            tracing::warn!(why, "proxies of the environment are not used");
+            Proxies::default()
+        })
+    }
+
+    /// Reads variables of these names.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Proxies, String> {
+        let proxy = |name: &str| match get(name).filter(|text| !text.is_empty()) {
+            Some(text) => parse(&text).map(Some).map_err(|why| format!("{name}: {why}")),
+            None => Ok(None),
+        };
+        let except = get("NO_PROXY").unwrap_or_default();
+        let except = except.split(',').map(|one| one.trim().to_ascii_lowercase()).filter(|one| !one.is_empty());
+        Ok(Proxies { http: proxy("HTTP_PROXY")?, https: proxy("HTTPS_PROXY")?, except: except.collect() })
+    }
+
+    /// The proxy for an address; none for this machine itself, and for those that are excepted.
+    pub fn of(&self, target: &Target) -> Option<&Proxy> {
+        let proxy = if target.tls { self.https.as_ref() } else { self.http.as_ref() };
+        let direct = super::hosts::is_loopback(&target.host) || self.except.iter().any(|one| matches(one, target));
+        proxy.filter(|_| !direct)
+    }
+}
+
+fn parse(text: &str) -> Result<Proxy, String> {
+    let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let (scheme, rest) = whole.split_once("://").unwrap_or(("http", text));
+    let (user, address) = rest.rsplit_once('@').map_or((None, rest), |(user, address)| (Some(user), address));
+    let target = Target::parse(&format!("{scheme}://{address}")).map_err(str::to_owned)?;
+    if target.tls {
+        return Err("is a proxy that is itself behind TLS, which is not supported".to_owned());
+    }
+    let authorization = user.map(|user| format!("Basic {}", STANDARD.encode(user)));
+    Ok(Proxy { target, authorization })
+}
+
+/// A name stands for itself and all below it, with a dot before it only for those; addresses may be networks.
+fn matches(pattern: &str, target: &Target) -> bool {
+    let host = target.host.trim_start_matches('[').trim_end_matches(']');
+    let pattern = match pattern.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() && !name.contains(':') => {
+            if port.parse() != Ok(target.port) {
+                return false;
+            }
+            name
+        }
+        _ => pattern,
+    };
+    if let (Some((network, length)), Ok(address)) = (pattern.split_once('/'), host.parse::<IpAddr>()) {
+        return in_network(network, length, address);
+    }
+    let below = pattern.trim_start_matches("*.").trim_start_matches('.');
+    let only_below = below.len() < pattern.len();
+    pattern == "*" || (host == below && !only_below) || host.strip_suffix(below).is_some_and(|rest| rest.ends_with('.'))
+}
+
+fn in_network(network: &str, length: &str, address: IpAddr) -> bool {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(v4) => (u128::from(u32::from(v4)) << 96, 32),
+        IpAddr::V6(v6) => (u128::from(v6), 128),
+    };
+    let (Ok(network), Ok(length)) = (network.parse::<IpAddr>(), length.parse::<u32>()) else { return false };
+    let ((network, width), (address, other)) = (bits(network), bits(address));
+    let mask = u128::MAX.checked_shl(128 - length.min(128)).unwrap_or(0);
+    width == other && length <= width && network & mask == address & mask
+}
+
+/// Asks a proxy for a way to somewhere else.
+pub async fn tunnel(stream: &mut TcpStream, proxy: &Proxy, target: &Target) -> Result<(), HttpError> {
+    let place = format!("{}:{}", target.host, target.port);
+    let mut request = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n");
+    if let Some(authorization) = &proxy.authorization {
+        request.push_str(&format!("Proxy-Authorization: {authorization}\r\n"));
+    }
+    request.push_str("\r\n");
+    let failed = |error: std::io::Error| HttpError::Connect(format!("proxy {}: {error}", proxy.target));
+    stream.write_all(request.as_bytes()).await.map_err(failed)?;
+    // One byte at a time: what follows the head belongs to the other end.
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() > MOST_HEAD {
+            return Err(HttpError::Connect(format!("proxy {} does not come to an end", proxy.target)));
+        }
+        head.push(stream.read_u8().await.map_err(failed)?);
+    }
+    let text = String::from_utf8_lossy(&head);
+    let first = text.lines().next().unwrap_or_default();
+    match first.split(' ').nth(1) {
+        Some(status) if status.starts_with('2') => Ok(()),
+        _ => Err(HttpError::Connect(format!("proxy {} says {first:?}", proxy.target))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxies(http: &str, https: &str, except: &str) -> Result<Proxies, String> {
+        let (http, https, except) = (http.to_owned(), https.to_owned(), except.to_owned());
+        Proxies::read(move |name| match name {
+            "HTTP_PROXY" => Some(http.clone()),
+            "HTTPS_PROXY" => Some(https.clone()),
+            _ => Some(except.clone()),
+        })
+    }
+
+    #[test]
+    fn who_is_asked_through_a_proxy() {
+        let except = "intern.example, .below.example,10.0.0.0/8,host.example:5000,fd00::/8,*.star.example";
+        let proxies = proxies("http://plain:3128", "user:pw@secure", except).unwrap();
+        let cases = [
+            ("https://r.example", Some("http://secure")),
+            ("http://r.example", Some("http://plain:3128")),
+            ("https://localhost:5000", None),
+            ("http://127.0.0.1:5000", None),
+            ("https://[::1]", None),
+            ("https://intern.example", None),
+            ("https://a.intern.example", None),
+            ("https://notintern.example", Some("http://secure")),
+            ("https://below.example", Some("http://secure")),
+            ("https://a.below.example", None),
+            ("https://a.star.example", None),
+            ("https://10.1.2.3", None),
+            ("https://11.1.2.3", Some("http://secure")),
+            ("https://[fd00::1]", None),
+            ("https://host.example:5000", None),
+            ("https://host.example", Some("http://secure")),
+        ];
+        for (url, expected) in cases {
+            let found = proxies.of(&Target::parse(url).unwrap()).map(|proxy| proxy.target.to_string());
+            assert_eq!(found.as_deref(), expected, "{url}");
+        }
+        let secure = proxies.https.as_ref().unwrap();
+        assert_eq!(secure.authorization.as_deref(), Some("Basic dXNlcjpwdw=="));
+        assert!(!format!("{secure:?}").contains("pw"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(proxies("ftp://x", "", "").unwrap_err().starts_with("HTTP_PROXY: "));
+        assert!(proxies("", "https://x", "").unwrap_err().starts_with("HTTPS_PROXY: "));
+        let nobody = proxies("", "", "*").unwrap();
+        assert_eq!(nobody.of(&Target::parse("https://x.example").unwrap()), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Archives, in both directions, and with skopeo as the judge.
+
+use std::path::Path;
+use std::process::Command;
+
+use runtime::images::archive::Output;
+use runtime::images::{Config, Error, Silent};
+
+use crate::registry::{Registry, user};
+use crate::support::{Store, busybox, gzip, tar};
+
+fn skopeo(args: &[&str]) -> String {
+    let output = Command::new("skopeo").args(args).output().expect("skopeo is installed");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_exported_is_imported() {
+    let store = Store::new();
+    let id = busybox(&store.images, "x.local/busybox:1").await;
+    let tar_file = store.path().join("image.tar");
+    let folder = store.path().join("layout");
+    store.images.export(&["x.local/busybox:1".into()], Output::File(tar_file.clone())).await.unwrap();
+    store.images.export(std::slice::from_ref(&id), Output::Folder(folder.clone())).await.unwrap();
+    let zipped = store.path().join("image.tar.gz");
+    std::fs::write(&zipped, gzip(&std::fs::read(&tar_file).unwrap())).unwrap();
+    for path in [tar_file, folder.clone(), zipped] {
+        let other = Store::new();
+        assert_eq!(other.images.import(&path, None, &Silent).await.unwrap(), std::slice::from_ref(&id), "{path:?}");
+        let image = other.images.get("x.local/busybox:1").expect("the name comes along");
+        assert_eq!((&image.id, image.config.cmd.len()), (&id, 2));
+        other.images.prepare("c", &id).unwrap();
+        assert_eq!(other.unfinished(), 0);
+    }
+    let error = store.images.export(&[id], Output::Folder(folder)).await.unwrap_err();
+    assert!(error.to_string().contains("something in it"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn skopeo_reads_and_writes_the_same() {
+    let registry = Registry::start().await;
+    let store = Store::new();
+    let id = busybox(&store.images, "x.local/busybox:1").await;
+    let file = store.path().join("image.tar");
+    store.images.export(std::slice::from_ref(&id), Output::File(file.clone())).await.unwrap();
+    let remote = format!("docker://{}", registry.name("skopeo:1"));
+    let plain = ["--dest-tls-verify=false", "--dest-creds=user:secret"];
+    // Both ways to read one file.
+    for source in ["oci-archive", "docker-archive"] {
+        let from = format!("{source}:{}:x.local/busybox:1", file.display());
+        let from = if source == "oci-archive" { format!("{source}:{}", file.display()) } else { from };
+        skopeo(&[&["--insecure-policy", "copy"], &plain[..], &[&from, &remote]].concat());
+        let other = Store::new();
+        let pulled = other.images.pull(&registry.name("skopeo:1"), user(), &Silent).await.unwrap();
+        assert_eq!(pulled, id, "{source}");
+    }
+    for kind in ["docker-archive", "oci-archive", "oci"] {
+        let path = store.path().join(format!("from-{kind}"));
+        let to = format!("{kind}:{}:x.local/back:2", path.display());
+        let source = ["--src-tls-verify=false", "--src-creds=user:secret"];
+        skopeo(&[&["--insecure-policy", "copy"], &source[..], &[&remote, &to]].concat());
+        let other = Store::new();
+        other.images.import(&path, None, &Silent).await.unwrap();
+        let image = other.images.get("x.local/back:2").unwrap_or_else(|| panic!("{kind}: {:?}", other.images.list()));
+        assert_eq!(image.config.cmd, ["/bin/busybox", "true"], "{kind}");
+        let rootfs = other.images.prepare("c", &image.id).unwrap();
+        assert!(rootfs.lower.iter().any(|lower| lower.join("bin/busybox").is_file()), "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn archives_that_lie() {
+    let store = Store::new();
+    let layer = tar(&[("a", b"1")]);
+    let id = store.images.make("x.local/a", vec![layer], Config::default(), &Silent).await.unwrap();
+    let folder = store.path().join("layout");
+    store.images.export(&[id], Output::Folder(folder.clone())).await.unwrap();
+    let blobs = folder.join("blobs/sha256");
+    let largest = std::fs::read_dir(&blobs).unwrap().map(|entry| entry.unwrap().path());
+    let layer = largest.max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
+    std::fs::write(&layer, "something else").unwrap();
+    let error = Store::new().images.import(&folder, None, &Silent).await.unwrap_err();
+    assert!(matches!(error, Error::Digest { .. }), "{error}");
+
+    let write = |name: &str, files: &[(&str, &[u8])]| {
+        let path = store.path().join(name);
+        std::fs::write(&path, tar(files)).unwrap();
+        path
+    };
+    let manifest = br#"[{"Config":"../../etc/passwd","RepoTags":["x:1"],"Layers":[]}]"#;
+    let missing = br#"[{"Config":"config.json","RepoTags":["x:1"],"Layers":["layer.tar"]}]"#;
+    let named = br#"[{"Config":"config.json","RepoTags":["Not A Name"],"Layers":[]}]"#;
+    let config = br#"{"rootfs":{"type":"layers","diff_ids":[]}}"#;
+    type Files<'a> = &'a [(&'a str, &'a [u8])];
+    let cases: &[(&str, Files<'_>, &str)] = &[
+        ("climbing", &[("manifest.json", manifest)], "climbs"),
+        ("missing", &[("manifest.json", missing), ("config.json", config)], "layer.tar: is not in the archive"),
+        ("a bad name", &[("manifest.json", named), ("config.json", config)], "not a reference"),
+        ("empty", &[("manifest.json", b"[]")], "holds no image"),
+        ("nothing", &[("readme", b"")], "no manifest.json"),
+        ("no JSON", &[("manifest.json", b"x")], "manifest.json"),
+    ];
+    for (name, files, why) in cases {
+        let error = Store::new().images.import(&write(name, files), None, &Silent).await.unwrap_err();
+        assert!(error.to_string().contains(why), "{name}: {error}");
+    }
+    let error = Store::new().images.import(Path::new("/nonexistent"), None, &Silent).await.unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_blobs_there_is_nothing_to_export() {
+    let registry = Registry::start().await;
+    let maker = Store::new();
+    let id = busybox(&maker.images, "x.local/busybox").await;
+    maker.images.push(&id, &registry.name("a"), user()).await.unwrap();
+    let store = Store::with(|options| options.keep_blobs = false);
+    store.images.pull(&registry.name("a"), user(), &Silent).await.unwrap();
+    assert_eq!(store.names("blobs/sha256").len(), 2, "manifest and configuration");
+    let again = store.images.pull(&registry.name("a"), user(), &Silent).await.unwrap();
+    let error = store.images.export(&[again], Output::File(store.path().join("x"))).await.unwrap_err();
+    assert!(error.to_string().contains("was not kept"), "{error}");
+}

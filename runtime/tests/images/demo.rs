@@ -1,0 +1,38 @@
+//! The demo image, made of the test's own program.
+
+use std::fs;
+use std::process::Command;
+
+use runtime::images::archive::Output;
+use runtime::images::{DEMO_IMAGE, Silent};
+
+use crate::support::Store;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_runs_from_its_image() {
+    let store = Store::new();
+    let image = store.images.get(DEMO_IMAGE).expect("it is made when it is wanted");
+    assert_eq!(image.repo_tags, ["tiphys.local/hello:latest"]);
+    assert_eq!(image.config.entrypoint, ["/tiphys", "hello"]);
+    assert!(image.pinned);
+    let lower = store.images.view("c", &image.id).unwrap();
+    let output = Command::new("chroot").arg(&lower[0]).args(["/tiphys", "--list"]).output().unwrap();
+    let listed = String::from_utf8_lossy(&output.stdout);
+    assert!(listed.contains("the_program_runs_from_its_image"), "{listed}{}", String::from_utf8_lossy(&output.stderr));
+
+    let made = fs::metadata(&lower[0]).unwrap().modified().unwrap();
+    assert_eq!(store.images.pull("tiphys.local/hello:latest", None, &Silent).await.unwrap(), image.id);
+    assert_eq!(fs::metadata(&lower[0]).unwrap().modified().unwrap(), made, "it is made once");
+    assert_eq!(store.names("layers").len(), 2);
+    assert!(store.images.get("tiphys.local/hello:other").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_goes_through_an_archive() {
+    let store = Store::new();
+    let id = store.images.pull(DEMO_IMAGE, None, &Silent).await.unwrap();
+    let file = store.path().join("demo.tar");
+    store.images.export(&[DEMO_IMAGE.into()], Output::File(file.clone())).await.unwrap();
+    let other = Store::new();
+    assert_eq!(other.images.import(&file, None, &Silent).await.unwrap(), [id]);
+}

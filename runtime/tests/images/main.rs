@@ -1,0 +1,13 @@
+//! Images against real and hostile registries. Needs root, and Debian's docker-registry, busybox-static and skopeo.
+
+#![allow(clippy::unwrap_used)]
+
+mod archives;
+mod broken;
+mod demo;
+mod hostile;
+mod overlay;
+mod registry;
+mod server;
+mod support;
+mod trust;

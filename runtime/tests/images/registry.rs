@@ -1,0 +1,162 @@
+//! Debian's docker-registry, with basic authentication.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use runtime::images::{Config, Credentials, Error, Silent};
+
+use crate::support::{Heard, Store, busybox, tar, until};
+
+/// `user` with the password `secret`.
+const HTPASSWD: &str = "user:$2b$04$0OJFlSaCrgO93UaE/ijaLOCSPYifrxs2OwmwMmuHO7dboFZNoKVPW\n";
+
+/// A registry of its own, ended with it.
+pub struct Registry {
+    process: Child,
+    _folder: tempfile::TempDir,
+    pub address: String,
+}
+
+impl Registry {
+    pub async fn start() -> Registry {
+        let folder = tempfile::tempdir().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        std::fs::write(folder.path().join("htpasswd"), HTPASSWD).unwrap();
+        let config = folder.path().join("config.yml");
+        std::fs::write(&config, configuration(folder.path(), port)).unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let process = Command::new("docker-registry")
+            .arg("serve")
+            .arg(&config)
+            .env("OTEL_TRACES_EXPORTER", "none")
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("docker-registry is installed");
+        let registry = Registry { process, _folder: folder, address: format!("127.0.0.1:{port}") };
+        until("the registry's port", || std::net::TcpStream::connect(&registry.address).is_ok()).await;
+        registry
+    }
+
+    pub fn name(&self, rest: &str) -> String {
+        format!("{}/{rest}", self.address)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn configuration(folder: &Path, port: u16) -> String {
+    let folder = folder.display();
+    format!(
+        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n\
+         http: {{addr: '127.0.0.1:{port}', secret: x}}\n\
+         auth: {{htpasswd: {{realm: test, path: {folder}/htpasswd}}}}\n"
+    )
+}
+
+pub fn user() -> Option<Credentials> {
+    Some(Credentials::basic("user", "secret"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_pushed_is_pulled() {
+    let registry = Registry::start().await;
+    let name = registry.name("test/busybox:1");
+    let maker = Store::new();
+    let id = busybox(&maker.images, "maker.local/busybox").await;
+    maker.images.push(&id, &name, user()).await.unwrap();
+
+    let store = Store::new();
+    let heard = Heard::default();
+    let pulled = store.images.pull(&name, user(), &heard).await.unwrap();
+    assert_eq!(pulled, id, "the id is the configuration's digest, whoever has the image");
+    assert_eq!((heard.count("resolved 3"), heard.count("downloaded"), heard.count("unpacked")), (1, 3, 3));
+    let image = store.images.get(&name).unwrap();
+    assert_eq!(image.repo_tags, std::slice::from_ref(&name));
+    assert!(image.repo_digests[0].starts_with(&registry.name("test/busybox@sha256:")), "{image:?}");
+    assert_eq!(image.config.cmd, ["/bin/busybox", "true"]);
+    assert_eq!(heard.bytes.lock().unwrap().len(), 3);
+    assert!(image.size > 3_000_000 && image.size < 6_000_000, "{}", image.size);
+    assert_eq!(store.unfinished(), 0);
+
+    let by_digest = store.images.pull(&image.repo_digests[0], user(), &Heard::default()).await.unwrap();
+    assert_eq!(by_digest, id);
+    let again = Heard::default();
+    store.images.pull(&name, user(), &again).await.unwrap();
+    assert_eq!((again.count("present"), again.count("downloaded")), (3, 0));
+    assert_eq!(store.images.list().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_are_asked_for_each_time() {
+    let registry = Registry::start().await;
+    let name = registry.name("private:1");
+    let store = Store::new();
+    let id = store.images.make("x.local/a", vec![tar(&[("a", b"1")])], Config::default(), &Silent).await.unwrap();
+    store.images.push(&id, &name, user()).await.unwrap();
+    store.images.remove(&id).await.unwrap();
+    store.images.pull(&name, user(), &Silent).await.unwrap();
+    // Nothing of a good pull helps another one.
+    let wrong = Credentials::basic("user", "wrong");
+    let elsewhere = Credentials { server_address: "other.example".into(), ..Credentials::basic("user", "secret") };
+    for auth in [None, Some(wrong), Some(elsewhere)] {
+        let error = store.images.pull(&name, auth.clone(), &Silent).await.unwrap_err();
+        assert!(matches!(error, Error::Denied { .. }), "{auth:?}: {error}");
+    }
+    let missing = store.images.pull(&registry.name("private:2"), user(), &Silent).await.unwrap_err();
+    assert!(matches!(missing, Error::Missing { .. }), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tag_that_moves() {
+    let registry = Registry::start().await;
+    let name = registry.name("moving:latest");
+    let maker = Store::new();
+    let store = Store::new();
+    let mut ids = Vec::new();
+    for content in [&b"1"[..], b"2"] {
+        let layers = vec![tar(&[("shared", b"same")]), tar(&[("own", content)])];
+        let id = maker.images.make("x.local/a", layers, Config::default(), &Silent).await.unwrap();
+        maker.images.push(&id, &name, user()).await.unwrap();
+        ids.push(store.images.pull(&name, user(), &Silent).await.unwrap());
+    }
+    assert_eq!(store.images.get(&name).unwrap().id, ids[1]);
+    let old = store.images.get(&ids[0]).unwrap();
+    assert!(old.repo_tags.is_empty() && old.repo_digests.len() == 1, "{old:?}");
+    assert_eq!(store.names("layers").len(), 1 + 3, "the layer that both have is there once, beside the empty one");
+
+    // A container still uses the old one.
+    store.images.prepare("running", &ids[0]).unwrap();
+    assert!(store.images.prune(false).await.unwrap().is_empty());
+    store.images.remove(&ids[0]).await.unwrap();
+    assert!(store.images.get(&ids[0]).is_none());
+    assert_eq!(store.names("layers").len(), 1 + 3, "what a container stands on is not collected");
+    store.images.release("running").unwrap();
+    assert_eq!(store.names("layers").len(), 1 + 2, "until it is gone");
+    store.images.release("running").unwrap();
+
+    store.images.pin(&name, true).unwrap();
+    assert!(store.images.prune(true).await.unwrap().is_empty());
+    store.images.pin(&name, false).unwrap();
+    assert_eq!(store.images.prune(true).await.unwrap(), [ids[1].clone()]);
+    assert_eq!((store.names("layers").len(), store.names("blobs/sha256").len()), (1, 0));
+    store.images.remove(&ids[1]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_benchs_pull() {
+    let registry = Registry::start().await;
+    let name = registry.name("bench:1");
+    let (publisher, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    runtime::images::bench::publish(publisher.path(), &name, user(), 4, 2).await.unwrap();
+    let taken = runtime::images::bench::pull(store.path(), &name, user()).await.unwrap();
+    assert!(taken.as_secs() < 60);
+    let layers = std::fs::read_dir(store.path().join("layers")).unwrap().count();
+    assert_eq!(layers, 1 + 2);
+}

@@ -1,0 +1,147 @@
+//! What the tests share: stores, layers, and looks at what is left.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use runtime::images::layer::tar::{Entry, Kind, Writer};
+use runtime::images::progress::Event;
+use runtime::images::{Config, Images, Options, Progress, Proxies, Silent, Timeouts};
+
+pub struct Store {
+    folder: tempfile::TempDir,
+    pub images: Images,
+}
+
+impl Store {
+    pub fn new() -> Store {
+        Store::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut Options)) -> Store {
+        assert!(rustix::process::geteuid().is_root(), "these tests need root");
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = options();
+        change(&mut options);
+        let images = Images::open(&folder.path().join("store"), options).unwrap();
+        Store { folder, images }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// What lies in a folder of the store.
+    pub fn names(&self, folder: &str) -> Vec<String> {
+        names(&self.root().join(folder))
+    }
+
+    /// The files of work in progress.
+    pub fn unfinished(&self) -> usize {
+        self.names("ingest").iter().map(|owner| self.names(&format!("ingest/{owner}")).len()).sum()
+    }
+}
+
+pub fn options() -> Options {
+    let timeouts =
+        Timeouts { connect: Duration::from_secs(5), silence: Duration::from_secs(2), retry: Duration::from_millis(1) };
+    Options { hosts: Vec::new(), timeouts, proxies: Proxies::default(), ..Options::default() }
+}
+
+pub fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A layer of files; a name that ends in a slash is a folder.
+pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new());
+    for (name, data) in files {
+        let kind = if name.ends_with('/') { Kind::Directory } else { Kind::File };
+        let mut entry = Entry::new(name, kind, 0o755);
+        entry.size = data.len() as u64;
+        writer.entry(&entry).unwrap();
+        writer.data().write_all(data).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+pub fn gzip(data: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub fn zstd(data: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(data, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+/// An image with one layer of each compression, of which one is busybox.
+pub async fn busybox(images: &Images, name: &str) -> String {
+    let program = std::fs::read("/bin/busybox").expect("busybox-static is installed");
+    let layers = vec![
+        gzip(&tar(&[("bin/", b""), ("bin/busybox", &program), ("etc/old", b"1"), ("etc/kept", b"1")])),
+        zstd(&tar(&[("etc/.wh.old", b""), ("etc/kept", b"2")])),
+        tar(&[("srv/data", &noise(3_000_000)), ("etc/new", b"3")]),
+    ];
+    let config = Config { cmd: vec!["/bin/busybox".into(), "true".into()], ..Config::default() };
+    images.make(name, layers, config, &Silent).await.unwrap()
+}
+
+/// Bytes that do not compress, the same each time.
+pub fn noise(length: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Remembers what it is told.
+#[derive(Default)]
+pub struct Heard {
+    pub lines: Mutex<Vec<String>>,
+    pub bytes: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Progress for Heard {
+    fn report(&self, event: Event<'_>) {
+        let line = match event {
+            Event::Resolved { layers, .. } => format!("resolved {layers}"),
+            Event::Present { .. } => "present".to_owned(),
+            Event::Downloaded { .. } => "downloaded".to_owned(),
+            Event::Unpacked { .. } => "unpacked".to_owned(),
+            Event::Bytes { layer, done, .. } => {
+                self.bytes.lock().unwrap().insert(layer.to_string(), done);
+                return;
+            }
+        };
+        self.lines.lock().unwrap().push(line);
+    }
+}
+
+impl Heard {
+    pub fn count(&self, line: &str) -> usize {
+        self.lines.lock().unwrap().iter().filter(|other| *other == line).count()
+    }
+}
+
+/// Waits until something holds.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come to hold");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,172 @@
+//! Pods that have a node but wait for leave to be bound: plugins have asked for time, each for its own, and allow
+//! or reject them later. The node stays theirs meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::Str;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::model::Pod;
+
+/// No plugin gets more time.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+
+/// All that wait, by uid.
+#[derive(Default)]
+pub struct WaitingPods(Mutex<BTreeMap<Str, Arc<WaitingPod>>>);
+
+pub struct WaitingPod {
+    pub pod: Arc<Pod>,
+    /// With the name of its node in it, as it is assumed.
+    pub node: Str,
+    state: watch::Sender<State>,
+}
+
+/// Which plugins have not given leave yet, and until when they may; or who has refused.
+#[derive(Debug, Default)]
+struct State {
+    pending: Vec<Pending>,
+    rejected: Option<Rejected>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    plugin: &'static str,
+    asked: Duration,
+    until: Instant,
+}
+
+/// Who did not allow a pod, and why. Nobody in particular where the plugin is "".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    pub plugin: &'static str,
+    pub why: String,
+}
+
+impl WaitingPods {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Str, Arc<WaitingPod>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, pod: Arc<Pod>, node: Str, asked: Vec<(&'static str, Duration)>, now: Instant) {
+        let pending = asked.into_iter().map(|(plugin, asked)| {
+            let asked = asked.min(LONGEST_WAIT);
+            Pending { plugin, asked, until: now + asked }
+        });
+        let state = State { pending: pending.collect(), rejected: None };
+        let waiting = WaitingPod { pod: pod.clone(), node, state: watch::Sender::new(state) };
+        self.all().insert(pod.uid.clone(), Arc::new(waiting));
+    }
+
+    pub(crate) fn remove(&self, uid: &str) {
+        self.all().remove(uid);
+    }
+
+    pub fn get(&self, uid: &str) -> Option<Arc<WaitingPod>> {
+        self.all().get(uid).cloned()
+    }
+
+    /// All of them, in the order of their uids.
+    pub fn list(&self) -> Vec<Arc<WaitingPod>> {
+        self.all().values().cloned().collect()
+    }
+
+    /// Nobody waits for it any more; whether it was there.
+    pub fn reject(&self, uid: &str, why: &str) -> bool {
+        let waiting = self.get(uid);
+        waiting.inspect(|waiting| waiting.reject("", why)).is_some()
+    }
+}
+
+impl WaitingPod {
+    /// The plugins that it waits for.
+    pub fn pending(&self) -> Vec<&'static str> {
+        self.state.borrow().pending.iter().map(|pending| pending.plugin).collect()
+    }
+
+    /// The plugin gives leave; the last one lets the pod be bound.
+    pub fn allow(&self, plugin: &str) {
+        self.state.send_modify(|state| state.pending.retain(|pending| pending.plugin != plugin));
+    }
+
+    /// The first refusal counts.
+    pub fn reject(&self, plugin: &'static str, why: &str) {
+        self.state.send_modify(|state| {
+            state.rejected.get_or_insert_with(|| Rejected { plugin, why: why.to_string() });
+        });
+    }
+
+    /// Waits for all plugins, or for the first that refuses or has had its time.
+    pub(crate) async fn outcome(&self) -> Result<(), Rejected> {
+        let mut changes = self.state.subscribe();
+        loop {
+            let until = {
+                let state = changes.borrow_and_update();
+                if let Some(rejected) = &state.rejected {
+                    return Err(rejected.clone());
+                }
+                let Some(next) = state.pending.iter().min_by_key(|pending| pending.until) else { return Ok(()) };
+                next.until
+            };
+            if tokio::time::timeout_at(until, changes.changed()).await.is_err() {
+                self.time_is_up(until);
+            }
+        }
+    }
+
+    fn time_is_up(&self, now: Instant) {
+        self.state.send_modify(|state| {
+            let Some(late) = state.pending.iter().find(|pending| pending.until <= now) else { return };
+            let why = format!("rejected due to timeout after waiting {:?} at plugin {}", late.asked, late.plugin);
+            let plugin = late.plugin;
+            state.rejected.get_or_insert(Rejected { plugin, why });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+
+    fn waiting(asked: &[(&'static str, u64)]) -> Arc<WaitingPod> {
+        let waiting = WaitingPods::default();
+        let asked = asked.iter().map(|(plugin, seconds)| (*plugin, Duration::from_secs(*seconds))).collect();
+        waiting.add(Arc::new(Pod::read(&pod("p").0)), "n".into(), asked, Instant::now());
+        waiting.get("p").expect("it waits")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_goes_once_all_have_given_leave() {
+        let one = waiting(&[("A", 10), ("B", 20)]);
+        assert_eq!(one.pending(), ["A", "B"]);
+        let waits = tokio::spawn({
+            let one = one.clone();
+            async move { one.outcome().await }
+        });
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        one.allow("A");
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert!(!waits.is_finished());
+        one.allow("B");
+        assert_eq!(waits.await.expect("it ends"), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_refusal_and_the_first_deadline_count() {
+        let one = waiting(&[("A", 10), ("B", 20)]);
+        one.reject("B", "no");
+        one.reject("A", "never");
+        assert_eq!(one.outcome().await, Err(Rejected { plugin: "B", why: "no".to_string() }));
+        let late = waiting(&[("A", 30), ("B", 20)]);
+        let why = "rejected due to timeout after waiting 20s at plugin B".to_string();
+        assert_eq!(late.outcome().await, Err(Rejected { plugin: "B", why }));
+        let longest = waiting(&[("A", 100_000)]);
+        let started = Instant::now();
+        assert!(longest.outcome().await.is_err());
+        assert_eq!(started.elapsed(), LONGEST_WAIT);
+    }
+}

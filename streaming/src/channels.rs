@@ -1,0 +1,122 @@
+//! Channels over WebSocket: the first byte of a message says which it belongs to. Used for commands and for ports.
+
+use std::io::{Error, ErrorKind, Result};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+
+use crate::BUFFER;
+use crate::websocket::{Event, Opcode, Receiver, Sender};
+
+/// A message of this channel names another that is closed (protocol v5).
+pub const CLOSE: u8 = 255;
+/// A message in base64 is decoded as a whole.
+const MAX_ENCODED: usize = 4 * 1024 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Codec {
+    Raw,
+    Base64,
+}
+
+/// Both ends of a pipe: what a channel brings is written to one and read at the other.
+pub fn pipe() -> (DuplexStream, DuplexStream) {
+    tokio::io::duplex(2 * BUFFER)
+}
+
+pub async fn send<W: AsyncWrite + Unpin>(sender: &Sender<W>, codec: Codec, channel: u8, data: &[u8]) -> Result<()> {
+    match codec {
+        Codec::Raw => sender.send(Opcode::Binary, &[&[channel], data]).await,
+        Codec::Base64 => sender.send(Opcode::Text, &[&[b'0' + channel], STANDARD.encode(data).as_bytes()]).await,
+    }
+}
+
+/// Sends what can be read as messages of a channel, until the end of it.
+pub async fn pump<R, W>(mut reader: R, sender: &Sender<W>, codec: Codec, channel: u8) -> Result<()>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        match reader.read(&mut buffer).await? {
+            0 => return Ok(()),
+            count => send(sender, codec, channel, &buffer[..count]).await?,
+        }
+    }
+}
+
+/// Where the messages of a connection go: a sink a channel, none where a channel is not read.
+pub struct Demux {
+    pub codec: Codec,
+    /// Whether messages of the channel [`CLOSE`] are obeyed.
+    pub half_close: bool,
+    pub sinks: Vec<Option<DuplexStream>>,
+}
+
+impl Demux {
+    /// Hands out what comes until the other end closes. A sink that nobody reads from any more is given up; one that
+    /// is full holds up the rest.
+    pub async fn run<R, W>(mut self, receiver: &mut Receiver<R, W>) -> Result<()>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let mut channel = None;
+        let mut encoded = Vec::new();
+        while let Some(event) = receiver.next().await? {
+            let Event::Data { mut data, first, last, .. } = event else { break };
+            if first {
+                channel = None;
+            }
+            if channel.is_none() && !data.is_empty() {
+                channel = Some(self.channel(data.get_u8()));
+            }
+            let Some(channel) = channel else { continue };
+            match self.codec {
+                Codec::Raw => self.deliver(channel, &data).await,
+                Codec::Base64 => {
+                    gather(&mut encoded, &data)?;
+                    if last {
+                        let decoded = STANDARD.decode(std::mem::take(&mut encoded));
+                        let decoded = decoded.map_err(|error| Error::new(ErrorKind::InvalidData, error.to_string()))?;
+                        self.deliver(channel, &decoded.into()).await;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn channel(&self, byte: u8) -> u8 {
+        match self.codec {
+            Codec::Raw => byte,
+            Codec::Base64 => byte.wrapping_sub(b'0'),
+        }
+    }
+
+    async fn deliver(&mut self, channel: u8, data: &Bytes) {
+        if channel == CLOSE && self.half_close {
+            if let Some(sink) = data.first().and_then(|closed| self.sinks.get_mut(usize::from(*closed))) {
+                *sink = None;
+            }
+            return;
+        }
+        let Some(slot) = self.sinks.get_mut(usize::from(channel)) else { return };
+        if let Some(sink) = slot
+            && sink.write_all(data).await.is_err()
+        {
+            *slot = None;
+        }
+    }
+}
+
+fn gather(encoded: &mut Vec<u8>, data: &Bytes) -> Result<()> {
+    if encoded.len() + data.len() > MAX_ENCODED {
+        return Err(Error::new(ErrorKind::InvalidData, "a message in base64 is larger than 4 MiB"));
+    }
+    encoded.extend_from_slice(data);
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! The client's end over SPDY, plain or carried in WebSocket.
+
+use std::io::Result;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::spdy::{Limits, Role, Session, Stream};
+use crate::upgrade::Carrier;
+use crate::websocket::{Role as WebSocketRole, byte_stream};
+
+/// The protocols to ask for by either carrier.
+pub const SPDY_PREFERRED: &[&str] = super::SPDY_PROTOCOLS;
+pub const TUNNEL_PREFERRED: &[&str] = super::TUNNEL_PROTOCOLS;
+const MAX_MESSAGE: u64 = 64 * 1024;
+
+pub struct Forwarder {
+    session: Session,
+    next: AtomicU32,
+}
+
+/// One connection to a port.
+pub struct Forwarded {
+    pub data: Stream,
+    error: Stream,
+}
+
+impl Forwarder {
+    pub fn new<IO: crate::Connection>(io: IO, carrier: Carrier) -> Self {
+        let check = |_: &_| Err("unexpected".to_string());
+        let session = match carrier {
+            Carrier::Spdy => Session::new(io, Role::Client, Limits::default(), check),
+            Carrier::WebSocket => {
+                Session::new(byte_stream(io, WebSocketRole::Client), Role::Client, Limits::default(), check)
+            }
+        };
+        Self { session, next: AtomicU32::new(0) }
+    }
+
+    /// Opens a connection to a port. The error's stream goes first: servers pair old clients' streams by that.
+    pub async fn connect(&self, port: u16) -> Result<Forwarded> {
+        let request = self.next.fetch_add(1, Ordering::Relaxed).to_string();
+        let headers = |kind: &str| {
+            let pairs = [("streamtype", kind), ("port", &port.to_string()), ("requestid", &request)];
+            pairs.map(|(name, value)| (name.to_string(), value.to_string())).to_vec()
+        };
+        let mut error = self.session.open(headers("error")).await?;
+        error.shutdown().await?;
+        let data = self.session.open(headers("data")).await?;
+        Ok(Forwarded { data, error })
+    }
+
+    /// Resolves when the connection is gone.
+    pub async fn over(&self) {
+        let _ = self.session.over().wait_for(|over| *over).await;
+    }
+}
+
+impl Forwarded {
+    /// The streams of a connection: its data, and what went wrong once it has ended.
+    pub fn split(self) -> (Stream, impl Future<Output = std::result::Result<(), String>> + Send) {
+        let Self { data, error } = self;
+        let outcome = async move {
+            let mut message = String::new();
+            match error.take(MAX_MESSAGE).read_to_string(&mut message).await {
+                Ok(_) if message.is_empty() => Ok(()),
+                Ok(_) => Err(message),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        (data, outcome)
+    }
+}

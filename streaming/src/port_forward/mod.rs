@@ -1,0 +1,131 @@
+//! Forwarding ports: any number of connections to ports of one target, over one connection of the client's.
+
+mod client;
+mod over_spdy;
+mod over_websocket;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use client::{Forwarded, Forwarder, SPDY_PREFERRED, TUNNEL_PREFERRED};
+
+use crate::websocket::{Role, byte_stream};
+use crate::{Refusal, Timeouts, upgrade};
+
+const SPDY_PROTOCOLS: &[&str] = &["portforward.k8s.io"];
+/// SPDY itself carried in WebSocket messages.
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+const TUNNEL_PROTOCOLS: &[&str] = &[TUNNEL];
+const WEBSOCKET_PROTOCOLS: &[&str] = &["v4.channel.k8s.io", "v4.base64.channel.k8s.io"];
+/// Each takes two channels of the 255 that a byte can name.
+const MAX_PORTS: usize = 127;
+
+/// A connection of the client's to a port.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+pub type Connection = Box<dyn Duplex>;
+
+/// Answers a request to forward ports. `forward` is called, in a task of its own, for each connection to a port and
+/// carries its bytes until both ends are done; an error goes to the client's error stream as it is.
+pub fn port_forward<B, F, Fut>(mut request: Request<B>, timeouts: Timeouts, forward: F) -> Response<Full<Bytes>>
+where
+    F: Fn(u16, Connection) -> Fut + Send + Sync + Clone + 'static,
+    Fut: Future<Output = Result<(), String>> + Send + 'static,
+{
+    let via = match Via::of(&request) {
+        Ok(via) => via,
+        Err(refusal) => return refusal.response(),
+    };
+    let upgrading = match &via {
+        Via::Spdy => upgrade::spdy(&mut request, SPDY_PROTOCOLS),
+        Via::Tunnel => upgrade::websocket(&mut request, TUNNEL_PROTOCOLS),
+        Via::Channels(_) => upgrade::websocket(&mut request, WEBSOCKET_PROTOCOLS),
+    };
+    let upgrading = match upgrading {
+        Ok(upgrading) => upgrading,
+        Err(refusal) => return refusal.response(),
+    };
+    let (connection, protocol) = (upgrading.connection, upgrading.protocol);
+    tokio::spawn(async move {
+        let io = match connection.await {
+            Ok(upgraded) => TokioIo::new(upgraded),
+            Err(error) => return tracing::debug!(%error, "the connection was not upgraded"),
+        };
+        match via {
+            Via::Spdy => over_spdy::serve(io, timeouts, forward).await,
+            Via::Tunnel => over_spdy::serve(byte_stream(io, Role::Server), timeouts, forward).await,
+            Via::Channels(ports) => over_websocket::serve(io, protocol, ports, timeouts, forward).await,
+        }
+    });
+    upgrading.response
+}
+
+/// The three ways to forward ports.
+#[derive(Debug, PartialEq, Eq)]
+enum Via {
+    Spdy,
+    Tunnel,
+    /// All connections are named before, one a port.
+    Channels(Vec<u16>),
+}
+
+impl Via {
+    fn of<B>(request: &Request<B>) -> Result<Self, Refusal> {
+        if !upgrade::is_websocket(request.headers()) {
+            return Ok(Self::Spdy);
+        }
+        if upgrade::websocket_protocols(request.headers()).iter().any(|protocol| protocol == TUNNEL) {
+            return Ok(Self::Tunnel);
+        }
+        ports(request.uri().query().unwrap_or_default()).map(Self::Channels).map_err(Refusal::bad_request)
+    }
+}
+
+/// The ports that a query names, `port=80&port=443` or `port=80,443`.
+fn ports(query: &str) -> Result<Vec<u16>, String> {
+    let values = query.split('&').filter_map(|pair| pair.strip_prefix("port="));
+    let values: Vec<String> = values.map(|value| value.replace("%2C", ",").replace("%2c", ",")).collect();
+    if values.is_empty() {
+        return Err("query parameter \"port\" is required".to_string());
+    }
+    if values.iter().any(String::is_empty) {
+        return Err("query parameter \"port\" cannot be empty".to_string());
+    }
+    let ports = values.iter().flat_map(|value| value.split(',')).map(port).collect::<Result<Vec<_>, _>>()?;
+    if ports.len() > MAX_PORTS {
+        return Err(format!("query parameter \"port\" names more than {MAX_PORTS} ports"));
+    }
+    Ok(ports)
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    match text.parse::<u16>() {
+        Ok(0) => Err(format!("port {text:?} must be > 0")),
+        Ok(port) => Ok(port),
+        Err(error) => Err(format!("unable to parse {text:?} as a port: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_from_the_query() {
+        let check = |query: &str, expected: Result<&[u16], &str>| {
+            assert_eq!(ports(query), expected.map(<[u16]>::to_vec).map_err(str::to_string), "{query}");
+        };
+        check("port=80", Ok(&[80]));
+        check("port=80&port=443", Ok(&[80, 443]));
+        check("port=80%2C443,8080", Ok(&[80, 443, 8080]));
+        check("", Err("query parameter \"port\" is required"));
+        check("port=", Err("query parameter \"port\" cannot be empty"));
+        check("port=0", Err("port \"0\" must be > 0"));
+        check("port=70000", Err("unable to parse \"70000\" as a port: number too large to fit in target type"));
+        let many = vec!["port=1"; 128].join("&");
+        check(&many, Err("query parameter \"port\" names more than 127 ports"));
+    }
+}

@@ -1,0 +1,53 @@
+//! The server's end over WebSocket channels: two a port, one for data and one for an error. The port stands first in
+//! each, little end first.
+
+use tokio::task::JoinSet;
+
+use super::Connection;
+use crate::Timeouts;
+use crate::channels::{Codec, Demux, pipe, pump, send};
+use crate::idle::Idle;
+use crate::websocket::{CLOSE_NORMAL, Role, split};
+
+pub(super) async fn serve<IO, F, Fut>(io: IO, protocol: &str, ports: Vec<u16>, timeouts: Timeouts, forward: F)
+where
+    IO: crate::Connection,
+    F: Fn(u16, Connection) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Result<(), String>> + Send + 'static,
+{
+    let codec = if protocol.contains("base64.") { Codec::Base64 } else { Codec::Raw };
+    let (read, write) = tokio::io::split(Idle::new(io, timeouts.idle));
+    let (mut receiver, sender) = split(read, write, Role::Server);
+    let mut connections = JoinSet::new();
+    let mut sinks = Vec::new();
+    for (index, port) in ports.into_iter().enumerate() {
+        let (data, error) = (index as u8 * 2, index as u8 * 2 + 1);
+        for channel in [data, error] {
+            if send(&sender, codec, channel, &port.to_le_bytes()).await.is_err() {
+                return;
+            }
+        }
+        // What comes in and what goes out are pipes of their own, so that either can end alone.
+        let (near, far) = pipe();
+        let (incoming, sink) = pipe();
+        sinks.extend([Some(sink), None]);
+        let pumping = {
+            let sender = sender.clone();
+            async move { pump(far, &sender, codec, data).await }
+        };
+        let (forward, sender) = (forward.clone(), sender.clone());
+        connections.spawn(async move {
+            let connection = Box::new(tokio::io::join(incoming, near));
+            let (result, _) = tokio::join!(forward(port, connection), pumping);
+            if let Err(message) = result {
+                let _ = send(&sender, codec, error, message.as_bytes()).await;
+            }
+        });
+    }
+    let demux = Demux { codec, half_close: false, sinks };
+    let mut receiving = JoinSet::new();
+    receiving.spawn(async move { demux.run(&mut receiver).await });
+    while connections.join_next().await.is_some() {}
+    let _ = sender.close(CLOSE_NORMAL, "").await;
+    let _ = tokio::time::timeout(timeouts.finish, receiving.join_next()).await;
+}

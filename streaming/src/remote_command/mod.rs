@@ -1,0 +1,189 @@
+//! Running a command, or attaching to one: its standard streams, the terminal's size and how it ended, over one
+//! connection.
+
+mod client;
+mod over_spdy;
+mod over_websocket;
+mod resize;
+mod status;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use tokio::sync::watch;
+
+pub use client::{Remote, SPDY_PREFERRED, WEBSOCKET_PREFERRED, connect};
+pub use resize::{Resize, Size};
+pub use status::{Ending, Verb};
+
+use crate::channels::Codec;
+use crate::{Reader, Refusal, Timeouts, Writer, upgrade};
+
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+
+const WEBSOCKET_PROTOCOLS: &[&str] =
+    &["v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"];
+const SPDY_PROTOCOLS: &[&str] = &["v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"];
+
+/// What a protocol can do follows from its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Protocol {
+    version: u8,
+    codec: Codec,
+}
+
+impl Protocol {
+    fn named(name: &str) -> Self {
+        let version = name.strip_prefix('v').and_then(|rest| rest.split('.').next()?.parse().ok()).unwrap_or(1);
+        let codec = if name.contains("base64.") { Codec::Base64 } else { Codec::Raw };
+        Self { version, codec }
+    }
+}
+
+/// Which streams a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+impl Options {
+    /// Reads a query in the API's words (stdin, stdout, stderr, tty) or the kubelet's (input, output, error, tty).
+    /// A terminal has no standard error of its own.
+    pub fn from_query(query: &str) -> Result<Self, String> {
+        let asked = |names: [&str; 2]| {
+            let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+            let value = pairs.find(|(name, _)| names.contains(name)).map(|(_, value)| value);
+            value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+        };
+        let tty = asked(["tty", "tty"]);
+        let options = Self {
+            stdin: asked(["stdin", "input"]),
+            stdout: asked(["stdout", "output"]),
+            stderr: asked(["stderr", "error"]) && !tty,
+            tty,
+        };
+        options.check()?;
+        Ok(options)
+    }
+
+    fn check(self) -> Result<(), String> {
+        if self.stdin || self.stdout || self.stderr {
+            return Ok(());
+        }
+        Err("you must specify at least 1 of stdin, stdout, stderr".to_string())
+    }
+}
+
+/// What a command is given. Those that were not asked for are not there.
+pub struct Streams {
+    pub stdin: Option<Reader>,
+    pub stdout: Option<Writer>,
+    pub stderr: Option<Writer>,
+    pub resize: Resize,
+    /// Whether the client is gone, for those who neither read nor write.
+    pub gone: Gone,
+}
+
+/// Tells when the connection to the client has ended.
+#[derive(Clone)]
+pub struct Gone(watch::Receiver<bool>);
+
+impl Gone {
+    pub async fn wait(&mut self) {
+        // An error means that the connection's task is no more.
+        let _ = self.0.wait_for(|gone| *gone).await;
+    }
+}
+
+/// Answers a request to run a command or attach to one. If it can be upgraded, `run` is called in a task of its own
+/// once the streams are there; what it returns is reported when it has let go of all it was given, and the
+/// connection is closed.
+pub fn remote_command<B, F, Fut>(
+    mut request: Request<B>,
+    verb: Verb,
+    options: Options,
+    timeouts: Timeouts,
+    run: F,
+) -> Response<Full<Bytes>>
+where
+    F: FnOnce(Streams) -> Fut + Send + 'static,
+    Fut: Future<Output = Ending> + Send + 'static,
+{
+    if let Err(message) = options.check() {
+        return Refusal::bad_request(message).response();
+    }
+    let websocket = upgrade::is_websocket(request.headers());
+    let upgrading = if websocket {
+        upgrade::websocket(&mut request, WEBSOCKET_PROTOCOLS)
+    } else {
+        upgrade::spdy(&mut request, SPDY_PROTOCOLS)
+    };
+    let upgrading = match upgrading {
+        Ok(upgrading) => upgrading,
+        Err(refusal) => return refusal.response(),
+    };
+    let serving = Serving { protocol: Protocol::named(upgrading.protocol), verb, options, timeouts };
+    let connection = upgrading.connection;
+    tokio::spawn(async move {
+        let io = match connection.await {
+            Ok(upgraded) => TokioIo::new(upgraded),
+            Err(error) => return tracing::debug!(%error, "the connection was not upgraded"),
+        };
+        if websocket {
+            over_websocket::serve(io, serving, run).await;
+        } else {
+            over_spdy::serve(io, serving, run).await;
+        }
+    });
+    upgrading.response
+}
+
+/// What one connection was agreed to be.
+#[derive(Clone, Copy)]
+struct Serving {
+    protocol: Protocol,
+    verb: Verb,
+    options: Options,
+    timeouts: Timeouts,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_in_both_spellings() {
+        let check = |query: &str, expected: &str| {
+            let options = Options::from_query(query).map(|options| {
+                let flags = [(options.stdin, 'i'), (options.stdout, 'o'), (options.stderr, 'e'), (options.tty, 't')];
+                flags.into_iter().filter(|(set, _)| *set).map(|(_, letter)| letter).collect::<String>()
+            });
+            assert_eq!(options.unwrap_or_else(|error| error), expected, "{query}");
+        };
+        check("command=ls&stdin=true&stdout=true&stderr=true", "ioe");
+        check("input=1&output=1&error=1&command=ls", "ioe");
+        check("stdin=true&stdout=true&stderr=true&tty=true", "iot");
+        check("stdout=1&stderr=false", "o");
+        check("tty=true", "you must specify at least 1 of stdin, stdout, stderr");
+        check("", "you must specify at least 1 of stdin, stdout, stderr");
+    }
+
+    #[test]
+    fn a_protocol_is_its_name() {
+        let check = |name, version, codec| assert_eq!(Protocol::named(name), Protocol { version, codec });
+        check("", 1, Codec::Raw);
+        check("channel.k8s.io", 1, Codec::Raw);
+        check("base64.channel.k8s.io", 1, Codec::Base64);
+        check("v4.base64.channel.k8s.io", 4, Codec::Base64);
+        check("v5.channel.k8s.io", 5, Codec::Raw);
+        check("v2.channel.k8s.io", 2, Codec::Raw);
+    }
+}

@@ -1,0 +1,60 @@
+//! One stream as its session sees it.
+
+use std::task::Waker;
+
+use bytes::BytesMut;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inbound {
+    Open,
+    Finished,
+    /// Reset by either end, or nobody reads any more.
+    Gone,
+}
+
+pub struct Entry {
+    pub received: BytesMut,
+    pub inbound: Inbound,
+    /// Read by the owner but not yet granted to the other end again.
+    pub consumed: u32,
+    pub waiting: BytesMut,
+    /// The owner writes no more.
+    pub finish: bool,
+    pub finish_sent: bool,
+    /// What the other end lets us send; below zero where it was sent before the other end spoke of windows.
+    pub window: i64,
+    pub replied: bool,
+    pub reset: bool,
+    /// Somebody holds the stream.
+    pub held: bool,
+    pub reader: Option<Waker>,
+    pub writer: Option<Waker>,
+}
+
+impl Entry {
+    pub fn new(window: i64) -> Self {
+        Self {
+            received: BytesMut::new(),
+            inbound: Inbound::Open,
+            consumed: 0,
+            waiting: BytesMut::new(),
+            finish: false,
+            finish_sent: false,
+            window,
+            replied: false,
+            reset: false,
+            held: true,
+            reader: None,
+            writer: None,
+        }
+    }
+
+    pub fn wake(&mut self) {
+        self.reader.take().into_iter().chain(self.writer.take()).for_each(Waker::wake);
+    }
+
+    /// Nothing more can come of it.
+    pub fn over(&self) -> bool {
+        !self.held && (self.reset || (self.finish_sent && self.inbound == Inbound::Finished))
+    }
+}

@@ -1,0 +1,48 @@
+//! Two connections joined, for one that stands between and need not understand what passes.
+
+use std::io::Result;
+use std::time::Duration;
+
+use crate::Connection;
+use crate::idle::Idle;
+
+/// Copies both ways until both directions have ended, or nothing passes for a while. Answers with the bytes that
+/// went from `near` to `far` and back.
+pub async fn tunnel<A: Connection, B: Connection>(near: A, mut far: B, idle: Duration) -> Result<(u64, u64)> {
+    // All bytes pass here, in one direction or the other.
+    let mut near = Idle::new(near, idle);
+    tokio::io::copy_bidirectional_with_sizes(&mut near, &mut far, crate::BUFFER, crate::BUFFER).await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_end_closes_one_direction_and_still_reads_the_other() {
+        let (mut client, near) = tokio::io::duplex(64);
+        let (far, mut server) = tokio::io::duplex(64);
+        let tunnel = tokio::spawn(tunnel(near, far, Duration::from_secs(60)));
+        client.write_all(b"question").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut question = String::new();
+        server.read_to_string(&mut question).await.unwrap();
+        assert_eq!(question, "question");
+        server.write_all(b"answer").await.unwrap();
+        server.shutdown().await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "answer");
+        assert_eq!(tunnel.await.unwrap().unwrap(), (8, 6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_when_nothing_passes() {
+        let (_client, near) = tokio::io::duplex(64);
+        let (far, _server) = tokio::io::duplex(64);
+        let error = tunnel(near, far, Duration::from_secs(60)).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    }
+}

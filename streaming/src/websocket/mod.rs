@@ -1,0 +1,142 @@
+//! WebSocket after its handshake: frames, and the two halves of a connection. Nothing of Kubernetes' channels.
+
+mod bytes;
+mod frame;
+
+use std::io::{Error, ErrorKind, Result};
+use std::sync::Arc;
+
+use ::bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Mutex;
+
+pub use bytes::byte_stream;
+pub use frame::{Decoder, Event, Kind, Opcode, Role, close_payload, encode};
+
+pub const CLOSE_NORMAL: u16 = 1000;
+pub const CLOSE_PROTOCOL_ERROR: u16 = 1002;
+
+/// The half that reads; it answers pings by the other.
+pub struct Receiver<R, W> {
+    io: R,
+    decoder: Decoder,
+    buffer: BytesMut,
+    sender: Sender<W>,
+}
+
+/// The half that writes, whole messages at a time; clones write to the same connection.
+pub struct Sender<W> {
+    half: Arc<Mutex<Half<W>>>,
+    role: Role,
+}
+
+struct Half<W> {
+    io: W,
+    /// After a close nothing may follow.
+    closed: bool,
+}
+
+impl<W> Clone for Sender<W> {
+    fn clone(&self) -> Self {
+        Self { half: self.half.clone(), role: self.role }
+    }
+}
+
+pub fn split<R, W>(read: R, write: W, role: Role) -> (Receiver<R, W>, Sender<W>) {
+    let sender = Sender { half: Arc::new(Mutex::new(Half { io: write, closed: false })), role };
+    let receiver = Receiver { io: read, decoder: Decoder::new(role), buffer: BytesMut::new(), sender: sender.clone() };
+    (receiver, sender)
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Receiver<R, W> {
+    /// The next piece of a message, or the close; none where the connection just ends. A frame that breaks the
+    /// rules is an error, and the other end is told.
+    pub async fn next(&mut self) -> Result<Option<Event>> {
+        loop {
+            match self.decoder.decode(&mut self.buffer) {
+                Ok(Some(Event::Ping(data))) => self.sender.send(Opcode::Pong, &[&data]).await?,
+                Ok(Some(Event::Pong(_))) => {}
+                Ok(Some(Event::Close { code, reason })) => {
+                    // A close is answered by one, unless ours went first.
+                    let _ = self.sender.close(code.unwrap_or(CLOSE_NORMAL), "").await;
+                    return Ok(Some(Event::Close { code, reason }));
+                }
+                Ok(Some(event)) => return Ok(Some(event)),
+                Ok(None) => {
+                    self.buffer.reserve(crate::BUFFER);
+                    if self.io.read_buf(&mut self.buffer).await? == 0 {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => {
+                    let _ = self.sender.close(CLOSE_PROTOCOL_ERROR, &error.to_string()).await;
+                    return Err(Error::new(ErrorKind::InvalidData, error));
+                }
+            }
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin> Sender<W> {
+    pub async fn send(&self, opcode: Opcode, parts: &[&[u8]]) -> Result<()> {
+        let mask = (self.role == Role::Client).then(random::<4>);
+        let mut frame = BytesMut::with_capacity(14 + parts.iter().map(|part| part.len()).sum::<usize>());
+        encode(opcode, parts, mask, &mut frame);
+        let mut half = self.half.lock().await;
+        if half.closed {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        half.closed = opcode == Opcode::Close;
+        half.io.write_all(&frame).await?;
+        half.io.flush().await
+    }
+
+    /// Says that no more will come, and closes our direction.
+    pub async fn close(&self, code: u16, reason: &str) -> Result<()> {
+        self.send(Opcode::Close, &[&close_payload(code, reason)]).await?;
+        self.half.lock().await.io.shutdown().await
+    }
+}
+
+/// Masks only keep caches between the ends from being misled: without randomness a fixed one is still a mask.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0x5a; N];
+    let _ = getrandom::fill(&mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_ping_and_a_close_are_answered_once_and_nothing_follows() {
+        let (near, far) = tokio::io::duplex(1024);
+        let (read, write) = tokio::io::split(near);
+        let (mut server, sending) = split(read, write, Role::Server);
+        let (read, write) = tokio::io::split(far);
+        let (mut client, asking) = split(read, write, Role::Client);
+        asking.send(Opcode::Ping, &[b"there?"]).await.unwrap();
+        asking.send(Opcode::Binary, &[b"x"]).await.unwrap();
+        asking.close(CLOSE_NORMAL, "done").await.unwrap();
+        assert!(matches!(server.next().await.unwrap(), Some(Event::Data { last: true, .. })));
+        let closed = Event::Close { code: Some(CLOSE_NORMAL), reason: "done".to_string() };
+        assert_eq!(server.next().await.unwrap(), Some(closed));
+        assert_eq!(sending.send(Opcode::Binary, &[b"late"]).await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        let answer = Event::Close { code: Some(CLOSE_NORMAL), reason: String::new() };
+        assert_eq!(client.next().await.unwrap(), Some(answer), "the pong came before it");
+        assert_eq!(client.next().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn one_that_breaks_the_rules_is_told_so() {
+        let (near, mut far) = tokio::io::duplex(1024);
+        let (read, write) = tokio::io::split(near);
+        let (mut server, _) = split(read, write, Role::Server);
+        far.write_all(&[0x82, 0]).await.unwrap();
+        assert_eq!(server.next().await.unwrap_err().kind(), ErrorKind::InvalidData);
+        let mut said = Vec::new();
+        far.read_to_end(&mut said).await.unwrap();
+        assert_eq!(said[..4], [0x88, said.len() as u8 - 2, 3, 0xea]);
+    }
+}

@@ -1,0 +1,111 @@
+//! Forwarded ports with the crate's own client.
+
+use std::sync::Arc;
+
+use streaming::Carrier::{self, Spdy, WebSocket};
+use streaming::port_forward::{Forwarder, SPDY_PREFERRED, TUNNEL_PREFERRED};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::server::{start, upgrade, within};
+
+const PATH: &str = "/api/v1/namespaces/default/pods/web/portforward";
+
+/// Answers with what it got, but only once the client has said all: a half-close has to pass.
+pub async fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut question = Vec::new();
+                socket.read_to_end(&mut question).await.unwrap();
+                socket.write_all(&question).await.unwrap();
+            });
+        }
+    });
+    port
+}
+
+async fn forwarder(port: u16, carrier: Carrier) -> Forwarder {
+    let preferred = if carrier == Spdy { SPDY_PREFERRED } else { TUNNEL_PREFERRED };
+    let (_, io) = upgrade(port, carrier, PATH, preferred).await;
+    Forwarder::new(io, carrier)
+}
+
+#[tokio::test]
+async fn many_connections_at_once_each_end_on_their_own() {
+    let (port, target) = (start().await, echo().await);
+    for carrier in [Spdy, WebSocket] {
+        let forwarder = Arc::new(forwarder(port, carrier).await);
+        let mut connections = JoinSet::new();
+        for number in 0..20u32 {
+            let forwarder = forwarder.clone();
+            connections.spawn(async move {
+                let (mut data, outcome) = forwarder.connect(target).await.unwrap().split();
+                let question = number.to_be_bytes().repeat(50_000);
+                let mut answer = Vec::new();
+                data.write_all(&question).await.unwrap();
+                data.shutdown().await.unwrap();
+                data.read_to_end(&mut answer).await.unwrap();
+                assert!(answer == question);
+                drop(data);
+                assert_eq!(outcome.await, Ok(()));
+            });
+        }
+        within(connections.join_all()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_nobody_listens_on_is_an_error_of_that_connection_alone() {
+    let (port, target) = (start().await, echo().await);
+    let forwarder = forwarder(port, Spdy).await;
+    let (data, outcome) = within(forwarder.connect(1)).await.unwrap().split();
+    let message = within(outcome).await.unwrap_err();
+    assert!(message.starts_with("error forwarding port 1 to pod: Connection refused"), "{message}");
+    drop(data);
+    let (mut data, _) = within(forwarder.connect(target)).await.unwrap().split();
+    data.write_all(b"still").await.unwrap();
+    data.shutdown().await.unwrap();
+    let mut answer = String::new();
+    within(data.read_to_string(&mut answer)).await.unwrap();
+    assert_eq!(answer, "still");
+}
+
+#[tokio::test]
+async fn a_stream_with_a_bad_port_is_refused() {
+    let port = start().await;
+    let forwarder = forwarder(port, Spdy).await;
+    assert!(within(forwarder.connect(0)).await.is_err());
+}
+
+#[tokio::test]
+async fn channels_of_a_websocket_begin_with_their_port() {
+    use streaming::websocket::{Event, Opcode, Role, split};
+    let (port, target) = (start().await, echo().await);
+    let (_, io) = upgrade(port, WebSocket, &format!("{PATH}?port={target},1"), &["v4.channel.k8s.io"]).await;
+    let (read, write) = tokio::io::split(io);
+    let (mut receiver, sender) = split(read, write, Role::Client);
+    let mut seen = vec![Vec::new(); 4];
+    let mut channel = 0;
+    within(async {
+        while seen[3].len() < 3 || seen[..3].iter().any(|bytes: &Vec<u8>| bytes.len() < 2) {
+            let Event::Data { data, first, .. } = receiver.next().await.unwrap().unwrap() else { panic!("closed") };
+            let data = if first {
+                channel = usize::from(data[0]);
+                data.slice(1..)
+            } else {
+                data
+            };
+            seen[channel].extend_from_slice(&data);
+        }
+    })
+    .await;
+    let [low, high] = target.to_le_bytes();
+    assert_eq!(seen[..3], [vec![low, high], vec![low, high], vec![1, 0]]);
+    assert_eq!(seen[3][..2], [1, 0]);
+    assert!(String::from_utf8_lossy(&seen[3][2..]).starts_with("error forwarding port 1"));
+    sender.send(Opcode::Close, &[]).await.unwrap();
+}

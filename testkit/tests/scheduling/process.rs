@@ -1,0 +1,189 @@
+//! `kube-scheduler` against a server of another process, as far as it can tell.
+
+use cluster::component::Running;
+use cluster::pki::Pair;
+use cluster::scheduling;
+
+use super::*;
+use crate::machinery::manager::{free_port, kubeconfig};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler";
+
+/// A scheduler as kubeadm runs it, but on any port.
+async fn scheduler(cluster: &Cluster, more: &[&str]) -> Running {
+    let config = kubeconfig(cluster, "scheduler");
+    let named = ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"];
+    let mut arguments: Vec<String> = named.iter().map(|flag| format!("--{flag}={}", config.display())).collect();
+    let pki = cluster.pki();
+    arguments.push(format!("--tls-cert-file={}", pki.dir().join("apiserver.crt").display()));
+    arguments.push(format!("--tls-private-key-file={}", pki.dir().join("apiserver.key").display()));
+    arguments.push(format!("--secure-port={}", free_port().await));
+    let usual = [
+        "--bind-address=127.0.0.1",
+        "--leader-elect=true",
+        "--leader-elect-lease-duration=2s",
+        "--leader-elect-renew-deadline=1s",
+        "--leader-elect-retry-period=200ms",
+    ];
+    arguments.extend(usual.iter().chain(more).map(ToString::to_string));
+    let flags = scheduling::flags::parse(&arguments).expect("flags");
+    scheduling::run(flags).await.unwrap_or_else(|error| panic!("{}", error.describe()))
+}
+
+fn pair(cluster: &Cluster, file: &str) -> Pair {
+    cluster.pki().read(file).expect("a file").expect("a certificate")
+}
+
+async fn holder(client: &Client) -> String {
+    client.get(LEASE).await.tree().str("spec.holderIdentity").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_leads_and_the_next_takes_over() {
+    let mut cluster = start_as(None, &[("one", "4", "10")]).await;
+    let client = cluster.client.clone();
+    let first = scheduler(&cluster, &[]).await;
+    client.until(&create(&client, &pod("a", "1")).await, is_bound).await;
+    let leader = holder(&client).await;
+    let second = scheduler(&cluster, &["--leader-elect-lease-duration=60s"]).await;
+    first.stop().await.expect("it ends");
+    client.until(&create(&client, &pod("b", "1")).await, is_bound).await;
+    assert_ne!(holder(&client).await, leader);
+    // Somebody else has it now: the writes of the one that was paused are refused, and it ends.
+    let stolen = r#"{"spec":{"holderIdentity":"somebody","leaseDurationSeconds":60,"leaseTransitions":9}}"#;
+    assert_eq!(client.patch(LEASE, "merge", stolen).await.code, 200);
+    let path = create(&client, &pod("c", "1")).await;
+    let mut second = second;
+    let ended = tokio::time::timeout(testkit::client::DEADLINE, second.ended()).await.expect("in time");
+    assert!(ended.expect_err("an error").describe().contains("the lease is lost"));
+    assert!(!is_bound(200, &client.get(&path).await.tree()), "it had no right to");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_port_shows_itself_to_those_who_may() {
+    let mut cluster = start_as(None, &[("one", "1", "10")]).await;
+    let client = cluster.client.clone();
+    let running = scheduler(&cluster, &[]).await;
+    let path = create(&client, &pod("p", "2")).await;
+    client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    let (address, ca) = (running.address.expect("a port"), pair(&cluster, "ca"));
+    let to = |user: Option<&Pair>| Client::as_user(address, &ca, user);
+    let nobody = to(None);
+    for path in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(nobody.get(path).await.code, 200, "{path}");
+    }
+    for path in ["/metrics", "/configz", "/tiphys/v1/why/default/p"] {
+        assert_eq!(nobody.get(path).await.code, 403, "{path}");
+    }
+    // Its certificate is known by what the API server tells of its authorities.
+    let admin = to(Some(&pair(&cluster, "admin")));
+    let metrics = admin.get("/metrics").await.text();
+    for name in ["scheduler_schedule_attempts_total", "leader_election_master_status{name=\"kube-scheduler\"} 1"] {
+        assert!(metrics.contains(name), "{metrics}");
+    }
+    let config = admin.get("/configz").await.tree();
+    assert_eq!(config.str("componentconfig.kind"), "KubeSchedulerConfiguration");
+    assert_eq!(config.str("componentconfig.leaderElection.leaseDuration"), "2s");
+    let why = admin.get("/tiphys/v1/why/default/p").await.tree();
+    assert_eq!(why.list("nodes")[0].str("plugin"), "NodeResourcesFit");
+    assert_eq!(admin.get("/tiphys/v1/why/default/none").await.code, 404);
+    assert_eq!(admin.delete("/tiphys/v1/why/default/p").await.code, 405);
+    assert_eq!(admin.get("/healthz/no-such-check").await.code, 404);
+    assert_eq!(admin.post("/tiphys/v1/why/default", &pod("q", "1")).await.tree().str("node"), "one");
+    // Whoever may get the pod may ask, and nobody else: schedulers may get pods, the proxy of services may not.
+    let other = to(Some(&pair(&cluster, "scheduler")));
+    assert_eq!(other.get("/tiphys/v1/why/default/p").await.code, 200);
+    let kube_proxy = to(Some(&pair(&cluster, "kube-proxy")));
+    assert_eq!(kube_proxy.get("/tiphys/v1/why/default/p").await.code, 403);
+    running.stop().await.expect("it ends");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_asks_the_one_that_leads() {
+    let mut cluster = start_as(None, &[("one", "1", "10")]).await;
+    let client = cluster.client.clone();
+    let path = create(&client, &pod("p", "2")).await;
+    let reply = client.get(&format!("{WHY}/p")).await;
+    assert_eq!(reply.code, 503, "{:?}", reply.tree());
+    assert!(reply.tree().str("message").contains("no scheduler \"default-scheduler\" says that it leads"));
+    let first = scheduler(&cluster, &[]).await;
+    client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
+    let second = scheduler(&cluster, &[]).await;
+    let told = client.until(&format!("{WHY}/p"), |code, _| code == 200).await;
+    assert_eq!(told.list("nodes")[0].str("plugin"), "NodeResourcesFit");
+    assert_eq!((told.str("name"), told.str("schedulerName")), ("p", "default-scheduler"));
+    let nobody = [("impersonate-user", "nobody")];
+    assert_eq!(client.raw("GET", &format!("{WHY}/p"), &nobody, Vec::new()).await.code, 403);
+    assert_eq!(client.post(WHY, &pod("q", "1")).await.tree().str("node"), "one");
+    assert_eq!(client.get(&format!("{PODS}/q")).await.code, 404, "nothing is made of it");
+    // The next one says where it is.
+    first.stop().await.expect("it ends");
+    client.until(&format!("{WHY}/p"), |code, told| code == 200 && told.list("nodes").len() == 1).await;
+    // One who is not whom the lease names is not asked.
+    let other = r#"{"metadata":{"annotations":{"tiphys.io/certificate":"sha256:00"}}}"#;
+    second.stop().await.expect("it ends");
+    let held = r#"{"spec":{"holderIdentity":"somebody"}}"#;
+    for patch in [other, held] {
+        assert_eq!(client.patch(LEASE, "merge", patch).await.code, 200);
+    }
+    let reply = client.get(&format!("{WHY}/p")).await;
+    assert_eq!(reply.code, 503, "{:?}", reply.tree());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_not_announced_is_not_believed() {
+    let mut cluster = start_as(None, &[("one", "1", "10")]).await;
+    let client = cluster.client.clone();
+    let running = scheduler(&cluster, &["--leader-elect-retry-period=700ms"]).await;
+    create(&client, &pod("p", "2")).await;
+    client.until(&format!("{WHY}/p"), |code, told| code == 200 && told.has("nodes")).await;
+    let other = r#"{"metadata":{"annotations":{"tiphys.io/certificate":"sha256:00"}}}"#;
+    // The leader announces itself again with each renewal: it may come between.
+    let deadline = tokio::time::Instant::now() + testkit::client::DEADLINE;
+    loop {
+        assert_eq!(client.patch(LEASE, "merge", other).await.code, 200);
+        let reply = client.get(&format!("{WHY}/p")).await;
+        if reply.code == 503 {
+            assert!(reply.tree().str("message").contains("the scheduler cannot be asked"), "{:?}", reply.tree());
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "it is believed");
+    }
+    running.stop().await.expect("it ends");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_says_which_profiles_there_are() {
+    let mut cluster = start_as(None, &[("one", "4", "10")]).await;
+    let client = cluster.client.clone();
+    let file = cluster.dir().join("scheduler.yaml");
+    let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                delayCacheUntilActive: true\nleaderElection: {resourceName: mine}\n\
+                profiles: [{schedulerName: mine}, {schedulerName: other}]\n";
+    std::fs::write(&file, text).expect("a file");
+    let role = tree! {
+        "metadata" => tree! { "name" => "mine" },
+        "roleRef" => tree! {
+            "apiGroup" => "rbac.authorization.k8s.io", "kind" => "Role", "name" => "system::leader-locking-kube-scheduler",
+        },
+        "subjects" => list![tree! { "kind" => "User", "name" => "system:kube-scheduler" }],
+    };
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings";
+    assert_eq!(client.post(bindings, &role).await.code, 201);
+    let running = scheduler(&cluster, &[&format!("--config={}", file.display())]).await;
+    let mut mine = pod("mine", "1");
+    mine.child("spec").set("schedulerName", "mine");
+    client.until(&create(&client, &mine).await, is_bound).await;
+    mine.child("metadata").set("name", "big");
+    mine.child("spec").set("containers", pod("big", "9").at("spec.containers").clone());
+    create(&client, &mine).await;
+    client.until(&format!("{WHY}/big"), |code, told| code == 200 && told.list("nodes").len() == 1).await;
+    let foreign = create(&client, &pod("foreign", "1")).await;
+    assert!(!is_bound(200, &client.get(&foreign).await.tree()));
+    running.stop().await.expect("it ends");
+    cluster.stop().await;
+}

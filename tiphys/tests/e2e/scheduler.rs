@@ -1,0 +1,97 @@
+//! Schedulers as processes of their own, driven by the newest kubectl: two of them elect a leader, which is killed;
+//! one with a name of its own places its own pods.
+
+use std::process::Command;
+
+use crate::kubectl::Kubectl;
+use crate::manager::Component;
+use crate::scheduling::{create, refusal, why};
+use crate::support::BINARY;
+use crate::workloads::{World, eventually};
+
+const HASTY: [&str; 3] =
+    ["--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"];
+
+fn scheduler(world: &World, more: &[&str]) -> Component {
+    let flags: Vec<&str> = HASTY.iter().chain(more).copied().collect();
+    Component::start(&world.server, "kube-scheduler", "scheduler", &flags)
+}
+
+/// Waits for a holder of the lease who is not this one.
+fn holder(kubectl: &Kubectl<'_>, before: &str) -> String {
+    let path = "jsonpath={.spec.holderIdentity}";
+    let lease = ["get", "lease", "kube-scheduler", "-n", "kube-system", "-o", path];
+    eventually(kubectl, &lease, |text| !text.is_empty() && !text.contains("NotFound") && text != before)
+}
+
+fn is_placed(kubectl: &Kubectl<'_>, pod: &str) {
+    eventually(kubectl, &["get", "pod", pod, "-o", "jsonpath={.spec.nodeName}"], |text| text.starts_with("fake-"));
+}
+
+#[test]
+fn of_two_schedulers_one_leads_until_it_is_killed() {
+    let world = World::with(&["--disable-scheduler"]);
+    let kubectl = world.kubectl("elected");
+    create(&kubectl, "early", "", "");
+    let told = why(&world, &["pod", "early", "-n", "elected"]);
+    assert!(told.contains("no scheduler \"default-scheduler\" says that it leads"), "{told}");
+    let first = scheduler(&world, &[]);
+    let leader = holder(&kubectl, "");
+    let _second = scheduler(&world, &[]);
+    is_placed(&kubectl, "early");
+    let big = r#","containers":[{"name":"c","image":"c:1","resources":{"requests":{"cpu":"4000"}}}]"#;
+    create(&kubectl, "big", "", big);
+    let said = refusal(&kubectl, "big");
+    let told = why(&world, &["pod", "big", "-n", "elected"]);
+    assert!(told.starts_with(&said) && told.contains("fake-2   NodeResourcesFit   Insufficient cpu"), "{told}");
+    first.signal("-KILL");
+    holder(&kubectl, &leader);
+    create(&kubectl, "late", "", "");
+    is_placed(&kubectl, "late");
+    // The next one has looked at the pod that waits by itself, and is the one that is asked.
+    let kubeconfig = world.server.kubeconfig();
+    let asks = ["get", "--raw", "/tiphys/v1/why/elected/big", "--kubeconfig", kubeconfig.to_str().expect("text")];
+    eventually(&kubectl, &asks, |text| text.contains("NodeResourcesFit"));
+}
+
+#[test]
+fn a_scheduler_of_another_name_places_its_own_pods() {
+    let world = World::new();
+    let kubectl = world.kubectl("named");
+    let config = world.server.dir.path().join("mine.yaml");
+    let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                leaderElection: {leaderElect: false}\nprofiles:\n- schedulerName: mine\n  plugins:\n    score:\n\
+                \x20     disabled: [{name: '*'}]\n";
+    std::fs::write(&config, text).expect("a file");
+    let _mine =
+        Component::start(&world.server, "kube-scheduler", "scheduler", &[&format!("--config={}", config.display())]);
+    create(&kubectl, "mine", "", r#","schedulerName":"mine""#);
+    create(&kubectl, "ours", "", "");
+    create(&kubectl, "foreign", "", r#","schedulerName":"somebody""#);
+    is_placed(&kubectl, "mine");
+    is_placed(&kubectl, "ours");
+    eventually(&kubectl, &["describe", "pod", "mine"], |text| {
+        text.contains("Scheduled")
+            && text.contains(" mine ")
+            && text.contains("Successfully assigned named/mine to fake-")
+    });
+    assert_eq!(kubectl.run("get pod foreign -o jsonpath={.spec.nodeName}"), "");
+}
+
+#[test]
+fn a_bad_configuration_names_its_field() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = dir.path().join("bad.yaml");
+    let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                podMaxBackoffSeconds: 0\nprofiles: [{plugins: {filter: {enabled: [{name: Nonsense}]}}}]\n";
+    std::fs::write(&config, text).expect("a file");
+    let output = Command::new(BINARY)
+        .args(["kube-scheduler", "--kubeconfig=/nowhere", &format!("--config={}", config.display())])
+        .output()
+        .expect("the binary starts");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    for field in ["bad.yaml: podMaxBackoffSeconds: Invalid value: 0", "profiles[0].plugins.filter.enabled[0].name"] {
+        assert!(told.contains(field), "{told}");
+    }
+}
