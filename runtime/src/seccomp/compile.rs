@@ -209,7 +209,7 @@ mod tests {
         let word = |at: u32| match at {
             0 => number,
             4 => architecture,
-            _ => (arguments[((at - 16) / 8) as usize] >> (if at % 8 == 0 { 0 } else { 32 })) as u32,
+            _ => (arguments[((at - 16) / 8) as usize] >> (if at.is_multiple_of(8) { 0 } else { 32 })) as u32,
         };
         let (mut at, mut accumulator) = (0, 0);
         loop {

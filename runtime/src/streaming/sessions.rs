@@ -126,11 +126,7 @@ async fn exec(service: Service, request: ExecRequest, channels: Channels) -> Res
 async fn feed(mut stdin: Option<Arc<Stream>>, mut from_client: mpsc::Receiver<In>) {
     while let Some(input) = from_client.recv().await {
         match (input, &stdin) {
-            (In::Stdin(data), Some(stream)) => {
-                if stream.write_all(&data).await.is_err() {
-                    stdin = None;
-                }
-            }
+            (In::Stdin(data), Some(stream)) if stream.write_all(&data).await.is_err() => stdin = None,
             (In::StdinEnd, _) => stdin = None,
             _ => {}
         }
@@ -166,7 +162,8 @@ async fn attach(service: Service, request: AttachRequest, channels: Channels) ->
     let mut pumps = tokio::task::JoinSet::new();
     if request.stdin {
         let (read, write) = pair()?;
-        (streams.push(Attached::Stdin), theirs.push(read));
+        streams.push(Attached::Stdin);
+        theirs.push(read);
         stdin = Some(Stream::new(write)?);
     }
     for (wanted, stream, wrap) in [
@@ -175,7 +172,8 @@ async fn attach(service: Service, request: AttachRequest, channels: Channels) ->
     ] {
         if wanted {
             let (read, write) = pair()?;
-            (streams.push(stream), theirs.push(write));
+            streams.push(stream);
+            theirs.push(write);
             pumps.spawn(pump(Stream::new(read)?, to_client.clone(), wrap));
         }
     }

@@ -156,7 +156,7 @@ fn input(mut message: Bytes, protocol: Protocol, forwards: bool) -> Option<In> {
             (index, true) => Some(In::PortEnd(usize::from(*index) / 2)),
             _ => None,
         },
-        _ if forwards => (channel % 2 == 0).then(|| In::Port(usize::from(channel) / 2, message)),
+        _ if forwards => channel.is_multiple_of(2).then(|| In::Port(usize::from(channel) / 2, message)),
         STDIN => Some(In::Stdin(message)),
         RESIZE => resize(&message),
         _ => None,

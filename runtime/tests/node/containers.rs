@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use cri::{
-    Code, Container, ContainerConfig, ContainerEventType, ContainerState, ContainerStatsRequest, ExecSyncRequest,
+    Code, ContainerConfig, ContainerEventType, ContainerState, ContainerStatsRequest, ExecSyncRequest,
     GetEventsRequest, LinuxContainerResources, ListContainersRequest, NamespaceMode, NamespaceOption, PodSandboxState,
     PodSandboxStatusRequest, ReopenContainerLogRequest, RuntimeService, StopContainerRequest, StopPodSandboxRequest,
     UpdateContainerResourcesRequest,

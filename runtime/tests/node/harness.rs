@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cri::{
-    Container, ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, ContainerStatusRequest,
-    CreateContainerRequest, ExecSyncRequest, ExecSyncResponse, ImageServiceClient, ImageSpec, LinuxContainerConfig,
+    ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, ContainerStatusRequest,
+    CreateContainerRequest, ExecSyncRequest, ExecSyncResponse, ImageSpec, LinuxContainerConfig,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, ListContainersRequest,
     ListPodSandboxRequest, NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
-    RemovePodSandboxRequest, RunPodSandboxRequest, RuntimeService, RuntimeServiceClient, Signal, StartContainerRequest,
-    Status, StopPodSandboxRequest, VersionRequest, connect,
+    RemovePodSandboxRequest, RunPodSandboxRequest, RuntimeService, RuntimeServiceClient, StartContainerRequest, Status,
+    StopPodSandboxRequest, VersionRequest, connect,
 };
 use runtime::images::{Config, Images, Silent};
 
@@ -23,7 +23,6 @@ pub struct Node {
     pub folder: tempfile::TempDir,
     agent: Option<Child>,
     pub runtime: RuntimeServiceClient,
-    pub images: ImageServiceClient,
     name: String,
 }
 
@@ -48,8 +47,8 @@ impl Node {
         fs::create_dir(folder.path().join("net.d")).unwrap();
         let name = format!("tiphys-test-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
         make_image(&folder.path().join("root/images")).await;
-        let (runtime, images) = connect(&folder.path().join("cri.sock"));
-        let mut node = Node { folder, agent: None, runtime, images, name };
+        let (runtime, _) = connect(&folder.path().join("cri.sock"));
+        let mut node = Node { folder, agent: None, runtime, name };
         node.start_agent(&[]).await;
         node
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cri::{
     ContainerState, ListContainersRequest, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
-    RuntimeService, Signal, Status, StopContainerRequest, StopPodSandboxRequest,
+    RuntimeService, Status, StopContainerRequest, StopPodSandboxRequest,
 };
 use runtime::service::fault;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use cri::{
-    Capability, Container, Device, IDMapping, Mount, MountPropagation, NamespaceMode, NetworkConfig, ProfileType,
+    Capability, Device, IDMapping, Mount, MountPropagation, NamespaceMode, NetworkConfig, ProfileType,
     RunPodSandboxRequest, RuntimeConfig, RuntimeService, SecurityProfile, UpdateRuntimeConfigRequest, UserNamespace,
 };
 
@@ -236,5 +236,7 @@ async fn a_user_namespace_maps_root_away() {
     use std::os::unix::fs::MetadataExt;
     assert_eq!(fs::metadata(upper.join("upper/mine")).unwrap().uid(), 100_000, "on disk it is not root's");
     assert_eq!(node.exec(&id, "id -u").await, (0, "0\n".into()));
+    node.remove_all().await;
+    crate::streaming::remove_bridge();
     node.end().await;
 }
