@@ -2,7 +2,7 @@
 //! control groups, a stacked root with its mounts, and the program; no record, no log, no check.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -51,11 +51,13 @@ fn one(cgroups: &Hierarchies, image: &Path, work: &Path) -> Result<Duration> {
 fn pod(cgroups: &Hierarchies, holder: i32, image: &Path, work: &Path) -> Result<i32> {
     plug(holder)?;
     cgroups.create(CGROUP)?;
+    // In a namespace of its own the container could not find it.
+    let holder = init::process_of(holder)?;
     let (said, says) = pipe_with(PipeFlags::CLOEXEC).at("making a pipe")?;
     match sys::fork(libc::CLONE_NEWPID | libc::CLONE_NEWNS).at("cloning")? {
         Fork::Child => {
             drop(said);
-            let error = contained(cgroups, holder, image, work).err().map(|error| error.to_string());
+            let error = contained(cgroups, holder.as_fd(), image, work).err().map(|error| error.to_string());
             let _ = rustix::io::write(&says, error.unwrap_or_default().as_bytes());
             sys::exit(127)
         }
@@ -79,10 +81,10 @@ fn plug(holder: i32) -> Result<()> {
     plugged.or_else(|error| refused(error.to_string()))
 }
 
-fn contained(cgroups: &Hierarchies, holder: i32, image: &Path, work: &Path) -> Result<()> {
+fn contained(cgroups: &Hierarchies, holder: BorrowedFd, image: &Path, work: &Path) -> Result<()> {
     cgroups.join(CGROUP)?;
     let flags = libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    sys::setns(init::process_of(holder)?.as_fd(), flags).at("joining the pod")?;
+    sys::setns(holder, flags).at("joining the pod")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).at("parting from the host")?;
     let root = stacked(image, work)?;
     let place = work.join("upper");

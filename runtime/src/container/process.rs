@@ -15,6 +15,7 @@ use crate::sys;
 /// What the host's files hold for a process, read before they are out of sight.
 pub struct Ready {
     seccomp: Option<Vec<u8>>,
+    label: Option<Label>,
     pub warnings: Vec<String>,
 }
 
@@ -33,7 +34,26 @@ pub fn prepare(process: &ProcessSpec) -> Result<Ready> {
     for limit in &process.rlimits {
         warnings.extend(set_rlimit(limit)?);
     }
-    Ok(Ready { seccomp, warnings })
+    Ok(Ready { seccomp, label: label(process)?, warnings })
+}
+
+/// The profile of AppArmor or the label of SELinux that the program gets at its exec.
+struct Label {
+    file: std::fs::File,
+    text: String,
+}
+
+/// The kernel's file for it is opened while the host's `/proc` is in sight; one that is not there is an error, since
+/// the container would run with more than it was given.
+fn label(process: &ProcessSpec) -> Result<Option<Label>> {
+    let (path, text) = match (&process.apparmor, &process.selinux) {
+        (None, None) => return Ok(None),
+        (Some(profile), None) => ("/proc/self/attr/apparmor/exec", format!("exec {profile}")),
+        (None, Some(label)) => ("/proc/self/attr/exec", label.clone()),
+        (Some(_), Some(_)) => return refused("a profile of AppArmor and a label of SELinux at once"),
+    };
+    let file = std::fs::File::options().write(true).open(path).context(|| format!("opening {path}"))?;
+    Ok(Some(Label { file, text }))
 }
 
 /// Without CAP_SYS_RESOURCE the score cannot go below what the agent has: it stays there, with a warning.
@@ -92,6 +112,9 @@ pub fn enter_folder(root: &Root, cwd: &str) -> Result<()> {
 
 /// Gives up everything the program must not have. Nothing of the runtime's may follow but the exec.
 pub fn confine(process: &ProcessSpec, user: &User, ready: &Ready) -> Result<()> {
+    if let Some(Label { file, text }) = &ready.label {
+        std::io::Write::write_all(&mut &*file, text.as_bytes()).context(|| format!("asking for the label {text:?}"))?;
+    }
     if process.no_new_privs {
         sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).at("setting no_new_privs")?;
     }
@@ -182,5 +205,20 @@ fn lower(error: rustix::io::Errno) -> &'static str {
         rustix::io::Errno::ISDIR => "is a directory",
         rustix::io::Errno::NOTDIR => "not a directory",
         _ => "it cannot be run",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_the_kernel_does_not_know_is_an_error() {
+        let process = ProcessSpec { apparmor: Some("mine".into()), ..Default::default() };
+        let known = Path::new("/proc/self/attr/apparmor/exec").exists();
+        assert_eq!(label(&process).is_ok(), known, "without it the container would have more than it was given");
+        assert!(label(&ProcessSpec::default()).unwrap().is_none());
+        let both = ProcessSpec { selinux: Some("a:b:c:d".into()), ..process };
+        assert!(label(&both).is_err());
     }
 }

@@ -40,9 +40,21 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Leaves the machine's network alone: this thread, and whatever it starts, goes on in a namespace that ends with it.
+fn leave_network() {
+    thread_local!(static LEFT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    if LEFT.replace(true) {
+        return;
+    }
+    // SAFETY: only the network is another one; files and memory are shared as before.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }.unwrap();
+    assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+}
+
 impl Node {
     pub async fn start() -> Node {
         assert!(rustix::process::geteuid().is_root(), "these tests make containers: they need root");
+        leave_network();
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("net.d")).unwrap();
         let name = format!("tiphys-test-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));

@@ -11,13 +11,6 @@ use cri::{
 
 use crate::harness::{Node, container, options, secured, text, wait_for};
 
-/// The node's bridge and rules, which no pod's end removes.
-pub fn remove_bridge() {
-    for command in [&["ip", "link", "del", "tiphys0"][..], &["nft", "delete", "table", "inet", "tiphys-cni"]] {
-        let _ = std::process::Command::new(command[0]).args(&command[1..]).output();
-    }
-}
-
 /// A client of the channels, as far as the tests need one.
 struct Client(TcpStream);
 
@@ -233,6 +226,5 @@ async fn a_pod_with_a_network_and_its_ports() {
     assert!(refused.contains("connecting to port 9 of the pod"), "{refused}");
     node.remove_all().await;
     // The bridge stays for the node's other pods; it is this test's alone.
-    remove_bridge();
     node.end().await;
 }
