@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::Size;
-use super::workloads::{BASIC, node};
+use super::workloads::{BASIC, OTHERS, SHORT, URGENT, URGENT_CLASS, URGENT_PRIORITY, Workload, node};
 use crate::child::Server;
 use crate::figure::{Figure, Must, Report};
 use crate::figures::Plan;
@@ -23,18 +23,88 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Of the rate at which the same pods are created where nobody schedules.
 const MUST: f64 = 0.3;
 
+/// Of the other shapes, this part of the pods.
+const PART: u64 = 5;
+
 pub async fn run(size: &Size, plan: &Plan, report: &mut Report) -> Result<()> {
     let created = create_rate(size, plan).await?;
-    let (bound, mut waits) = bind_rate(size, plan).await?;
+    let server = start(size, plan, "bound", &[]).await?;
+    let before = Times::new(size.before);
+    bind(&server, &BASIC, "before", &before).await?;
+    let basic = Times::new(size.pods);
+    let rate = bind(&server, &BASIC, "p", &basic).await?;
     let must = Must::AtLeast(MUST);
-    report.add(&Figure { name: "pods created and bound", value: bound, unit: "1/s", limit: created, must });
-    waits.sort_unstable();
-    let at =
-        |part: usize| waits.get((waits.len() * part / 100).min(waits.len() - 1)).map_or(0.0, Duration::as_secs_f64);
-    for (name, part) in [("create to bound, p50", 50), ("create to bound, p99", 99)] {
-        report.add(&Figure { name, value: at(part) * 1e3, unit: "ms", limit: 0.0, must: Must::Nothing });
+    report.add(&Figure { name: "pods created and bound", value: rate, unit: "1/s", limit: created, must });
+    tell_waits("create to bound", &basic, report);
+    for workload in &OTHERS {
+        let times = Times::new(size.pods / PART);
+        let rate = bind(&server, workload, workload.name, &times).await?;
+        tell(workload.name, rate, created, &times, report);
     }
+    churned(&server, size, created, report).await?;
+    server.stop().await?;
+    preempted(size, plan, created, report).await
+}
+
+fn tell(name: &str, rate: f64, created: f64, times: &Times, report: &mut Report) {
+    let bound = named(format!("{name}, created and bound"));
+    report.add(&Figure { name: bound, value: rate, unit: "1/s", limit: created, must: Must::Nothing });
+    tell_waits(&format!("{name}, create to bound"), times, report);
+}
+
+fn tell_waits(name: &str, times: &Times, report: &mut Report) {
+    let mut waits = times.waits();
+    waits.sort_unstable();
+    for part in [50, 99] {
+        let last = waits.len().saturating_sub(1);
+        let value = waits.get((waits.len() * part / 100).min(last)).map_or(0.0, |wait| wait.as_secs_f64() * 1e3);
+        let name = named(format!("{name}, p{part}"));
+        report.add(&Figure { name, value, unit: "ms", limit: 0.0, must: Must::Nothing });
+    }
+}
+
+/// Figures have names that last; there are few of them.
+fn named(name: String) -> &'static str {
+    Box::leak(name.into_boxed_str())
+}
+
+/// The same while nodes change all the time.
+async fn churned(server: &Server, size: &Size, created: f64, report: &mut Report) -> Result<()> {
+    let (mut connection, nodes) = (server.connect().await?, size.nodes);
+    let churn = tokio::spawn(async move {
+        for turn in 1.. {
+            for number in 0..nodes {
+                let path = format!("/api/v1/nodes/node-{number}");
+                let request = Template::put(&path, node(number, turn).as_bytes());
+                connection.fetch(request.bytes()).await?;
+                tokio::time::sleep(CHURN).await;
+            }
+        }
+        Ok::<(), Failure>(())
+    });
+    let times = Times::new(size.pods / PART);
+    let rate = bind(server, &BASIC, "churn", &times).await;
+    churn.abort();
+    tell("basic with churn", rate?, created, &times, report);
     Ok(())
+}
+
+/// Between two changes of nodes.
+const CHURN: Duration = Duration::from_millis(5);
+
+/// Nodes that are full of pods which may be evicted, and pods that need their room.
+async fn preempted(size: &Size, plan: &Plan, created: f64, report: &mut Report) -> Result<()> {
+    let count = size.nodes / 10;
+    let size = Size { nodes: count, before: 0, pods: count, reference: 0 };
+    let server = start(&size, plan, "preempted", &[]).await?;
+    let class = Template::post("/apis/scheduling.k8s.io/v1/priorityclasses", URGENT_CLASS);
+    server.connect().await?.exchange(class.bytes()).await?;
+    let low = Times::new(count);
+    bind_pods(&server, &SHORT.pod("low-########", "3500m", 0), "low", &low).await?;
+    let high = Times::new(count / 2);
+    let rate = bind_pods(&server, &URGENT.pod("high-########", "3500m", URGENT_PRIORITY), "high", &high).await?;
+    tell("preemption", rate, created, &high, report);
+    server.stop().await
 }
 
 async fn start(size: &Size, plan: &Plan, name: &str, flags: &[&str]) -> Result<Server> {
@@ -46,6 +116,9 @@ async fn start(size: &Size, plan: &Plan, name: &str, flags: &[&str]) -> Result<S
         tasks.push(tokio::spawn(async move {
             for number in (part..nodes).step_by(16) {
                 let request = Template::post("/api/v1/nodes", &node(number, 0));
+                connection.fetch(request.bytes()).await?;
+                // A new node has a taint until somebody says that it is ready, and nobody is there to say so.
+                let request = Template::put(&format!("/api/v1/nodes/node-{number}"), node(number, 0).as_bytes());
                 connection.fetch(request.bytes()).await?;
             }
             Ok::<(), Failure>(())
@@ -111,26 +184,26 @@ impl Times {
     }
 }
 
-async fn bind_rate(size: &Size, plan: &Plan) -> Result<(f64, Vec<Duration>)> {
-    let server = start(size, plan, "bound", &[]).await?;
-    let before = Times::new(size.before);
-    watched(&server, "before", &before).await?;
-    create(&server, "before", &before).await?;
-    let times = Times::new(size.pods);
-    watched(&server, "p", &times).await?;
+/// The pods of a workload, bound: how many a second.
+async fn bind(server: &Server, workload: &Workload, prefix: &str, times: &Arc<Times>) -> Result<f64> {
+    let prefix = prefix.replace(' ', "-");
+    let pod = workload.pod(&format!("{prefix}-########"), "100m", 0);
+    bind_pods(server, &pod, &prefix, times).await
+}
+
+async fn bind_pods(server: &Server, pod: &str, prefix: &str, times: &Arc<Times>) -> Result<f64> {
+    watched(server, prefix, times).await?;
     let began = Instant::now();
-    create(&server, "p", &times).await?;
-    let rate = size.pods as f64 / began.elapsed().as_secs_f64();
-    server.stop().await?;
-    Ok((rate, times.waits()))
+    create(server, &Template::post(PODS, pod), times).await?;
+    Ok(times.created.len() as f64 / began.elapsed().as_secs_f64())
 }
 
 /// Creates all pods and waits until the last is bound.
-async fn create(server: &Server, prefix: &str, times: &Arc<Times>) -> Result<()> {
+async fn create(server: &Server, pods: &Template, times: &Arc<Times>) -> Result<()> {
     let next = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
     for mut connection in server.connections(WRITERS).await? {
-        let (template, next, times) = (pods(prefix), next.clone(), times.clone());
+        let (template, next, times) = (pods.clone(), next.clone(), times.clone());
         tasks.push(tokio::spawn(async move {
             let mut request = Vec::new();
             loop {
@@ -161,12 +234,12 @@ async fn create(server: &Server, prefix: &str, times: &Arc<Times>) -> Result<()>
 }
 
 /// Follows the pods of a prefix until all are bound.
-async fn watched(server: &Server, prefix: &'static str, times: &Arc<Times>) -> Result<()> {
+async fn watched(server: &Server, prefix: &str, times: &Arc<Times>) -> Result<()> {
     let path = format!("{PODS}?watch=true&resourceVersion=0&timeoutSeconds=600");
     let stream = server.connect().await?.stream(Template::get(&path).bytes()).await?;
-    let times = times.clone();
+    let (times, prefix) = (times.clone(), prefix.to_string());
     tokio::spawn(async move {
-        let result = follow(stream, prefix, &times).await;
+        let result = follow(stream, &prefix, &times).await;
         if let Err(error) = result.as_ref().map_err(|error| error.to_string())
             && times.left.load(Ordering::Relaxed) > 0
         {

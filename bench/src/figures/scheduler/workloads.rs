@@ -12,6 +12,21 @@ pub struct Workload {
 
 pub const BASIC: Workload = Workload { name: "basic", labels: r#"{"app":"basic"}"#, more: "", is_alone: false };
 
+/// One that is gone as soon as it is told to go.
+pub const SHORT: Workload =
+    Workload { name: "preemption", labels: "{}", more: r#","terminationGracePeriodSeconds":0"#, is_alone: false };
+
+/// One that others have to make room for, by this class.
+pub const URGENT: Workload = Workload {
+    name: "preemption",
+    labels: "{}",
+    more: r#","terminationGracePeriodSeconds":0,"priorityClassName":"urgent""#,
+    is_alone: false,
+};
+pub const URGENT_PRIORITY: i64 = 1000;
+pub const URGENT_CLASS: &str =
+    r#"{"kind":"PriorityClass","apiVersion":"scheduling.k8s.io/v1","metadata":{"name":"urgent"},"value":1000}"#;
+
 pub const OTHERS: [Workload; 5] = [
     Workload {
         name: "node affinity",
