@@ -1,13 +1,8 @@
 //! Exec, attach and port-forward over HTTP: a client asks the CRI for an address, and comes to it once.
 //!
-//! What happens in a session does not know how it is carried: `websocket` and `spdy` turn their frames into the same
-//! few channels.
+//! What happens in a session does not know how it is carried: that is the business of the crate `streaming`.
 
-mod channels;
-mod handshake;
 mod sessions;
-mod spdy;
-mod websocket;
 
 pub(crate) use sessions::connect;
 
@@ -18,6 +13,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
@@ -103,13 +102,24 @@ async fn accept(listener: TcpListener, service: Service, waiting: Waiting) {
 
 async fn connection(stream: TcpStream, service: Service, waiting: Waiting) {
     let answer = service_fn(move |request| {
-        let answer = handshake::answer(request, &service, &waiting);
+        let answer = answer(request, &service, &waiting);
         async move { Ok::<_, Infallible>(answer) }
     });
     let served =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).with_upgrades().await;
     if let Err(error) = served {
         tracing::debug!(%error, "a streaming connection ended");
+    }
+}
+
+fn answer(request: Request<Incoming>, service: &Service, waiting: &Waiting) -> Response<Full<Bytes>> {
+    match take(waiting, request.uri().path()) {
+        Some(session) => sessions::answer(request, session, service.clone()),
+        None => {
+            let mut response = Response::new(Full::from("no session waits at this address\n"));
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response
+        }
     }
 }
 

@@ -7,14 +7,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cri::{AttachRequest, ExecRequest, PortForwardRequest};
+use http::{Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
 use rustix::pipe::{PipeFlags, pipe_with};
+use streaming::port_forward::{Connection, port_forward};
+use streaming::remote_command::{Ending, Options, Resize, Size, Streams, Verb, remote_command};
+use streaming::{Reader, Timeouts, Writer};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::Session;
-use super::channels::{Channels, In, Out, exit_status, failure};
 use crate::error::{Context, Result, refused};
 use crate::service::{ExecStreams, Service};
 use crate::shim::protocol::{Attached, Call};
@@ -23,16 +28,49 @@ const CHUNK: usize = 32 << 10;
 /// After a command's end, others that hold its streams are waited for no longer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub async fn run(service: Service, session: Session, channels: Channels) {
-    let to_client = channels.to_client.clone();
-    let ended = match session {
-        Session::Exec(request) => exec(service, request, channels).await,
-        Session::Attach(request) => attach(service, request, channels).await,
-        Session::PortForward(request) => forward(service, request, channels).await,
-    };
-    if let Err(error) = ended {
-        let _ = to_client.send(Out::Status(failure(&error.to_string()))).await;
+/// Upgrades the connection, and runs the session on it.
+pub fn answer(request: Request<Incoming>, session: Session, service: Service) -> Response<Full<Bytes>> {
+    let timeouts = Timeouts::default();
+    match session {
+        Session::Exec(asked) => {
+            let options = options(asked.stdin, asked.stdout, asked.stderr, asked.tty);
+            let run = move |streams| async move { ended(exec(&service, asked, streams).await) };
+            remote_command(request, Verb::Exec, options, timeouts, run)
+        }
+        Session::Attach(asked) => {
+            let options = options(asked.stdin, asked.stdout, asked.stderr, asked.tty);
+            let run = move |streams| async move { ended(attach(&service, asked, streams).await) };
+            remote_command(request, Verb::Attach, options, timeouts, run)
+        }
+        Session::PortForward(asked) => {
+            let request = with_ports(request, &asked);
+            let sandbox: Arc<str> = asked.pod_sandbox_id.into();
+            port_forward(request, timeouts, move |port, connection| {
+                forward(service.clone(), sandbox.clone(), port, connection)
+            })
+        }
     }
+}
+
+/// A terminal has one output.
+fn options(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Options {
+    Options { stdin, stdout, stderr: stderr && !tty, tty }
+}
+
+fn ended(result: Result<Ending>) -> Ending {
+    result.unwrap_or_else(|error| Ending::Failed(error.to_string()))
+}
+
+/// The ports were told to the runtime, not to this address: a client of channels finds them here all the same.
+fn with_ports(mut request: Request<Incoming>, asked: &PortForwardRequest) -> Request<Incoming> {
+    let ports: Vec<String> = asked.port.iter().map(|port| format!("port={port}")).collect();
+    if request.uri().query().is_none()
+        && !ports.is_empty()
+        && let Ok(uri) = format!("{}?{}", request.uri().path(), ports.join("&")).parse::<Uri>()
+    {
+        *request.uri_mut() = uri;
+    }
+    request
 }
 
 /// A descriptor that is read and written without blocking: a pipe's end, or a terminal.
@@ -67,12 +105,35 @@ impl Stream {
 }
 
 /// Carries an output to the client until it ends.
-async fn pump(stream: Arc<Stream>, to_client: mpsc::Sender<Out>, wrap: fn(Bytes) -> Out) {
+async fn pump(from: Arc<Stream>, mut to: Writer) {
     let mut buffer = vec![0; CHUNK];
-    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-        if to_client.send(wrap(Bytes::copy_from_slice(&buffer[..length]))).await.is_err() {
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if to.write_all(&buffer[..length]).await.is_err() {
             return;
         }
+    }
+    let _ = to.shutdown().await;
+}
+
+/// Carries input to a process until the client ends it; the process then reads an end of file, or, from a terminal,
+/// what a terminal says at its end.
+async fn feed(from: Option<Reader>, to: Option<Arc<Stream>>, is_terminal: bool) {
+    let (Some(mut from), Some(to)) = (from, to) else { return };
+    let mut buffer = vec![0; CHUNK];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+    if is_terminal {
+        let _ = to.write_all(&[4]).await;
+    }
+}
+
+async fn resize(terminal: Arc<Stream>, mut sizes: Resize) {
+    while let Some(Size { width, height }) = sizes.next().await {
+        let size = rustix::termios::Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
+        let _ = rustix::termios::tcsetwinsize(terminal.0.get_ref(), size);
     }
 }
 
@@ -80,181 +141,96 @@ fn pair() -> Result<(OwnedFd, OwnedFd)> {
     pipe_with(PipeFlags::CLOEXEC).at("making a pipe")
 }
 
-async fn exec(service: Service, request: ExecRequest, channels: Channels) -> Result<()> {
+async fn exec(service: &Service, request: ExecRequest, streams: Streams) -> Result<Ending> {
     let container = service.container_by_id(&request.container_id)?;
-    let Channels { from_client, to_client } = channels;
-    let mut pumps = tokio::task::JoinSet::new();
+    let Streams { stdin, stdout, stderr, resize: sizes, mut gone } = streams;
+    // Outputs are waited for at the end; input is not.
+    let (mut outputs, mut inputs) = (JoinSet::new(), JoinSet::new());
     let mut running;
-    let input;
     if request.tty {
         running = service.execute(&container, request.cmd, None).await?;
         let Some(terminal) = running.terminal.take() else { return refused("the command has no terminal") };
         let terminal = Stream::new(terminal)?;
-        pumps.spawn(pump(terminal.clone(), to_client.clone(), Out::Stdout));
-        input = tokio::spawn(type_in(terminal, from_client));
+        inputs.spawn(feed(stdin, Some(terminal.clone()), true));
+        inputs.spawn(resize(terminal.clone(), sizes));
+        stdout.map(|stdout| outputs.spawn(pump(terminal, stdout)));
     } else {
-        let ((stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr)) = (pair()?, pair()?, pair()?);
-        running = service.execute(&container, request.cmd, Some(ExecStreams { stdin, stdout, stderr })).await?;
-        if request.stdout {
-            pumps.spawn(pump(Stream::new(from_stdout)?, to_client.clone(), Out::Stdout));
+        let ((input, to_stdin), (from_stdout, output), (from_stderr, error)) = (pair()?, pair()?, pair()?);
+        let given = ExecStreams { stdin: input, stdout: output, stderr: error };
+        running = service.execute(&container, request.cmd, Some(given)).await?;
+        let to_stdin = if stdin.is_some() { Some(Stream::new(to_stdin)?) } else { None };
+        inputs.spawn(feed(stdin, to_stdin, false));
+        for (from, to) in [(from_stdout, stdout), (from_stderr, stderr)] {
+            if let Some(to) = to {
+                outputs.spawn(pump(Stream::new(from)?, to));
+            }
         }
-        if request.stderr {
-            pumps.spawn(pump(Stream::new(from_stderr)?, to_client.clone(), Out::Stderr));
-        }
-        let to_stdin = if request.stdin { Some(Stream::new(to_stdin)?) } else { None };
-        input = tokio::spawn(feed(to_stdin, from_client));
     }
     let code = tokio::select! {
         biased;
         code = &mut running.exit => code,
         // The client is gone: nobody is left to run it for.
-        () = to_client.closed() => {
+        () = gone.wait() => {
             running.kill().await;
-            input.abort();
-            return Ok(());
+            return refused("the client is gone");
         }
     };
-    let _ = tokio::time::timeout(DRAIN_TIMEOUT, async { while pumps.join_next().await.is_some() {} }).await;
-    pumps.abort_all();
-    input.abort();
-    let status = code.map_or_else(|_| failure("the container's shim ended before the command"), exit_status);
-    let _ = to_client.send(Out::Status(status)).await;
-    Ok(())
-}
-
-/// Input without a terminal: its end is the process's end of file.
-async fn feed(mut stdin: Option<Arc<Stream>>, mut from_client: mpsc::Receiver<In>) {
-    while let Some(input) = from_client.recv().await {
-        match (input, &stdin) {
-            (In::Stdin(data), Some(stream)) if stream.write_all(&data).await.is_err() => stdin = None,
-            (In::StdinEnd, _) => stdin = None,
-            _ => {}
-        }
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, async { while outputs.join_next().await.is_some() {} }).await;
+    match code {
+        Ok(0) => Ok(Ending::Success),
+        Ok(code) => Ok(Ending::ExitCode { code, message: format!("command terminated with exit code {code}") }),
+        Err(_) => refused("the container's shim ended before the command"),
     }
 }
 
-/// Input of a terminal, and its size.
-async fn type_in(terminal: Arc<Stream>, mut from_client: mpsc::Receiver<In>) {
-    while let Some(input) = from_client.recv().await {
-        match input {
-            In::Stdin(data) => {
-                if terminal.write_all(&data).await.is_err() {
-                    return;
-                }
-            }
-            In::Resize { width, height } => {
-                let size = rustix::termios::Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
-                let _ = rustix::termios::tcsetwinsize(terminal.0.get_ref(), size);
-            }
-            // The end of input, as a terminal says it.
-            In::StdinEnd => drop(terminal.write_all(&[4]).await),
-            In::Port(..) | In::PortEnd(_) => {}
-        }
-    }
-}
-
-async fn attach(service: Service, request: AttachRequest, channels: Channels) -> Result<()> {
+async fn attach(service: &Service, request: AttachRequest, streams: Streams) -> Result<Ending> {
     let container = service.container_by_id(&request.container_id)?;
     let shim = service.running_shim(&container)?;
-    let Channels { mut from_client, to_client } = channels;
-    let (mut streams, mut theirs) = (Vec::new(), Vec::new());
-    let mut stdin = None;
-    let mut pumps = tokio::task::JoinSet::new();
-    if request.stdin {
+    let Streams { stdin, stdout, stderr, resize: mut sizes, mut gone } = streams;
+    let (mut asked, mut theirs) = (Vec::new(), Vec::new());
+    let (mut outputs, mut inputs) = (JoinSet::new(), JoinSet::new());
+    if stdin.is_some() {
         let (read, write) = pair()?;
-        streams.push(Attached::Stdin);
+        asked.push(Attached::Stdin);
         theirs.push(read);
-        stdin = Some(Stream::new(write)?);
+        inputs.spawn(feed(stdin, Some(Stream::new(write)?), false));
     }
-    for (wanted, stream, wrap) in [
-        (request.stdout || request.tty, Attached::Stdout, Out::Stdout as fn(Bytes) -> Out),
-        (request.stderr && !request.tty, Attached::Stderr, Out::Stderr),
-    ] {
-        if wanted {
+    for (stream, to) in [(Attached::Stdout, stdout), (Attached::Stderr, stderr)] {
+        if let Some(to) = to {
             let (read, write) = pair()?;
-            streams.push(stream);
+            asked.push(stream);
             theirs.push(write);
-            pumps.spawn(pump(Stream::new(read)?, to_client.clone(), wrap));
+            outputs.spawn(pump(Stream::new(read)?, to));
         }
     }
     let files: Vec<_> = theirs.iter().map(|fd| fd.as_fd()).collect();
-    shim.call(Call::Attach { container: container.id.clone(), streams }, &files).await?;
+    shim.call(Call::Attach { container: container.id.clone(), streams: asked }, &files).await?;
     drop(files);
     drop(theirs);
     let id = container.id.clone();
-    let input = tokio::spawn(async move {
-        while let Some(input) = from_client.recv().await {
-            match (input, &stdin) {
-                (In::Stdin(data), Some(stream)) if stream.write_all(&data).await.is_err() => stdin = None,
-                (In::StdinEnd, _) => stdin = None,
-                (In::Resize { width, height }, _) => {
-                    let _ = shim.call(Call::Resize { container: id.clone(), width, height }, &[]).await;
-                }
-                _ => {}
-            }
+    inputs.spawn(async move {
+        while let Some(Size { width, height }) = sizes.next().await {
+            let _ = shim.call(Call::Resize { container: id.clone(), width, height }, &[]).await;
         }
     });
     tokio::select! {
         biased;
-        () = async { while pumps.join_next().await.is_some() {} } => {}
-        () = to_client.closed() => {}
+        () = async { while outputs.join_next().await.is_some() {} } => {}
+        () = gone.wait() => {}
     }
-    input.abort();
-    let _ = to_client.send(Out::Status(exit_status(0))).await;
-    Ok(())
+    Ok(Ending::Success)
 }
 
-async fn forward(service: Service, request: PortForwardRequest, channels: Channels) -> Result<()> {
-    let Channels { mut from_client, to_client } = channels;
-    let mut writers = Vec::new();
-    let mut pumps = tokio::task::JoinSet::new();
-    for (index, port) in request.port.iter().enumerate() {
-        match service.connect_to_pod(&request.pod_sandbox_id, *port).await {
-            Ok(stream) => {
-                let (mut reader, writer) = stream.into_split();
-                writers.push(Some(writer));
-                let to_client = to_client.clone();
-                pumps.spawn(async move {
-                    let mut buffer = vec![0; CHUNK];
-                    while let Ok(length @ 1..) = reader.read(&mut buffer).await {
-                        let data = Bytes::copy_from_slice(&buffer[..length]);
-                        if to_client.send(Out::Port(index, data)).await.is_err() {
-                            return;
-                        }
-                    }
-                    let _ = to_client.send(Out::PortEnd(index)).await;
-                });
-            }
-            Err(error) => {
-                writers.push(None);
-                let _ = to_client.send(Out::PortError(index, Bytes::from(error.to_string()))).await;
-            }
-        }
-    }
-    let input = tokio::spawn(async move {
-        while let Some(input) = from_client.recv().await {
-            match input {
-                In::Port(index, data) => {
-                    if let Some(Some(writer)) = writers.get_mut(index) {
-                        let _ = writer.write_all(&data).await;
-                    }
-                }
-                In::PortEnd(index) => {
-                    if let Some(place) = writers.get_mut(index) {
-                        *place = None;
-                    }
-                }
-                _ => {}
-            }
-        }
-    });
-    tokio::select! {
-        biased;
-        () = async { while pumps.join_next().await.is_some() {} } => {}
-        () = to_client.closed() => {}
-    }
-    input.abort();
-    Ok(())
+/// One connection to a port, until both ends are done.
+async fn forward(
+    service: Service,
+    sandbox: Arc<str>,
+    port: u16,
+    mut connection: Connection,
+) -> std::result::Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("error forwarding port {port} to pod {sandbox}: {error}");
+    let mut stream = service.connect_to_pod(&sandbox, i32::from(port)).await.map_err(|error| failed(&error))?;
+    tokio::io::copy_bidirectional(&mut connection, &mut stream).await.map(|_| ()).map_err(|error| failed(&error))
 }
 
 /// Makes a socket of the pod's network a stream to one of its ports.
