@@ -16,12 +16,34 @@ pub async fn publish(
     megabytes: usize,
     layers: usize,
 ) -> Result<()> {
-    let images = Images::open(root, Options::default())?;
     let tars = (0..layers).map(|layer| gzip(&tar(layer, megabytes * 1_000_000 / layers)));
-    let id = images
-        .make(reference, tars.collect::<std::io::Result<_>>().map_err(Error::at(root))?, Config::default(), &Silent)
-        .await?;
+    let tars = tars.collect::<std::io::Result<_>>().map_err(Error::at(root))?;
+    publish_layers(root, reference, auth, tars, Config::default()).await
+}
+
+/// The same of layers that are at hand.
+pub async fn publish_layers(
+    root: &Path,
+    reference: &str,
+    auth: Option<Credentials>,
+    tars: Vec<Vec<u8>>,
+    config: Config,
+) -> Result<()> {
+    let images = Images::open(root, Options::default())?;
+    let id = images.make(reference, tars, config, &Silent).await?;
     images.push(&id, reference, auth).await
+}
+
+/// A layer of files, each with its mode.
+pub fn layer_of(files: impl IntoIterator<Item = (String, u32, Vec<u8>)>) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new());
+    for (name, mode, data) in files {
+        let mut entry = Entry::new(&name, Kind::File, mode);
+        entry.size = data.len() as u64;
+        // Writing to memory cannot fail.
+        let _ = writer.entry(&entry).and_then(|()| std::io::Write::write_all(writer.data(), &data));
+    }
+    writer.finish().unwrap_or_default()
 }
 
 /// Pulls into an empty store, and tells how long it took until a container could have been started.
@@ -34,22 +56,15 @@ pub async fn pull(root: &Path, reference: &str, auth: Option<Credentials>) -> Re
 
 fn tar(layer: usize, bytes: usize) -> Vec<u8> {
     const FILE: usize = 256 << 10;
-    let mut writer = Writer::new(Vec::with_capacity(bytes + bytes / 50));
     let mut state = layer as u64 + 1;
-    for number in 0..bytes.div_ceil(FILE) {
-        let mut entry = Entry::new(&format!("data/{layer}/{}/{number}", number % 16), Kind::File, 0o644);
-        entry.size = FILE as u64;
+    layer_of((0..bytes.div_ceil(FILE)).map(|number| {
         // Half noise and half repetition: gzip makes about half of it.
-        let data: Vec<u8> = (0..FILE)
-            .map(|at| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                if at % 64 < 32 { (state >> 56) as u8 } else { (at % 64) as u8 }
-            })
-            .collect();
-        // Writing to memory cannot fail.
-        let _ = writer.entry(&entry).and_then(|()| std::io::Write::write_all(writer.data(), &data));
-    }
-    writer.finish().unwrap_or_default()
+        let data = (0..FILE).map(|at| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if at % 64 < 32 { (state >> 56) as u8 } else { (at % 64) as u8 }
+        });
+        (format!("data/{layer}/{}/{number}", number % 16), 0o644, data.collect())
+    }))
 }
 
 fn gzip(data: &[u8]) -> std::io::Result<Vec<u8>> {
