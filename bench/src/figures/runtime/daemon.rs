@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use cri::{ImageService, ImageServiceClient, RuntimeService, RuntimeServiceClient};
 
 use super::ended;
+use super::pods::CGROUP;
 use crate::Result;
 use crate::child::this_binary;
 
@@ -29,7 +30,8 @@ impl Daemon {
         let mut command = this_binary()?;
         command.arg("cri").arg("--socket").arg(&socket);
         command.arg("--root").arg(dir.join("root")).arg("--state").arg(dir.join("state"));
-        command.arg("--cni-conf-dir").arg(dir.join("cni"));
+        command.arg("--cni-conf-dir").arg(dir.join("cni")).arg("--cni-cache-dir").arg(dir.join("cache"));
+        command.arg("--shim-cgroup").arg(format!("{CGROUP}/shims"));
         let daemon = Daemon::spawn(command, dir, &socket)?;
         daemon.answers("tiphys cri").await?;
         daemon.set_pod_cidr("10.231.0.0/16").await?;

@@ -11,6 +11,9 @@ use crate::Result;
 /// Tells the container's own process from those that its runtime needs for it.
 pub const ARGUMENT_ZERO: &str = "/pause";
 
+/// All control groups of the benchmark are below it.
+pub const CGROUP: &str = "/tiphys-bench";
+
 pub struct Pod {
     sandbox: String,
     container: String,
@@ -72,7 +75,7 @@ fn sandbox_config(logs: &Path, name: &str) -> cri::PodSandboxConfig {
         log_directory: logs.join(name).display().to_string(),
         dns_config: Some(cri::DNSConfig { servers: vec!["10.96.0.10".to_string()], ..cri::DNSConfig::default() }),
         linux: Some(cri::LinuxPodSandboxConfig {
-            cgroup_parent: "/tiphys-bench".to_string(),
+            cgroup_parent: CGROUP.to_string(),
             security_context: Some(cri::LinuxSandboxSecurityContext::default()),
             ..cri::LinuxPodSandboxConfig::default()
         }),
