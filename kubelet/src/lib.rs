@@ -2,6 +2,9 @@
 //! is an ordinary client of the API and speaks CRI to whatever makes the containers.
 
 pub mod config;
+pub mod expand;
+pub mod fields;
+pub mod objects;
 pub mod pod;
 pub mod serve;
 pub mod volumes;
