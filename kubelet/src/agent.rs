@@ -10,9 +10,11 @@ use crate::config::Config;
 use crate::images::Images;
 use crate::make::dns::Resolver;
 use crate::make::resources::Limits;
+use crate::objects::Objects;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
 use crate::status::writer::Writer;
+use crate::volumes::Volumes;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -22,12 +24,16 @@ pub struct Agent {
     pub runtime: Runtime,
     /// How the runtime calls itself.
     pub runtime_name: String,
+    /// The runtime makes all that is mounted below a read-only mount read-only too.
+    pub recursive_read_only: bool,
     pub config: Arc<Config>,
     pub clock: Arc<dyn Clock>,
     pub recorder: Recorder,
     pub statuses: Arc<Writer>,
     pub images: Images,
     pub probes: Arc<Probes>,
+    pub objects: Arc<Objects>,
+    pub volumes: Volumes,
     /// The pods of this node, services, runtime classes, and the node itself, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
@@ -56,6 +62,11 @@ impl Agent {
     /// The node's own resolver, as it is now.
     pub fn resolver(&self) -> Resolver {
         Resolver::parse(&std::fs::read_to_string(&self.config.resolv_conf).unwrap_or_default())
+    }
+
+    /// What the node has for pods; null while that is not known.
+    pub fn allocatable(&self) -> Tree {
+        self.node_object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
     }
 
     pub fn node_object(&self) -> Option<Arc<Tree>> {

@@ -12,11 +12,13 @@ use crate::agent::Agent;
 use crate::config::Config;
 use crate::events;
 use crate::images::Images;
+use crate::objects::Objects;
 use crate::pod;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
 use crate::state::keys;
 use crate::status::writer::Writer;
+use crate::volumes::{Host, Volumes};
 use crate::worker::{Workers, from_labels};
 
 const PODS: Resource = Resource::core("pods");
@@ -66,6 +68,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     let Environment { client, runtime, node, host_ips, memory, config, clock, metrics, seed } = environment;
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
+    let recursive_read_only = can_read_only_below(&runtime).await;
     let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(seed))));
     let pods = informers.informer(of_node(PODS, "spec.nodeName", &node));
     let services = informers.informer(Selection::all(SERVICES));
@@ -82,16 +85,26 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
             }
         }
     };
+    let objects = Arc::new(Objects::new(client.clone(), seed, wake.clone()));
+    let shown = (nodes.store().clone(), node.clone());
+    let allocatable = move || {
+        let node = shown.0.get(&shown.1);
+        node.map(|node: Arc<Tree>| node.at("status.allocatable").clone()).unwrap_or_default()
+    };
+    let host = Host::new(config.clone(), &node, client.clone(), clock.clone(), objects.clone(), allocatable);
     let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
     let agent = Arc::new(Agent {
         statuses: Writer::new(client.clone(), pods.store().clone()),
         images: Images::new(runtime.clone(), recorder.clone(), clock.clone(), parallel),
         probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake),
+        objects,
+        volumes: Volumes::new(host),
         pods: pods.store().clone(),
         services: services.store().clone(),
         classes: classes.store().clone(),
         nodes: nodes.store().clone(),
         runtime_name: version.runtime_name,
+        recursive_read_only,
         node,
         client,
         runtime: runtime.clone(),
@@ -111,6 +124,13 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
     Ok(Running { agent, workers, informers, tasks })
+}
+
+/// What the runtime's default handler says of itself.
+async fn can_read_only_below(runtime: &Runtime) -> bool {
+    let Ok(status) = runtime.service.status(cri::StatusRequest { verbose: false }).await else { return false };
+    let default = status.runtime_handlers.into_iter().find(|handler| handler.name.is_empty());
+    default.and_then(|handler| handler.features).is_some_and(|features| features.recursive_read_only_mounts)
 }
 
 /// What is of one node. There is one for as long as the process lives, so that its query does too.

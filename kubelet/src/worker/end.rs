@@ -71,6 +71,11 @@ async fn bring_down(
     if !state.is_stopped() {
         return Err(Next::Again);
     }
+    if let Err(why) = agent.volumes.remove(pod::uid(pod)).await {
+        tracing::warn!(pod = pod::name(pod), error = why, "volumes of a pod that has ended could not be taken away");
+        return Err(Next::Failed);
+    }
+    agent.objects.forget(pod::uid(pod));
     memory.is_stopped = true;
     memory.problems.clear();
     if !was_refused(memory, &state) && !wanted.is_removed {

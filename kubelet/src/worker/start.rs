@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use api::Tree;
+use api::{Tree, tree};
+use client::Resource;
 
 use super::sync::{self, Memory, Told};
 use super::{end, subject};
@@ -15,6 +16,7 @@ use crate::plan::{Plan, Start};
 use crate::pod;
 use crate::state::{PodState, Stage, keys};
 use crate::status::Problem;
+use crate::volumes::{self, Mounted};
 
 /// How much of a container's last words is kept.
 const MOST_MESSAGE: usize = 4096;
@@ -32,15 +34,22 @@ pub enum Failure {
 
 type Result<T> = std::result::Result<T, Failure>;
 
+/// What is there already.
+pub struct Given<'a> {
+    pub state: &'a Arc<PodState>,
+    pub mounted: &'a Mounted,
+    pub told: Told<'a>,
+}
+
 /// Does what was decided.
 pub async fn carry_out(
     agent: &Arc<Agent>,
     pod: &Arc<Tree>,
     memory: &mut Memory,
-    state: &Arc<PodState>,
+    given: &Given<'_>,
     plan: &Plan,
-    told: Told<'_>,
 ) -> Result<()> {
+    let (state, told) = (given.state, given.told);
     if plan.kill_pod {
         end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
     }
@@ -63,14 +72,15 @@ pub async fn carry_out(
     }
     let addresses = addresses(agent, pod, &sandbox, state).await?;
     let config = sandbox_config(agent, pod, memory, 0)?;
-    let place = Place { sandbox: &sandbox, config: &config, addresses: &addresses, told };
+    let images = volume_images(agent, pod, given, &config).await?;
+    let place = Place { sandbox: &sandbox, config: &config, addresses: &addresses, images: &images, given };
     let mut result = Ok(());
     for start in &plan.starts {
         if told.borrow().ends() {
             return Err(Failure::Ends);
         }
         // One that cannot be started does not hold up the others.
-        if let Err(failure) = start_container(agent, pod, memory, state, &place, start).await {
+        if let Err(failure) = start_container(agent, pod, memory, &place, start).await {
             result = Err(failure);
         }
     }
@@ -82,11 +92,13 @@ struct Place<'a> {
     sandbox: &'a str,
     config: &'a cri::PodSandboxConfig,
     addresses: &'a [String],
-    told: Told<'a>,
+    /// Of volumes, by name.
+    images: &'a [(String, cri::ImageSpec)],
+    given: &'a Given<'a>,
 }
 
 /// Waits for something that may take long, unless the pod is to end meanwhile.
-async fn unless_ended<T>(told: Told<'_>, work: impl Future<Output = T>) -> Option<T> {
+pub async fn unless_ended<T>(told: Told<'_>, work: impl Future<Output = T>) -> Option<T> {
     let mut told = told.clone();
     tokio::select! {
         biased;
@@ -171,13 +183,13 @@ async fn start_container(
     agent: &Arc<Agent>,
     pod: &Arc<Tree>,
     memory: &mut Memory,
-    state: &PodState,
     place: &Place<'_>,
     start: &Start,
 ) -> Result<()> {
+    let state = place.given.state;
     let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
-    let made = make_container(agent, pod, spec, state, place, start).await;
+    let made = make_container(agent, pod, spec, place, start).await;
     let started = match made {
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
         Err(problem) => Err(problem),
@@ -213,18 +225,27 @@ async fn make_container(
     agent: &Arc<Agent>,
     pod: &Arc<Tree>,
     spec: &Tree,
-    state: &PodState,
     place: &Place<'_>,
     start: &Start,
 ) -> std::result::Result<String, Problem> {
-    let wanted = Wanted { pod, container: spec, secrets: &[], sandbox: Some(place.config) };
-    let image = unless_ended(place.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
+    let secrets = pull_secrets(agent, pod).await;
+    let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
+    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
     check_user(pod, spec, &image).map_err(config_error)?;
     let variables = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
-    let mounts = mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
+    let seen = volumes::Given {
+        env: &variables,
+        images: place.images,
+        users: None,
+        recursive_read_only: agent.recursive_read_only,
+    };
+    let volumes = volumes::mounts(&agent.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
+    let mut mounts = own_mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
+    mounts.extend(volumes);
+    let devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
     let target = match container::target(spec, pod) {
-        Some(name) => state.active(name).map(|seen| seen.id.clone()).unwrap_or_default(),
+        Some(name) => place.given.state.active(name).map(|seen| seen.id.clone()).unwrap_or_default(),
         None => String::new(),
     };
     let seccomp_root = agent.config.root_dir.join("seccomp").display().to_string();
@@ -236,7 +257,7 @@ async fn make_container(
             image: cri::ImageSpec { image: image.id.clone(), ..images::spec(spec.str("image")) },
             env: &variables,
             mounts,
-            devices: Vec::new(),
+            devices,
             cdi_devices: Vec::new(),
             annotations: Vec::new(),
             limits: agent.limits(),
@@ -271,6 +292,44 @@ fn ends() -> Problem {
 fn failed(agent: &Agent, pod: &Tree, name: &str, reason: &'static str, message: String) -> Problem {
     agent.recorder.warning(&subject(pod, name), "Failed", format!("Error: {message}"));
     Problem { reason, message }
+}
+
+/// What the pod may pull its images with; a secret that is missing is not there.
+async fn pull_secrets(agent: &Agent, pod: &Tree) -> Vec<Arc<Tree>> {
+    let mut secrets = Vec::new();
+    for reference in pod.list("spec.imagePullSecrets") {
+        let name = reference.str("name");
+        match agent.objects.get(Resource::core("secrets"), pod::namespace(pod), name).await {
+            Ok(Some(secret)) => secrets.push(Arc::new(secret)),
+            Ok(None) | Err(_) => {
+                let text = format!(
+                    "Unable to retrieve some image pull secrets ({name}); attempting to pull the image may not succeed."
+                );
+                agent.recorder.warning(pod, "FailedToRetrieveImagePullSecret", text);
+            }
+        }
+    }
+    secrets
+}
+
+/// The images of volumes, pulled like those of containers.
+async fn volume_images(
+    agent: &Arc<Agent>,
+    pod: &Tree,
+    given: &Given<'_>,
+    config: &cri::PodSandboxConfig,
+) -> Result<Vec<(String, cri::ImageSpec)>> {
+    let mut made = Vec::new();
+    for (name, volume) in &given.mounted.volumes {
+        let Some((reference, policy)) = volume.image() else { continue };
+        let container = tree! { "name" => name.as_str(), "image" => reference, "imagePullPolicy" => policy };
+        let secrets = pull_secrets(agent, pod).await;
+        let wanted = Wanted { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
+        let ensured = unless_ended(given.told, agent.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
+        let image = ensured.map_err(|_| Failure::Waits)?;
+        made.push((name.clone(), cri::ImageSpec { image: image.id, ..images::spec(reference) }));
+    }
+    Ok(made)
 }
 
 /// A container that must not run as root does not.
@@ -310,19 +369,29 @@ async fn variables(
     let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
     let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
     let host_ips: Vec<String> = agent.host_ips.iter().map(ToString::to_string).collect();
+    let mut objects = Vec::new();
+    for (resource, name) in env::references(spec) {
+        let found = agent.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;
+        objects.extend(found.map(|object| (resource, name, object)));
+    }
+    let object = |resource: &str, name: &str| {
+        let found = objects.iter().find(|(of, known, _)| *of == resource && known == name);
+        found.map(|(_, _, object)| object)
+    };
+    let allocatable = agent.allocatable();
     let known = env::Known {
-        object: &|_, _| None,
+        object: &object,
         services: &services,
         pod_ips: addresses,
         host_ips: &host_ips,
         node_name: &agent.node,
-        allocatable: (0, agent.memory, 0),
+        allocatable: &allocatable,
     };
     env::of(pod, spec, &known)
 }
 
 /// What every container gets besides its volumes: its names, and a place for its last words.
-fn mounts(
+fn own_mounts(
     agent: &Agent,
     pod: &Tree,
     spec: &Tree,
@@ -381,7 +450,7 @@ async fn run_container(
     link_log(agent, pod, name, id, restarts);
     let Some(hook) = spec.at("lifecycle").get("postStart") else { return Ok(()) };
     let address = place.addresses.first().map_or("", String::as_str);
-    match unless_ended(place.told, crate::hooks::run(agent, id, spec, hook, address)).await {
+    match unless_ended(place.given.told, crate::hooks::run(agent, id, spec, hook, address)).await {
         None | Some(Ok(())) => Ok(()),
         Some(Err(why)) => {
             agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", why.as_str());

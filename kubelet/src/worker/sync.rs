@@ -14,6 +14,7 @@ use crate::plan::{self, Backoffs, Plan};
 use crate::pod;
 use crate::state::PodState;
 use crate::status::{self, Problem, Problems};
+use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -127,6 +128,7 @@ fn deadline(pod: &Tree) -> Option<i64> {
 
 async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>, told: Told<'_>) -> Next {
     let pod = &wanted.pod;
+    agent.objects.register(pod);
     agent.probes.follow(pod, &state);
     let plan = decide(agent, pod, memory, &state);
     // What was done about a container that runs now is no problem any more.
@@ -135,25 +137,49 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     if plan.kill_pod && plan.sandbox.is_none() {
         return end::finish(agent, wanted, memory, state).await;
     }
+    let mounted = match volumes(agent, pod, told).await {
+        Ok(mounted) => mounted,
+        Err(next) => return next,
+    };
     if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
-        return idle(agent, pod, &plan);
+        return idle(agent, pod, &plan, mounted.again);
     }
-    let done = start::carry_out(agent, pod, memory, &state, &plan, told).await;
+    let done =
+        start::carry_out(agent, pod, memory, &start::Given { state: &state, mounted: &mounted, told }, &plan).await;
     let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
     agent.probes.follow(pod, &state);
     let next = decide(agent, pod, memory, &state);
     say(agent, wanted, memory, &state, &next);
     match done {
-        Ok(()) if next.starts.is_empty() && next.kills.is_empty() && !next.kill_pod => idle(agent, pod, &next),
+        Ok(()) if next.starts.is_empty() && next.kills.is_empty() && !next.kill_pod => {
+            idle(agent, pod, &next, mounted.again)
+        }
         Ok(()) | Err(start::Failure::Ends) => Next::Again,
-        Err(start::Failure::Waits) => idle(agent, pod, &next),
+        Err(start::Failure::Waits) => idle(agent, pod, &next, mounted.again),
         Err(start::Failure::Failed) => Next::Failed,
     }
 }
 
-fn idle(agent: &Agent, pod: &Tree, plan: &Plan) -> Next {
-    let waits = plan.waits.iter().map(|wait| wait.until);
+fn idle(agent: &Agent, pod: &Tree, plan: &Plan, again: Option<Duration>) -> Next {
+    let waits = plan.waits.iter().map(|wait| wait.until).chain(again.map(|pause| after(agent, pause)));
     Next::Idle(waits.chain(deadline(pod)).chain(agent.images.next_try(pod::uid(pod))).min())
+}
+
+fn after(agent: &Agent, pause: Duration) -> i64 {
+    agent.now().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// The pod's volumes, brought up to date; or when to try again.
+async fn volumes(agent: &Arc<Agent>, pod: &Tree, told: Told<'_>) -> Result<Mounted, Next> {
+    let prepared = start::unless_ended(told, agent.volumes.prepare(pod)).await.ok_or(Next::Again)?;
+    let (result, warnings) = match prepared {
+        Ok(mounted) => (Ok(mounted.clone()), mounted.warnings),
+        Err(problem) => (Err(Next::Idle(Some(after(agent, problem.again)))), problem.warnings),
+    };
+    for warning in warnings {
+        agent.recorder.warning(pod, warning.reason, warning.message);
+    }
+    result
 }
 
 fn decide(agent: &Agent, pod: &Tree, memory: &Memory, state: &PodState) -> Plan {
