@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Client, Clock, Recorder, Store};
 
+use crate::admit::{Admission, Rules};
 use crate::config::Config;
 use crate::images::Images;
 use crate::make::dns::Resolver;
@@ -31,6 +32,7 @@ pub struct Agent {
     pub recorder: Recorder,
     pub statuses: Arc<Writer>,
     pub images: Images,
+    pub admission: Admission,
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
@@ -56,6 +58,20 @@ impl Agent {
             memory: self.memory,
             cfs_quota: self.config.cpu_cfs_quota,
             cfs_period: self.config.cpu_cfs_quota_period,
+        }
+    }
+
+    /// What holds on the node for pods that come.
+    pub fn rules(&self) -> Rules {
+        let node = self.node_object().unwrap_or_default();
+        let is_true = |name: &&'static str| {
+            let condition = node.list("status.conditions").iter().find(|condition| condition.str("type") == *name);
+            condition.is_some_and(|condition| condition.str("status") == "True")
+        };
+        Rules {
+            allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
+            pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
+            shuts_down: false,
         }
     }
 

@@ -8,6 +8,7 @@ use api::Tree;
 use client::{Change, Client, Clock, Events, Informers, Metrics, Random, Resource, Selection};
 use tokio::task::JoinHandle;
 
+use crate::admit::Admission;
 use crate::agent::Agent;
 use crate::config::Config;
 use crate::events;
@@ -97,6 +98,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         statuses: Writer::new(client.clone(), pods.store().clone()),
         images: Images::new(runtime.clone(), recorder.clone(), clock.clone(), parallel),
         probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake),
+        admission: Admission::default(),
         objects,
         volumes: Volumes::new(host),
         pods: pods.store().clone(),
