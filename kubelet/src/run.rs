@@ -17,6 +17,7 @@ use crate::objects::Objects;
 use crate::pod;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
+use crate::sources;
 use crate::state::keys;
 use crate::status::writer::Writer;
 use crate::volumes::{Host, Volumes};
@@ -125,6 +126,10 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     informers.start();
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
+    if let Some(folder) = agent.config.static_pod_path.clone() {
+        tasks.push(tokio::spawn(sources::follow_folder(agent.clone(), workers.clone(), folder)));
+    }
+    tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     Ok(Running { agent, workers, informers, tasks })
 }
 
