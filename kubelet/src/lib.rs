@@ -2,6 +2,7 @@
 //! is an ordinary client of the API and speaks CRI to whatever makes the containers.
 
 pub mod config;
+pub mod node;
 pub mod pod;
 pub mod serve;
 pub mod volumes;
