@@ -70,7 +70,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
     let recursive_read_only = can_read_only_below(&runtime).await;
     let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(seed))));
-    let pods = informers.informer(of_node(PODS, "spec.nodeName", &name));
+    let pods = informers.informer(of_node(&name));
     let services = informers.informer(Selection::all(SERVICES));
     let classes = informers.informer(Selection::all(CLASSES));
     let recorder = Events::start(clock.clone(), metrics.clone()).recorder(client.clone(), "kubelet").on(&name);
@@ -136,9 +136,9 @@ async fn can_read_only_below(runtime: &Runtime) -> bool {
     default.and_then(|handler| handler.features).is_some_and(|features| features.recursive_read_only_mounts)
 }
 
-/// What is of one node. There is one for as long as the process lives, so that its query does too.
-fn of_node(resource: Resource, field: &str, node: &str) -> Selection {
-    Selection { resource, query: Box::leak(format!("fieldSelector={field}%3D{node}").into_boxed_str()) }
+/// The pods of one node.
+fn of_node(node: &str) -> Selection {
+    Selection::queried(PODS, &format!("fieldSelector=spec.nodeName%3D{node}"))
 }
 
 fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
