@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::Tree;
 use client::{Client, Clock, Recorder, Store};
+use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
 use crate::config::Config;
@@ -36,12 +37,12 @@ pub struct Agent {
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
-    /// The pods of this node, services, runtime classes, and the node itself, as the API has them.
+    /// The pods of this node, services and runtime classes, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
     pub classes: Arc<Store>,
-    pub nodes: Arc<Store>,
-    pub host_ips: Vec<IpAddr>,
+    /// The node itself.
+    pub object: watch::Receiver<Option<Arc<Tree>>>,
     /// Bytes of memory of the machine.
     pub memory: i64,
 }
@@ -85,7 +86,14 @@ impl Agent {
         self.node_object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
     }
 
+    /// The node's own addresses, as it has told them.
+    pub fn host_ips(&self) -> Vec<IpAddr> {
+        let node = self.node_object().unwrap_or_default();
+        let inner = node.list("status.addresses").iter().filter(|address| address.str("type") == "InternalIP");
+        inner.filter_map(|address| address.str("address").parse().ok()).collect()
+    }
+
     pub fn node_object(&self) -> Option<Arc<Tree>> {
-        self.nodes.get(&self.node)
+        self.object.borrow().clone()
     }
 }

@@ -21,6 +21,7 @@ pub mod probes;
 pub mod run;
 pub mod runtime;
 pub mod serve;
+pub mod sources;
 pub mod state;
 pub mod status;
 pub mod volumes;

@@ -205,7 +205,7 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
         waits: &plan.waits,
         problems: &memory.problems,
         runtime: &agent.runtime_name,
-        host_ips: &agent.host_ips,
+        host_ips: &agent.host_ips(),
         is_over: wanted.ends() || memory.is_stopped || memory.ended.is_some(),
         ended: ended.filter(|_| memory.is_stopped),
         now: agent.now() / SECOND,
