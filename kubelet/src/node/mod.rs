@@ -85,6 +85,10 @@ impl Node {
     pub fn new(environment: Environment) -> Arc<Node> {
         let Environment { config, client, runtime, images, clock, recorder, random } = environment;
         let asked = Asked { runtime, images, timeout: config.runtime_request_timeout };
+        let config = match config.hostname.is_empty() {
+            true => Arc::new(Config { hostname: config.node_name.clone(), ..(*config).clone() }),
+            false => config,
+        };
         Arc::new(Node {
             config,
             client,
@@ -353,7 +357,10 @@ impl Node {
     async fn runtime(&self, now: i64) -> Runtime {
         let answer = self.asked.status().await;
         let has_answered = answer.is_some();
-        let (before, answered) = (self.progress().runtime.clone(), self.progress().answered);
+        let (before, answered) = {
+            let progress = self.progress();
+            (progress.runtime.clone(), progress.answered)
+        };
         let mut runtime = runtime::runtime(&before, answer, answered.map(|last| now - last));
         if has_answered && (runtime.version.is_empty() || before.health != Health::Ready) {
             runtime.version = self.asked.version().await.unwrap_or_default();
