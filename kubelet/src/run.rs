@@ -66,6 +66,7 @@ impl Running {
 pub async fn start(environment: Environment) -> Result<Running, String> {
     let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
     let name = config.node_name.clone();
+    make_folders(&config)?;
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
     let recursive_read_only = can_read_only_below(&runtime).await;
@@ -87,9 +88,8 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     };
     let objects = Arc::new(Objects::new(client.clone(), seed, wake.clone()));
     let shown = node.object();
-    let allocatable = move || {
-        shown.borrow().as_ref().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
-    };
+    let allocatable =
+        move || shown.borrow().as_ref().map(|node| node.at("status.allocatable").clone()).unwrap_or_default();
     let host = Host::new(config.clone(), &name, client.clone(), clock.clone(), objects.clone(), allocatable);
     let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
     let agent = Arc::new(Agent {
@@ -127,6 +127,13 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     }
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     Ok(Running { agent, workers, informers, tasks })
+}
+
+fn make_folders(config: &Config) -> Result<(), String> {
+    for folder in [config.root_dir.join("pods"), config.pod_logs_dir.clone()] {
+        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    Ok(())
 }
 
 /// What the runtime's default handler says of itself.
