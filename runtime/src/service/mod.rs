@@ -163,7 +163,10 @@ fn host(cgroups: &Hierarchies) -> Result<Host> {
 
 /// What a caller hears of a failure.
 fn status(error: Error) -> Status {
-    Status::unknown(error.to_string())
+    match error {
+        Error::NotFound(text) => Status::not_found(text),
+        other => Status::unknown(other.to_string()),
+    }
 }
 
 /// A new id: 32 random bytes in hexadecimal, as CRI clients know them.

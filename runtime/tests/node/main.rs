@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::large_futures)]
 
 mod containers;
+#[path = "../shared/registry.rs"]
+mod debian;
 mod handlers;
 mod harness;
 mod recovery;
 mod security;
 mod streaming;
+mod suite;
+mod wire;
