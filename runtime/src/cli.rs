@@ -36,6 +36,9 @@ struct Arguments {
     /// Where plugins of the pod network are looked for.
     #[arg(long = "cni-bin-dir", default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
     cni_bin_dirs: Vec<PathBuf>,
+    /// Nothing of the pod network that is built in: only what these folders have.
+    #[arg(long)]
+    cni_external_only: bool,
     /// Where results of the pod network are remembered.
     #[arg(long, default_value = "/var/lib/cni")]
     cni_cache_dir: PathBuf,
@@ -83,6 +86,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
             conf_dir: arguments.cni_conf_dir,
             bin_dirs: arguments.cni_bin_dirs,
             cache_dir: arguments.cni_cache_dir,
+            builtin: !arguments.cni_external_only,
         },
         streaming_address: arguments.streaming_address,
     };

@@ -24,6 +24,8 @@ pub struct Node {
     pub agent: Option<Child>,
     pub runtime: RuntimeServiceClient,
     pub images: ImageServiceClient,
+    /// What the agent is told beside where its things are.
+    pub arguments: Vec<String>,
     name: String,
 }
 
@@ -55,9 +57,13 @@ fn leave_network() {
 impl Node {
     pub async fn start() -> Node {
         let mut node = Node::unstarted();
-        make_image(&node.path("root/images")).await;
+        node.make_image().await;
         node.start_agent(&[]).await;
         node
+    }
+
+    pub async fn make_image(&self) {
+        make_image(&self.path("root/images")).await;
     }
 
     /// A place for a runtime, which is still to be started.
@@ -68,7 +74,7 @@ impl Node {
         fs::create_dir(folder.path().join("net.d")).unwrap();
         let name = format!("tiphys-test-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
         let (runtime, images) = connect(&folder.path().join("cri.sock"));
-        Node { folder, agent: None, runtime, images, name }
+        Node { folder, agent: None, runtime, images, arguments: Vec::new(), name }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -95,8 +101,7 @@ impl Node {
             .arg(self.path("cni"))
             .arg("--shim-cgroup")
             .arg(format!("{}/shims", self.cgroup()))
-            .arg("--handler")
-            .arg("runc=/usr/sbin/runc")
+            .args(&self.arguments)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -295,7 +300,7 @@ impl Node {
 }
 
 /// Files named after the addresses that pods have. A namespace or a veth cannot outlive the pod's last process.
-fn leases(folder: &Path) -> Vec<PathBuf> {
+pub fn leases(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
@@ -381,10 +386,10 @@ pub fn layer() -> Vec<u8> {
 
 /// Just enough of the format.
 #[derive(Default)]
-struct Tar(Vec<u8>);
+pub struct Tar(Vec<u8>);
 
 impl Tar {
-    fn entry(&mut self, name: &str, kind: u8, mode: u32, link: &str, data: &[u8]) {
+    pub fn entry(&mut self, name: &str, kind: u8, mode: u32, link: &str, data: &[u8]) {
         let mut head = [0u8; 512];
         head[..name.len()].copy_from_slice(name.as_bytes());
         let fields: BTreeMap<usize, String> = [
@@ -409,7 +414,7 @@ impl Tar {
         self.0.resize(self.0.len().next_multiple_of(512), 0);
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 1024, 0);
         self.0
     }

@@ -7,6 +7,7 @@ mod containers;
 mod debian;
 mod handlers;
 mod harness;
+mod network;
 mod recovery;
 mod security;
 mod streaming;
