@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::large_futures)]
 
+mod carriers;
 mod containers;
 #[path = "../shared/registry.rs"]
 mod debian;
