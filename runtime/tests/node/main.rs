@@ -9,6 +9,7 @@ mod debian;
 mod handlers;
 mod harness;
 mod network;
+mod nginx;
 mod recovery;
 mod security;
 mod streaming;
