@@ -227,7 +227,7 @@ impl Informer {
         let mut more = String::new();
         loop {
             let query = format!("limit={PAGE}&continue={more}&{}", self.selection.query);
-            let (head, page) = self.client.list_objects(self.selection.resource, &query).await?;
+            let (head, page) = self.client.list_objects(self.selection.resource, "", &query).await?;
             objects.extend(page);
             more = head.str("metadata.continue").to_string();
             if more.is_empty() {

@@ -108,7 +108,7 @@ impl PodState {
     pub fn sorted(mut self) -> PodState {
         self.sandboxes.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
         let order = |container: &Container| (container.created_at, container.restarts, container.id.clone());
-        self.containers.sort_by(|a, b| order(b).cmp(&order(a)));
+        self.containers.sort_by_key(|container| std::cmp::Reverse(order(container)));
         self
     }
 }

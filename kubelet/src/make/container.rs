@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use api::{Tree, json};
 
-use super::expand;
 pub use super::security::Given as Security;
 use super::{resources, sandbox, security};
+use crate::expand::expand;
 use crate::plan;
 use crate::pod;
 use crate::state::keys;
@@ -29,7 +29,7 @@ pub struct Given<'a> {
 pub fn config(pod: &Tree, spec: &Tree, given: Given<'_>) -> cri::ContainerConfig {
     let known = |name: &str| given.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.clone());
     let words = |key: &str| -> Vec<String> {
-        spec.list(key).iter().filter_map(Tree::as_str).map(|word| expand(word, &known)).collect()
+        spec.list(key).iter().filter_map(Tree::as_str).map(|word| expand(word, known)).collect()
     };
     let mut linux = resources::of_container(pod, spec, given.limits);
     (linux.cpuset_cpus, linux.cpuset_mems) = given.cpuset;

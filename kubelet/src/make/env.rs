@@ -4,20 +4,33 @@ use std::collections::BTreeMap;
 
 use api::{Tree, base64};
 
-use super::{expand, resources};
-use crate::pod;
+use crate::expand::expand;
+use crate::{fields, pod};
 
 /// What a variable may refer to.
 pub struct Known<'a> {
     /// Gets an object: `configmaps` or `secrets`, and its name. None where it does not exist.
-    pub object: &'a dyn Fn(&'static str, &str) -> Option<std::sync::Arc<Tree>>,
+    pub object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
     /// Services of the pod's namespace, and the one of the API server.
     pub services: &'a [std::sync::Arc<Tree>],
     pub pod_ips: &'a [String],
     pub host_ips: &'a [String],
     pub node_name: &'a str,
-    /// What limits stand for that are not set: thousandths of cores and bytes.
-    pub allocatable: (i64, i64, i64),
+    /// What limits stand for that are not set.
+    pub allocatable: &'a Tree,
+}
+
+/// The objects that a container's variables refer to: the resource and the name of each.
+pub fn references(spec: &Tree) -> Vec<(&'static str, String)> {
+    let of = |from: &Tree, fields: [(&str, &'static str); 2]| -> Vec<(&'static str, String)> {
+        let found = fields.into_iter().filter_map(|(field, resource)| Some((resource, from.get(field)?)));
+        found.map(|(resource, reference)| (resource, reference.str("name").to_string())).collect()
+    };
+    let sources = spec.list("envFrom").iter();
+    let sources = sources.flat_map(|from| of(from, [("configMapRef", "configmaps"), ("secretRef", "secrets")]));
+    let single = spec.list("env").iter().map(|variable| variable.at("valueFrom"));
+    let keys = [("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")];
+    sources.chain(single.flat_map(|from| of(from, keys))).collect()
 }
 
 /// Variables in order, a later one of the same name in place of an earlier one.
@@ -32,7 +45,7 @@ pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<(String, Str
         let value = match variable.get("valueFrom") {
             None => {
                 let before = |name: &str| made.get(name).or_else(|| services.get(name).cloned());
-                Some(expand(variable.str("value"), &before))
+                Some(expand(variable.str("value"), before))
             }
             Some(from) => value_from(pod, spec, from, known)?,
         };
@@ -98,7 +111,7 @@ fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result
         return field_ref(pod, field.str("fieldPath"), known).map(Some);
     }
     if let Some(resource) = from.get("resourceFieldRef") {
-        return resource_ref(pod, spec, resource, known.allocatable).map(Some);
+        return fields::resource(pod, spec.str("name"), resource, known.allocatable).map(Some);
     }
     for (field, resource, word) in
         [("configMapKeyRef", "configmaps", "configmap"), ("secretKeyRef", "secrets", "secret")]
@@ -131,8 +144,8 @@ fn key_ref(
     }
 }
 
-/// A field of the pod; also what the downward API puts into files.
-pub fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, String> {
+/// A field of the pod.
+fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, String> {
     let first = |addresses: &[String]| addresses.first().cloned().unwrap_or_default();
     let text = match path {
         "status.podIP" => first(known.pod_ips),
@@ -140,73 +153,10 @@ pub fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, St
         "status.hostIP" => first(known.host_ips),
         "status.hostIPs" => known.host_ips.join(","),
         "spec.nodeName" => known.node_name.to_string(),
-        _ => return plain_field(pod, path),
+        "spec.serviceAccountName" => pod.str(path).to_string(),
+        _ => return fields::metadata(pod, path).ok_or_else(|| format!("unsupported fieldPath: {path}")),
     };
     Ok(text)
-}
-
-/// A field that the pod's object alone answers.
-pub fn plain_field(pod: &Tree, path: &str) -> Result<String, String> {
-    let subscript = |field: &str| path.strip_prefix(field)?.strip_prefix("['")?.strip_suffix("']");
-    if let Some(key) = subscript("metadata.labels") {
-        return Ok(pod.map("metadata.labels").str(key).to_string());
-    }
-    if let Some(key) = subscript("metadata.annotations") {
-        return Ok(pod.map("metadata.annotations").str(key).to_string());
-    }
-    match path {
-        "metadata.name" | "metadata.namespace" | "metadata.uid" | "spec.serviceAccountName" => {
-            Ok(pod.str(path).to_string())
-        }
-        "metadata.labels" | "metadata.annotations" => Ok(lines(pod.map(path))),
-        _ => Err(format!("unsupported fieldPath: {path}")),
-    }
-}
-
-/// `key="value"` lines, with what has to be escaped.
-fn lines(map: &api::Map) -> String {
-    let line = |(key, value): (&str, &Tree)| format!("{key}={:?}", value.as_str().unwrap_or_default());
-    map.iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// A request or limit, in units of the divisor, rounded up.
-pub fn resource_ref(
-    pod: &Tree,
-    spec: &Tree,
-    reference: &Tree,
-    (cpu, memory, storage): (i64, i64, i64),
-) -> Result<String, String> {
-    let name = reference.str("containerName");
-    let spec = match name {
-        "" => spec,
-        name => pod::container(pod, name).ok_or_else(|| format!("container {name} not found"))?,
-    };
-    let resource = reference.str("resource");
-    let (kind, of) = resource.split_once('.').unwrap_or(("", resource));
-    let resources = spec.at("resources");
-    let mut value = resources.at(kind).at(of);
-    if value.is_null() && kind == "requests" {
-        value = resources.at("limits").at(of);
-    }
-    let divisor = reference.at("divisor");
-    let whole = |value: i64, divisor: i64| div_ceil(value, divisor.max(1)).to_string();
-    if of == "cpu" {
-        let amount = if value.is_null() && kind == "limits" { cpu } else { resources::milli(value) };
-        let divisor = resources::milli(divisor);
-        return Ok(whole(amount, if divisor == 0 { 1000 } else { divisor }));
-    }
-    let fallback = match (kind, of) {
-        ("limits", "memory") => memory,
-        ("limits", "ephemeral-storage") => storage,
-        _ => 0,
-    };
-    let amount = if value.is_null() { fallback } else { resources::amount(value) };
-    let divisor = resources::amount(divisor);
-    Ok(whole(amount, if divisor == 0 { 1 } else { divisor }))
-}
-
-fn div_ceil(value: i64, divisor: i64) -> i64 {
-    value.div_euclid(divisor) + i64::from(value.rem_euclid(divisor) != 0)
 }
 
 /// The names that links between containers used to have: `NAME_SERVICE_HOST` and the like.

@@ -1,6 +1,5 @@
 //! What the runtime is asked for: sandboxes and containers as CRI describes them, made from pods. Pure.
 
-mod command;
 pub mod container;
 pub mod dns;
 pub mod env;
@@ -10,8 +9,6 @@ pub mod sandbox;
 mod security;
 #[cfg(test)]
 mod tests;
-
-pub use command::expand;
 
 use std::path::PathBuf;
 
