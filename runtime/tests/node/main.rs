@@ -14,4 +14,5 @@ mod recovery;
 mod security;
 mod streaming;
 mod suite;
+mod usage;
 mod wire;
