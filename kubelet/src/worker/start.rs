@@ -169,7 +169,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
 /// The addresses of a sandbox that may have been made just now.
 async fn addresses(agent: &Agent, pod: &Tree, sandbox: &str, state: &PodState) -> Result<Vec<String>> {
     if pod.bool("spec.hostNetwork") {
-        return Ok(agent.host_ips.iter().map(ToString::to_string).collect());
+        return Ok(agent.host_ips().iter().map(ToString::to_string).collect());
     }
     if let Some(known) = state.sandboxes.iter().find(|known| known.id == sandbox) {
         return Ok(known.addresses.clone());
@@ -271,6 +271,8 @@ async fn make_container(
             cpuset: Default::default(),
         },
     );
+    let logs = sync::logs(agent, pod).join(&start.name);
+    std::fs::create_dir_all(&logs).map_err(|error| config_error(format!("{}: {error}", logs.display())))?;
     let request = cri::CreateContainerRequest {
         pod_sandbox_id: place.sandbox.to_string(),
         config: Some(config),
@@ -368,7 +370,7 @@ async fn variables(
 ) -> std::result::Result<Vec<(String, String)>, String> {
     let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
     let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
-    let host_ips: Vec<String> = agent.host_ips.iter().map(ToString::to_string).collect();
+    let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
     let mut objects = Vec::new();
     for (resource, name) in env::references(spec) {
         let found = agent.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;
