@@ -83,6 +83,7 @@ fn embedded(data_dir: &Path, cgroup_root: &str) -> runtime::service::Options {
             conf_dir: "/etc/cni/net.d".into(),
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: data_dir.join("cni"),
+            builtin: true,
         },
         streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
     }
