@@ -106,7 +106,11 @@ impl Running {
     }
 }
 
-pub async fn start(server: &Arc<Server>, options: Options) -> Result<Running> {
+pub async fn start(server: &Arc<Server>, mut options: Options) -> Result<Running> {
+    if options.config.node_ips.is_empty() {
+        // Where the server is reached, the node is too; the loopback is all there is without a network.
+        options.config.node_ips = vec![server.config.advertise_address];
+    }
     let client = Local::new(server).node(&options.config.node_name);
     run(client, options).await
 }

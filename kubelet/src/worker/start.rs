@@ -271,6 +271,8 @@ async fn make_container(
             cpuset: Default::default(),
         },
     );
+    let logs = sync::logs(agent, pod).join(&start.name);
+    std::fs::create_dir_all(&logs).map_err(|error| config_error(format!("{}: {error}", logs.display())))?;
     let request = cri::CreateContainerRequest {
         pod_sandbox_id: place.sandbox.to_string(),
         config: Some(config),
