@@ -72,7 +72,7 @@ impl Options {
 }
 
 /// The runtime of a cluster: what it keeps is the cluster's, what runs is found again by the folder's name.
-fn embedded(data_dir: &Path, cgroup_root: &str) -> runtime::service::Options {
+pub fn embedded(data_dir: &Path, cgroup_root: &str) -> runtime::service::Options {
     runtime::service::Options {
         root: data_dir.join("runtime"),
         // The names of sockets have to be short.
@@ -120,7 +120,8 @@ pub async fn start(server: &Arc<Server>, mut options: Options) -> Result<Running
     run(client, options).await
 }
 
-async fn run(client: Client, options: Options) -> Result<Running> {
+/// Runs the agent as whom the client acts.
+pub async fn run(client: Client, options: Options) -> Result<Running> {
     let runtime = open(options.runtime).await?;
     let config = Arc::new(options.config);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

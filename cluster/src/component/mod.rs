@@ -4,7 +4,7 @@
 mod accounts;
 mod delegated;
 pub mod flags;
-mod follow;
+pub mod follow;
 pub mod gates;
 mod port;
 pub mod remote;
