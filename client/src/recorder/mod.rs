@@ -138,6 +138,8 @@ fn reference(object: &Tree) -> Tree {
         ("namespace", "metadata.namespace"),
         ("name", "metadata.name"),
         ("uid", "metadata.uid"),
+        // A part of it, where whoever tells of it has put that there.
+        ("fieldPath", "fieldPath"),
         ("resourceVersion", "metadata.resourceVersion"),
     ];
     for (field, path) in fields {

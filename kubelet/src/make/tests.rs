@@ -1,0 +1,1 @@
+//! What is asked of the runtime, as tables.
