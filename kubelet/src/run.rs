@@ -122,6 +122,8 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     pods.on_change(move |change| pod_changed(&told.0, &told.1, change));
     informers.start();
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
+    let finding = agent.clone();
+    tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
     Ok(Running { agent, workers, informers, tasks })
 }

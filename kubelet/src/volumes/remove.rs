@@ -14,9 +14,12 @@ impl Volumes {
         let state = self.state(uid);
         let mut state = state.lock().await;
         state.done.clear();
+        let _busy = state.busy.clone().lock_owned().await;
         self.host.tokens.forget(uid);
         self.host.objects.forget(uid);
         let dir = self.host.config.pod_dir(uid);
+        // A driver takes back itself what it has made.
+        self.host.csi.take_back(&dir, uid).await?;
         blocking(move || clear(&dir).map_err(Failure::from)).await.map_err(|failure| failure.why)?;
         self.pods().remove(uid);
         Ok(())

@@ -1,5 +1,6 @@
 //! Parts of the node agent against a real server, as the node that they run on.
 
+mod csi;
 mod volumes;
 
 use std::process::Command;

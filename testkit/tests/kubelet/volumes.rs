@@ -14,34 +14,34 @@ use tokio::sync::mpsc;
 
 use super::{is_apart, node_client};
 
-const CORE: &str = "/api/v1/namespaces/default";
+pub const CORE: &str = "/api/v1/namespaces/default";
 
 fn read(text: &str) -> Tree {
     api::yaml::decode(text.as_bytes()).unwrap()
 }
 
-async fn make(client: &Client, path: &str, text: &str) -> Tree {
+pub async fn make(client: &Client, path: &str, text: &str) -> Tree {
     let reply = client.post(path, &read(text)).await;
     assert_eq!(reply.code, 201, "{:?}", reply.tree());
     reply.tree()
 }
 
 /// A node with volumes and nothing else.
-struct Node {
-    folder: tempfile::TempDir,
+pub struct Node {
+    pub folder: tempfile::TempDir,
     objects: Arc<Objects>,
-    volumes: Volumes,
+    pub volumes: Arc<Volumes>,
     config: Arc<kubelet::Config>,
     changed: mpsc::UnboundedReceiver<String>,
 }
 
 impl Node {
-    fn start(cluster: &Cluster) -> Node {
+    pub fn start(cluster: &Cluster) -> Node {
         Node::start_in(cluster, tempfile::tempdir().unwrap())
     }
 
     /// In the folder of another one, as after a restart.
-    fn start_in(cluster: &Cluster, folder: tempfile::TempDir) -> Node {
+    pub fn start_in(cluster: &Cluster, folder: tempfile::TempDir) -> Node {
         let config = Arc::new(kubelet::Config { root_dir: folder.path().into(), ..kubelet::Config::default() });
         let client = node_client(cluster, "n1");
         let (sender, changed) = mpsc::unbounded_channel();
@@ -50,22 +50,22 @@ impl Node {
         let allocatable = || tree! { "cpu" => "4", "memory" => "1Gi" };
         let clock = Arc::new(client::SystemClock);
         let host = Host::new(config.clone(), "n1", client, clock, objects.clone(), allocatable);
-        Node { folder, objects, volumes: Volumes::new(host), config, changed }
+        Node { folder, objects, volumes: Arc::new(Volumes::new(host)), config, changed }
     }
 
-    async fn prepare(&self, pod: &Tree) -> Mounted {
+    pub async fn prepare(&self, pod: &Tree) -> Mounted {
         self.objects.register(pod);
         self.volumes.prepare(pod).await.expect("volumes")
     }
 
-    async fn problem(&self, pod: &Tree) -> Vec<String> {
+    pub async fn problem(&self, pod: &Tree) -> Vec<String> {
         self.objects.register(pod);
         let problem = self.volumes.prepare(pod).await.expect_err("a problem");
         problem.warnings.into_iter().map(|warning| format!("{} {}", warning.reason, warning.message)).collect()
     }
 
     /// The folder of a volume.
-    fn at(&self, pod: &Tree, kind: &str, name: &str) -> PathBuf {
+    pub fn at(&self, pod: &Tree, kind: &str, name: &str) -> PathBuf {
         self.config.pod_dir(pod.str("metadata.uid")).join("volumes").join(kind).join(name)
     }
 
@@ -73,17 +73,17 @@ impl Node {
         tokio::time::timeout(Duration::from_secs(10), self.changed.recv()).await.expect("in time").expect("a pod")
     }
 
-    fn is_mounted(&self, path: &Path) -> bool {
+    pub fn is_mounted(&self, path: &Path) -> bool {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         table.lines().any(|line| line.split(' ').nth(4) == path.to_str())
     }
 }
 
-fn mode(path: &Path) -> u32 {
+pub fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-fn text(path: PathBuf) -> String {
+pub fn text(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -94,6 +94,7 @@ metadata: {name: p, labels: {app: web}}
 spec:
   nodeName: n1
   serviceAccountName: default
+  automountServiceAccountToken: false
   securityContext: {fsGroup: 2000}
   containers:
   - name: c
@@ -128,7 +129,7 @@ spec:
   - {name: unused, configMap: {name: nowhere}}
 "#;
 
-async fn account_and_node(client: &Client) {
+pub async fn account_and_node(client: &Client) {
     let account = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}";
     make(client, &format!("{CORE}/serviceaccounts"), account).await;
     make(client, "/api/v1/nodes", "{apiVersion: v1, kind: Node, metadata: {name: n1}}").await;
@@ -244,7 +245,7 @@ async fn what_is_missing_is_told_and_waited_for() {
     let mut cluster = Cluster::start(Kept::Embedded).await;
     let client = &cluster.client;
     account_and_node(client).await;
-    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n1, containers: [{name: c, image: i, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}]}], volumes: [{name: a, configMap: {name: later}}, {name: b, persistentVolumeClaim: {claimName: data}}]}}";
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n1, automountServiceAccountToken: false, containers: [{name: c, image: i, volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}]}], volumes: [{name: a, configMap: {name: later}}, {name: b, persistentVolumeClaim: {claimName: data}}]}}";
     let pod = make(client, &format!("{CORE}/pods"), pod).await;
     let mut node = Node::start(&cluster);
     let missing = "FailedMount MountVolume.SetUp failed for volume \"a\" : configmap \"later\" not found";
