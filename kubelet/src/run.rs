@@ -151,14 +151,16 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
     }
 }
 
-/// Pods of which the runtime has something and nobody else knows: they were deleted while the agent was away.
+/// Pods of which the runtime or a folder has something and nobody else knows: they were deleted while the agent was away.
 async fn clean_up_unknown(runtime: Runtime, workers: Arc<Workers>, informers: Arc<Informers>, agent: Arc<Agent>) {
     informers.synced().await;
     let Ok(listed) = runtime.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await else {
         return;
     };
+    let mut running = BTreeSet::new();
     for sandbox in listed.items {
         let metadata = sandbox.metadata.unwrap_or_default();
+        running.insert(metadata.uid.clone());
         // Others may use the runtime too.
         if sandbox.labels.get(keys::POD_UID) == Some(&metadata.uid) && !workers.knows(&metadata.uid) {
             let pod = from_labels(&metadata.uid, &metadata.name, &metadata.namespace);
@@ -167,4 +169,5 @@ async fn clean_up_unknown(runtime: Runtime, workers: Arc<Workers>, informers: Ar
     }
     let known: BTreeSet<String> = workers.pods().iter().map(|pod: &Arc<Tree>| pod::uid(pod).to_string()).collect();
     agent.statuses.keep(&known);
+    agent.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
 }

@@ -3,6 +3,7 @@
 
 mod act;
 mod atomic;
+mod certificates;
 mod claims;
 mod command;
 pub mod csi;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use api::Tree;
 use api::quantity::Quantity;
-use client::{Client, Clock};
+use client::{Client, Clock, Random};
 use tokio::time::Instant;
 
 use crate::objects::Objects;
@@ -56,6 +57,7 @@ pub struct Host {
     /// What the node has for pods, by resource; null while that is not known.
     pub allocatable: Box<dyn Fn() -> Tree + Send + Sync>,
     tokens: tokens::Tokens,
+    certificates: certificates::Certificates,
     csi: csi::Csi,
 }
 
@@ -70,7 +72,9 @@ impl Host {
     ) -> Host {
         let (node, allocatable) = (node.to_string(), Box::new(allocatable));
         let csi = csi::Csi::new(&config.root_dir);
-        Host { config, node, client, clock, objects, allocatable, tokens: tokens::Tokens::default(), csi }
+        let certificates = certificates::Certificates::new(Random::fresh_seed());
+        let tokens = tokens::Tokens::default();
+        Host { config, node, client, clock, objects, allocatable, tokens, certificates, csi }
     }
 
     fn allocatable(&self) -> Tree {

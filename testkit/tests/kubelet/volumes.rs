@@ -135,13 +135,14 @@ pub async fn account_and_node(client: &Client) {
     make(client, "/api/v1/nodes", "{apiVersion: v1, kind: Node, metadata: {name: n1}}").await;
 }
 
+const SECRET: &str = "{apiVersion: v1, kind: Secret, metadata: {name: keys}, data: {k: c2VjcmV0}}";
+
 async fn fill(cluster: &Cluster) -> Tree {
     let client = &cluster.client;
     account_and_node(client).await;
     let map = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: one, b: two}}";
     make(client, &format!("{CORE}/configmaps"), map).await;
-    let secret = "{apiVersion: v1, kind: Secret, metadata: {name: keys}, data: {k: c2VjcmV0}}";
-    make(client, &format!("{CORE}/secrets"), secret).await;
+    make(client, &format!("{CORE}/secrets"), SECRET).await;
     let bundle = r#"{"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle", "metadata": {"name": "anchors"}, "spec": {"trustBundle": PEM}}"#;
     let pem = cluster.pki().read("ca").unwrap().unwrap().certificate;
     let bundle = bundle.replace("PEM", &format!("{pem:?}"));
@@ -238,6 +239,8 @@ async fn follow_a_change(client: &Client, node: &mut Node, pod: &Tree) {
     let warned: Vec<&str> = mounted.warnings.iter().map(|warning| warning.message.as_str()).collect();
     assert_eq!(warned, ["MountVolume.SetUp failed for volume \"secret\" : secret \"keys\" not found"]);
     assert_eq!(text(node.at(pod, "kubernetes.io~secret", "secret").join("in/side")), "secret");
+    make(client, &format!("{CORE}/secrets"), SECRET).await;
+    node.told().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,4 +285,31 @@ async fn bind(client: &Client, folder: &Path, claim: &Tree) {
         .patch(&format!("{CORE}/persistentvolumeclaims/data/status"), "merge", r#"{"status":{"phase":"Bound"}}"#)
         .await;
     assert_eq!(bound.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signer_is_asked_for_a_certificate() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    account_and_node(client).await;
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n1, serviceAccountName: default, automountServiceAccountToken: false, containers: [{name: c, image: i, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519, credentialBundlePath: bundle, userAnnotations: {example.com/a: b}}}]}}]}}";
+    let pod = make(client, &format!("{CORE}/pods"), pod).await;
+    let node = Node::start(&cluster);
+    let requests = "/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests";
+    let signer = async {
+        let asked = client.until(requests, |_, list| list.list("items").len() == 1).await;
+        let asked = &asked.list("items")[0];
+        assert_eq!(asked.str("spec.podUID"), pod.str("metadata.uid"));
+        assert_eq!(asked.map("spec.unverifiedUserAnnotations").str("example.com/a"), "b");
+        let path = format!("{requests}/{}/status", asked.str("metadata.name"));
+        let denied = r#"{"status":{"conditions":[{"type":"Denied","status":"True","reason":"No","message":"not you","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#;
+        let reply = client.patch(&path, "merge", denied).await;
+        assert_eq!(reply.code, 200, "{:?}", reply.tree());
+    };
+    let (problem, ()) = tokio::join!(node.problem(&pod), signer);
+    let wanted = "FailedMount MountVolume.SetUp failed for volume \"a\" : PodCertificateRequest was permanently denied: reason=\"No\" message=\"not you\"";
+    assert_eq!(problem, [wanted]);
+    assert_eq!(node.problem(&pod).await, [wanted], "it is not asked again");
+    assert_eq!(client.get(requests).await.tree().list("items").len(), 1);
+    cluster.stop().await;
 }
