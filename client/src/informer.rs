@@ -34,6 +34,11 @@ impl Selection {
         Selection { resource, query: "" }
     }
 
+    /// Selectors that are known only at run time, such as the name of a node. They are kept for good.
+    pub fn queried(resource: Resource, query: &str) -> Selection {
+        Selection { resource, query: crate::resource::interned(query) }
+    }
+
     /// Whether an object is of those that are kept. Of fields only names are known.
     fn covers(&self, written: &Written) -> bool {
         let (namespace, name) = split(&written.key);

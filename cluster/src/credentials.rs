@@ -11,7 +11,7 @@ use server::auth::Authorities;
 use server::http::tls::Serving;
 
 use crate::error::{Error, Result};
-use crate::files::Files;
+use client::files::Files;
 use crate::pki::{Pair, certificates, private_key};
 use crate::up::write_kubeconfig;
 

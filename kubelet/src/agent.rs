@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use api::Tree;
 use client::{Client, Clock, Recorder, Store};
+use tokio::sync::watch;
 
+use crate::admit::{Admission, Rules};
 use crate::config::Config;
 use crate::images::Images;
 use crate::make::dns::Resolver;
@@ -31,15 +33,16 @@ pub struct Agent {
     pub recorder: Recorder,
     pub statuses: Arc<Writer>,
     pub images: Images,
+    pub admission: Admission,
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
-    /// The pods of this node, services, runtime classes, and the node itself, as the API has them.
+    /// The pods of this node, services and runtime classes, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
     pub classes: Arc<Store>,
-    pub nodes: Arc<Store>,
-    pub host_ips: Vec<IpAddr>,
+    /// The node itself.
+    pub object: watch::Receiver<Option<Arc<Tree>>>,
     /// Bytes of memory of the machine.
     pub memory: i64,
 }
@@ -59,6 +62,20 @@ impl Agent {
         }
     }
 
+    /// What holds on the node for pods that come.
+    pub fn rules(&self) -> Rules {
+        let node = self.node_object().unwrap_or_default();
+        let is_true = |name: &&'static str| {
+            let condition = node.list("status.conditions").iter().find(|condition| condition.str("type") == *name);
+            condition.is_some_and(|condition| condition.str("status") == "True")
+        };
+        Rules {
+            allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
+            pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
+            shuts_down: false,
+        }
+    }
+
     /// The node's own resolver, as it is now.
     pub fn resolver(&self) -> Resolver {
         Resolver::parse(&std::fs::read_to_string(&self.config.resolv_conf).unwrap_or_default())
@@ -69,7 +86,14 @@ impl Agent {
         self.node_object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
     }
 
+    /// The node's own addresses, as it has told them.
+    pub fn host_ips(&self) -> Vec<IpAddr> {
+        let node = self.node_object().unwrap_or_default();
+        let inner = node.list("status.addresses").iter().filter(|address| address.str("type") == "InternalIP");
+        inner.filter_map(|address| address.str("address").parse().ok()).collect()
+    }
+
     pub fn node_object(&self) -> Option<Arc<Tree>> {
-        self.nodes.get(&self.node)
+        self.object.borrow().clone()
     }
 }

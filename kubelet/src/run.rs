@@ -1,21 +1,24 @@
 //! The agent at work: what starts in which order, and how it ends.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
 use api::Tree;
 use client::{Change, Client, Clock, Events, Informers, Metrics, Random, Resource, Selection};
 use tokio::task::JoinHandle;
 
+use crate::admit::Admission;
 use crate::agent::Agent;
 use crate::config::Config;
 use crate::events;
 use crate::images::Images;
+use crate::node::{self, Node};
 use crate::objects::Objects;
 use crate::pod;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
+use crate::sources;
 use crate::state::keys;
 use crate::status::writer::Writer;
 use crate::volumes::{Host, Volumes};
@@ -24,18 +27,14 @@ use crate::worker::{Workers, from_labels};
 const PODS: Resource = Resource::core("pods");
 const SERVICES: Resource = Resource::core("services");
 const CLASSES: Resource = Resource::new("node.k8s.io", "v1", "runtimeclasses");
-const NODES: Resource = Resource::core("nodes");
 
 /// What the agent is given.
 pub struct Environment {
     /// Acts as the node.
     pub client: Client,
     pub runtime: Runtime,
-    /// The node's name.
-    pub node: String,
-    pub host_ips: Vec<IpAddr>,
-    /// Bytes of memory of the machine.
-    pub memory: i64,
+    /// The node's own object, which runs by itself.
+    pub node: Arc<Node>,
     pub config: Arc<Config>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
@@ -65,16 +64,17 @@ impl Running {
 
 /// Starts the agent; an error where the runtime does not answer.
 pub async fn start(environment: Environment) -> Result<Running, String> {
-    let Environment { client, runtime, node, host_ips, memory, config, clock, metrics, seed } = environment;
+    let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
+    let name = config.node_name.clone();
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
     let recursive_read_only = can_read_only_below(&runtime).await;
     let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(seed))));
-    let pods = informers.informer(of_node(PODS, "spec.nodeName", &node));
+    let pods = informers.informer(of_node(PODS, "spec.nodeName", &name));
     let services = informers.informer(Selection::all(SERVICES));
     let classes = informers.informer(Selection::all(CLASSES));
-    let nodes = informers.informer(of_node(NODES, "metadata.name", &node));
-    let recorder = Events::start(clock.clone(), metrics.clone()).recorder(client.clone(), "kubelet").on(&node);
+    let recorder = Events::start(clock.clone(), metrics.clone()).recorder(client.clone(), "kubelet").on(&name);
+    let memory = node::machine::read(Path::new("/"), &config.root_dir).memory_bytes;
     // Whoever finds something wakes the workers, which are made from all of this.
     let workers: Arc<OnceLock<Weak<Workers>>> = Arc::default();
     let wake = {
@@ -86,32 +86,31 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         }
     };
     let objects = Arc::new(Objects::new(client.clone(), seed, wake.clone()));
-    let shown = (nodes.store().clone(), node.clone());
+    let shown = node.object();
     let allocatable = move || {
-        let node = shown.0.get(&shown.1);
-        node.map(|node: Arc<Tree>| node.at("status.allocatable").clone()).unwrap_or_default()
+        shown.borrow().as_ref().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
     };
-    let host = Host::new(config.clone(), &node, client.clone(), clock.clone(), objects.clone(), allocatable);
+    let host = Host::new(config.clone(), &name, client.clone(), clock.clone(), objects.clone(), allocatable);
     let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
     let agent = Arc::new(Agent {
         statuses: Writer::new(client.clone(), pods.store().clone()),
         images: Images::new(runtime.clone(), recorder.clone(), clock.clone(), parallel),
         probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake),
+        admission: Admission::default(),
         objects,
         volumes: Volumes::new(host),
         pods: pods.store().clone(),
         services: services.store().clone(),
         classes: classes.store().clone(),
-        nodes: nodes.store().clone(),
+        object: node.object(),
         runtime_name: version.runtime_name,
         recursive_read_only,
-        node,
+        node: name,
         client,
         runtime: runtime.clone(),
         config,
         clock,
         recorder,
-        host_ips,
         memory,
     });
     let made = Workers::new(agent.clone());
@@ -125,6 +124,10 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     let finding = agent.clone();
     tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
+    if let Some(folder) = agent.config.static_pod_path.clone() {
+        tasks.push(tokio::spawn(sources::follow_folder(agent.clone(), workers.clone(), folder)));
+    }
+    tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     Ok(Running { agent, workers, informers, tasks })
 }
 

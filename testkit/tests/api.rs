@@ -11,6 +11,7 @@ mod kubelet;
 mod lifecycle;
 mod machinery;
 mod network;
+mod node;
 mod plugins;
 mod scheduling;
 mod simulation;

@@ -77,6 +77,8 @@ pub struct Config {
     /// One of each family at most; one that is unspecified chooses its family.
     pub node_ips: Vec<IpAddr>,
     pub provider_id: String,
+    /// A controller of a provider writes the addresses, and says when pods may come.
+    pub external_cloud_provider: bool,
     /// Only where there is no API server; otherwise the node's own object says it.
     pub pod_cidr: Option<String>,
     pub static_pod_path: Option<PathBuf>,
@@ -180,6 +182,7 @@ impl Default for Config {
             register_with_taints: Vec::new(),
             node_ips: Vec::new(),
             provider_id: String::new(),
+            external_cloud_provider: false,
             pod_cidr: None,
             static_pod_path: None,
             static_pod_url: None,

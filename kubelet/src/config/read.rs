@@ -158,21 +158,20 @@ fn unknown(tree: &Tree, prefix: &str, errors: &mut Vec<String>) {
     }
 }
 
-/// What depends on more than one field.
+type Part = (&'static str, fn(&Tree, &mut Config) -> Result<(), String>);
+
+/// What depends on more than one field, each with the one that is named where nothing else is.
+const PARTS: [Part; 5] = [
+    ("nodeStatusReportFrequency", report_frequency),
+    ("kubeAPIQPS", requests),
+    ("maxParallelImagePulls", pulls),
+    ("shutdownGracePeriodByPodPriority", shutdown),
+    ("evictionHard", thresholds),
+];
+
 fn read_together(tree: &Tree, config: &mut Config) -> Vec<String> {
-    let parts: [(&str, fn(&Tree, &mut Config) -> Result<(), String>); 5] = [
-        ("nodeStatusReportFrequency", report_frequency),
-        ("kubeAPIQPS", requests),
-        ("maxParallelImagePulls", pulls),
-        ("shutdownGracePeriodByPodPriority", shutdown),
-        ("evictionHard", thresholds),
-    ];
-    parts
-        .iter()
-        .filter_map(|(path, read)| {
-            read(tree, config).err().map(|why| if why.contains(": ") { why } else { named(path, &why) })
-        })
-        .collect()
+    let named = |path: &str, why: String| if why.contains(": ") { why } else { named(path, &why) };
+    PARTS.iter().filter_map(|(path, read)| read(tree, config).err().map(|why| named(path, why))).collect()
 }
 
 /// A field that may be missing.

@@ -254,7 +254,8 @@ fn check_shutdown(shutdown: &Shutdown) -> Vec<String> {
             errors.push(format!("invalid configuration: {name} {period:?} must be either zero or otherwise >= 1 sec"));
         }
     }
-    if !shutdown.by_priority.is_empty() && !(all.is_zero() && critical.is_zero()) {
+    let is_both = !(shutdown.by_priority.is_empty() || all.is_zero() && critical.is_zero());
+    if is_both {
         errors.push("invalid configuration: Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time".to_string());
     }
     errors

@@ -76,6 +76,7 @@ async fn bring_down(
         return Err(Next::Failed);
     }
     agent.objects.forget(pod::uid(pod));
+    agent.admission.release(pod::uid(pod));
     memory.is_stopped = true;
     memory.problems.clear();
     if !was_refused(memory, &state) && !wanted.is_removed {
@@ -179,7 +180,7 @@ fn pre_stop(pod: &Tree, seen: &Container) -> Option<Tree> {
 async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree, grace: i64) {
     let spec = pod::container(pod, &seen.name).cloned().unwrap_or_default();
     let address = match pod.bool("spec.hostNetwork") {
-        true => agent.host_ips.first().map(ToString::to_string).unwrap_or_default(),
+        true => agent.host_ips().first().map(ToString::to_string).unwrap_or_default(),
         false => pod.str("status.podIP").to_string(),
     };
     let work = crate::hooks::run(agent, &seen.id, &spec, hook, &address);

@@ -65,13 +65,13 @@ struct Worker {
 pub struct Workers {
     agent: Arc<Agent>,
     workers: Mutex<BTreeMap<String, Worker>>,
-    /// Told when a worker has ended.
-    ended: Notify,
+    /// Told when a worker begins or has ended.
+    moved: Notify,
 }
 
 impl Workers {
     pub fn new(agent: Arc<Agent>) -> Arc<Workers> {
-        Arc::new(Workers { agent, workers: Mutex::default(), ended: Notify::new() })
+        Arc::new(Workers { agent, workers: Mutex::default(), moved: Notify::new() })
     }
 
     /// A pod of this node is there, or has changed.
@@ -85,6 +85,7 @@ impl Workers {
         }
         let worker = self.begin(Wanted { pod, ..Wanted::default() });
         workers.insert(uid, worker);
+        self.moved.notify_one();
     }
 
     /// A pod is gone: what is left of it here has to go.
@@ -117,6 +118,11 @@ impl Workers {
         if let Some(worker) = self.workers().get(uid) {
             worker.wake.notify_one();
         }
+    }
+
+    /// Waits until there is a new pod, or one less, since the last time.
+    pub async fn changed(&self) {
+        self.moved.notified().await;
     }
 
     pub fn knows(&self, uid: &str) -> bool {
@@ -156,7 +162,7 @@ impl Workers {
         let task = tokio::spawn(async move {
             run.run().await;
             workers.workers().remove(&uid);
-            workers.ended.notify_waiters();
+            workers.moved.notify_one();
         });
         Worker { wanted: sender, wake, state, task }
     }

@@ -169,7 +169,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
 /// The addresses of a sandbox that may have been made just now.
 async fn addresses(agent: &Agent, pod: &Tree, sandbox: &str, state: &PodState) -> Result<Vec<String>> {
     if pod.bool("spec.hostNetwork") {
-        return Ok(agent.host_ips.iter().map(ToString::to_string).collect());
+        return Ok(agent.host_ips().iter().map(ToString::to_string).collect());
     }
     if let Some(known) = state.sandboxes.iter().find(|known| known.id == sandbox) {
         return Ok(known.addresses.clone());
@@ -368,7 +368,7 @@ async fn variables(
 ) -> std::result::Result<Vec<(String, String)>, String> {
     let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
     let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
-    let host_ips: Vec<String> = agent.host_ips.iter().map(ToString::to_string).collect();
+    let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
     let mut objects = Vec::new();
     for (resource, name) in env::references(spec) {
         let found = agent.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;

@@ -7,7 +7,6 @@ use api::{Tree, time, tree};
 use tokio::sync::watch;
 
 use super::{Ending, Wanted, end, start};
-use crate::admit;
 use crate::agent::Agent;
 use crate::make;
 use crate::plan::{self, Backoffs, Plan};
@@ -99,9 +98,11 @@ fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) 
     let pod = &wanted.pod;
     memory.is_admitted = true;
     if !state.sandboxes.is_empty() {
+        agent.admission.take(pod);
         return true;
     }
-    let Err(problem) = admit::admit(agent, pod) else { return true };
+    let node = agent.node_object().unwrap_or_default();
+    let Err(problem) = agent.admission.admit(pod, &node, &agent.rules()) else { return true };
     agent.recorder.warning(pod, problem.reason, problem.message.as_str());
     agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
     memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
@@ -204,7 +205,7 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
         waits: &plan.waits,
         problems: &memory.problems,
         runtime: &agent.runtime_name,
-        host_ips: &agent.host_ips,
+        host_ips: &agent.host_ips(),
         is_over: wanted.ends() || memory.is_stopped || memory.ended.is_some(),
         ended: ended.filter(|_| memory.is_stopped),
         now: agent.now() / SECOND,
