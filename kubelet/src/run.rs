@@ -87,9 +87,8 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     };
     let objects = Arc::new(Objects::new(client.clone(), seed, wake.clone()));
     let shown = node.object();
-    let allocatable = move || {
-        shown.borrow().as_ref().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
-    };
+    let allocatable =
+        move || shown.borrow().as_ref().map(|node| node.at("status.allocatable").clone()).unwrap_or_default();
     let host = Host::new(config.clone(), &name, client.clone(), clock.clone(), objects.clone(), allocatable);
     let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
     let agent = Arc::new(Agent {
