@@ -6,13 +6,13 @@ use std::pin::Pin;
 
 use http::uri::PathAndQuery;
 use tokio_stream::Stream;
-use tonic::client::Grpc;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
+use crate::Status;
 use crate::messages::*;
+use crate::remote::{call, ready};
 use crate::serve::{Body, Responding, respond_stream, respond_unary};
-use crate::{MAX_MESSAGE, Status};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -52,10 +52,7 @@ macro_rules! services {
 
         impl $service for $client {
             $(async fn $call(&self, request: $request) -> Result<$response, Status> {
-                let mut grpc = ready(&self.0).await?;
-                let path = PathAndQuery::from_static(concat!($prefix, $path));
-                let codec = ProstCodec::<$request, $response>::default();
-                Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
+                call::<$request, $response>(&self.0, concat!($prefix, $path), request).await
             })*
             $(async fn $flow(&self, request: $ask) -> Result<Answers<$item>, Status> {
                 let mut grpc = ready(&self.0).await?;
@@ -84,13 +81,6 @@ macro_rules! services {
             }
         }
     )* };
-}
-
-async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
-    let mut grpc =
-        Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
-    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-    Ok(grpc)
 }
 
 services! {
