@@ -32,6 +32,8 @@ pub struct Delegated {
     pub authorization: Option<Client>,
     /// Everybody may ask for these paths; one that ends in `/*` means all below.
     pub always_allowed: Vec<String>,
+    /// One who shows nothing is somebody too.
+    pub anonymous: bool,
     pub clock: Arc<dyn Clock>,
     pub known: Kept<Option<Arc<User>>>,
     pub judged: Kept<bool>,
@@ -140,7 +142,7 @@ impl Delegated {
         self.authorize(&user, question, attributes).await
     }
 
-    async fn authenticate(&self, question: &mut Question) -> Result<Arc<User>, Refusal> {
+    pub async fn authenticate(&self, question: &mut Question) -> Result<Arc<User>, Refusal> {
         let now = self.clock.now().seconds;
         let found = match &self.lookup {
             Some(lookup) if !question.chain.is_empty() => lookup.found().await,
@@ -163,7 +165,7 @@ impl Delegated {
         let token = question.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         match token.and_then(|value| value.strip_prefix("Bearer ")) {
             Some(token) => self.review(token.trim()).await?.ok_or(Refusal::Unauthorized),
-            None if question.chain.is_empty() => Ok(Arc::new(anonymous())),
+            None if self.anonymous && question.chain.is_empty() => Ok(Arc::new(anonymous())),
             None => Err(Refusal::Unauthorized),
         }
     }
@@ -190,29 +192,32 @@ impl Delegated {
             let path = &question.path;
             Refusal::Forbidden(format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name))
         };
-        // They may do everything everywhere, also where nobody can be asked.
-        if user.groups.iter().any(|group| group == "system:masters") {
-            return Ok(());
-        }
-        let Some(client) = &self.authorization else { return Err(why()) };
         let of = of.map(|of| ("resourceAttributes", of));
         let path = || tree! { "path" => question.path.as_str(), "verb" => verb.as_str() };
-        let spec = access(user, of.unwrap_or_else(|| ("nonResourceAttributes", path())));
+        let about = of.unwrap_or_else(|| ("nonResourceAttributes", path()));
+        if self.allows(user, about).await? { Ok(()) } else { Err(why()) }
+    }
+
+    /// Whether a user may do this, as the API server sees it.
+    pub async fn allows(&self, user: &User, about: (&'static str, Tree)) -> Result<bool, Refusal> {
+        // They may do everything everywhere, also where nobody can be asked.
+        if user.groups.iter().any(|group| group == "system:masters") {
+            return Ok(true);
+        }
+        let Some(client) = &self.authorization else { return Ok(false) };
+        let spec = access(user, about);
         let key = String::from_utf8_lossy(&api::json::encode(&spec, None)).into_owned();
         let now = Instant::now();
-        let allowed = match self.judged.get(&key, now) {
-            Some(allowed) => allowed,
-            None => {
-                let review = tree! {
-                    "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "spec" => spec,
-                };
-                let answer = client.create(ACCESS_REVIEWS, "", &review).await;
-                let allowed = answer.map_err(|error| Refusal::Failed(error.to_string()))?.bool("status.allowed");
-                self.judged.put(key, allowed, now);
-                allowed
-            }
+        if let Some(allowed) = self.judged.get(&key, now) {
+            return Ok(allowed);
+        }
+        let review = tree! {
+            "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "spec" => spec,
         };
-        if allowed { Ok(()) } else { Err(why()) }
+        let answer = client.create(ACCESS_REVIEWS, "", &review).await;
+        let allowed = answer.map_err(|error| Refusal::Failed(error.to_string()))?.bool("status.allowed");
+        self.judged.put(key, allowed, now);
+        Ok(allowed)
     }
 }
 
