@@ -13,9 +13,9 @@ use server::http::tls::Serving;
 use server::kubelets::Kubelets;
 
 use crate::error::{Error, Result};
-use crate::files::Files;
 use crate::pki::{Pair, certificates, private_key};
 use crate::up::write_kubeconfig;
+use client::files::Files;
 
 /// All of it at one moment.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -92,9 +92,8 @@ impl Keeper {
             self.serving.replace(certificates(&loaded.serving)?, private_key(&loaded.serving)?)?;
             tracing::info!("the serving certificate was exchanged");
         }
-        let of_kubelets = |credentials: &Credentials| {
-            (credentials.kubelet_client.clone(), credentials.kubelet_authority.clone())
-        };
+        let of_kubelets =
+            |credentials: &Credentials| (credentials.kubelet_client.clone(), credentials.kubelet_authority.clone());
         if let Some(kubelets) = &server.config.kubelets
             && of_kubelets(&loaded) != of_kubelets(&self.current)
         {

@@ -15,7 +15,7 @@ use crate::callout::trust::{self, Trust};
 /// Where an agent listens whose node does not say it.
 const PORT: u16 = 10250;
 /// A node whose agent has this takes every protocol as it comes.
-const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
+pub const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
 pub struct Kubelets {
     tls: ArcSwap<ClientConfig>,

@@ -10,6 +10,7 @@ mod identity;
 mod lifecycle;
 mod machinery;
 mod network;
+mod node;
 mod node_agent;
 mod plugins;
 mod scheduling;

@@ -151,7 +151,19 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
     let (controllers, scheduler, proxy) = (None, None, own.map(Own::proxy));
-    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers, scheduler, proxy, fake_nodes: 0 })
+    Ok(Plan {
+        engine,
+        listen,
+        serving,
+        tls,
+        authentication,
+        config,
+        controllers,
+        scheduler,
+        proxy,
+        fake_nodes: 0,
+        agent: None,
+    })
 }
 
 fn config(flags: &Flags) -> server::Config {
@@ -196,7 +208,10 @@ mod tests {
     fn flags_that_need_each_other_are_named() {
         type Change = fn(&mut Flags);
         let cases: [(Change, &str); 5] = [
-            (|flags| flags.kubelet_client_key = Some("a".into()), "--kubelet-client-certificate and --kubelet-client-key"),
+            (
+                |flags| flags.kubelet_client_key = Some("a".into()),
+                "--kubelet-client-certificate and --kubelet-client-key",
+            ),
             (|_| {}, "either --etcd-servers or --data-dir"),
             (|flags| flags.tls_cert_file = Some("a".into()), "--tls-cert-file and --tls-private-key-file belong"),
             (|flags| flags.etcd_key_file = Some("a".into()), "--etcd-certfile and --etcd-keyfile belong"),

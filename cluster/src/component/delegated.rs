@@ -16,8 +16,7 @@ use tokio::time::Instant;
 
 const TOKEN_REVIEWS: Resource = Resource::new("authentication.k8s.io", "v1", "tokenreviews");
 const ACCESS_REVIEWS: Resource = Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews");
-/// An answer is good for so long, and so many are kept.
-const KEPT: Duration = Duration::from_secs(10);
+/// So many answers are kept.
 const MAX_KEPT: usize = 1000;
 /// So long is believed whom the API server believes.
 const LOOKED_UP: Duration = Duration::from_secs(60);
@@ -34,9 +33,25 @@ pub struct Delegated {
     pub always_allowed: Vec<String>,
     /// One who shows nothing is somebody too.
     pub anonymous: bool,
+    pub lifetimes: Lifetimes,
     pub clock: Arc<dyn Clock>,
     pub known: Kept<Option<Arc<User>>>,
     pub judged: Kept<bool>,
+}
+
+/// For how long the answers of an API server are good.
+#[derive(Debug, Clone, Copy)]
+pub struct Lifetimes {
+    pub token: Duration,
+    pub allowed: Duration,
+    pub denied: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Lifetimes {
+        let short = Duration::from_secs(10);
+        Lifetimes { token: short, allowed: short, denied: short }
+    }
 }
 
 /// Answers of the last seconds.
@@ -54,13 +69,13 @@ impl<T: Clone> Kept<T> {
         kept.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
     }
 
-    fn put(&self, key: String, value: T, now: Instant) {
+    fn put(&self, key: String, value: T, now: Instant, kept_for: Duration) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_KEPT {
             kept.retain(|_, (until, _)| now < *until);
         }
         if kept.len() < MAX_KEPT {
-            kept.insert(key, (now + KEPT, value));
+            kept.insert(key, (now + kept_for, value));
         }
     }
 }
@@ -182,7 +197,7 @@ impl Delegated {
         let answer = client.create(TOKEN_REVIEWS, "", &review).await;
         let answer = answer.map_err(|error| Refusal::Failed(error.to_string()))?;
         let user = answer.bool("status.authenticated").then(|| Arc::new(user_of(answer.at("status.user"))));
-        self.known.put(token.to_string(), user.clone(), now);
+        self.known.put(token.to_string(), user.clone(), now, self.lifetimes.token);
         Ok(user)
     }
 
@@ -216,7 +231,8 @@ impl Delegated {
         };
         let answer = client.create(ACCESS_REVIEWS, "", &review).await;
         let allowed = answer.map_err(|error| Refusal::Failed(error.to_string()))?.bool("status.allowed");
-        self.judged.put(key, allowed, now);
+        let lifetime = if allowed { self.lifetimes.allowed } else { self.lifetimes.denied };
+        self.judged.put(key, allowed, now, lifetime);
         Ok(allowed)
     }
 }
@@ -281,15 +297,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answers_are_kept_for_a_while_and_not_too_many() {
+        const KEPT: Duration = Duration::from_secs(10);
         let kept = Kept::default();
         let now = Instant::now();
         for number in 0..2 * MAX_KEPT {
-            kept.put(number.to_string(), true, now);
+            kept.put(number.to_string(), true, now, KEPT);
         }
         assert_eq!(kept.get("1", now), Some(true));
         assert_eq!(kept.get("1", now + KEPT), None);
         assert_eq!(kept.0.lock().expect("kept").len(), MAX_KEPT);
-        kept.put("new".to_string(), true, now + KEPT);
+        kept.put("new".to_string(), true, now + KEPT, KEPT);
         assert_eq!(kept.0.lock().expect("kept").len(), 1);
     }
 }

@@ -123,6 +123,7 @@ fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
         authorization,
         always_allowed: common.always_allow_paths.clone(),
         anonymous: true,
+        lifetimes: Default::default(),
         clock: Arc::new(SystemClock),
         known: Kept::default(),
         judged: Kept::default(),

@@ -4,6 +4,7 @@
 pub mod access;
 mod body;
 mod health;
+mod host;
 mod logs;
 mod route;
 mod running;
@@ -23,6 +24,7 @@ use http::{Method, Request, Response, StatusCode, header};
 
 pub use body::Body;
 use body::{json, text};
+pub use host::Served;
 use route::Route;
 
 /// What the answers are made from.
@@ -71,6 +73,18 @@ pub struct Settings {
     pub streaming_idle: Duration,
     /// Where the logs of the machine are.
     pub log_dir: PathBuf,
+}
+
+impl Settings {
+    pub fn of(config: &crate::Config) -> Settings {
+        Settings {
+            debugging_handlers: config.serving.debugging_handlers,
+            system_log_handler: config.serving.system_log_handler,
+            system_log_query: config.serving.system_log_query,
+            streaming_idle: config.streaming_connection_idle_timeout,
+            ..Settings::default()
+        }
+    }
 }
 
 impl Default for Settings {

@@ -20,7 +20,9 @@ pub async fn answer(settings: &Settings, place: &str, query: &Query) -> Answer {
     if query.has("query") {
         return match settings.system_log_query {
             true => services(settings, query).await,
-            false => text(StatusCode::METHOD_NOT_ALLOWED, "node log query is disabled: enableSystemLogQuery is not set\n"),
+            false => {
+                text(StatusCode::METHOD_NOT_ALLOWED, "node log query is disabled: enableSystemLogQuery is not set\n")
+            }
         };
     }
     if place.is_empty() {
@@ -52,7 +54,8 @@ fn folder(path: &Path) -> Answer {
     let mut names: Vec<String> = entries.map(name).collect();
     names.sort_unstable();
     let shown = |name: &String| name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let link = |name: &String| format!("<a href=\"{}\">{}</a>\n", percent_encode(name).replace("%2F", "/"), shown(name));
+    let link =
+        |name: &String| format!("<a href=\"{}\">{}</a>\n", percent_encode(name).replace("%2F", "/"), shown(name));
     let page = format!("<pre>\n{}</pre>\n", names.iter().map(link).collect::<String>());
     answered(StatusCode::OK, "text/html; charset=utf-8", whole(page))
 }

@@ -35,7 +35,8 @@ pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
 }
 
 /// What an agent is told of how much of a log is wanted.
-const LOG_OPTIONS: &[&str] = &["follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes"];
+const LOG_OPTIONS: &[&str] =
+    &["follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes"];
 
 /// Where an agent finds a container, or a pod without one.
 fn place(verb: &str, pod: &Tree, container: &str) -> String {
@@ -112,14 +113,9 @@ pub async fn run(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
     let verb = if call.info.subresource == "exec" { Verb::Exec } else { Verb::Attach };
     let query = &call.query;
     let tty = query.flag("tty");
-    let options = Options {
-        stdin: query.flag("stdin"),
-        stdout: query.flag("stdout"),
-        stderr: query.flag("stderr") && !tty,
-        tty,
-    };
-    let streams =
-        [("input", options.stdin), ("output", options.stdout), ("error", query.flag("stderr")), ("tty", tty)];
+    let options =
+        Options { stdin: query.flag("stdin"), stdout: query.flag("stdout"), stderr: query.flag("stderr") && !tty, tty };
+    let streams = [("input", options.stdin), ("output", options.stdout), ("error", query.flag("stderr")), ("tty", tty)];
     let streams = streams.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key, "1".to_string()));
     let command = query.all("command").filter(|_| verb == Verb::Exec).map(|word| ("command", word.to_string()));
     let place = format!("{}{}", place(&call.info.subresource, &pod, &container), encoded(streams.chain(command)));

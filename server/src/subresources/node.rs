@@ -86,7 +86,10 @@ fn judged(code: StatusCode, text: &str, name: &str) -> Status {
         StatusCode::FORBIDDEN => ("Forbidden", text.to_string()),
         StatusCode::NOT_FOUND => ("NotFound", "the server could not find the requested resource".to_string()),
         StatusCode::TOO_MANY_REQUESTS => ("TooManyRequests", text.to_string()),
-        _ => ("", format!("the server responded with the status code {} but did not return more information", code.as_u16())),
+        _ => (
+            "",
+            format!("the server responded with the status code {} but did not return more information", code.as_u16()),
+        ),
     };
     let mut status = Status::new(code.as_u16(), reason, format!("{message} ( pods/log {name})"));
     status.details = Some(Details { name: name.to_string(), kind: "pods/log".to_string(), ..Details::default() });

@@ -10,13 +10,15 @@ use std::sync::atomic::Ordering;
 use api::{Tree, json, list, tree};
 use bytes::Bytes;
 use cluster::component::follow::Follow;
-use cluster::component::node::{self, Authorization, NodePorts, Open};
+use cluster::component::node::{self, Access, Listeners};
 use cluster::local::Local;
 use cluster::pki;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use kubelet::Config;
+use kubelet::config::Serving;
 use kubelet::serve::{Node, Settings};
 use streaming::port_forward::{self, Forwarder};
 use streaming::remote_command::{self, Ending, Options, Remote};
@@ -28,6 +30,7 @@ use tokio::sync::watch;
 use stand_in::{Agent, StandIn};
 
 const NODE: &str = "n1";
+const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 const POD: &str = "/api/v1/namespaces/default/pods/p";
 const LINE: &str = "2026-01-02T03:04:05.000000001Z stdout F";
@@ -36,7 +39,8 @@ const LINE: &str = "2026-01-02T03:04:05.000000001Z stdout F";
 struct Scene {
     cluster: Cluster,
     runtime: Arc<StandIn>,
-    ports: Open,
+    /// The one of TLS, the one for reading, the one for health.
+    ports: [Option<SocketAddr>; 3],
     _stop: watch::Sender<bool>,
     _dir: tempfile::TempDir,
 }
@@ -51,29 +55,42 @@ async fn start(features: &[&str]) -> Scene {
     let agent = Arc::new(Agent { runtime: runtime.clone(), pod });
     let (stop, stopped) = watch::channel(false);
     let node = Arc::new(Node::new(agent, Settings::default()));
-    let ports = node::serve(ports(&cluster), node, stopped, &mut Follow::default()).await.expect("ports");
+    let (config, client) = agent_config(&cluster);
+    let listeners = Listeners::bind(&config, false).await.expect("ports");
+    let ports = [listeners.secure(), listeners.read_only(), listeners.health()];
+    let pair = node::serving_pair(&config, LOOPBACK).expect("a certificate");
+    let access = Access::of(&config, &client);
+    node::serve(listeners, &pair, access, node, &stopped, &mut Follow::default()).expect("ports");
     let binding = cluster::addons::kubelet_api_admin();
     let made = cluster.client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
     assert_eq!(made.code, 201);
-    let port = ports.secure.expect("a port").port();
+    let port = ports[0].expect("a port").port();
     show_node(&cluster.client, port, features).await;
     Scene { cluster, runtime, ports, _stop: stop, _dir: dir }
 }
 
-fn ports(cluster: &Cluster) -> NodePorts {
-    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+fn agent_config(cluster: &Cluster) -> (Config, client::Client) {
     let client = Local::new(cluster.server()).client("kubelet", format!("system:node:{NODE}"), &["system:nodes"]);
-    NodePorts {
-        secure: Some(loopback),
-        read_only: Some(loopback),
-        health: Some(loopback),
-        serving: pki::self_signed(NODE, loopback.ip()).expect("a certificate"),
-        tls: Default::default(),
+    let serving = Serving {
+        address: LOOPBACK,
+        healthz_port: free_port(),
         client_ca_file: Some(cluster.pki().dir().join("ca.crt")),
-        anonymous: false,
-        authentication: Some(client.clone()),
-        authorization: Authorization::Webhook(client),
-    }
+        ..Serving::default()
+    };
+    let config = Config {
+        node_name: NODE.to_string(),
+        port: free_port(),
+        read_only_port: free_port(),
+        serving,
+        ..Config::default()
+    };
+    (config, client)
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind((LOOPBACK, 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
 }
 
 /// The pod as its agent sees it: with a status that is ahead of the server's.
@@ -123,9 +140,7 @@ impl Scene {
         let stream = self.cluster.client.dial().await;
         let mut response = streaming::relay::send(stream, request).await.expect("an answer");
         match agreed(&asked, &response, carrier) {
-            Ok(protocol) => {
-                Ok((TokioIo::new(hyper::upgrade::on(&mut response).await.expect("an upgrade")), protocol))
-            }
+            Ok(protocol) => Ok((TokioIo::new(hyper::upgrade::on(&mut response).await.expect("an upgrade")), protocol)),
             Err(_) => Err(text(response).await),
         }
     }
@@ -233,7 +248,8 @@ async fn what_cannot_be_run_is_told() {
     let refused = scene.upgrade(Carrier::Spdy, &["v4.channel.k8s.io"], place).await.err().unwrap_or_default();
     assert!(refused.contains("error dialing backend: dial tcp 127.0.0.1:1: connect: connection refused"), "{refused}");
     let log = client.get(&format!("{POD}/log")).await;
-    let want = "Get \"https://127.0.0.1:1/containerLogs/default/p/c\": dial tcp 127.0.0.1:1: connect: connection refused";
+    let want =
+        "Get \"https://127.0.0.1:1/containerLogs/default/p/c\": dial tcp 127.0.0.1:1: connect: connection refused";
     assert_eq!((log.code, log.tree().str("message")), (500, want));
 }
 
@@ -246,10 +262,9 @@ async fn show_port(client: &Client, port: u16) {
 async fn ports_are_forwarded_over_spdy_and_its_tunnel() {
     for features in [&[][..], &["ExtendWebSocketsToKubelet"]] {
         let scene = start(features).await;
-        for (carrier, protocols) in [
-            (Carrier::Spdy, port_forward::SPDY_PREFERRED),
-            (Carrier::WebSocket, port_forward::TUNNEL_PREFERRED),
-        ] {
+        for (carrier, protocols) in
+            [(Carrier::Spdy, port_forward::SPDY_PREFERRED), (Carrier::WebSocket, port_forward::TUNNEL_PREFERRED)]
+        {
             let (io, _) = scene.upgrade(carrier, protocols, "portforward").await.expect("an upgrade");
             let forwarder = Forwarder::new(io, carrier);
             let (mut data, outcome) = forwarder.connect(80).await.expect("a port").split();
@@ -268,7 +283,8 @@ async fn ports_are_forwarded_over_spdy_and_its_tunnel() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_knows_who_may_ask() {
     let scene = start(&[]).await;
-    let secure = scene.ports.secure.expect("a port");
+    let [secure, read_only, health] = scene.ports;
+    let secure = secure.expect("a port");
     let pki = scene.cluster.pki();
     let check = async |user: Option<&str>, path: &str, code: u16, words: &str| {
         let pair = user.map(|user| pki.read(user).expect("a pair").expect("a pair"));
@@ -286,10 +302,10 @@ async fn an_agent_knows_who_may_ask() {
     let proxied = scene.cluster.client.get(&format!("/api/v1/nodes/{NODE}/proxy/pods")).await;
     assert_eq!((proxied.code, proxied.tree().str("kind")), (200, "PodList"));
     for (port, path, code) in [
-        (scene.ports.health, "/healthz", 200),
-        (scene.ports.health, "/pods", 404),
-        (scene.ports.read_only, "/pods", 200),
-        (scene.ports.read_only, "/containerLogs/default/p/c", 404),
+        (health, "/healthz", 200),
+        (health, "/pods", 404),
+        (read_only, "/pods", 200),
+        (read_only, "/containerLogs/default/p/c", 404),
     ] {
         let stream = tokio::net::TcpStream::connect(port.expect("a port")).await.expect("it listens");
         let request = Request::get(path).header("host", "n").body(Full::<Bytes>::default()).expect("a request");

@@ -71,11 +71,7 @@ struct Log {
 }
 
 /// Opens the log where its last lines begin: what is written from here on is seen.
-async fn open(
-    runtime: Arc<dyn DynRuntimeService>,
-    container: String,
-    tail_lines: Option<u64>,
-) -> Result<Log, String> {
+async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, tail_lines: Option<u64>) -> Result<Log, String> {
     let (scheme, id) = container.split_once("://").unwrap_or(("", &container));
     let id = id.to_string();
     let asked = ContainerStatusRequest { container_id: id.clone(), verbose: false };
@@ -86,7 +82,10 @@ async fn open(
     let path = resolved.map_err(|error| format!("failed to try resolving symlinks in path {path:?}: {error}"))?;
     let mut file = File::open(&path).await.map_err(|error| format!("failed to open log file {path:?}: {error}"))?;
     if let Some(lines) = tail_lines {
-        let sought = async { file.seek(SeekFrom::Start(tail::start(&mut file, lines).await?)).await };
+        let sought = async {
+            let start = tail::start(&mut file, lines).await?;
+            file.seek(SeekFrom::Start(start)).await
+        };
         sought.await.map_err(|error| format!("failed to tail {lines} lines of log file {path:?}: {error}"))?;
     }
     Ok(Log { runtime, container: id, path, file })
@@ -136,11 +135,7 @@ enum Copied {
 }
 
 /// Sends all whole lines that there are.
-async fn copy(
-    reader: &mut BufReader<File>,
-    writer: &mut Writer,
-    to: &mpsc::Sender<Bytes>,
-) -> std::io::Result<Copied> {
+async fn copy(reader: &mut BufReader<File>, writer: &mut Writer, to: &mpsc::Sender<Bytes>) -> std::io::Result<Copied> {
     let mut out = Vec::new();
     let mut line = Vec::new();
     loop {

@@ -121,10 +121,7 @@ mod tests {
             ("limitBytes=3&stream=Stderr", {
                 Ok(Options { limit_bytes: Some(3), stream: Stream::Stderr, ..whole.clone() })
             }),
-            (
-                "sinceTime=1970-01-01T00:00:09.000000005Z",
-                Ok(Options { since: at(9), ..whole }),
-            ),
+            ("sinceTime=1970-01-01T00:00:09.000000005Z", Ok(Options { since: at(9), ..whole })),
             ("tailLines=x", Err(Refusal::Undecodable)),
             ("sinceTime=yesterday", Err(Refusal::Undecodable)),
             ("tailLines=-1", Err(Refusal::Invalid)),

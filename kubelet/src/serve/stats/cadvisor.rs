@@ -22,9 +22,11 @@ pub fn page(usage: &Usage) -> String {
     type Of = fn(&MemoryUsage) -> &Option<UInt64Value>;
     let memory: [(&str, &str, Of); 3] = [
         ("container_memory_rss", "Size of RSS in bytes.", |of| &of.rss_bytes),
-        ("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", |of| {
-            &of.usage_bytes
-        }),
+        (
+            "container_memory_usage_bytes",
+            "Current memory usage in bytes, including all memory regardless of when it was accessed",
+            |of| &of.usage_bytes,
+        ),
         ("container_memory_working_set_bytes", "Current working set in bytes.", |of| &of.working_set_bytes),
     ];
     for (name, help, of) in memory {
@@ -69,9 +71,11 @@ fn network(page: &mut Page, usage: &Usage) {
             &of.rx_errors
         }),
         ("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", |of| &of.tx_bytes),
-        ("container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", |of| {
-            &of.tx_errors
-        }),
+        (
+            "container_network_transmit_errors_total",
+            "Cumulative count of errors encountered while transmitting",
+            |of| &of.tx_errors,
+        ),
     ];
     for (name, help, of) in families {
         let samples = usage.pods.iter().flat_map(|pod| {

@@ -85,7 +85,12 @@ impl SumUp for LinuxPodSandboxStats {
             Some(cri::UInt64Value { value })
         };
         let cpu = cri::CpuUsage {
-            timestamp: self.containers.iter().filter_map(|stats| Some(stats.cpu.as_ref()?.timestamp)).max().unwrap_or(0),
+            timestamp: self
+                .containers
+                .iter()
+                .filter_map(|stats| Some(stats.cpu.as_ref()?.timestamp))
+                .max()
+                .unwrap_or(0),
             usage_core_nano_seconds: sum(&|stats| value(&stats.cpu.as_ref()?.usage_core_nano_seconds)),
             ..Default::default()
         };

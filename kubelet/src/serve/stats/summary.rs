@@ -55,10 +55,13 @@ fn node(usage: &Usage, brief: bool) -> Tree {
     }
     node.set("fs", filesystem(at(), &usage.machine.filesystem));
     node.set("network", node_network(usage));
-    node.set("swap", known(at(), &[
-        ("swapAvailableBytes", Some(memory.swap_available)),
-        ("swapUsageBytes", Some(memory.swap_usage)),
-    ]));
+    node.set(
+        "swap",
+        known(
+            at(),
+            &[("swapAvailableBytes", Some(memory.swap_available)), ("swapUsageBytes", Some(memory.swap_usage))],
+        ),
+    );
     if let Some(images) = &usage.images {
         let images = filesystem(at(), images);
         node.set("runtime", tree! { "imageFs" => images.clone(), "containerFs" => images });
@@ -69,14 +72,17 @@ fn node(usage: &Usage, brief: bool) -> Tree {
 }
 
 fn filesystem(at: Tree, of: &Filesystem) -> Tree {
-    known(at, &[
-        ("availableBytes", Some(of.available)),
-        ("capacityBytes", Some(of.capacity)),
-        ("usedBytes", Some(of.used)),
-        ("inodesFree", Some(of.inodes_free)),
-        ("inodes", Some(of.inodes)),
-        ("inodesUsed", Some(of.inodes_used)),
-    ])
+    known(
+        at,
+        &[
+            ("availableBytes", Some(of.available)),
+            ("capacityBytes", Some(of.capacity)),
+            ("usedBytes", Some(of.used)),
+            ("inodesFree", Some(of.inodes_free)),
+            ("inodes", Some(of.inodes)),
+            ("inodesUsed", Some(of.inodes_used)),
+        ],
+    )
 }
 
 fn node_network(usage: &Usage) -> Tree {
@@ -139,55 +145,70 @@ fn container(stats: &ContainerStats, pod: &PodUsage, usage: &Usage, brief: bool)
     if let Some(started) = pod.container_started(name) {
         page.set("startTime", time(started));
     }
-    set_all(&mut page, [
-        ("cpu", stats.cpu.as_ref().map(|of| cpu(of, usage))),
-        ("memory", stats.memory.as_ref().map(|of| memory(of, usage))),
-    ]);
+    set_all(
+        &mut page,
+        [
+            ("cpu", stats.cpu.as_ref().map(|of| cpu(of, usage))),
+            ("memory", stats.memory.as_ref().map(|of| memory(of, usage))),
+        ],
+    );
     if !brief {
-        set_all(&mut page, [
-            ("rootfs", stats.writable_layer.as_ref().map(|of| written(of, usage))),
-            ("swap", stats.swap.as_ref().map(|of| swap(of, usage))),
-        ]);
+        set_all(
+            &mut page,
+            [
+                ("rootfs", stats.writable_layer.as_ref().map(|of| written(of, usage))),
+                ("swap", stats.swap.as_ref().map(|of| swap(of, usage))),
+            ],
+        );
     }
     page
 }
 
 fn cpu(of: &CpuUsage, usage: &Usage) -> Tree {
-    known(moment(of.timestamp, usage), &[
-        ("usageNanoCores", value(&of.usage_nano_cores)),
-        ("usageCoreNanoSeconds", value(&of.usage_core_nano_seconds)),
-    ])
+    known(
+        moment(of.timestamp, usage),
+        &[
+            ("usageNanoCores", value(&of.usage_nano_cores)),
+            ("usageCoreNanoSeconds", value(&of.usage_core_nano_seconds)),
+        ],
+    )
 }
 
 fn memory(of: &MemoryUsage, usage: &Usage) -> Tree {
-    known(moment(of.timestamp, usage), &[
-        ("availableBytes", value(&of.available_bytes)),
-        ("usageBytes", value(&of.usage_bytes)),
-        ("workingSetBytes", value(&of.working_set_bytes)),
-        ("rssBytes", value(&of.rss_bytes)),
-        ("pageFaults", value(&of.page_faults)),
-        ("majorPageFaults", value(&of.major_page_faults)),
-    ])
+    known(
+        moment(of.timestamp, usage),
+        &[
+            ("availableBytes", value(&of.available_bytes)),
+            ("usageBytes", value(&of.usage_bytes)),
+            ("workingSetBytes", value(&of.working_set_bytes)),
+            ("rssBytes", value(&of.rss_bytes)),
+            ("pageFaults", value(&of.page_faults)),
+            ("majorPageFaults", value(&of.major_page_faults)),
+        ],
+    )
 }
 
 fn swap(of: &SwapUsage, usage: &Usage) -> Tree {
-    known(moment(of.timestamp, usage), &[
-        ("swapAvailableBytes", value(&of.swap_available_bytes)),
-        ("swapUsageBytes", value(&of.swap_usage_bytes)),
-    ])
+    known(
+        moment(of.timestamp, usage),
+        &[("swapAvailableBytes", value(&of.swap_available_bytes)), ("swapUsageBytes", value(&of.swap_usage_bytes))],
+    )
 }
 
 /// What a container wrote, on the file system of the images.
 fn written(of: &FilesystemUsage, usage: &Usage) -> Tree {
     let images = usage.images.as_ref();
-    known(moment(of.timestamp, usage), &[
-        ("availableBytes", images.map(|images| images.available)),
-        ("capacityBytes", images.map(|images| images.capacity)),
-        ("usedBytes", value(&of.used_bytes)),
-        ("inodesFree", images.map(|images| images.inodes_free)),
-        ("inodes", images.map(|images| images.inodes)),
-        ("inodesUsed", value(&of.inodes_used)),
-    ])
+    known(
+        moment(of.timestamp, usage),
+        &[
+            ("availableBytes", images.map(|images| images.available)),
+            ("capacityBytes", images.map(|images| images.capacity)),
+            ("usedBytes", value(&of.used_bytes)),
+            ("inodesFree", images.map(|images| images.inodes_free)),
+            ("inodes", images.map(|images| images.inodes)),
+            ("inodesUsed", value(&of.inodes_used)),
+        ],
+    )
 }
 
 fn ephemeral(pod: &PodUsage, usage: &Usage) -> Tree {
@@ -203,8 +224,12 @@ fn ephemeral(pod: &PodUsage, usage: &Usage) -> Tree {
 fn network(of: &NetworkUsage, usage: &Usage) -> Tree {
     let interface = |of: &NetworkInterfaceUsage| {
         let mut page = tree! { "name" => of.name.as_str() };
-        let numbers =
-            [("rxBytes", &of.rx_bytes), ("rxErrors", &of.rx_errors), ("txBytes", &of.tx_bytes), ("txErrors", &of.tx_errors)];
+        let numbers = [
+            ("rxBytes", &of.rx_bytes),
+            ("rxErrors", &of.rx_errors),
+            ("txBytes", &of.tx_bytes),
+            ("txErrors", &of.tx_errors),
+        ];
         for (name, number) in numbers {
             page.set(name, value(number).unwrap_or(0) as i64);
         }

@@ -8,7 +8,8 @@ fn number(value: u64) -> Option<UInt64Value> {
 }
 
 fn usage() -> Usage {
-    let cpu = CpuUsage { timestamp: 5_000_000_000, usage_core_nano_seconds: number(2_500_000_000), ..Default::default() };
+    let cpu =
+        CpuUsage { timestamp: 5_000_000_000, usage_core_nano_seconds: number(2_500_000_000), ..Default::default() };
     let memory = MemoryUsage { timestamp: 5_000_000_000, working_set_bytes: number(4096), ..Default::default() };
     let attributes = ContainerAttributes {
         id: "abc".to_string(),
