@@ -8,11 +8,16 @@ use client::{Client, Clock, Metrics, Random, SystemClock};
 use kubelet::Config;
 use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
+use kubelet::serve::{self, Served};
 use runtime::images::Images;
 use runtime::service::{NetworkOptions, Service};
 use server::Server;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::component;
+use crate::component::follow::Follow;
+use crate::component::node::{Access, Listeners};
 use crate::error::{Error, Result};
 use crate::local::Local;
 
@@ -54,7 +59,12 @@ impl Options {
             tracing::warn!("this machine is no node of its cluster: running pods needs root");
             return Ok(None);
         }
+        let serving = kubelet::config::Serving {
+            client_ca_file: Some(data_dir.join("pki/ca.crt")),
+            ..kubelet::config::Serving::default()
+        };
         let config = Config {
+            serving,
             root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
             pod_logs_dir: arguments.pod_logs_dir,
             cgroup_root: arguments.cgroup_root.clone(),
@@ -101,10 +111,13 @@ fn short_name(path: &Path) -> String {
 pub struct Running {
     agent: kubelet::Running,
     node: JoinHandle<()>,
+    /// Ends the ports.
+    stop: watch::Sender<bool>,
 }
 
 impl Running {
     pub async fn stop(self) {
+        self.stop.send_replace(true);
         self.node.abort();
         let _ = self.node.await;
         self.agent.stop().await;
@@ -123,7 +136,10 @@ pub async fn start(server: &Arc<Server>, mut options: Options) -> Result<Running
 /// Runs the agent as whom the client acts.
 pub async fn run(client: Client, options: Options) -> Result<Running> {
     let runtime = open(options.runtime).await?;
-    let config = Arc::new(options.config);
+    let mut config = options.config;
+    let listeners = Listeners::bind(&config, true).await?;
+    config.port = listeners.secure().map_or(0, |address| address.port());
+    let config = Arc::new(config);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let metrics = Metrics::default();
     let seed = Random::fresh_seed();
@@ -137,9 +153,40 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         recorder: events.recorder(client.clone(), "kubelet").on(&config.node_name),
         random: Arc::new(Random::seeded(seed)),
     });
-    let environment = kubelet::Environment { client, runtime, node: node.clone(), config, clock, metrics, seed };
+    node.tell(|reports| reports.declared_features.push(server::kubelets::WEBSOCKETS.to_string()));
+    let environment = kubelet::Environment {
+        client: client.clone(),
+        runtime,
+        node: node.clone(),
+        config: config.clone(),
+        clock,
+        metrics: metrics.clone(),
+        seed,
+    };
     let agent = kubelet::start(environment).await.map_err(Error::Agent)?;
-    Ok(Running { agent, node: tokio::spawn(node.run()) })
+    let stop = serve_ports(listeners, &config, &client, &agent, metrics)?;
+    Ok(Running { agent, node: tokio::spawn(node.run()), stop })
+}
+
+/// Answers on the agent's ports.
+fn serve_ports(
+    listeners: Listeners,
+    config: &Config,
+    client: &Client,
+    agent: &kubelet::Running,
+    metrics: Metrics,
+) -> Result<watch::Sender<bool>> {
+    let shown = kubelet::config::read(&api::tree! {}, &Default::default());
+    let shown = shown.map(|settings| settings.shown).map_err(Error::Flags)?;
+    let host = Arc::new(Served::new(agent, metrics, shown));
+    let answers = Arc::new(serve::Node::new(host, serve::Settings::of(config)));
+    let address = config.node_ips.first().copied().unwrap_or(config.serving.address);
+    let pair = component::node::serving_pair(config, address)?;
+    let (stop, stopped) = watch::channel(false);
+    let mut follow = Follow::default();
+    component::node::serve(listeners, &pair, Access::of(config, client), answers, &stopped, &mut follow)?;
+    tokio::spawn(follow.run(stopped));
+    Ok(stop)
 }
 
 async fn open(choice: Choice) -> Result<Runtime> {
