@@ -21,6 +21,7 @@ use crate::runtime::Runtime;
 use crate::sources;
 use crate::state::keys;
 use crate::status::writer::Writer;
+use crate::users::Users;
 use crate::volumes::{Host, Volumes};
 use crate::worker::{Workers, from_labels};
 
@@ -97,6 +98,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         images: Images::new(runtime.clone(), recorder.clone(), clock.clone(), parallel),
         probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake),
         admission: Admission::default(),
+        users: Users::open(config.clone()),
         objects,
         volumes: Volumes::new(host),
         pods: pods.store().clone(),

@@ -161,7 +161,8 @@ fn stranger(server: &str) -> Result<Client> {
 /// The authority that a cluster says it has, where it is the one that was asked for.
 fn trusted(info: &Tree, wanted: &str) -> Result<String> {
     let wrong = |why: &str| Error::Answered(format!("kube-public/cluster-info: {why}"));
-    let config = api::yaml::decode(info.map("data").str("kubeconfig").as_bytes()).map_err(|_| wrong("it is no kubeconfig"))?;
+    let config =
+        api::yaml::decode(info.map("data").str("kubeconfig").as_bytes()).map_err(|_| wrong("it is no kubeconfig"))?;
     let data = config.list("clusters").first().map_or("", |cluster| cluster.str("cluster.certificate-authority-data"));
     let pem = base64::decode(data).map_err(|_| wrong("it names no authority"))?;
     let pem = String::from_utf8_lossy(&pem).into_owned();
@@ -231,6 +232,9 @@ mod tests {
         let config = bootstrap_config("https://a:1", &ours.certificate, "x");
         std::fs::write(&file, api::yaml::encode(&config)).expect("a file");
         let said = command(&file, "t").expect("a command");
-        assert_eq!(said, format!("tiphys agent --server https://a:1 --token t --discovery-token-ca-cert-hash {hash}\n"));
+        assert_eq!(
+            said,
+            format!("tiphys agent --server https://a:1 --token t --discovery-token-ca-cert-hash {hash}\n")
+        );
     }
 }
