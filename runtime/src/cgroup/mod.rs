@@ -9,7 +9,10 @@ pub mod stats;
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Context, Result, refused};
 use crate::spec::{CgroupSpec, DeviceRule, Resources};
@@ -151,13 +154,32 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Moves this process there.
-    pub fn join(&self, path: &str) -> Result<()> {
-        for folder in self.all(path) {
-            let file = folder.join("cgroup.procs");
+    /// Where a child is forked into, so that it need not move: version 2's part of the path, which must be there.
+    /// The child itself goes on with `join_v1`.
+    pub fn entry(&self, path: &str) -> Result<Option<OwnedFd>> {
+        let Some(root) = &self.v2 else { return Ok(None) };
+        let folder = below(root, path);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&folder, flags, Mode::empty());
+        opened.context(|| format!("opening {}", folder.display())).map(Some)
+    }
+
+    /// Moves this process, which must have one thread. A move of a whole process waits until every CPU has passed
+    /// through the scheduler; that of a thread by itself waits for nothing.
+    pub fn join_v1(&self, path: &str) -> Result<()> {
+        for (_, folder) in self.folders(path) {
+            let file = folder.join("tasks");
             fs::write(&file, "0").context(|| format!("entering {}", file.display()))?;
         }
         Ok(())
+    }
+
+    /// Moves this process of one thread in every hierarchy.
+    pub fn join(&self, path: &str) -> Result<()> {
+        self.join_v1(path)?;
+        let Some(root) = &self.v2 else { return Ok(()) };
+        let file = below(root, path).join("cgroup.procs");
+        fs::write(&file, "0").context(|| format!("entering {}", file.display()))
     }
 
     /// Kills every process below the path. Whoever waits for them sees them end.

@@ -87,9 +87,9 @@ fn begin() -> Result<()> {
 
 fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible> {
     begin()?;
-    place.cgroups.set(&spec.cgroup)?;
+    place.cgroups.update(&spec.cgroup.path, &spec.cgroup.resources)?;
     place.cgroups.restrict_devices(&spec.cgroup.path, &spec.device_rules)?;
-    place.cgroups.join(&spec.cgroup.path)?;
+    place.cgroups.join_v1(&spec.cgroup.path)?;
     let ready = process::prepare(&spec.process)?;
     let pod_userns = if spec.userns.is_some() { Some(userns::open(place.holder_pid)?) } else { None };
     let opened = mounts::open(spec, place.cgroups, pod_userns.as_ref().map(|fd| fd.as_fd()))?;
@@ -226,7 +226,7 @@ fn set_streams(stdin: Option<BorrowedFd>, stdout: BorrowedFd, stderr: BorrowedFd
 
 fn beside(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> Result<std::convert::Infallible> {
     begin()?;
-    place.cgroups.join(&spec.cgroup.path)?;
+    place.cgroups.join_v1(&spec.cgroup.path)?;
     let ready = process::prepare(process)?;
     let mut flags =
         libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC | libc::CLONE_NEWCGROUP;

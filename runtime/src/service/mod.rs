@@ -82,7 +82,7 @@ impl Service {
         let inner = Inner {
             host: host(&cgroups)?,
             cgroups,
-            zygote: Zygote::start()?,
+            zygote: Zygote::start(&options.shim_cgroup)?,
             images,
             network: Network::open(&options)?,
             sandboxes: Table::default(),
