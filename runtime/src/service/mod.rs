@@ -3,9 +3,11 @@
 mod client;
 mod containers;
 mod convert;
+mod devices;
 mod exec;
 pub mod fault;
 mod images;
+mod life;
 mod lists;
 mod network;
 mod records;
