@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Context, Result, refused};
-use crate::spec::{CgroupSpec, DeviceRule, Resources};
+use crate::spec::{DeviceRule, Resources};
 use limits::Write;
 
 /// Controllers of version 1 that limits, statistics and devices need; others keep the agent's group.
@@ -107,18 +107,23 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Makes the path and sets its limits.
-    pub fn set(&self, spec: &CgroupSpec) -> Result<()> {
-        self.create(&spec.path)?;
-        self.update(&spec.path, &spec.resources)
+    /// Sets limits. What the machine cannot limit, and need not for security, is told as a warning.
+    pub fn update(&self, path: &str, resources: &Resources) -> Result<Vec<String>> {
+        let writes = if self.unified_only() { limits::v2(resources) } else { limits::v1(resources)? };
+        let (writes, missing): (Vec<_>, Vec<_>) = writes.into_iter().partition(|write| self.has(path, write));
+        for write in &writes {
+            self.write(path, write)?;
+        }
+        let told = missing.iter().flat_map(|write| &write.values);
+        Ok(told
+            .map(|(file, value)| format!("{file} {value} is not set: the machine does not limit large pages"))
+            .collect())
     }
 
-    pub fn update(&self, path: &str, resources: &Resources) -> Result<()> {
-        let writes = if self.unified_only() { limits::v2(resources) } else { limits::v1(resources)? };
-        for pair in writes {
-            self.write(path, &pair)?;
-        }
-        Ok(())
+    /// Clients name a limit for every size of large pages there is, also where no controller counts them.
+    fn has(&self, path: &str, write: &Write) -> bool {
+        let there = |(file, _): &(String, String)| self.file(write.controller, path, file).is_some_and(|f| f.exists());
+        write.controller != "hugetlb" || write.values.iter().all(there)
     }
 
     /// Two limits that bind each other are tried in either order: which is right depends on the old values.

@@ -152,7 +152,9 @@ impl Service {
         let resources = plan::resources(Some(&asked));
         if container.is_running() {
             let (service, path, limits) = (self.clone(), container.record().cgroup, resources.clone());
-            blocking(move || service.0.cgroups.update(&path, &limits)).await??;
+            for warning in blocking(move || service.0.cgroups.update(&path, &limits)).await?? {
+                tracing::warn!(container = container.id, warning);
+            }
         }
         // A container that is not started yet starts with the new limits; a restarted agent knows them.
         let mut spec = read_spec(&container.folder)?;
