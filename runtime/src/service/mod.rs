@@ -9,6 +9,7 @@ pub mod fault;
 mod images;
 mod life;
 mod lists;
+mod metrics;
 mod network;
 mod records;
 mod recovery;
