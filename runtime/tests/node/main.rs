@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::large_futures)]
 
 mod containers;
+mod floods;
 mod handlers;
 mod harness;
+mod leaks;
+mod measures;
 mod recovery;
 mod security;
 mod streaming;
+mod volumes;
