@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs tests of the container runtime on a machine with version 2 of control groups alone: a guest of
-# qemu-system-x86, without KVM if need be, with the kernel of an unpacked linux-image package.
+# qemu-system-x86, without KVM unless GUEST_ACCEL=kvm, with the kernel of an unpacked linux-image package.
 #
 #   apt-get install qemu-system-x86; apt-get download linux-image-...-amd64; dpkg-deb -x linux-image-*.deb KERNEL
 #   runtime/tests/guest.sh KERNEL [test filters]
@@ -13,7 +13,7 @@ shift
     security::a_container security::capabilities security::a_filter security::devices security::no_file \
     volumes::an_image volumes::limits volumes::read_only volumes::mounts
 command -v qemu-system-x86_64 >/dev/null || { echo "qemu-system-x86 is not installed" >&2; exit 1; }
-cargo build -q -p runtime --bins
+# It builds the program too.
 tests=$(cargo test -q -p runtime --test node --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*node-[^"]*\)".*/\1/p')
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -41,7 +41,15 @@ for module in "$root"/modules/*.xz; do
 done
 echo 'root:x:0:0:root:/root:/bin/sh' > "$root/etc/passwd"
 
-cat > "$root/init" <<GUEST
+cat > "$root/init" <<'GUEST'
+#!/bin/sh
+# The first root cannot be changed for another by pivot_root; a copy of it can.
+busybox mkdir /root
+busybox mount -t tmpfs root /root
+for entry in /*; do [ "$entry" = /root ] || busybox cp -a "$entry" /root; done
+exec busybox switch_root /root /tests
+GUEST
+cat > "$root/tests" <<GUEST
 #!/bin/sh
 export PATH=/bin:/usr/sbin:/usr/bin:/sbin RUST_BACKTRACE=0
 busybox mount -t proc proc /proc
@@ -51,18 +59,15 @@ busybox mkdir -p /dev/shm /dev/pts
 busybox mount -t tmpfs shm /dev/shm
 busybox mount -t tmpfs tmp /tmp
 busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
-# The root of a hierarchy of version 2 may have processes beside groups with controllers.
 for file in /modules/*.ko; do busybox insmod \$file; done
 $tests --test-threads=1 $*
 echo "guest: ended with \$?"
 busybox poweroff -f
 GUEST
-chmod +x "$root/init"
+chmod +x "$root/init" "$root/tests"
 (cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) > "$root.img"
 trap 'rm -rf "$root" "$root.img"' EXIT
-[ -w /dev/kvm ] && accelerate="-enable-kvm -cpu host" || accelerate="-cpu max"
-# shellcheck disable=SC2086
-timeout "${GUEST_SECONDS:-1200}" qemu-system-x86_64 $accelerate -m 3072 -smp 2 -nographic -no-reboot -monitor none -serial stdio \
+timeout "${GUEST_SECONDS:-1200}" qemu-system-x86_64 -machine "accel=${GUEST_ACCEL:-tcg}" -cpu max -m 3072 -smp 2 -nographic -no-reboot -monitor none -serial stdio \
     -kernel "$kernel"/boot/vmlinuz-* -initrd "$root.img" \
     -append "console=ttyS0 quiet panic=-1 cgroup_no_v1=all" </dev/null | tee "$root/said"
 grep -q 'guest: ended with 0' "$root/said"

@@ -22,13 +22,16 @@ struct Measured {
     now: i64,
 }
 
+/// Values, each with those of the metric's further labels.
+type Values<'a> = Vec<(Vec<&'a str>, u64)>;
+
 /// One line for each metric: its further labels, and its values with theirs.
 struct Row<T> {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
     labels: &'static [&'static str],
-    values: fn(&T) -> Vec<(Vec<&str>, u64)>,
+    values: fn(&T) -> Values<'_>,
 }
 
 use MetricType::{Counter, Gauge};
@@ -120,42 +123,33 @@ const POD: &[Row<Vec<NetworkInterfaceUsage>>] = &[
 const NANOS: u64 = 1_000_000_000;
 const MICROS: u64 = 1_000_000;
 
-const fn row<T>(
-    name: &'static str,
-    help: &'static str,
-    kind: MetricType,
-    values: fn(&T) -> Vec<(Vec<&str>, u64)>,
-) -> Row<T> {
+const fn row<T>(name: &'static str, help: &'static str, kind: MetricType, values: fn(&T) -> Values<'_>) -> Row<T> {
     Row { name, help, kind, labels: &[], values }
 }
 
 type Interfaces = Vec<NetworkInterfaceUsage>;
 
-const fn interface(
-    name: &'static str,
-    help: &'static str,
-    values: fn(&Interfaces) -> Vec<(Vec<&str>, u64)>,
-) -> Row<Interfaces> {
+const fn interface(name: &'static str, help: &'static str, values: fn(&Interfaces) -> Values<'_>) -> Row<Interfaces> {
     Row { name, help, kind: Counter, labels: &["interface"], values }
 }
 
-fn one<'a>(value: u64) -> Vec<(Vec<&'a str>, u64)> {
+fn one<'a>(value: u64) -> Values<'a> {
     vec![(vec![], value)]
 }
 
-fn some<'a>(value: Option<u64>) -> Vec<(Vec<&'a str>, u64)> {
+fn some<'a>(value: Option<u64>) -> Values<'a> {
     value.map(|value| (vec![], value)).into_iter().collect()
 }
 
-fn waited<'a>(pressure: &Option<Pressure>) -> Vec<(Vec<&'a str>, u64)> {
+fn waited<'a>(pressure: &Option<Pressure>) -> Values<'a> {
     some(pressure.as_ref().map(|p| p.some.total / MICROS))
 }
 
-fn stalled<'a>(pressure: &Option<Pressure>) -> Vec<(Vec<&'a str>, u64)> {
+fn stalled<'a>(pressure: &Option<Pressure>) -> Values<'a> {
     some(pressure.as_ref().map(|p| p.full.total / MICROS))
 }
 
-fn each(list: &Interfaces, of: fn(&NetworkInterfaceUsage) -> &Option<UInt64Value>) -> Vec<(Vec<&str>, u64)> {
+fn each(list: &Interfaces, of: fn(&NetworkInterfaceUsage) -> &Option<UInt64Value>) -> Values<'_> {
     list.iter().filter_map(|i| Some((vec![i.name.as_str()], of(i).as_ref()?.value))).collect()
 }
 

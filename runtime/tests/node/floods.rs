@@ -123,11 +123,7 @@ async fn memory_is_taken_from_the_greedy_alone() {
         Some(LinuxContainerResources { memory_limit_in_bytes: 20 << 20, ..Default::default() });
     let id = node.run(&sandbox, greedy, &pod).await;
     let log = node.status(&id).await.log_path;
-    if crate::harness::unified() {
-        assert_eq!(node.wait_exit(&id).await.reason, "OOMKilled", "the whole group goes");
-    } else {
-        wait_for("its child to be killed", || text(Path::new(&log)).contains("ended with 137"));
-    }
+    wait_for("its child to be killed", || text(Path::new(&log)).contains("ended with 137"));
     assert_eq!(node.exec(&quiet, "echo here").await.1, "here\n");
     node.end().await;
 }
