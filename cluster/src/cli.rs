@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::up::{self, Up};
 use crate::why::{self, About, Question};
-use crate::{apiserver, certs, component, error, manager, scheduling};
+use crate::{agent, apiserver, certs, component, error, manager, scheduling};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -80,6 +80,11 @@ struct UpArgs {
     /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed
     #[arg(long, value_name = "N", default_value_t = 0)]
     fake_nodes: u32,
+    /// This machine is no node of the cluster: nothing runs on it
+    #[arg(long)]
+    disable_agent: bool,
+    #[command(flatten)]
+    agent: agent::Arguments,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -173,6 +178,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         controllers: args.controllers,
         is_scheduling: !args.disable_scheduler,
         fake_nodes: args.fake_nodes,
+        agent: if args.disable_agent { None } else { agent::Options::of(args.agent, &data_dir)? },
         config: server::Config::default(),
     };
     runtime()?.block_on(async {

@@ -11,9 +11,9 @@ use server::auth::Authorities;
 use server::http::tls::Serving;
 
 use crate::error::{Error, Result};
-use crate::files::Files;
 use crate::pki::{Pair, certificates, private_key};
 use crate::up::write_kubeconfig;
+use client::files::Files;
 
 /// All of it at one moment.
 #[derive(Clone, Default, PartialEq, Eq)]

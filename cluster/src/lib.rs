@@ -4,6 +4,7 @@
 mod flags;
 
 mod addons;
+pub mod agent;
 pub mod apiserver;
 pub mod boot;
 pub mod certs;
@@ -13,7 +14,6 @@ pub mod components;
 pub mod credentials;
 pub mod error;
 mod extenders;
-mod files;
 pub mod kubeconfig;
 pub mod leader;
 pub mod local;

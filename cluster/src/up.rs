@@ -10,7 +10,6 @@ use server::auth::token::Tokens;
 use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
 use server::callout::Identity;
 
-use crate::addons;
 use crate::boot::{self, Controllers, Engine, Plan, Running};
 use crate::components::{self, ADMIN, PROXY_CLIENT, SERVING};
 use crate::credentials::{self, Credentials, Keeper};
@@ -18,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::kubeconfig;
 use crate::leader::ReadIdentity;
 use crate::pki::{Pair, Pki, Subject, write_private};
+use crate::{addons, agent};
 
 /// All controllers, and those for machines that join, which upstream leaves to whoever sets a cluster up.
 pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
@@ -35,11 +35,16 @@ pub struct Up {
     pub is_scheduling: bool,
     /// How many nodes there are that run nothing but behave.
     pub fake_nodes: u32,
+    /// What the node agent of this machine is told; none where there shall be none.
+    pub agent: Option<agent::Options>,
     pub config: server::Config,
 }
 
 /// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
 const PLUGINS: [&str; 1] = ["NodeRestriction"];
+
+/// Where pods get their addresses from.
+const POD_RANGE: &str = "10.42.0.0/16";
 
 /// Starts the cluster and writes the kubeconfig of its administrator.
 pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
@@ -52,7 +57,10 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let current = own.load()?;
     let serving = credentials::serving(&current)?;
     let mut told = own.controller_options(&config)?;
-    Arc::make_mut(&mut told).local_path_folder = volumes(&options.data_dir)?;
+    let controllers = Arc::make_mut(&mut told);
+    controllers.allocate_node_cidrs = options.agent.is_some();
+    controllers.cluster_cidr = vec![POD_RANGE.to_string()];
+    controllers.local_path_folder = volumes(&options.data_dir)?;
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
@@ -64,6 +72,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         scheduler: options.is_scheduling.then(scheduler::config::Configuration::default),
         proxy: Some(own.proxy()),
         fake_nodes: options.fake_nodes,
+        agent: options.agent,
     };
     let running = boot::start(plan, progress).await?;
     addons::make(&running.server, &options.controllers).await?;

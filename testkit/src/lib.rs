@@ -175,6 +175,7 @@ async fn try_boot(
         scheduler: None,
         proxy: Some(own.proxy()),
         fake_nodes: 0,
+        agent: None,
     };
     change(&mut plan, &own.pki);
     let running = start(plan, &|_| {}).await?;

@@ -10,6 +10,7 @@ mod identity;
 mod lifecycle;
 mod machinery;
 mod network;
+mod node;
 mod plugins;
 mod scheduling;
 mod simulation;

@@ -20,6 +20,8 @@ const WAITING: usize = 1000;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
     component: &'static str,
+    /// Where the component runs; empty where that does not matter.
+    host: Arc<str>,
     /// An ObjectReference.
     object: Tree,
     kind: &'static str,
@@ -68,7 +70,7 @@ impl Events {
 
     /// One who records under a name, with the rights of a client.
     pub fn recorder(&self, client: Client, component: &'static str) -> Recorder {
-        Recorder { events: self.clone(), client, component, instance: "".into() }
+        Recorder { events: self.clone(), client, component, host: "".into(), instance: "".into() }
     }
 }
 
@@ -77,13 +79,14 @@ pub struct Recorder {
     events: Events,
     client: Client,
     component: &'static str,
+    host: Arc<str>,
     instance: Arc<str>,
 }
 
 impl Recorder {
-    /// The same on a host, by which those of one name are told apart in the newer form.
+    /// The same on a host, by which those of one name are told apart.
     pub fn on(self, host: &str) -> Recorder {
-        Recorder { instance: format!("{}-{host}", self.component).into(), ..self }
+        Recorder { host: host.into(), instance: format!("{}-{host}", self.component).into(), ..self }
     }
 
     /// The same under another name: upstream's components are not always called as their controllers.
@@ -116,6 +119,7 @@ impl Recorder {
     fn record(&self, object: &Tree, kind: &'static str, reason: &str, message: String, acted: Option<Acted>) {
         let event = Event {
             component: self.component,
+            host: self.host.clone(),
             object: reference(object),
             kind,
             reason: reason.to_string(),
@@ -138,6 +142,8 @@ fn reference(object: &Tree) -> Tree {
         ("namespace", "metadata.namespace"),
         ("name", "metadata.name"),
         ("uid", "metadata.uid"),
+        // A part of it, where whoever tells of it has put that there.
+        ("fieldPath", "fieldPath"),
         ("resourceVersion", "metadata.resourceVersion"),
     ];
     for (field, path) in fields {

@@ -138,7 +138,19 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
     let (controllers, scheduler, proxy) = (None, None, own.map(Own::proxy));
-    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers, scheduler, proxy, fake_nodes: 0 })
+    Ok(Plan {
+        engine,
+        listen,
+        serving,
+        tls,
+        authentication,
+        config,
+        controllers,
+        scheduler,
+        proxy,
+        fake_nodes: 0,
+        agent: None,
+    })
 }
 
 fn config(flags: &Flags) -> server::Config {

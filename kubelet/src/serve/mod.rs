@@ -1,0 +1,1 @@
+//! What the node answers to: logs, exec, attach, port-forward, statistics, its pods.
