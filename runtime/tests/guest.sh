@@ -9,9 +9,9 @@ cd "$(dirname "$0")/../.."
 kernel=${1:?the folder of an unpacked linux-image package}
 shift
 # Pods with a network of their own need more of the kernel's modules than the guest loads.
-[ $# -gt 0 ] || set -- containers:: floods:: handlers::none measures::changed measures::lists \
+[ $# -gt 0 ] || set -- containers:: floods:: measures::changed measures::lists \
     security::a_container security::capabilities security::a_filter security::devices security::no_file \
-    volumes::an_image volumes::limits volumes::read_only volumes::mounts
+    volumes::an_images_links volumes::limits volumes::read_only volumes::mounts
 command -v qemu-system-x86_64 >/dev/null || { echo "qemu-system-x86 is not installed" >&2; exit 1; }
 # It builds the program too.
 tests=$(cargo test -q -p runtime --test node --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*node-[^"]*\)".*/\1/p')
