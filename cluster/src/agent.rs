@@ -35,6 +35,9 @@ pub struct Arguments {
     /// Logs of containers
     #[arg(long, default_value = "/var/log/pods")]
     pod_logs_dir: PathBuf,
+    /// The control group below which all of pods' are
+    #[arg(long, default_value = "/")]
+    cgroup_root: String,
 }
 
 /// What the agent is told.
@@ -64,6 +67,7 @@ impl Options {
             serving,
             root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
             pod_logs_dir: arguments.pod_logs_dir,
+            cgroup_root: arguments.cgroup_root.clone(),
             node_name: arguments.node_name.unwrap_or_else(server::hostname).to_lowercase(),
             serialize_image_pulls: false,
             cluster_domain: "cluster.local".to_string(),
@@ -71,24 +75,25 @@ impl Options {
         };
         let runtime = match arguments.container_runtime_endpoint {
             Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
-            None => Choice::Embedded(Box::new(embedded(data_dir))),
+            None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
         };
         Ok(Some(Options { config, runtime }))
     }
 }
 
 /// The runtime of a cluster: what it keeps is the cluster's, what runs is found again by the folder's name.
-fn embedded(data_dir: &Path) -> runtime::service::Options {
+pub fn embedded(data_dir: &Path, cgroup_root: &str) -> runtime::service::Options {
     runtime::service::Options {
         root: data_dir.join("runtime"),
         // The names of sockets have to be short.
         state: Path::new("/run/tiphys").join(short_name(data_dir)),
         handlers: Default::default(),
-        shim_cgroup: "/tiphys-shims".to_string(),
+        shim_cgroup: format!("{}/tiphys-shims", cgroup_root.trim_end_matches('/')),
         network: NetworkOptions {
             conf_dir: "/etc/cni/net.d".into(),
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: data_dir.join("cni"),
+            builtin: true,
         },
         streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
     }
@@ -128,7 +133,8 @@ pub async fn start(server: &Arc<Server>, mut options: Options) -> Result<Running
     run(client, options).await
 }
 
-async fn run(client: Client, options: Options) -> Result<Running> {
+/// Runs the agent as whom the client acts.
+pub async fn run(client: Client, options: Options) -> Result<Running> {
     let runtime = open(options.runtime).await?;
     let mut config = options.config;
     let listeners = Listeners::bind(&config, true).await?;

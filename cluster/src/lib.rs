@@ -19,6 +19,7 @@ pub mod leader;
 pub mod local;
 mod logs;
 pub mod manager;
+pub mod node;
 pub mod pki;
 pub mod scheduling;
 pub mod up;

@@ -80,7 +80,8 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         agent: options.agent,
     };
     let running = boot::start(plan, progress).await?;
-    addons::make(&running.server, &options.controllers).await?;
+    let authority = current.clients.as_deref().unwrap_or_default();
+    addons::make(&running.server, &options.controllers, &joined_at(running.address), authority).await?;
     progress("kubeconfig");
     if let Some((authority, admin)) = &current.admin {
         write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;
@@ -195,6 +196,12 @@ pub fn write_kubeconfig(path: &Path, address: SocketAddr, authority: &Pair, admi
         std::fs::create_dir_all(parent).map_err(Error::file(parent))?;
     }
     write_private(path, &String::from_utf8_lossy(&text))
+}
+
+/// Where machines reach it that join: only whoever listens on all addresses is reached by another.
+fn joined_at(address: SocketAddr) -> String {
+    let ip = if address.ip().is_unspecified() { advertised(address.ip()) } else { address.ip() };
+    format!("https://{}", SocketAddr::new(ip, address.port()))
 }
 
 /// Where the clients of this machine reach a server that listens here.

@@ -7,6 +7,7 @@ mod fake_nodes;
 mod gate;
 mod golden;
 mod identity;
+mod kubelet;
 mod lifecycle;
 mod machinery;
 mod network;

@@ -9,6 +9,7 @@ pub mod machine;
 mod register;
 pub mod resources;
 mod runtime;
+pub mod shutdown;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -111,6 +112,11 @@ impl Node {
     /// The node's object as it was seen last; none before the API server was reached.
     pub fn object(&self) -> watch::Receiver<Option<Arc<Tree>>> {
         self.object.subscribe()
+    }
+
+    /// Whether no more pods are taken, since the machine goes down.
+    pub fn is_shutting_down(&self) -> bool {
+        self.reports.borrow().shutting_down
     }
 
     /// Whether runtime and network can take pods.
