@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use client::{Client, Clock, Metrics, Random, SystemClock};
 use kubelet::Config;
+use kubelet::config::Shutdown;
 use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
 use runtime::images::Images;
@@ -95,10 +96,17 @@ fn short_name(path: &Path) -> String {
 /// The agent of this machine at work.
 pub struct Running {
     agent: kubelet::Running,
+    object: Arc<Node>,
+    shutdown: Shutdown,
     node: JoinHandle<()>,
 }
 
 impl Running {
+    /// Ends the pods, since the machine goes down.
+    pub async fn shut_down(&self) {
+        node::shutdown::run(&self.object, &self.agent.workers, &self.shutdown).await;
+    }
+
     pub async fn stop(self) {
         self.node.abort();
         let _ = self.node.await;
@@ -132,9 +140,10 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         recorder: events.recorder(client.clone(), "kubelet").on(&config.node_name),
         random: Arc::new(Random::seeded(seed)),
     });
+    let (object, shutdown) = (node.clone(), config.shutdown.clone());
     let environment = kubelet::Environment { client, runtime, node: node.clone(), config, clock, metrics, seed };
     let agent = kubelet::start(environment).await.map_err(Error::Agent)?;
-    Ok(Running { agent, node: tokio::spawn(node.run()) })
+    Ok(Running { agent, object, shutdown, node: tokio::spawn(node.run()) })
 }
 
 async fn open(choice: Choice) -> Result<Runtime> {

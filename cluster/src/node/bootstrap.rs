@@ -133,7 +133,11 @@ impl Rotated {
                 _ => match self.renew().await {
                     Ok(()) => continue,
                     Err(error) => {
-                        tracing::warn!(error = error.describe(), base = self.base, "no new certificate; it is tried again");
+                        tracing::warn!(
+                            error = error.describe(),
+                            base = self.base,
+                            "no new certificate; it is tried again"
+                        );
                         RETRY
                     }
                 },
@@ -143,7 +147,8 @@ impl Rotated {
     }
 
     async fn renew(&self) -> Result<()> {
-        let wanted = (self.wanted)().ok_or_else(|| Error::Ended("the node's addresses are not known yet".to_string()))?;
+        let wanted =
+            (self.wanted)().ok_or_else(|| Error::Ended("the node's addresses are not known yet".to_string()))?;
         let pair = request::ask(&self.client, &wanted).await?;
         request::keep(&self.dir, self.base, &pair, SystemTime::now()).map(drop)
     }

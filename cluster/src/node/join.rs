@@ -70,7 +70,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let (kubeconfig, bootstrap) = (dir.join("kubelet.conf"), dir.join("bootstrap-kubelet.conf"));
     let authority = dir.join("pki/ca.crt");
     if !arguments.token.is_empty() {
-        let pem = discover(arguments).await?;
+        let pem = discover(&arguments.server, &arguments.discovery_token_ca_cert_hash).await?;
         std::fs::create_dir_all(dir.join("pki")).map_err(Error::file(&dir))?;
         write_private(&authority, &pem)?;
         let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &arguments.token));
@@ -110,7 +110,7 @@ fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     flags::parse(&words)
 }
 
-fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
+pub fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
     let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
     let context = tree! { "cluster" => "tiphys", "user" => "tls-bootstrap-token-user" };
     tree! {
@@ -124,22 +124,21 @@ fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
 }
 
 /// The cluster's authority, in PEM. Waits for an API server that is not there yet.
-async fn discover(arguments: &Arguments) -> Result<String> {
-    let wanted = arguments.discovery_token_ca_cert_hash.as_str();
+pub async fn discover(server: &str, wanted: &str) -> Result<String> {
     if !wanted.starts_with("sha256:") {
         let why = "a fingerprint such as sha256:… is needed, by which the cluster is known; `token create \
                    --print-join-command` says it";
         return Err(Error::Flags(vec![format!("--discovery-token-ca-cert-hash: {why}")]));
     }
-    let client = stranger(&arguments.server)?;
+    let client = stranger(server)?;
     let mut pause = FIRST_PAUSE;
     loop {
         match client.get(MAPS, "kube-public", "cluster-info").await {
             Ok(info) => return trusted(&info, wanted),
             Err(error) if error.code().is_some() => {
-                return Err(Error::Answered(format!("{}: {error}", arguments.server)));
+                return Err(Error::Answered(format!("{server}: {error}")));
             }
-            Err(error) => tracing::warn!(%error, server = arguments.server, "no answer; it is tried again"),
+            Err(error) => tracing::warn!(%error, server, "no answer; it is tried again"),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -161,7 +160,8 @@ fn stranger(server: &str) -> Result<Client> {
 /// The authority that a cluster says it has, where it is the one that was asked for.
 fn trusted(info: &Tree, wanted: &str) -> Result<String> {
     let wrong = |why: &str| Error::Answered(format!("kube-public/cluster-info: {why}"));
-    let config = api::yaml::decode(info.map("data").str("kubeconfig").as_bytes()).map_err(|_| wrong("it is no kubeconfig"))?;
+    let config =
+        api::yaml::decode(info.map("data").str("kubeconfig").as_bytes()).map_err(|_| wrong("it is no kubeconfig"))?;
     let data = config.list("clusters").first().map_or("", |cluster| cluster.str("cluster.certificate-authority-data"));
     let pem = base64::decode(data).map_err(|_| wrong("it names no authority"))?;
     let pem = String::from_utf8_lossy(&pem).into_owned();
@@ -176,7 +176,7 @@ fn trusted(info: &Tree, wanted: &str) -> Result<String> {
 }
 
 /// Of the keys of authorities, as kubeadm makes them.
-fn fingerprints(pem: &str) -> Option<Vec<String>> {
+pub fn fingerprints(pem: &str) -> Option<Vec<String>> {
     let fingerprint = |certificate: CertificateDer<'_>| {
         let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
         Some(tls::fingerprint(&CertificateDer::from(parsed.public_key().raw)))
@@ -231,6 +231,9 @@ mod tests {
         let config = bootstrap_config("https://a:1", &ours.certificate, "x");
         std::fs::write(&file, api::yaml::encode(&config)).expect("a file");
         let said = command(&file, "t").expect("a command");
-        assert_eq!(said, format!("tiphys agent --server https://a:1 --token t --discovery-token-ca-cert-hash {hash}\n"));
+        assert_eq!(
+            said,
+            format!("tiphys agent --server https://a:1 --token t --discovery-token-ca-cert-hash {hash}\n")
+        );
     }
 }

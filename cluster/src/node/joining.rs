@@ -17,11 +17,7 @@ const INFO_ROLE: &str = "kubeadm:bootstrap-signer-clusterinfo";
 /// Name, cluster role, and the group that has it.
 const GRANTS: [(&str, &str, &str); 3] = [
     ("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", GROUP),
-    (
-        "kubeadm:node-autoapprove-bootstrap",
-        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
-        GROUP,
-    ),
+    ("kubeadm:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", GROUP),
     (
         "kubeadm:node-autoapprove-certificate-rotation",
         "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",

@@ -36,6 +36,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Ends the pods, since the machine goes down; the agent ends by `stop`.
+    pub async fn shut_down(&self) {
+        self.agent.shut_down().await;
+    }
+
     /// Ends the agent; its pods run on.
     pub async fn stop(self) {
         self.stop.send_replace(true);

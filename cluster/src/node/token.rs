@@ -109,7 +109,9 @@ fn is_part(text: &str, length: usize) -> bool {
 
 fn checked(token: &str) -> Result<()> {
     let fits = token.split_once('.').is_some_and(|(id, secret)| is_part(id, 6) && is_part(secret, 16));
-    let why = || format!("the bootstrap token {token:?} was not of the form \"\\\\A([a-z0-9]{{6}})\\\\.([a-z0-9]{{16}})\\\\z\"");
+    let why = || {
+        format!("the bootstrap token {token:?} was not of the form \"\\\\A([a-z0-9]{{6}})\\\\.([a-z0-9]{{16}})\\\\z\"")
+    };
     if fits { Ok(()) } else { Err(Error::Flags(vec![why()])) }
 }
 
