@@ -3,7 +3,7 @@
 #[macro_use]
 mod flags;
 
-mod addons;
+pub mod addons;
 pub mod agent;
 pub mod apiserver;
 pub mod boot;

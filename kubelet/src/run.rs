@@ -122,6 +122,8 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     pods.on_change(move |change| pod_changed(&told.0, &told.1, change));
     informers.start();
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
+    let finding = agent.clone();
+    tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
     if let Some(folder) = agent.config.static_pod_path.clone() {
         tasks.push(tokio::spawn(sources::follow_folder(agent.clone(), workers.clone(), folder)));
@@ -160,14 +162,16 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
     }
 }
 
-/// Pods of which the runtime has something and nobody else knows: they were deleted while the agent was away.
+/// Pods of which the runtime or a folder has something and nobody else knows: they were deleted while the agent was away.
 async fn clean_up_unknown(runtime: Runtime, workers: Arc<Workers>, informers: Arc<Informers>, agent: Arc<Agent>) {
     informers.synced().await;
     let Ok(listed) = runtime.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await else {
         return;
     };
+    let mut running = BTreeSet::new();
     for sandbox in listed.items {
         let metadata = sandbox.metadata.unwrap_or_default();
+        running.insert(metadata.uid.clone());
         // Others may use the runtime too.
         if sandbox.labels.get(keys::POD_UID) == Some(&metadata.uid) && !workers.knows(&metadata.uid) {
             let pod = from_labels(&metadata.uid, &metadata.name, &metadata.namespace);
@@ -176,4 +180,5 @@ async fn clean_up_unknown(runtime: Runtime, workers: Arc<Workers>, informers: Ar
     }
     let known: BTreeSet<String> = workers.pods().iter().map(|pod: &Arc<Tree>| pod::uid(pod).to_string()).collect();
     agent.statuses.keep(&known);
+    agent.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
 }

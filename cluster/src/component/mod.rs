@@ -6,6 +6,7 @@ mod delegated;
 pub mod flags;
 pub mod follow;
 pub mod gates;
+pub mod node;
 mod port;
 pub mod remote;
 

@@ -86,7 +86,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     settings.config.certificates.rotate = true;
     let runtime = match settings.config.runtime_endpoint.clone() {
         Some(socket) => Choice::Socket(socket),
-        None => Choice::Embedded(Box::new(crate::agent::embedded(&dir))),
+        None => Choice::Embedded(Box::new(crate::agent::embedded(&dir, &settings.config.cgroup_root))),
     };
     Ok((flags, Options { config: settings.config, runtime }))
 }

@@ -56,7 +56,7 @@ pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
     let level = Level::of_verbosity(config.logs.verbosity);
     let runtime = match config.runtime_endpoint.clone() {
         Some(socket) => Choice::Socket(socket),
-        None => Choice::Embedded(Box::new(agent::embedded(Path::new("/var/lib/tiphys")))),
+        None => Choice::Embedded(Box::new(agent::embedded(Path::new("/var/lib/tiphys"), &config.cgroup_root))),
     };
     Ok((Options { config, runtime }, format, level))
 }

@@ -51,7 +51,7 @@ pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
         Plan::Image { reference, pull_policy } => {
             Ok(Made { read_only: true, image: Some((reference, pull_policy)), ..Made::default() })
         }
-        Plan::Made { path, read_only, give } => {
+        Plan::Made { path, read_only, give, .. } => {
             if give {
                 ownership::give(&path, &place.owner, read_only)?;
             }

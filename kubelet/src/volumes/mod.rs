@@ -3,8 +3,10 @@
 
 mod act;
 mod atomic;
+mod certificates;
 mod claims;
 mod command;
+pub mod csi;
 mod files;
 mod kinds;
 mod mountinfo;
@@ -22,7 +24,7 @@ use std::time::Duration;
 
 use api::Tree;
 use api::quantity::Quantity;
-use client::{Client, Clock};
+use client::{Client, Clock, Random};
 use tokio::time::Instant;
 
 use crate::objects::Objects;
@@ -40,6 +42,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 /// How long a pod waits for its volumes before that is worth an event of its own.
 const PATIENCE: Duration = Duration::from_secs(123);
 
+/// How often a driver is called again that wants it.
+const REPEAT: Duration = Duration::from_secs(60);
+/// How soon it is seen that a volume has been attached.
+const ATTACH_PAUSE: Duration = Duration::from_secs(1);
+
 /// What the kinds of volumes need of the agent.
 pub struct Host {
     pub config: Arc<Config>,
@@ -50,6 +57,8 @@ pub struct Host {
     /// What the node has for pods, by resource; null while that is not known.
     pub allocatable: Box<dyn Fn() -> Tree + Send + Sync>,
     tokens: tokens::Tokens,
+    certificates: certificates::Certificates,
+    csi: csi::Csi,
 }
 
 impl Host {
@@ -62,7 +71,10 @@ impl Host {
         allocatable: impl Fn() -> Tree + Send + Sync + 'static,
     ) -> Host {
         let (node, allocatable) = (node.to_string(), Box::new(allocatable));
-        Host { config, node, client, clock, objects, allocatable, tokens: tokens::Tokens::default() }
+        let csi = csi::Csi::new(&config.root_dir);
+        let certificates = certificates::Certificates::new(Random::fresh_seed());
+        let tokens = tokens::Tokens::default();
+        Host { config, node, client, clock, objects, allocatable, tokens, certificates, csi }
     }
 
     fn allocatable(&self) -> Tree {
@@ -133,17 +145,41 @@ struct State {
     failures: u32,
     /// Since when it waits for what is not there.
     waiting: Option<Instant>,
+    /// Held by what is being done to its files, which goes on where nobody waits for it any more.
+    busy: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct Done {
     volume: Volume,
     stamp: Option<u64>,
     refreshes: bool,
+    /// When it was made, where it has to be made again from time to time.
+    repeats: Option<Instant>,
+}
+
+impl Done {
+    /// There is nothing to look at.
+    fn stays(&self) -> bool {
+        match self.repeats {
+            Some(made) => made.elapsed() < REPEAT,
+            None => !self.refreshes,
+        }
+    }
 }
 
 impl Volumes {
     pub fn new(host: Host) -> Volumes {
         Volumes { host, pods: Mutex::default() }
+    }
+
+    /// Finds the drivers of volumes as they come and go, for ever.
+    pub async fn run(&self) {
+        self.host.csi.run(&self.host.client, &self.host.node).await;
+    }
+
+    /// What the node's status says of volumes that must not be detached.
+    pub fn in_use(&self) -> BTreeSet<String> {
+        self.host.csi.in_use()
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<State>>>> {
@@ -182,12 +218,12 @@ impl Volumes {
     /// One volume, and after what time it is due again. A failure comes with the name of what failed.
     async fn one(&self, pod: &Tree, volume: &Tree, state: &mut State) -> Result<Option<Duration>, (Failure, String)> {
         let name = volume.str("name");
-        if state.done.get(name).is_some_and(|done| !done.refreshes) {
+        if state.done.get(name).is_some_and(Done::stays) {
             return Ok(None);
         }
         let found = claims::resolve(&self.host.client, pod, volume).await;
         let found = found.map_err(|failure| (failure, name.to_string()))?;
-        let made = self.make(pod, volume, &found, state.done.get(name)).await;
+        let made = self.make(pod, volume, &found, state).await;
         let (made, due) = made.map_err(|failure| (failure, found.name(volume).to_string()))?;
         if let Some(done) = made {
             state.done.insert(name.to_string(), done);
@@ -202,7 +238,7 @@ impl Volumes {
         pod: &Tree,
         volume: &Tree,
         found: &claims::Found,
-        before: Option<&Done>,
+        state: &State,
     ) -> Result<(Option<Done>, Option<i64>), Failure> {
         let (spec, name) = (found.spec(volume), found.name(volume));
         let kind = kinds::of(spec).ok_or_else(|| unknown(spec))?;
@@ -222,14 +258,20 @@ impl Volumes {
         let plan = (kind.plan)(&ask).await?;
         let due = if let Plan::Files { due, .. } = &plan { *due } else { None };
         let stamp = plan.stamp();
-        if before.is_some_and(|before| before.stamp == stamp) {
+        if state.done.get(volume.str("name")).is_some_and(|before| before.stamp == stamp && before.repeats.is_none()) {
             return Ok((None, due));
         }
+        let repeats = matches!(plan, Plan::Made { repeats: true, .. }).then(Instant::now);
         let ready = folder.join("plugins").join(kind.folder).join(name).join("ready");
         let place = Place { dir, ready, owner, now: self.host.clock.now() };
-        let made = blocking(move || act::carry_out(plan, &place)).await?;
+        let busy = state.busy.clone().lock_owned().await;
+        let made = blocking(move || {
+            let _busy = busy;
+            act::carry_out(plan, &place)
+        });
+        let made = made.await?;
         let volume = Volume { name: name.to_string(), made };
-        Ok((Some(Done { volume, stamp, refreshes: kind.refreshes }), due))
+        Ok((Some(Done { volume, stamp, refreshes: kind.refreshes, repeats }), due))
     }
 }
 
@@ -268,14 +310,19 @@ impl State {
     /// Upstream tells of each attempt that failed, and after a while that the pod waits. What cannot even be
     /// attempted is told at once.
     fn problem(&mut self, failures: &[Failed]) -> Problem {
-        let again = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        let longest = if failures.iter().all(|failure| failure.2.step == Step::WaitForAttach) {
+            ATTACH_PAUSE
+        } else {
+            LONGEST_PAUSE
+        };
+        let again = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(longest);
         self.failures += 1;
         let since = *self.waiting.get_or_insert_with(Instant::now);
-        let is_attempt = |failure: &&Failed| failure.2.step != Step::Process;
+        let is_attempt = |failure: &&Failed| !matches!(failure.2.step, Step::Process | Step::WaitForAttach);
         let mut warnings: Vec<Warning> =
             failures.iter().filter(is_attempt).map(|(_, name, failure)| warning(failure, name)).collect();
         let message = waits(failures);
-        if since.elapsed() >= PATIENCE || failures.iter().any(|failure| !is_attempt(&failure)) {
+        if since.elapsed() >= PATIENCE || failures.iter().any(|failure| failure.2.step == Step::Process) {
             self.waiting = None;
             warnings.push(Warning {
                 reason: "FailedMount",

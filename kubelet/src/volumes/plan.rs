@@ -28,7 +28,14 @@ pub enum Plan {
     /// The content of an image, which the runtime mounts.
     Image { reference: String, pull_policy: String },
     /// Somebody else has made it already.
-    Made { path: PathBuf, read_only: bool, give: bool },
+    Made {
+        path: PathBuf,
+        read_only: bool,
+        /// It is the agent who gives it to the pod's group.
+        give: bool,
+        /// It has to be made again from time to time.
+        repeats: bool,
+    },
 }
 
 /// What a folder stands on.

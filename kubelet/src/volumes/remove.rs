@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::plan::Failure;
-use super::{Volumes, blocking, mountinfo};
+use super::{FIRST_PAUSE, LONGEST_PAUSE, Volumes, blocking, mountinfo};
 
 impl Volumes {
     /// Unmounts and removes all that a pod has on this node, when none of its containers is left. What fails can be
@@ -14,12 +14,40 @@ impl Volumes {
         let state = self.state(uid);
         let mut state = state.lock().await;
         state.done.clear();
+        let _busy = state.busy.clone().lock_owned().await;
         self.host.tokens.forget(uid);
+        self.host.certificates.forget(uid);
         self.host.objects.forget(uid);
         let dir = self.host.config.pod_dir(uid);
+        // A driver takes back itself what it has made.
+        self.host.csi.take_back(&dir, uid).await?;
         blocking(move || clear(&dir).map_err(Failure::from)).await.map_err(|failure| failure.why)?;
         self.pods().remove(uid);
         Ok(())
+    }
+
+    /// Removes what pods have left that nobody knows any more. It may have to wait for drivers to be there again.
+    pub async fn clean_up(&self, is_known: impl Fn(&str) -> bool) {
+        let mut pause = FIRST_PAUSE;
+        while !self.clean_up_once(&is_known).await {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn clean_up_once(&self, is_known: &impl Fn(&str) -> bool) -> bool {
+        let found = self.reconstruct().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the folders of pods cannot be read");
+            Vec::new()
+        });
+        let mut all = true;
+        for uid in found.iter().filter(|uid| !is_known(uid)) {
+            if let Err(error) = self.remove(uid).await {
+                tracing::warn!(uid, error, "what a pod has left could not be taken away");
+                all = false;
+            }
+        }
+        all
     }
 
     /// Pods that have something on this node, from before the agent started too: those that are not known any more

@@ -18,6 +18,8 @@ pub struct Token {
     pub text: String,
     /// When it should be replaced, in seconds since the epoch.
     pub due: i64,
+    /// When it ends, as the server says it.
+    pub expiration: String,
     expires: i64,
 }
 
@@ -79,7 +81,8 @@ async fn ask(client: &Client, pod: &Tree, key: &Key, now: i64) -> Result<Token, 
     let text = answer.str("status.token").to_string();
     // The server may have shortened its life. Its clock may differ from ours: only the length counts.
     let seconds = answer.int("spec.expirationSeconds").unwrap_or(key.seconds);
-    Ok(Token { text, due: now + use_seconds(seconds), expires: now + seconds })
+    let expiration = answer.str("status.expirationTimestamp").to_string();
+    Ok(Token { text, due: now + use_seconds(seconds), expiration, expires: now + seconds })
 }
 
 fn request(pod: &Tree, key: &Key) -> Tree {

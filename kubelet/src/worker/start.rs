@@ -194,8 +194,9 @@ async fn start_container(
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
         Err(problem) => Err(problem),
     };
-    if let Some(ended) = ended {
-        memory.backoffs.started_again(&start.name, ended.finished_at, agent.now());
+    if start.restarts > 0 {
+        let ended_at = ended.map_or(agent.now(), |ended| ended.finished_at);
+        memory.backoffs.started_again(&start.name, ended_at, agent.now());
     }
     match started {
         Ok(()) => {

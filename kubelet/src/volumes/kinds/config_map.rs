@@ -72,7 +72,8 @@ mod tests {
     #[test]
     fn keys_become_files() {
         let object = api::yaml::decode(b"{data: {a: x, b: ''}, binaryData: {c: AAE=}}").unwrap();
-        let check = |source: &str, wanted: Result<&[(&str, &[u8], u32)], &str>| {
+        type Wanted<'a> = &'a [(&'a str, &'a [u8], u32)];
+        let check = |source: &str, wanted: Result<Wanted<'_>, &str>| {
             let got = chosen(&object, &api::yaml::decode(source.as_bytes()).unwrap(), 0o644);
             let got = got.as_ref().map_err(String::as_str).map(|files| {
                 files.iter().map(|(path, file)| (path.as_str(), &file.data[..], file.mode)).collect::<Vec<_>>()

@@ -1,6 +1,7 @@
 //! The kinds of volumes, a file each. A kind reads the pod and what it refers to, and says what is to be done.
 
 mod config_map;
+mod csi;
 mod downward_api;
 mod empty_dir;
 mod host_path;
@@ -32,6 +33,7 @@ pub const KINDS: &[Kind] = &[
     // Those below can be persistent volumes too, as host paths can.
     local::KIND,
     nfs::KIND,
+    csi::KIND,
 ];
 
 pub struct Kind {
@@ -65,10 +67,6 @@ pub struct Ask<'a> {
 /// The kind of a volume: of a pod's entry, or of a persistent volume's spec.
 pub fn of(volume: &Tree) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| volume.has(kind.field))
-}
-
-pub fn by_folder(folder: &str) -> Option<&'static Kind> {
-    KINDS.iter().find(|kind| kind.folder == folder)
 }
 
 /// The mode that an item says, or the volume.

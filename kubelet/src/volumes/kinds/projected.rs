@@ -1,4 +1,4 @@
-//! Several sources in one folder: ConfigMaps, Secrets, the pod itself, tokens and trust bundles.
+//! Several sources in one folder: ConfigMaps, Secrets, the pod itself, tokens, trust bundles and certificates.
 
 use api::Tree;
 
@@ -12,8 +12,8 @@ pub const KIND: Kind = Kind { field: "projected", folder: "kubernetes.io~project
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
         let (mut files, mut errors, mut due) = (Files::new(), Vec::new(), None::<i64>);
-        for source in ask.source.list("sources") {
-            match project(ask, source).await {
+        for (index, source) in ask.source.list("sources").iter().enumerate() {
+            match project(ask, source, index).await {
                 Ok((more, at)) => {
                     // Later sources win where two name one path.
                     files.extend(more);
@@ -32,7 +32,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
 /// Files, and when they have to be looked at again.
 type Projected = Result<(Files, Option<i64>), String>;
 
-async fn project(ask: &Ask<'_>, source: &Tree) -> Projected {
+async fn project(ask: &Ask<'_>, source: &Tree, index: usize) -> Projected {
     let mode = default_mode(ask.source);
     if source.has("secret") {
         let source = source.at("secret");
@@ -52,6 +52,9 @@ async fn project(ask: &Ask<'_>, source: &Tree) -> Projected {
     if source.has("clusterTrustBundle") {
         return bundle(ask, source.at("clusterTrustBundle")).await;
     }
+    if source.has("podCertificate") {
+        return certificate(ask, source.at("podCertificate"), index).await;
+    }
     let names: Vec<&str> = source.as_map().map(|map| map.keys().collect()).unwrap_or_default();
     Err(format!("projected volumes have no source {}", names.join(", ")))
 }
@@ -65,6 +68,18 @@ async fn token(ask: &Ask<'_>, source: &Tree) -> Projected {
 async fn bundle(ask: &Ask<'_>, source: &Tree) -> Projected {
     let anchors = trust::anchors(&ask.host.objects, source).await?;
     Ok((Files::from([(source.str("path").to_string(), private(ask, anchors))]), None))
+}
+
+async fn certificate(ask: &Ask<'_>, source: &Tree, index: usize) -> Projected {
+    let has = ask.host.certificates.get(ask.host, ask.pod, (ask.name, index), source).await?;
+    let parts = [
+        ("credentialBundlePath", format!("{}{}", has.key, has.chain)),
+        ("keyPath", has.key.clone()),
+        ("certificateChainPath", has.chain.clone()),
+    ];
+    let wanted = parts.into_iter().filter(|(field, _)| !source.str(field).is_empty());
+    let files = wanted.map(|(field, text)| (source.str(field).to_string(), private(ask, text.into_bytes())));
+    Ok((files.collect(), Some(has.due)))
 }
 
 /// Only the pod's user or group reads it, where there is one.
