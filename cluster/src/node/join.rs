@@ -88,7 +88,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
         Some(socket) => Choice::Socket(socket),
         None => Choice::Embedded(Box::new(crate::agent::embedded(&dir, &settings.config.cgroup_root))),
     };
-    Ok((flags, Options { config: settings.config, runtime }))
+    Ok((flags, Options { config: settings.config, shown: Some(settings.shown), runtime }))
 }
 
 /// What differs from a kubelet's defaults on a machine that is set up by nobody else.
