@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use client::{Client, Clock, Metrics, Random, SystemClock};
 use kubelet::Config;
+use kubelet::config::Shutdown;
 use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
 use kubelet::serve::{self, Served};
 use runtime::images::Images;
 use runtime::service::{NetworkOptions, Service};
 use server::Server;
+use server::http::tls::Serving;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -43,6 +45,8 @@ pub struct Arguments {
 /// What the agent is told.
 pub struct Options {
     pub config: Config,
+    /// The KubeletConfiguration that is in effect, as the port shows it; upstream's defaults without one.
+    pub shown: Option<api::Tree>,
     pub runtime: Choice,
 }
 
@@ -77,7 +81,7 @@ impl Options {
             Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
             None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
         };
-        Ok(Some(Options { config, runtime }))
+        Ok(Some(Options { config, shown: None, runtime }))
     }
 }
 
@@ -110,16 +114,23 @@ fn short_name(path: &Path) -> String {
 /// The agent of this machine at work.
 pub struct Running {
     agent: kubelet::Running,
-    node: JoinHandle<()>,
+    object: Arc<Node>,
+    shutdown: Shutdown,
+    /// The node's own object, and its certificate.
+    tasks: Vec<JoinHandle<()>>,
     /// Ends the ports.
     stop: watch::Sender<bool>,
 }
 
 impl Running {
+    /// Ends the pods, since the machine goes down.
+    pub async fn shut_down(&self) {
+        node::shutdown::run(&self.object, &self.agent.workers, &self.shutdown).await;
+    }
+
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        self.node.abort();
-        let _ = self.node.await;
+        self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop().await;
     }
 }
@@ -153,6 +164,7 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         recorder: events.recorder(client.clone(), "kubelet").on(&config.node_name),
         random: Arc::new(Random::seeded(seed)),
     });
+    let (object, shutdown) = (node.clone(), config.shutdown.clone());
     node.tell(|reports| reports.declared_features.push(server::kubelets::WEBSOCKETS.to_string()));
     let environment = kubelet::Environment {
         client: client.clone(),
@@ -164,29 +176,35 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         seed,
     };
     let agent = kubelet::start(environment).await.map_err(Error::Agent)?;
-    let stop = serve_ports(listeners, &config, &client, &agent, metrics)?;
-    Ok(Running { agent, node: tokio::spawn(node.run()), stop })
+    let (stop, serving) = serve_ports(listeners, (&config, options.shown), &client, &agent, metrics)?;
+    let mut tasks = vec![tokio::spawn(node.run())];
+    if config.certificates.server_bootstrap {
+        let seen = object.object();
+        let rotated = crate::node::serving::rotated(&config, &client, serving, move || seen.borrow().clone());
+        tasks.push(tokio::spawn(rotated.run()));
+    }
+    Ok(Running { agent, object, shutdown, tasks, stop })
 }
 
 /// Answers on the agent's ports.
 fn serve_ports(
     listeners: Listeners,
-    config: &Config,
+    (config, shown): (&Config, Option<api::Tree>),
     client: &Client,
     agent: &kubelet::Running,
     metrics: Metrics,
-) -> Result<watch::Sender<bool>> {
-    let shown = kubelet::config::read(&api::tree! {}, &Default::default());
-    let shown = shown.map(|settings| settings.shown).map_err(Error::Flags)?;
+) -> Result<(watch::Sender<bool>, Arc<Serving>)> {
+    let defaults = || kubelet::config::read(&api::tree! {}, &Default::default()).map(|settings| settings.shown);
+    let shown = shown.map_or_else(defaults, Ok).map_err(Error::Flags)?;
     let host = Arc::new(Served::new(agent, metrics, shown));
     let answers = Arc::new(serve::Node::new(host, serve::Settings::of(config)));
     let address = config.node_ips.first().copied().unwrap_or(config.serving.address);
     let pair = component::node::serving_pair(config, address)?;
     let (stop, stopped) = watch::channel(false);
     let mut follow = Follow::default();
-    component::node::serve(listeners, &pair, Access::of(config, client), answers, &stopped, &mut follow)?;
+    let serving = component::node::serve(listeners, &pair, Access::of(config, client), answers, &stopped, &mut follow)?;
     tokio::spawn(follow.run(stopped));
-    Ok(stop)
+    Ok((stop, serving))
 }
 
 async fn open(choice: Choice) -> Result<Runtime> {

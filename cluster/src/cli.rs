@@ -145,6 +145,9 @@ enum CertsCommand {
     },
 }
 
+/// On every machine that this runs on.
+const SIGPWR: i32 = 30;
+
 /// Components that the binary is when it is called by their names.
 const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"];
 
@@ -307,9 +310,22 @@ async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<
         () = interrupted() => return Ok(()),
         started = start => started?,
     };
-    interrupted().await;
+    tokio::select! {
+        biased;
+        () = interrupted() => {}
+        () = power_fails() => started.shut_down().await,
+    }
     started.stop().await;
     Ok(())
+}
+
+/// Whoever shuts the machine down says so by SIGPWR.
+async fn power_fails() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::from_raw(SIGPWR)) {
+        Ok(mut fails) => drop(fails.recv().await),
+        Err(_) => std::future::pending().await,
+    }
 }
 
 fn run_token(args: node::token::Arguments) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::images::Images;
 use crate::make::dns::Resolver;
 use crate::make::resources::Limits;
+use crate::node::facts::Reports;
 use crate::objects::Objects;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
@@ -43,6 +44,8 @@ pub struct Agent {
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
     pub classes: Arc<Store>,
+    /// What the node is told of itself.
+    pub reports: watch::Receiver<Reports>,
     /// The node itself.
     pub object: watch::Receiver<Option<Arc<Tree>>>,
     /// Bytes of memory of the machine.
@@ -74,7 +77,7 @@ impl Agent {
         Rules {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
             pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
-            shuts_down: false,
+            shuts_down: self.reports.borrow().shutting_down,
         }
     }
 

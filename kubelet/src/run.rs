@@ -104,6 +104,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         pods: pods.store().clone(),
         services: services.store().clone(),
         classes: classes.store().clone(),
+        reports: node.reports(),
         object: node.object(),
         runtime_name: version.runtime_name,
         recursive_read_only,

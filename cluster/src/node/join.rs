@@ -70,7 +70,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let (kubeconfig, bootstrap) = (dir.join("kubelet.conf"), dir.join("bootstrap-kubelet.conf"));
     let authority = dir.join("pki/ca.crt");
     if !arguments.token.is_empty() {
-        let pem = discover(arguments).await?;
+        let pem = discover(&arguments.server, &arguments.discovery_token_ca_cert_hash).await?;
         std::fs::create_dir_all(dir.join("pki")).map_err(Error::file(&dir))?;
         write_private(&authority, &pem)?;
         let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &arguments.token));
@@ -88,7 +88,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
         Some(socket) => Choice::Socket(socket),
         None => Choice::Embedded(Box::new(crate::agent::embedded(&dir, &settings.config.cgroup_root))),
     };
-    Ok((flags, Options { config: settings.config, runtime }))
+    Ok((flags, Options { config: settings.config, shown: Some(settings.shown), runtime }))
 }
 
 /// What differs from a kubelet's defaults on a machine that is set up by nobody else.
@@ -110,7 +110,7 @@ fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     flags::parse(&words)
 }
 
-fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
+pub fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
     let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
     let context = tree! { "cluster" => "tiphys", "user" => "tls-bootstrap-token-user" };
     tree! {
@@ -124,22 +124,21 @@ fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
 }
 
 /// The cluster's authority, in PEM. Waits for an API server that is not there yet.
-async fn discover(arguments: &Arguments) -> Result<String> {
-    let wanted = arguments.discovery_token_ca_cert_hash.as_str();
+pub async fn discover(server: &str, wanted: &str) -> Result<String> {
     if !wanted.starts_with("sha256:") {
         let why = "a fingerprint such as sha256:… is needed, by which the cluster is known; `token create \
                    --print-join-command` says it";
         return Err(Error::Flags(vec![format!("--discovery-token-ca-cert-hash: {why}")]));
     }
-    let client = stranger(&arguments.server)?;
+    let client = stranger(server)?;
     let mut pause = FIRST_PAUSE;
     loop {
         match client.get(MAPS, "kube-public", "cluster-info").await {
             Ok(info) => return trusted(&info, wanted),
             Err(error) if error.code().is_some() => {
-                return Err(Error::Answered(format!("{}: {error}", arguments.server)));
+                return Err(Error::Answered(format!("{server}: {error}")));
             }
-            Err(error) => tracing::warn!(%error, server = arguments.server, "no answer; it is tried again"),
+            Err(error) => tracing::warn!(%error, server, "no answer; it is tried again"),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -177,7 +176,7 @@ fn trusted(info: &Tree, wanted: &str) -> Result<String> {
 }
 
 /// Of the keys of authorities, as kubeadm makes them.
-fn fingerprints(pem: &str) -> Option<Vec<String>> {
+pub fn fingerprints(pem: &str) -> Option<Vec<String>> {
     let fingerprint = |certificate: CertificateDer<'_>| {
         let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
         Some(tls::fingerprint(&CertificateDer::from(parsed.public_key().raw)))

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::{Client, Random};
+use kubelet::config::Settings;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -36,6 +37,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Ends the pods, since the machine goes down; the agent ends by `stop`.
+    pub async fn shut_down(&self) {
+        self.agent.shut_down().await;
+    }
+
     /// Ends the agent; its pods run on.
     pub async fn stop(self) {
         self.stop.send_replace(true);
@@ -46,14 +52,14 @@ impl Running {
 
 /// What `kubelet` is told, checked; how it logs is said before anything else is done.
 pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
-    let config = settings::read(flags)?.config;
+    let Settings { config, shown } = settings::read(flags)?;
     let format = if config.logs.json { Format::Json } else { Format::Text };
     let level = Level::of_verbosity(config.logs.verbosity);
     let runtime = match config.runtime_endpoint.clone() {
         Some(socket) => Choice::Socket(socket),
         None => Choice::Embedded(Box::new(agent::embedded(Path::new("/var/lib/tiphys"), &config.cgroup_root))),
     };
-    Ok((Options { config, runtime }, format, level))
+    Ok((Options { config, shown: Some(shown), runtime }, format, level))
 }
 
 /// Runs an agent: its certificate first, by which everything else is asked for.

@@ -42,7 +42,6 @@ pub fn name(asked: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::super::flags;
-    use super::*;
 
     #[test]
     fn flags_and_files_make_one_configuration() {

@@ -1,6 +1,7 @@
 //! What the agent is told, with upstream's defaults. It comes from a KubeletConfiguration, from files beside it and
 //! from flags; [`read`] makes one of them all.
 
+mod check;
 mod eviction;
 mod fields;
 mod gates;

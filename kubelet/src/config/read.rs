@@ -65,7 +65,7 @@ pub fn read(tree: &Tree, flags: &Overlay) -> Result<Settings, Vec<String>> {
     let mut config = Config::default();
     let mut errors = apply(&said, &mut config);
     errors.extend(read_together(&said, &mut config));
-    errors.extend(super::sections::check(&config));
+    errors.extend(super::check::check(&config));
     if !errors.is_empty() {
         return Err(errors);
     }

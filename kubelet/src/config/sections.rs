@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Config, Resources};
+use super::Resources;
 
 /// What is kept from pods.
 #[derive(Debug, Clone)]
@@ -155,108 +155,4 @@ impl Default for Process {
 pub struct Logs {
     pub json: bool,
     pub verbosity: u8,
-}
-
-/// What does not go together, and what no node could do, in upstream's words.
-pub fn check(config: &Config) -> Vec<String> {
-    let mut errors = Vec::new();
-    let mut need = |holds: bool, why: String| {
-        if !holds {
-            errors.push(format!("invalid configuration: {why}"));
-        }
-    };
-    let (allocatable, images, shutdown) = (&config.allocatable, config.image_gc, &config.shutdown);
-    let nothing = allocatable.enforced.iter().all(|one| one == "none");
-    need(
-        config.cgroups_per_qos || nothing,
-        "enforceNodeAllocatable (--enforce-node-allocatable) is not supported unless cgroupsPerQOS (--cgroups-per-qos) is set to true".to_string(),
-    );
-    for one in &allocatable.enforced {
-        match one.as_str() {
-            "pods" => {}
-            "none" => need(allocatable.enforced.len() == 1, "enforceNodeAllocatable (--enforce-node-allocatable) may not contain additional enforcements when \"none\" is specified".to_string()),
-            "system-reserved" => need(!allocatable.system_reserved_cgroup.is_empty(), "systemReservedCgroup (--system-reserved-cgroup) must be specified when \"system-reserved\" contained in enforceNodeAllocatable (--enforce-node-allocatable)".to_string()),
-            "kube-reserved" => need(!allocatable.kube_reserved_cgroup.is_empty(), "kubeReservedCgroup (--kube-reserved-cgroup) must be specified when \"kube-reserved\" contained in enforceNodeAllocatable (--enforce-node-allocatable)".to_string()),
-            other => need(false, format!("option {other:?} specified for enforceNodeAllocatable (--enforce-node-allocatable). Valid options are \"pods\", \"system-reserved\", \"kube-reserved\", or \"none\"")),
-        }
-    }
-    need(
-        allocatable.reserved_cpus.is_none() || allocatable.kube_reserved_cgroup.is_empty() && allocatable.system_reserved_cgroup.is_empty(),
-        "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) or kubeReservedCgroup (--kube-reserved-cgroup)".to_string(),
-    );
-    need(
-        images.low_threshold < images.high_threshold,
-        format!(
-            "imageGCLowThresholdPercent (--image-gc-low-threshold) {} must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) {}",
-            images.low_threshold, images.high_threshold
-        ),
-    );
-    need(
-        images.maximum_age.is_none_or(|most| most > images.minimum_age),
-        "imageMaximumGCAge must be greater than imageMinimumGCAge".to_string(),
-    );
-    let period = config.cpu_cfs_quota_period;
-    need(
-        (Duration::from_micros(1)..=Duration::from_secs(1)).contains(&period),
-        format!("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {period:?} must be between 1usec and 1sec, inclusive"),
-    );
-    need(
-        (-1000..=1000).contains(&config.process.oom_score_adj),
-        format!(
-            "oomScoreAdj (--oom-score-adj) {} must be between -1000 and 1000, inclusive",
-            config.process.oom_score_adj
-        ),
-    );
-    need(config.container_log_max_files > 1, "containerLogMaxFiles must be greater than 1".to_string());
-    need(
-        (Duration::from_secs(1)..=Duration::from_secs(300)).contains(&config.crash_loop_max),
-        "crashLoopBackOff.maxContainerRestartPeriod must be between 1s and 300s".to_string(),
-    );
-    need(
-        config.memory_throttling_factor > 0.0 && config.memory_throttling_factor <= 1.0,
-        format!(
-            "memoryThrottlingFactor {} must be greater than 0 and less than or equal to 1.0",
-            config.memory_throttling_factor
-        ),
-    );
-    need(
-        config.user_namespace_ids_per_pod.is_multiple_of(65_536),
-        "userNamespaces.idsPerPod must be a multiple of 65536".to_string(),
-    );
-    need(
-        !(config.swap.fail_on && config.swap.limited),
-        "memorySwap.swapBehavior LimitedSwap needs failSwapOn (--fail-swap-on) to be false".to_string(),
-    );
-    let tls = &config.certificates;
-    need(
-        tls.tls_cert_file.is_some() == tls.tls_private_key_file.is_some(),
-        "tlsCertFile (--tls-cert-file) and tlsPrivateKeyFile (--tls-private-key-file) belong together".to_string(),
-    );
-    need(
-        !(tls.server_bootstrap && tls.tls_cert_file.is_some()),
-        "serverTLSBootstrap (--rotate-server-certificates) and tlsCertFile (--tls-cert-file) exclude each other"
-            .to_string(),
-    );
-    errors.extend(check_shutdown(shutdown));
-    errors
-}
-
-fn check_shutdown(shutdown: &Shutdown) -> Vec<String> {
-    let mut errors = Vec::new();
-    let (all, critical) = (shutdown.grace_period, shutdown.critical_grace_period);
-    if critical > all {
-        errors.push(format!(
-            "invalid configuration: shutdownGracePeriodCriticalPods {critical:?} must be <= shutdownGracePeriod {all:?}"
-        ));
-    }
-    for (name, period) in [("shutdownGracePeriod", all), ("shutdownGracePeriodCriticalPods", critical)] {
-        if !period.is_zero() && period < Duration::from_secs(1) {
-            errors.push(format!("invalid configuration: {name} {period:?} must be either zero or otherwise >= 1 sec"));
-        }
-    }
-    let is_both = !(shutdown.by_priority.is_empty() || all.is_zero() && critical.is_zero());
-    if is_both {
-        errors.push("invalid configuration: Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time".to_string());
-    }
-    errors
 }

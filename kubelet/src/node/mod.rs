@@ -114,9 +114,9 @@ impl Node {
         self.object.subscribe()
     }
 
-    /// Whether no more pods are taken, since the machine goes down.
-    pub fn is_shutting_down(&self) -> bool {
-        self.reports.borrow().shutting_down
+    /// What it was told.
+    pub fn reports(&self) -> watch::Receiver<Reports> {
+        self.reports.subscribe()
     }
 
     /// Whether runtime and network can take pods.

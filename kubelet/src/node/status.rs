@@ -1,7 +1,7 @@
 //! The node's status from what is known, and what of it has to be written: pure functions.
 
 use api::time::Timestamp;
-use api::{Map, Tree, list, tree};
+use api::{Map, Tree, tree};
 
 use super::conditions::{Event, conditions};
 use super::facts::{Facts, Handler, Image};
@@ -144,15 +144,7 @@ pub fn patch(old: &Tree, new: &Tree) -> Tree {
             "capacity" | "allocatable" => entries(old.get(field), value),
             "addresses" => {
                 let items = value.as_list().unwrap_or(&[]).iter().cloned();
-                Tree::List(
-                    list![tree! { "$patch" => "replace" }]
-                        .as_list()
-                        .unwrap_or(&[])
-                        .iter()
-                        .cloned()
-                        .chain(items)
-                        .collect(),
-                )
+                Tree::List([tree! { "$patch" => "replace" }].into_iter().chain(items).collect())
             }
             _ => value.clone(),
         };

@@ -1,6 +1,8 @@
 //! The agent's own node, seen through the API: it acts as a node under the Node authorizer and NodeRestriction, so
 //! that a write which those refuse shows here. Its runtime is a socket that nobody serves.
 
+mod join;
+
 use std::sync::Arc;
 
 use api::{Tree, tree};

@@ -1,0 +1,146 @@
+//! What does not go together, and what no node could do, in upstream's words.
+
+use std::time::Duration;
+
+use super::{Config, Shutdown};
+
+/// All that is wrong.
+#[derive(Default)]
+struct Errors(Vec<String>);
+
+impl Errors {
+    fn need(&mut self, holds: bool, why: impl Into<String>) {
+        if !holds {
+            self.0.push(format!("invalid configuration: {}", why.into()));
+        }
+    }
+}
+
+pub fn check(config: &Config) -> Vec<String> {
+    let mut errors = Errors::default();
+    allocatable(config, &mut errors);
+    images(config, &mut errors);
+    containers(config, &mut errors);
+    certificates(config, &mut errors);
+    shutdown(&config.shutdown, &mut errors);
+    errors.0
+}
+
+fn allocatable(config: &Config, errors: &mut Errors) {
+    let allocatable = &config.allocatable;
+    let nothing = allocatable.enforced.iter().all(|one| one == "none");
+    errors.need(
+        config.cgroups_per_qos || nothing,
+        "enforceNodeAllocatable (--enforce-node-allocatable) is not supported unless cgroupsPerQOS \
+         (--cgroups-per-qos) is set to true",
+    );
+    for one in &allocatable.enforced {
+        match one.as_str() {
+            "pods" => {}
+            "none" => errors.need(
+                allocatable.enforced.len() == 1,
+                "enforceNodeAllocatable (--enforce-node-allocatable) may not contain additional enforcements when \
+                 \"none\" is specified",
+            ),
+            "system-reserved" => errors.need(
+                !allocatable.system_reserved_cgroup.is_empty(),
+                "systemReservedCgroup (--system-reserved-cgroup) must be specified when \"system-reserved\" contained \
+                 in enforceNodeAllocatable (--enforce-node-allocatable)",
+            ),
+            "kube-reserved" => errors.need(
+                !allocatable.kube_reserved_cgroup.is_empty(),
+                "kubeReservedCgroup (--kube-reserved-cgroup) must be specified when \"kube-reserved\" contained in \
+                 enforceNodeAllocatable (--enforce-node-allocatable)",
+            ),
+            other => errors.need(
+                false,
+                format!(
+                    "option {other:?} specified for enforceNodeAllocatable (--enforce-node-allocatable). Valid options \
+                     are \"pods\", \"system-reserved\", \"kube-reserved\", or \"none\""
+                ),
+            ),
+        }
+    }
+    let has_groups = !(allocatable.kube_reserved_cgroup.is_empty() && allocatable.system_reserved_cgroup.is_empty());
+    errors.need(
+        allocatable.reserved_cpus.is_none() || !has_groups,
+        "can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) or \
+         kubeReservedCgroup (--kube-reserved-cgroup)",
+    );
+}
+
+fn images(config: &Config, errors: &mut Errors) {
+    let (images, logs) = (config.image_gc, config.container_log_max_files);
+    errors.need(
+        images.low_threshold < images.high_threshold,
+        format!(
+            "imageGCLowThresholdPercent (--image-gc-low-threshold) {} must be less than imageGCHighThresholdPercent \
+             (--image-gc-high-threshold) {}",
+            images.low_threshold, images.high_threshold
+        ),
+    );
+    errors.need(
+        images.maximum_age.is_none_or(|most| most > images.minimum_age),
+        "imageMaximumGCAge must be greater than imageMinimumGCAge",
+    );
+    errors.need(logs > 1, "containerLogMaxFiles must be greater than 1");
+}
+
+fn containers(config: &Config, errors: &mut Errors) {
+    let (period, most, factor) = (config.cpu_cfs_quota_period, config.crash_loop_max, config.memory_throttling_factor);
+    errors.need(
+        (Duration::from_micros(1)..=Duration::from_secs(1)).contains(&period),
+        format!("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {period:?} must be between 1usec and 1sec, inclusive"),
+    );
+    errors.need(
+        (Duration::from_secs(1)..=Duration::from_secs(300)).contains(&most),
+        "crashLoopBackOff.maxContainerRestartPeriod must be between 1s and 300s",
+    );
+    errors.need(
+        factor > 0.0 && factor <= 1.0,
+        format!("memoryThrottlingFactor {factor} must be greater than 0 and less than or equal to 1.0"),
+    );
+    errors.need(
+        config.user_namespace_ids_per_pod.is_multiple_of(65_536),
+        "userNamespaces.idsPerPod must be a multiple of 65536",
+    );
+    errors.need(
+        !(config.swap.fail_on && config.swap.limited),
+        "memorySwap.swapBehavior LimitedSwap needs failSwapOn (--fail-swap-on) to be false",
+    );
+    let score = config.process.oom_score_adj;
+    errors.need(
+        (-1000..=1000).contains(&score),
+        format!("oomScoreAdj (--oom-score-adj) {score} must be between -1000 and 1000, inclusive"),
+    );
+}
+
+fn certificates(config: &Config, errors: &mut Errors) {
+    let tls = &config.certificates;
+    errors.need(
+        tls.tls_cert_file.is_some() == tls.tls_private_key_file.is_some(),
+        "tlsCertFile (--tls-cert-file) and tlsPrivateKeyFile (--tls-private-key-file) belong together",
+    );
+    errors.need(
+        !(tls.server_bootstrap && tls.tls_cert_file.is_some()),
+        "serverTLSBootstrap (--rotate-server-certificates) and tlsCertFile (--tls-cert-file) exclude each other",
+    );
+}
+
+fn shutdown(shutdown: &Shutdown, errors: &mut Errors) {
+    let (all, critical) = (shutdown.grace_period, shutdown.critical_grace_period);
+    errors.need(
+        critical <= all,
+        format!("shutdownGracePeriodCriticalPods {critical:?} must be <= shutdownGracePeriod {all:?}"),
+    );
+    for (name, period) in [("shutdownGracePeriod", all), ("shutdownGracePeriodCriticalPods", critical)] {
+        errors.need(
+            period.is_zero() || period >= Duration::from_secs(1),
+            format!("{name} {period:?} must be either zero or otherwise >= 1 sec"),
+        );
+    }
+    errors.need(
+        shutdown.by_priority.is_empty() || all.is_zero() && critical.is_zero(),
+        "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time",
+    );
+}

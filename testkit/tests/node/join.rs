@@ -1,0 +1,79 @@
+//! A machine joins: it finds the authority by its fingerprint, asks for a certificate by its token, and comes back
+//! by that.
+
+use api::{base64, tree};
+use client::Resource;
+use cluster::component::remote::Remote;
+use cluster::local;
+use cluster::node::request::{self, Wanted};
+use cluster::node::{bootstrap, join, joining};
+use testkit::Cluster;
+
+const TOKEN: &str = "abcdef.0123456789abcdef";
+const SECRETS: Resource = Resource::core("secrets");
+const NODES: Resource = Resource::core("nodes");
+
+async fn make_joinable(cluster: &Cluster, url: &str, authority: &str) {
+    let client = local::administrator(cluster.server());
+    for (resource, namespace, object) in joining::objects(url, authority) {
+        client.create(resource, namespace, &object).await.expect("made");
+    }
+    let text = |text: &str| base64::encode(text.as_bytes());
+    let data = tree! {
+        "token-id" => text("abcdef"), "token-secret" => text("0123456789abcdef"),
+        "usage-bootstrap-authentication" => text("true"), "usage-bootstrap-signing" => text("true"),
+        "auth-extra-groups" => text(cluster::node::token::GROUP),
+    };
+    let secret = tree! {
+        "metadata" => tree! { "name" => "bootstrap-token-abcdef" },
+        "type" => "bootstrap.kubernetes.io/token",
+        "data" => data,
+    };
+    client.create(SECRETS, "kube-system", &secret).await.expect("a token");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_joins_by_a_token() {
+    let cluster = Cluster::start_whole().await;
+    let url = format!("https://{}", cluster.address());
+    let authority = cluster.pki().read("ca").expect("an authority").expect("an authority").certificate;
+    make_joinable(&cluster, &url, &authority).await;
+
+    let hash = join::fingerprints(&authority).expect("a fingerprint").remove(0);
+    assert_eq!(join::discover(&url, &hash).await.expect("the authority"), authority);
+    let other = format!("sha256:{}", "0".repeat(64));
+    let refused = join::discover(&url, &other).await.expect_err("refused").describe();
+    assert!(refused.contains("this is another cluster"), "{refused}");
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let (kubeconfig, first) = (dir.path().join("kubelet.conf"), dir.path().join("bootstrap.conf"));
+    let written = api::yaml::encode(&join::bootstrap_config(&url, &authority, TOKEN));
+    std::fs::write(&first, written).expect("a file");
+    bootstrap::ensure(&kubeconfig, Some(&first), dir.path(), "n1").await.expect("a certificate");
+    // What is there and good is not asked for again, and needs no token.
+    std::fs::remove_file(&first).expect("a file");
+    bootstrap::ensure(&kubeconfig, None, dir.path(), "n1").await.expect("it is there");
+
+    let client = Remote::read("kubelet", "kubeconfig", &kubeconfig).expect("a kubeconfig").client();
+    let node = tree! { "metadata" => tree! { "name" => "n1" } };
+    client.create(NODES, "", &node).await.expect("its own node");
+    let foreign = tree! { "metadata" => tree! { "name" => "n2" } };
+    assert!(client.create(NODES, "", &foreign).await.expect_err("not its own").is_forbidden());
+
+    // A node gets its next certificate by the one that it has.
+    let pair = request::ask(&client, &Wanted::client("n1")).await.expect("another");
+    assert!(pair.certificate.contains("BEGIN CERTIFICATE") && pair.key.contains("PRIVATE KEY"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_without_a_good_token_is_told() {
+    let cluster = Cluster::start_whole().await;
+    let url = format!("https://{}", cluster.address());
+    let authority = cluster.pki().read("ca").expect("an authority").expect("an authority").certificate;
+    let dir = tempfile::tempdir().expect("a folder");
+    let first = dir.path().join("bootstrap.conf");
+    std::fs::write(&first, api::yaml::encode(&join::bootstrap_config(&url, &authority, TOKEN))).expect("a file");
+    let refused = bootstrap::ensure(&dir.path().join("kubelet.conf"), Some(&first), dir.path(), "n1").await;
+    let refused = refused.expect_err("refused").describe();
+    assert!(refused.contains("--bootstrap-kubeconfig: 401"), "{refused}");
+}
