@@ -188,7 +188,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     let client = &cluster.client;
     fill(client).await;
     let one = pod(client, "one", "persistentVolumeClaim: {claimName: data}").await;
-    let node = Node::start(&cluster);
+    let mut node = Node::start(&cluster);
     let volumes = node.volumes.clone();
     let finding = tokio::spawn(async move { volumes.run().await });
     let unknown = "FailedMount MountVolume.MountDevice failed for volume \"pv1\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name memory.example not found in the list of registered CSI drivers";
@@ -208,6 +208,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
         r#"{"memory.example":"id-1"}"#
     );
     until(|| driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")).await;
+    assert_eq!(node.told().await, one.str("metadata.uid"), "it waits no longer");
 
     // It is attached before anything is asked of the driver.
     assert_eq!(node.problem(&one).await, [""; 0], "waiting for an attachment is no failure yet");

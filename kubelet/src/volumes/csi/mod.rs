@@ -16,6 +16,7 @@ use cri::grpc::Channel;
 
 use super::mountinfo;
 pub use record::{KIND, Record};
+pub use registry::Finder;
 use wire::{NodeUnpublishVolume, NodeUnstageVolume, capability};
 
 /// A driver that is there.
@@ -66,7 +67,11 @@ impl Csi {
 
     /// Volumes that must not be detached from this node, by their names in its status.
     pub fn in_use(&self) -> BTreeSet<String> {
-        Record::all(&self.root).iter().filter_map(Record::unique_name).collect()
+        self.records().iter().filter_map(Record::unique_name).collect()
+    }
+
+    fn records(&self) -> Vec<Record> {
+        Record::all(&self.root)
     }
 
     pub async fn alone(&self, driver: &str, handle: &str) -> tokio::sync::OwnedMutexGuard<()> {
@@ -100,7 +105,7 @@ impl Csi {
         for record in Record::of_pod(pod_dir) {
             let _alone = self.alone(&record.driver, &record.handle).await;
             self.unpublish(&record, uid).await?;
-            let others = Record::all(&self.root);
+            let others = self.records();
             let is_needed = others.iter().any(|other| other.dir != record.dir && other.is_same_volume(&record));
             if record.is_persistent && !is_needed {
                 self.unstage(&record).await?;

@@ -21,6 +21,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 /// A socket as it stands there: one that was made anew is another one.
 type Seen = BTreeMap<PathBuf, (u64, i64)>;
 
+/// Who looks for drivers: whom they are shown to, and who wakes the pods that wait for them.
+pub struct Finder<'a> {
+    pub client: &'a Client,
+    pub node: &'a str,
+    pub wake: &'a (dyn Fn(&str) + Send + Sync),
+}
+
 /// Sockets that were called, and the drivers that answered.
 #[derive(Default)]
 struct Known {
@@ -47,10 +54,10 @@ impl Known {
 
 impl Csi {
     /// Follows the folder of sockets for ever.
-    pub async fn run(&self, client: &Client, node: &str) {
+    pub async fn run(&self, finder: &Finder<'_>) {
         let mut pause = FIRST_PAUSE;
         loop {
-            if let Err(error) = self.follow(client, node).await {
+            if let Err(error) = self.follow(finder).await {
                 tracing::warn!(error, "drivers of volumes cannot be found");
             }
             tokio::time::sleep(pause).await;
@@ -58,14 +65,14 @@ impl Csi {
         }
     }
 
-    async fn follow(&self, client: &Client, node: &str) -> Result<(), String> {
+    async fn follow(&self, finder: &Finder<'_>) -> Result<(), String> {
         let folder = self.registry();
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let watch = Folder::watch(&folder).map_err(|error| error.to_string())?;
         let (mut known, mut pause) = (Known::default(), FIRST_PAUSE);
         loop {
             // What failed is tried again; all else waits for the kernel to tell.
-            match self.look(client, node, &folder, &mut known).await.map_err(|error| error.to_string())? {
+            match self.look(finder, &folder, &mut known).await.map_err(|error| error.to_string())? {
                 true => {
                     pause = FIRST_PAUSE;
                     watch.changed().await;
@@ -79,17 +86,17 @@ impl Csi {
     }
 
     /// Brings what is known up to what is there; false where something failed.
-    async fn look(&self, client: &Client, node: &str, folder: &Path, known: &mut Known) -> io::Result<bool> {
-        let mut all = node_info::initialize(client, node).await.is_ok();
+    async fn look(&self, finder: &Finder<'_>, folder: &Path, known: &mut Known) -> io::Result<bool> {
+        let mut all = node_info::initialize(finder.client, finder.node).await.is_ok();
         let found = sockets(folder)?;
         for name in known.leave(&found) {
-            self.deregister(client, node, &name).await;
+            self.deregister(finder, &name).await;
         }
         for (socket, seen) in found {
             if known.sockets.contains_key(&socket) {
                 continue;
             }
-            match self.register(client, node, &socket).await {
+            match self.register(finder, &socket).await {
                 Ok(name) => known.enter(socket, seen, name),
                 Err(error) => {
                     tracing::warn!(socket = %socket.display(), error, "a driver could not be registered");
@@ -101,7 +108,7 @@ impl Csi {
     }
 
     /// The name of the driver, or none where the socket is not one's.
-    async fn register(&self, client: &Client, node: &str, socket: &Path) -> Result<Option<String>, String> {
+    async fn register(&self, finder: &Finder<'_>, socket: &Path) -> Result<Option<String>, String> {
         let channel = cri::grpc::dial(socket);
         let info = wire::get_info(&channel, Empty {}).await?;
         if info.kind != KIND {
@@ -110,7 +117,7 @@ impl Csi {
         }
         let endpoint = if info.endpoint.is_empty() { socket.to_path_buf() } else { PathBuf::from(&info.endpoint) };
         let result = match check(&info.name, &info.supported_versions) {
-            Ok(()) => self.install(client, node, &info.name, &endpoint).await,
+            Ok(()) => self.install(finder, &info.name, &endpoint).await,
             Err(error) => Err(error),
         };
         let error = result
@@ -122,20 +129,24 @@ impl Csi {
         result.map(|()| Some(info.name))
     }
 
-    async fn install(&self, client: &Client, node: &str, name: &str, endpoint: &Path) -> Result<(), String> {
+    async fn install(&self, finder: &Finder<'_>, name: &str, endpoint: &Path) -> Result<(), String> {
         let channel = cri::grpc::dial(endpoint);
         let info = wire::node_get_info(&channel, Empty {}).await?;
         let capabilities = wire::node_get_capabilities(&channel, Empty {}).await?;
         let capabilities =
             capabilities.capabilities.iter().filter_map(|of| of.rpc.as_ref()).map(|rpc| rpc.kind).collect();
-        node_info::install(client, node, name, &info).await?;
+        node_info::install(finder.client, finder.node, name, &info).await?;
         self.add(name, Driver { channel, capabilities });
+        // Pods that wait for it need not wait any longer.
+        for record in self.records().iter().filter(|record| record.driver == name) {
+            (finder.wake)(&record.uid());
+        }
         Ok(())
     }
 
-    async fn deregister(&self, client: &Client, node: &str, name: &str) {
+    async fn deregister(&self, finder: &Finder<'_>, name: &str) {
         self.drop_driver(name);
-        if let Err(error) = node_info::uninstall(client, node, name).await {
+        if let Err(error) = node_info::uninstall(finder.client, finder.node, name).await {
             tracing::warn!(driver = name, error, "a driver that is gone is still shown");
         }
     }

@@ -41,10 +41,10 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     }
     publish(ask, &driver, &record, &object, (context, capability)).await?;
     let path = ask.host.csi.target(&record, pod::uid(ask.pod));
-    if record.is_block {
-        return Ok(Plan::Device(path));
-    }
     let read_only = is_read_only(ask);
+    if record.is_block {
+        return Ok(Plan::Device { path, read_only });
+    }
     let give = !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask, &object);
     Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
 }
