@@ -8,11 +8,16 @@ use client::{Client, Clock, Metrics, Random, SystemClock};
 use kubelet::Config;
 use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
+use kubelet::serve::{self, Served};
 use runtime::images::Images;
 use runtime::service::{NetworkOptions, Service};
 use server::Server;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::component;
+use crate::component::follow::Follow;
+use crate::component::node::{Access, Listeners};
 use crate::error::{Error, Result};
 use crate::local::Local;
 
@@ -30,6 +35,9 @@ pub struct Arguments {
     /// Logs of containers
     #[arg(long, default_value = "/var/log/pods")]
     pod_logs_dir: PathBuf,
+    /// The control group below which all of pods' are
+    #[arg(long, default_value = "/")]
+    cgroup_root: String,
 }
 
 /// What the agent is told.
@@ -51,9 +59,15 @@ impl Options {
             tracing::warn!("this machine is no node of its cluster: running pods needs root");
             return Ok(None);
         }
+        let serving = kubelet::config::Serving {
+            client_ca_file: Some(data_dir.join("pki/ca.crt")),
+            ..kubelet::config::Serving::default()
+        };
         let config = Config {
+            serving,
             root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
             pod_logs_dir: arguments.pod_logs_dir,
+            cgroup_root: arguments.cgroup_root.clone(),
             node_name: arguments.node_name.unwrap_or_else(server::hostname).to_lowercase(),
             serialize_image_pulls: false,
             cluster_domain: "cluster.local".to_string(),
@@ -61,24 +75,25 @@ impl Options {
         };
         let runtime = match arguments.container_runtime_endpoint {
             Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
-            None => Choice::Embedded(Box::new(embedded(data_dir))),
+            None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
         };
         Ok(Some(Options { config, runtime }))
     }
 }
 
 /// The runtime of a cluster: what it keeps is the cluster's, what runs is found again by the folder's name.
-fn embedded(data_dir: &Path) -> runtime::service::Options {
+pub fn embedded(data_dir: &Path, cgroup_root: &str) -> runtime::service::Options {
     runtime::service::Options {
         root: data_dir.join("runtime"),
         // The names of sockets have to be short.
         state: Path::new("/run/tiphys").join(short_name(data_dir)),
         handlers: Default::default(),
-        shim_cgroup: "/tiphys-shims".to_string(),
+        shim_cgroup: format!("{}/tiphys-shims", cgroup_root.trim_end_matches('/')),
         network: NetworkOptions {
             conf_dir: "/etc/cni/net.d".into(),
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: data_dir.join("cni"),
+            builtin: true,
         },
         streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
     }
@@ -96,24 +111,35 @@ fn short_name(path: &Path) -> String {
 pub struct Running {
     agent: kubelet::Running,
     node: JoinHandle<()>,
+    /// Ends the ports.
+    stop: watch::Sender<bool>,
 }
 
 impl Running {
     pub async fn stop(self) {
+        self.stop.send_replace(true);
         self.node.abort();
         let _ = self.node.await;
         self.agent.stop().await;
     }
 }
 
-pub async fn start(server: &Arc<Server>, options: Options) -> Result<Running> {
+pub async fn start(server: &Arc<Server>, mut options: Options) -> Result<Running> {
+    if options.config.node_ips.is_empty() {
+        // Where the server is reached, the node is too; the loopback is all there is without a network.
+        options.config.node_ips = vec![server.config.advertise_address];
+    }
     let client = Local::new(server).node(&options.config.node_name);
     run(client, options).await
 }
 
-async fn run(client: Client, options: Options) -> Result<Running> {
+/// Runs the agent as whom the client acts.
+pub async fn run(client: Client, options: Options) -> Result<Running> {
     let runtime = open(options.runtime).await?;
-    let config = Arc::new(options.config);
+    let mut config = options.config;
+    let listeners = Listeners::bind(&config, true).await?;
+    config.port = listeners.secure().map_or(0, |address| address.port());
+    let config = Arc::new(config);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let metrics = Metrics::default();
     let seed = Random::fresh_seed();
@@ -127,9 +153,40 @@ async fn run(client: Client, options: Options) -> Result<Running> {
         recorder: events.recorder(client.clone(), "kubelet").on(&config.node_name),
         random: Arc::new(Random::seeded(seed)),
     });
-    let environment = kubelet::Environment { client, runtime, node: node.clone(), config, clock, metrics, seed };
+    node.tell(|reports| reports.declared_features.push(server::kubelets::WEBSOCKETS.to_string()));
+    let environment = kubelet::Environment {
+        client: client.clone(),
+        runtime,
+        node: node.clone(),
+        config: config.clone(),
+        clock,
+        metrics: metrics.clone(),
+        seed,
+    };
     let agent = kubelet::start(environment).await.map_err(Error::Agent)?;
-    Ok(Running { agent, node: tokio::spawn(node.run()) })
+    let stop = serve_ports(listeners, &config, &client, &agent, metrics)?;
+    Ok(Running { agent, node: tokio::spawn(node.run()), stop })
+}
+
+/// Answers on the agent's ports.
+fn serve_ports(
+    listeners: Listeners,
+    config: &Config,
+    client: &Client,
+    agent: &kubelet::Running,
+    metrics: Metrics,
+) -> Result<watch::Sender<bool>> {
+    let shown = kubelet::config::read(&api::tree! {}, &Default::default());
+    let shown = shown.map(|settings| settings.shown).map_err(Error::Flags)?;
+    let host = Arc::new(Served::new(agent, metrics, shown));
+    let answers = Arc::new(serve::Node::new(host, serve::Settings::of(config)));
+    let address = config.node_ips.first().copied().unwrap_or(config.serving.address);
+    let pair = component::node::serving_pair(config, address)?;
+    let (stop, stopped) = watch::channel(false);
+    let mut follow = Follow::default();
+    component::node::serve(listeners, &pair, Access::of(config, client), answers, &stopped, &mut follow)?;
+    tokio::spawn(follow.run(stopped));
+    Ok(stop)
 }
 
 async fn open(choice: Choice) -> Result<Runtime> {

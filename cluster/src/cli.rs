@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::up::{self, Up};
 use crate::why::{self, About, Question};
-use crate::{agent, apiserver, certs, component, error, manager, scheduling};
+use crate::{agent, apiserver, certs, component, error, manager, node, scheduling};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -50,6 +50,16 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    /// Runs the node agent alone, with upstream's flags
+    #[command(name = "kubelet", disable_help_flag = true)]
+    Kubelet {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// Joins this machine to a cluster as a node, by a token
+    Agent(node::join::Arguments),
+    /// Makes, lists and deletes the tokens by which machines join
+    Token(node::token::Arguments),
     /// Shows a data directory's certificates, or makes new ones
     Certs(CertsArgs),
     /// Tells why a pod waits for a node, or where one would go
@@ -136,7 +146,7 @@ enum CertsCommand {
 }
 
 /// Components that the binary is when it is called by their names.
-const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"];
 
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
@@ -148,6 +158,9 @@ pub fn main() -> ExitCode {
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::KubeScheduler { flags } => run_scheduler(&flags),
+        Command::Kubelet { flags } => run_kubelet(&flags),
+        Command::Agent(args) => run_agent(&args),
+        Command::Token(args) => run_token(args),
         Command::Certs(args) => run_certs(args),
         Command::Why(args) => run_why(args),
     };
@@ -266,6 +279,43 @@ fn run_scheduler(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     run_component(scheduling::run(flags))
+}
+
+fn run_kubelet(arguments: &[String]) -> Result<()> {
+    if asks_for_help(arguments) {
+        print!("{}", node::flags::help());
+        return Ok(());
+    }
+    let flags = node::flags::parse(arguments)?;
+    let (options, format, level) = node::read(&flags)?;
+    logs::init(format, level);
+    runtime()?.block_on(run_node(node::run(&flags, options)))
+}
+
+fn run_agent(args: &node::join::Arguments) -> Result<()> {
+    logs::init(args.log_format, args.log_level);
+    runtime()?.block_on(run_node(async {
+        let (flags, options) = node::join::join(args).await?;
+        node::run(&flags, options).await
+    }))
+}
+
+/// Runs until it is told to stop; what it waits for at its start can be given up.
+async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<()> {
+    let started = tokio::select! {
+        biased;
+        () = interrupted() => return Ok(()),
+        started = start => started?,
+    };
+    interrupted().await;
+    started.stop().await;
+    Ok(())
+}
+
+fn run_token(args: node::token::Arguments) -> Result<()> {
+    let said = runtime()?.block_on(node::token::run(args))?;
+    print!("{said}");
+    Ok(())
 }
 
 fn asks_for_help(arguments: &[String]) -> bool {

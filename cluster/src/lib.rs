@@ -3,7 +3,7 @@
 #[macro_use]
 mod flags;
 
-mod addons;
+pub mod addons;
 pub mod agent;
 pub mod apiserver;
 pub mod boot;
@@ -19,6 +19,7 @@ pub mod leader;
 pub mod local;
 mod logs;
 pub mod manager;
+pub mod node;
 pub mod pki;
 pub mod scheduling;
 pub mod up;

@@ -18,10 +18,13 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Sen
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 macro_rules! services {
-    ($($service:ident, $dynamic:ident, $client:ident, $dispatch:ident, $prefix:literal {
+    ($($service:ident, $dynamic:ident, $client:ident, $dispatch:ident, $calls:ident, $prefix:literal {
         unary { $($call:ident: $path:literal ($request:ident) -> $response:ident,)* }
         streaming { $($flow:ident: $flow_path:literal ($ask:ident) -> $item:ident,)* }
     })*) => { $(
+        /// The names of the calls.
+        pub const $calls: &[&str] = &[$($path,)* $($flow_path,)*];
+
         /// What a runtime does; each call by CRI's name.
         pub trait $service: Send + Sync + 'static {
             $(fn $call(&self, request: $request) -> impl Future<Output = Result<$response, Status>> + Send;)*
@@ -81,7 +84,7 @@ macro_rules! services {
 }
 
 services! {
-    RuntimeService, DynRuntimeService, RuntimeServiceClient, dispatch_runtime, "/runtime.v1.RuntimeService/" {
+    RuntimeService, DynRuntimeService, RuntimeServiceClient, dispatch_runtime, RUNTIME_CALLS, "/runtime.v1.RuntimeService/" {
         unary {
             version: "Version" (VersionRequest) -> VersionResponse,
             run_pod_sandbox: "RunPodSandbox" (RunPodSandboxRequest) -> RunPodSandboxResponse,
@@ -124,7 +127,7 @@ services! {
             stream_pod_sandbox_metrics: "StreamPodSandboxMetrics" (StreamPodSandboxMetricsRequest) -> StreamPodSandboxMetricsResponse,
         }
     }
-    ImageService, DynImageService, ImageServiceClient, dispatch_image, "/runtime.v1.ImageService/" {
+    ImageService, DynImageService, ImageServiceClient, dispatch_image, IMAGE_CALLS, "/runtime.v1.ImageService/" {
         unary {
             list_images: "ListImages" (ListImagesRequest) -> ListImagesResponse,
             image_status: "ImageStatus" (ImageStatusRequest) -> ImageStatusResponse,

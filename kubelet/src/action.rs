@@ -246,10 +246,12 @@ where
         let _ = Limited::new(answer.into_body(), MOST).collect().await;
         Ok(Answer { status, location })
     };
+    let mut work = std::pin::pin!(work);
     tokio::select! {
         biased;
-        answer = work => answer,
-        ended = connection => Err(ended.err().map_or("EOF".to_string(), |error| error.to_string())),
+        answer = &mut work => answer,
+        // The server may have closed it, but what it said is there.
+        _ = connection => work.await,
     }
 }
 

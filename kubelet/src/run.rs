@@ -66,11 +66,12 @@ impl Running {
 pub async fn start(environment: Environment) -> Result<Running, String> {
     let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
     let name = config.node_name.clone();
+    make_folders(&config)?;
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
     let recursive_read_only = can_read_only_below(&runtime).await;
     let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(seed))));
-    let pods = informers.informer(of_node(PODS, "spec.nodeName", &name));
+    let pods = informers.informer(of_node(&name));
     let services = informers.informer(Selection::all(SERVICES));
     let classes = informers.informer(Selection::all(CLASSES));
     let recorder = Events::start(clock.clone(), metrics.clone()).recorder(client.clone(), "kubelet").on(&name);
@@ -130,6 +131,13 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     Ok(Running { agent, workers, informers, tasks })
 }
 
+fn make_folders(config: &Config) -> Result<(), String> {
+    for folder in [config.root_dir.join("pods"), config.pod_logs_dir.clone()] {
+        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    Ok(())
+}
+
 /// What the runtime's default handler says of itself.
 async fn can_read_only_below(runtime: &Runtime) -> bool {
     let Ok(status) = runtime.service.status(cri::StatusRequest { verbose: false }).await else { return false };
@@ -137,9 +145,9 @@ async fn can_read_only_below(runtime: &Runtime) -> bool {
     default.and_then(|handler| handler.features).is_some_and(|features| features.recursive_read_only_mounts)
 }
 
-/// What is of one node. There is one for as long as the process lives, so that its query does too.
-fn of_node(resource: Resource, field: &str, node: &str) -> Selection {
-    Selection { resource, query: Box::leak(format!("fieldSelector={field}%3D{node}").into_boxed_str()) }
+/// The pods of one node.
+fn of_node(node: &str) -> Selection {
+    Selection::queried(PODS, &format!("fieldSelector=spec.nodeName%3D{node}"))
 }
 
 fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {

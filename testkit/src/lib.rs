@@ -164,6 +164,9 @@ async fn try_boot(
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
     };
+    let addresses = ["InternalIP".to_string()];
+    let mut config = config;
+    config.kubelets = Some(credentials::kubelets(&current, &addresses, std::time::Duration::from_secs(5))?);
     let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),

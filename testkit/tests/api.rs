@@ -12,6 +12,7 @@ mod lifecycle;
 mod machinery;
 mod network;
 mod node;
+mod node_agent;
 mod plugins;
 mod scheduling;
 mod simulation;

@@ -154,7 +154,7 @@ impl Default for Process {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Logs {
     pub json: bool,
-    pub verbosity: u32,
+    pub verbosity: u8,
 }
 
 /// What does not go together, and what no node could do, in upstream's words.

@@ -9,6 +9,7 @@ pub mod machine;
 mod register;
 pub mod resources;
 mod runtime;
+pub mod shutdown;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -85,6 +86,10 @@ impl Node {
     pub fn new(environment: Environment) -> Arc<Node> {
         let Environment { config, client, runtime, images, clock, recorder, random } = environment;
         let asked = Asked { runtime, images, timeout: config.runtime_request_timeout };
+        let config = match config.hostname.is_empty() {
+            true => Arc::new(Config { hostname: config.node_name.clone(), ..(*config).clone() }),
+            false => config,
+        };
         Arc::new(Node {
             config,
             client,
@@ -107,6 +112,11 @@ impl Node {
     /// The node's object as it was seen last; none before the API server was reached.
     pub fn object(&self) -> watch::Receiver<Option<Arc<Tree>>> {
         self.object.subscribe()
+    }
+
+    /// Whether no more pods are taken, since the machine goes down.
+    pub fn is_shutting_down(&self) -> bool {
+        self.reports.borrow().shutting_down
     }
 
     /// Whether runtime and network can take pods.
@@ -353,7 +363,10 @@ impl Node {
     async fn runtime(&self, now: i64) -> Runtime {
         let answer = self.asked.status().await;
         let has_answered = answer.is_some();
-        let (before, answered) = (self.progress().runtime.clone(), self.progress().answered);
+        let (before, answered) = {
+            let progress = self.progress();
+            (progress.runtime.clone(), progress.answered)
+        };
         let mut runtime = runtime::runtime(&before, answer, answered.map(|last| now - last));
         if has_answered && (runtime.version.is_empty() || before.health != Health::Ready) {
             runtime.version = self.asked.version().await.unwrap_or_default();

@@ -3,7 +3,7 @@
 use api::Tree;
 
 use super::restart::Restart;
-use super::{Plan, View, is_started, plan_ended, reason_to_end, start, start_when_due};
+use super::{Plan, View, is_started, plan_ended, reason_to_end, start, start_after_kill, start_when_due};
 use crate::pod;
 use crate::state::{Container, PodState, Stage};
 
@@ -65,7 +65,7 @@ fn plan_sidecar(view: &View<'_>, spec: &Tree, is_initialized: bool, plan: &mut P
     }
     if let Some(kill) = reason_to_end(view, spec, seen) {
         plan.kills.push(kill);
-        plan.starts.push(start(view, spec));
+        start_after_kill(view, spec, plan);
         return goes_on(false);
     }
     goes_on(is_started(spec, seen, (view.verdicts)(&seen.id)))

@@ -96,7 +96,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     for spec in view.pod.list("spec.containers") {
         kept += usize::from(plan_container(view, spec, &mut plan));
     }
-    if kept == 0 && plan.starts.is_empty() {
+    if kept == 0 && plan.starts.is_empty() && plan.waits.is_empty() {
         plan.kill_pod = true;
         plan.kills.clear();
     }
@@ -172,7 +172,7 @@ fn plan_container(view: &View<'_>, spec: &Tree, plan: &mut Plan) -> bool {
             let restarts = Restart::after(view.pod, spec, 137);
             plan.kills.push(kill);
             if restarts {
-                plan.starts.push(start(view, spec));
+                start_after_kill(view, spec, plan);
             }
             false
         }
@@ -206,6 +206,14 @@ fn start_when_due(view: &View<'_>, spec: &Tree, plan: &mut Plan) -> bool {
             plan.starts.push(start(view, spec));
             false
         }
+    }
+}
+
+/// It ends now, and is started again like one that has ended by itself.
+fn start_after_kill(view: &View<'_>, spec: &Tree, plan: &mut Plan) {
+    match view.backoffs.wait(spec.str("name"), view.now, view.now) {
+        Some(wait) => plan.waits.push(wait),
+        None => plan.starts.push(start(view, spec)),
     }
 }
 

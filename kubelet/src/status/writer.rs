@@ -45,8 +45,8 @@ struct Entry {
     status: Tree,
     /// Nothing of the pod is left on the node.
     is_gone: bool,
-    /// What the API answered to the last write, which the informer may not show yet.
-    written: Option<Arc<Tree>>,
+    /// What was written last, and what the API answered to it, which the informer may not show yet.
+    written: Option<(Tree, Arc<Tree>)>,
 }
 
 /// What has to be written.
@@ -133,7 +133,7 @@ impl Writer {
     }
 
     async fn write(&self, uid: &str) -> client::Result<()> {
-        let Some((object, step)) = self.next_step(uid) else { return Ok(()) };
+        let Some((object, status, step)) = self.next_step(uid) else { return Ok(()) };
         let (namespace, name) = (pod::namespace(&object), pod::name(&object));
         let answer = match &step {
             Step::Nothing => return Ok(()),
@@ -145,12 +145,8 @@ impl Writer {
         };
         match answer {
             Ok(answer) => {
-                if let (Step::Patch(_), Some(entry)) = (&step, self.entries().get_mut(uid)) {
-                    entry.written = Some(Arc::new(answer));
-                }
-                // What follows from it, and what was said meanwhile.
-                if matches!(step, Step::Patch(_)) {
-                    self.queue.add(Key::from(uid));
+                if let Step::Patch(_) = step {
+                    self.note(uid, status, answer);
                 }
                 Ok(())
             }
@@ -161,14 +157,26 @@ impl Writer {
     }
 
     /// The object as it is now, and what is to be written of it.
-    fn next_step(&self, uid: &str) -> Option<(Arc<Tree>, Step)> {
+    fn next_step(&self, uid: &str) -> Option<(Arc<Tree>, Tree, Step)> {
         let entries = self.entries();
         let entry = entries.get(uid)?;
         let seen = self.pods.get(&client::key(&entry.namespace, &entry.name))?;
-        let newer = entry.written.clone().filter(|written| client::revision_of(written) > client::revision_of(&seen));
-        let object = newer.unwrap_or(seen);
+        let newer = |(_, answer): &&(Tree, Arc<Tree>)| client::revision_of(answer) >= client::revision_of(&seen);
+        let written = entry.written.as_ref().filter(newer);
+        let object = written.map_or_else(|| seen.clone(), |(_, answer)| answer.clone());
+        // Whatever the API made of it, it was written.
+        let is_settled = written.is_some_and(|(status, _)| *status == entry.status);
         let shown = if pod::is_mirror(&object) { pod::annotation(&object, pod::MIRROR) } else { pod::uid(&object) };
-        (shown == uid).then(|| (object.clone(), decide(&object, &entry.status, entry.is_gone)))
+        let step = decide(&object, &entry.status, entry.is_gone, is_settled);
+        (shown == uid).then(|| (object.clone(), entry.status.clone(), step))
+    }
+
+    /// What was written, and what follows from it or was said meanwhile.
+    fn note(&self, uid: &str, status: Tree, answer: Tree) {
+        if let Some(entry) = self.entries().get_mut(uid) {
+            entry.written = Some((status, Arc::new(answer)));
+        }
+        self.queue.add(Key::from(uid));
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
@@ -181,8 +189,8 @@ fn is_over(error: &Error) -> bool {
 }
 
 /// What is to be written of an object whose status shall be this.
-pub fn decide(object: &Tree, status: &Tree, is_gone: bool) -> Step {
-    if let Some(patch) = difference(object.at("status"), status) {
+pub fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bool) -> Step {
+    if let Some(patch) = difference(object.at("status"), status).filter(|_| !is_settled) {
         let uid = pod::uid(object);
         return Step::Patch(tree! { "metadata" => tree! { "uid" => uid }, "status" => patch });
     }
@@ -198,7 +206,9 @@ fn difference(seen: &Tree, wanted: &Tree) -> Option<Tree> {
             "conditions" => !has_conditions(seen.at("conditions"), value),
             _ => seen.get(key) != Some(value),
         };
-        if differs {
+        if differs && key == "conditions" {
+            patch.set(key, whole(value));
+        } else if differs {
             patch.set(key, value.clone());
         }
     }
@@ -206,6 +216,15 @@ fn difference(seen: &Tree, wanted: &Tree) -> Option<Tree> {
         patch.set(key, Tree::Null);
     }
     patch.as_map().is_some_and(|map| !map.is_empty()).then_some(patch)
+}
+
+/// Conditions are merged field by field: what one does not say any more has to be taken away.
+fn whole(conditions: &Tree) -> Vec<Tree> {
+    let mut conditions = conditions.as_list().unwrap_or(&[]).to_vec();
+    for condition in &mut conditions {
+        ["reason", "message"].iter().for_each(|field| condition.set_default(field, Tree::Null));
+    }
+    conditions
 }
 
 /// Others have conditions of their own in the same list.
@@ -249,7 +268,7 @@ mod tests {
             (object(tree! { "qosClass" => "Burstable" }), tree! {}, "{}"),
         ];
         for (object, status, expected) in cases {
-            let patch = match decide(&object, &status, false) {
+            let patch = match decide(&object, &status, false, false) {
                 Step::Patch(patch) => patch.at("status").clone(),
                 _ => tree! {},
             };
@@ -262,9 +281,10 @@ mod tests {
         let deleted = tree! { "metadata" => tree! { "uid" => "u", "deletionTimestamp" => "x" }, "status" => tree! {} };
         let alive = tree! { "metadata" => tree! { "uid" => "u" }, "status" => tree! {} };
         let status = tree! { "phase" => "Failed" };
-        assert!(matches!(decide(&deleted, &status, true), Step::Patch(_)));
-        assert_eq!(decide(&deleted, &tree! {}, true), Step::Delete);
-        assert_eq!(decide(&deleted, &tree! {}, false), Step::Nothing);
-        assert_eq!(decide(&alive, &tree! {}, true), Step::Nothing);
+        assert!(matches!(decide(&deleted, &status, true, false), Step::Patch(_)));
+        assert_eq!(decide(&deleted, &tree! {}, true, false), Step::Delete);
+        assert_eq!(decide(&deleted, &tree! {}, false, false), Step::Nothing);
+        assert_eq!(decide(&deleted, &status, true, true), Step::Delete, "the API has it in its own words");
+        assert_eq!(decide(&alive, &tree! {}, true, false), Step::Nothing);
     }
 }

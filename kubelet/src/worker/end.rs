@@ -202,6 +202,8 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     for sandbox in &state.sandboxes {
         agent.runtime.remove_sandbox(&sandbox.id).await?;
     }
+    crate::cgroups::remove(&agent.config, pod)
+        .map_err(|error| cri::Status::internal(format!("the pod's control group: {error}")))?;
     let uid = pod::uid(pod);
     let folders = [agent.config.pod_dir(uid), sync::logs(agent, pod)];
     for folder in folders.iter().filter(|folder| folder.exists()) {

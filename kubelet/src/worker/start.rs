@@ -194,8 +194,9 @@ async fn start_container(
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
         Err(problem) => Err(problem),
     };
-    if let Some(ended) = ended {
-        memory.backoffs.started_again(&start.name, ended.finished_at, agent.now());
+    if start.restarts > 0 {
+        let ended_at = ended.map_or(agent.now(), |ended| ended.finished_at);
+        memory.backoffs.started_again(&start.name, ended_at, agent.now());
     }
     match started {
         Ok(()) => {
@@ -271,6 +272,8 @@ async fn make_container(
             cpuset: Default::default(),
         },
     );
+    let logs = sync::logs(agent, pod).join(&start.name);
+    std::fs::create_dir_all(&logs).map_err(|error| config_error(format!("{}: {error}", logs.display())))?;
     let request = cri::CreateContainerRequest {
         pod_sandbox_id: place.sandbox.to_string(),
         config: Some(config),

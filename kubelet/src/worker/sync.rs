@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::{Ending, Wanted, end, start};
 use crate::agent::Agent;
 use crate::make;
-use crate::plan::{self, Backoffs, Plan};
+use crate::plan::{self, Backoffs, Plan, Wait};
 use crate::pod;
 use crate::state::PodState;
 use crate::status::{self, Problem, Problems};
@@ -27,6 +27,8 @@ pub struct Memory {
     /// Nothing runs any more, and nothing is left but what logs need.
     pub is_stopped: bool,
     pub warned: bool,
+    /// Pauses that were told of.
+    pauses: Vec<Wait>,
     shown: Arc<Mutex<Arc<PodState>>>,
 }
 
@@ -39,6 +41,7 @@ impl Memory {
             ended: None,
             is_stopped: false,
             warned: false,
+            pauses: Vec::new(),
             shown,
         }
     }
@@ -135,6 +138,7 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     // What was done about a container that runs now is no problem any more.
     memory.problems.retain(|name, _| plan.starts.iter().any(|start| start.name == *name));
     say(agent, wanted, memory, &state, &plan);
+    tell_of_pauses(agent, pod, memory, &plan);
     if plan.kill_pod && plan.sandbox.is_none() {
         return end::finish(agent, wanted, memory, state).await;
     }
@@ -151,6 +155,7 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     agent.probes.follow(pod, &state);
     let next = decide(agent, pod, memory, &state);
     say(agent, wanted, memory, &state, &next);
+    tell_of_pauses(agent, pod, memory, &next);
     match done {
         Ok(()) if next.starts.is_empty() && next.kills.is_empty() && !next.kill_pod => {
             idle(agent, pod, &next, mounted.again)
@@ -159,6 +164,15 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
         Err(start::Failure::Waits) => idle(agent, pod, &next, mounted.again),
         Err(start::Failure::Failed) => Next::Failed,
     }
+}
+
+/// Containers that wait after a crash, once for each pause.
+fn tell_of_pauses(agent: &Agent, pod: &Tree, memory: &mut Memory, plan: &Plan) {
+    for wait in plan.waits.iter().filter(|wait| !memory.pauses.contains(wait)) {
+        let text = format!("Back-off restarting failed container {} in pod {}", wait.name, make::named(pod));
+        agent.recorder.warning(&super::subject(pod, &wait.name), "BackOff", text);
+    }
+    memory.pauses.clone_from(&plan.waits);
 }
 
 fn idle(agent: &Agent, pod: &Tree, plan: &Plan, again: Option<Duration>) -> Next {
