@@ -43,7 +43,8 @@ fn periods(shutdown: &Shutdown) -> Vec<(i64, Duration)> {
 /// Who ends when.
 pub fn plan(shutdown: &Shutdown, pods: &[Arc<Tree>]) -> Vec<Group> {
     let periods = periods(shutdown);
-    let mut groups: Vec<Group> = periods.iter().map(|(_, period)| Group { period: *period, pods: Vec::new() }).collect();
+    let mut groups: Vec<Group> =
+        periods.iter().map(|(_, period)| Group { period: *period, pods: Vec::new() }).collect();
     for one in pods.iter().filter(|pod| !pod::is_over(pod)) {
         let priority = one.int("spec.priority").unwrap_or(0);
         // Those below the lowest go with it.
@@ -72,7 +73,11 @@ fn ending(grace_seconds: i64) -> Ending {
 pub async fn run(node: &Node, workers: &Workers, shutdown: &Shutdown) {
     node.tell(|reports| reports.shutting_down = true);
     for group in plan(shutdown, &workers.pods()) {
-        tracing::info!(pods = group.pods.len(), seconds = group.period.as_secs(), "ending pods before the machine goes down");
+        tracing::info!(
+            pods = group.pods.len(),
+            seconds = group.period.as_secs(),
+            "ending pods before the machine goes down"
+        );
         for (uid, grace) in &group.pods {
             workers.end(uid, ending(*grace));
         }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use api::Tree;
 use api::quantity::Quantity;
-use client::{Client, Clock, Random};
+use client::{Client, Clock, Random, ordered};
 use tokio::time::Instant;
 
 use crate::objects::Objects;
@@ -181,7 +181,7 @@ impl Volumes {
     }
 
     /// What the node's status says of volumes that must not be detached.
-    pub fn in_use(&self) -> BTreeSet<String> {
+    pub fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
         self.host.csi.in_use()
     }
 

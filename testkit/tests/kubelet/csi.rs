@@ -213,7 +213,8 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     // It is attached before anything is asked of the driver.
     assert_eq!(node.problem(&one).await, [""; 0], "waiting for an attachment is no failure yet");
     assert_eq!(driver.calls.names(), ["registered"]);
-    assert_eq!(node.volumes.in_use().into_iter().collect::<Vec<_>>(), ["kubernetes.io/csi/memory.example^h-1"]);
+    let used: Vec<String> = node.volumes.in_use().borrow().iter().cloned().collect();
+    assert_eq!(used, ["kubernetes.io/csi/memory.example^h-1"]);
     attach(client).await;
     node.prepare(&one).await;
     published(&node, &one, &driver.calls.take());
@@ -244,7 +245,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     assert_eq!(driver.calls.names(), ["unpublish", "unstage"]);
     node.volumes.remove(&uid(&inline)).await.unwrap();
     assert_eq!(driver.calls.names(), ["unpublish"]);
-    assert!(node.volumes.in_use().is_empty() && node.volumes.reconstruct().unwrap().is_empty());
+    assert!(node.volumes.in_use().borrow().is_empty() && node.volumes.reconstruct().unwrap().is_empty());
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(node.folder.path().to_str().unwrap()));
     driver.stop();
     client.until(csi_node, |_, object| object.list("spec.drivers").is_empty()).await;

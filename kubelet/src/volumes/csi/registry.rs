@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::Client;
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use tokio::io::unix::AsyncFd;
+use client::files::Files;
 
 use super::wire::{self, Empty, RegistrationStatus};
 use super::{Csi, Driver, node_info};
@@ -68,7 +66,7 @@ impl Csi {
     async fn follow(&self, finder: &Finder<'_>) -> Result<(), String> {
         let folder = self.registry();
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let watch = Folder::watch(&folder).map_err(|error| error.to_string())?;
+        let watch = Files::watch(std::slice::from_ref(&folder)).map_err(|error| error.to_string())?;
         let (mut known, mut pause) = (Known::default(), FIRST_PAUSE);
         loop {
             // What failed is tried again; all else waits for the kernel to tell.
@@ -174,30 +172,6 @@ fn sockets(folder: &Path) -> io::Result<Seen> {
         }
     }
     Ok(found)
-}
-
-/// Hears of what comes and goes in a folder.
-struct Folder(AsyncFd<OwnedFd>);
-
-impl Folder {
-    fn watch(folder: &Path) -> io::Result<Folder> {
-        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let what = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
-        inotify::add_watch(&events, folder, what)?;
-        #[expect(deprecated, reason = "unsound only for types that change their descriptor; this one owns it")]
-        Ok(Folder(AsyncFd::new(events)?))
-    }
-
-    async fn changed(&self) {
-        loop {
-            let Ok(mut ready) = self.0.readable().await else { return std::future::pending().await };
-            let mut bytes = [0; 4096];
-            let read = ready.try_io(|events| Ok(rustix::io::read(events.get_ref(), &mut bytes)?));
-            if matches!(read, Ok(Ok(1..))) {
-                return;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

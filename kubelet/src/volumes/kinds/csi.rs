@@ -30,7 +30,7 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     let object = driver_object(ask).await?;
     let record = record(ask, &object)?;
     // From here on the node says that it uses the volume.
-    record.write(&ask.host.node)?;
+    ask.host.csi.note(&record, &ask.host.node)?;
     let driver =
         ask.host.csi.driver(&record.driver).map_err(|why| Failure::at(first_step(&record), unknown(&record, &why)))?;
     let context = attachment(ask, &record).await?;
