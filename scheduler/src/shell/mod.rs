@@ -25,6 +25,7 @@ use crate::framework::Hands;
 use crate::metrics::{Attempt, Gauges, Metrics};
 use crate::model::Pod;
 use crate::permit::{Rejected, WaitingPods};
+use crate::pod_resources;
 use crate::profile::Profile;
 use crate::why;
 
@@ -188,6 +189,12 @@ impl Running {
 
     pub fn metrics(&self) -> String {
         self.shared.render_metrics()
+    }
+
+    /// What each pod asks for and may use, as metrics.
+    pub fn pod_resources(&self) -> String {
+        let pods = self.shared.pods.all();
+        pod_resources::text(pods.iter().map(|pod| &**pod))
     }
 }
 
