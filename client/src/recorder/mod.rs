@@ -226,3 +226,6 @@ async fn carry_out(client: &Client, write: &Write) -> crate::Result<()> {
     }
     client.create_unread(resource, namespace, object).await
 }
+
+#[cfg(test)]
+mod tests;
