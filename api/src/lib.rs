@@ -12,6 +12,7 @@ pub mod json;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod query;
 pub mod schema;
 pub mod selector;
 pub mod status;

@@ -36,7 +36,7 @@ impl Server {
         let port = free_port()?;
         let kubeconfig = dir.join("kubeconfig");
         let mut command = this_binary()?;
-        command.args(["up", "--bind-address", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(["up", "--disable-agent", "--bind-address", "127.0.0.1", "--port", &port.to_string()]);
         command.arg("--data-dir").arg(dir).arg("--kubeconfig").arg(&kubeconfig).args(flags);
         let mut server = Server::spawn(command, port)?;
         server.ready_after = server.wait("/readyz").await?;

@@ -34,6 +34,11 @@ impl Selection {
         Selection { resource, query: "" }
     }
 
+    /// Selectors that are known only at run time, such as the name of a node. They are kept for good.
+    pub fn queried(resource: Resource, query: &str) -> Selection {
+        Selection { resource, query: crate::resource::interned(query) }
+    }
+
     /// Whether an object is of those that are kept. Of fields only names are known.
     fn covers(&self, written: &Written) -> bool {
         let (namespace, name) = split(&written.key);
@@ -227,7 +232,7 @@ impl Informer {
         let mut more = String::new();
         loop {
             let query = format!("limit={PAGE}&continue={more}&{}", self.selection.query);
-            let (head, page) = self.client.list_objects(self.selection.resource, &query).await?;
+            let (head, page) = self.client.list_objects(self.selection.resource, "", &query).await?;
             objects.extend(page);
             more = head.str("metadata.continue").to_string();
             if more.is_empty() {

@@ -5,6 +5,7 @@ mod clock;
 pub mod election;
 mod error;
 mod fence;
+pub mod files;
 mod follower;
 pub mod https;
 pub mod index;

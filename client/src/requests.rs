@@ -138,9 +138,9 @@ impl Client {
         self.call(Method::GET, &with_query(&resource.path(namespace), query), "", None).await
     }
 
-    /// A page of a list of all namespaces: its head, and the objects as they came.
-    pub(crate) async fn list_objects(&self, resource: Resource, query: &str) -> Result<(Tree, Vec<Bytes>)> {
-        let path = with_query(&resource.path(""), query);
+    /// A page of a list, of a namespace or of all where that is "": its head, and the objects as they came.
+    pub async fn list_objects(&self, resource: Resource, namespace: &str, query: &str) -> Result<(Tree, Vec<Bytes>)> {
+        let path = with_query(&resource.path(namespace), query);
         let mut request = self.request(Method::GET, &path, ("", JSON), None)?;
         request.extensions_mut().insert(Pieces);
         in_time(async {
@@ -163,15 +163,20 @@ impl Client {
     }
 
     pub async fn watch(&self, resource: Resource, query: &str) -> Result<Watch> {
-        self.watch_as(resource, query, JSON).await
+        self.watch_as(&resource.path(""), query, JSON).await
+    }
+
+    /// Only what a namespace has, which is all that some may see.
+    pub async fn watch_namespace(&self, resource: Resource, namespace: &str, query: &str) -> Result<Watch> {
+        self.watch_as(&resource.path(namespace), query, JSON).await
     }
 
     pub async fn watch_metadata(&self, resource: Resource, query: &str) -> Result<Watch> {
-        self.watch_as(resource, query, METADATA).await
+        self.watch_as(&resource.path(""), query, METADATA).await
     }
 
-    async fn watch_as(&self, resource: Resource, query: &str, accept: &str) -> Result<Watch> {
-        let path = with_query(&with_query(&resource.path(""), "watch=true"), query);
+    async fn watch_as(&self, path: &str, query: &str, accept: &str) -> Result<Watch> {
+        let path = with_query(&with_query(path, "watch=true"), query);
         let mut request = self.request(Method::GET, &path, ("", accept), None)?;
         request.extensions_mut().insert(Pieces);
         in_time(async {

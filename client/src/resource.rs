@@ -49,8 +49,8 @@ impl Resource {
     }
 }
 
-/// Kept for good: there are as many as a cluster ever has names of resources.
-fn interned(text: &str) -> &'static str {
+/// Kept for good: there are as many as a cluster ever has names of resources, and a process selections.
+pub(crate) fn interned(text: &str) -> &'static str {
     static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = texts.get(text) {

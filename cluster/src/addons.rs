@@ -2,22 +2,55 @@
 
 use std::sync::Arc;
 
-use client::Resource;
+use api::{Tree, list, tree};
+use client::{Client, Resource};
 use server::Server;
 
+use crate::components::KUBELET_CLIENT_USER;
 use crate::error::{Error, Result};
 use crate::local;
+use crate::node::joining;
 
 const CLASSES: Resource = Resource::new("storage.k8s.io", "v1", "storageclasses");
+const BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 const PROVISIONER: &str = "local-path-provisioner";
 
-/// Makes what is missing; what a user has changed stays as it is.
-pub async fn make(server: &Arc<Server>, chosen: &[String]) -> Result<()> {
-    if !controllers::runs(PROVISIONER, chosen) {
-        return Ok(());
+/// Makes what is missing; what a user has changed stays as it is. Machines that join reach it at `url`, and believe
+/// `authority`.
+pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority: &str) -> Result<()> {
+    let client = local::administrator(server);
+    if controllers::runs(PROVISIONER, chosen) {
+        ensure(&client, CLASSES, "", &controllers::default_class()).await?;
     }
-    match local::administrator(server).create(CLASSES, "", &controllers::default_class()).await {
+    ensure(&client, BINDINGS, "", &kubelet_api_admin()).await?;
+    for (resource, namespace, object) in joining::objects(url, authority) {
+        ensure(&client, resource, namespace, &object).await?;
+    }
+    Ok(())
+}
+
+async fn ensure(client: &Client, resource: Resource, namespace: &str, object: &Tree) -> Result<()> {
+    match client.create(resource, namespace, object).await {
         Err(error) if !error.is_already_exists() => Err(Error::Bootstrap(error.to_string())),
         _ => Ok(()),
+    }
+}
+
+/// The API server asks kubelets for logs and the like by a certificate of its own.
+pub fn kubelet_api_admin() -> Tree {
+    tree! {
+        "apiVersion" => "rbac.authorization.k8s.io/v1",
+        "kind" => "ClusterRoleBinding",
+        "metadata" => tree! { "name" => "tiphys:kubelet-api-admin" },
+        "roleRef" => tree! {
+            "apiGroup" => "rbac.authorization.k8s.io",
+            "kind" => "ClusterRole",
+            "name" => "system:kubelet-api-admin",
+        },
+        "subjects" => list![tree! {
+            "apiGroup" => "rbac.authorization.k8s.io",
+            "kind" => "User",
+            "name" => KUBELET_CLIENT_USER,
+        }],
     }
 }

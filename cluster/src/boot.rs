@@ -15,6 +15,7 @@ use store::{Sink, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use crate::agent;
 use crate::error::{Error, Result};
 use crate::extenders::Callouts;
 use crate::leader::{ReadIdentity, Schedulers};
@@ -37,6 +38,8 @@ pub struct Plan {
     pub proxy: Option<ReadIdentity>,
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
+    /// What the node agent of this machine is told; none where it runs elsewhere.
+    pub agent: Option<agent::Options>,
 }
 
 /// Which controllers run, by upstream's rule, and what they are told.
@@ -63,6 +66,7 @@ pub struct Running {
     controllers: Option<controllers::Running>,
     scheduler: Option<scheduler::Running>,
     fake_nodes: Option<fakenode::Running>,
+    agent: Option<agent::Running>,
 }
 
 impl Running {
@@ -73,6 +77,9 @@ impl Running {
             // Balancers see that it is not ready before anything is refused.
             self.server.health.set_leaving();
             tokio::time::sleep(delay).await;
+        }
+        if let Some(agent) = self.agent {
+            agent.stop().await;
         }
         if let Some(nodes) = self.fake_nodes {
             nodes.stop().await;
@@ -125,8 +132,15 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let _ = server.scheduler.set(Arc::new(schedulers));
     // Nodes last: somebody is there who looks after them.
     let nodes = (plan.fake_nodes > 0).then(|| start_fake_nodes(&server, plan.fake_nodes)).transpose()?;
+    let agent = match plan.agent {
+        Some(options) => {
+            progress("node");
+            Some(agent::start(&server, options).await?)
+        }
+        None => None,
+    };
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, own, controllers, scheduler, fake_nodes: nodes })
+    Ok(Running { server, address, task, own, controllers, scheduler, fake_nodes: nodes, agent })
 }
 
 /// What all loops of this process count, on the server's page.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::up::{self, Up};
 use crate::why::{self, About, Question};
-use crate::{apiserver, certs, component, error, manager, scheduling};
+use crate::{agent, apiserver, certs, component, error, manager, node, scheduling};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -50,6 +50,16 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    /// Runs the node agent alone, with upstream's flags
+    #[command(name = "kubelet", disable_help_flag = true)]
+    Kubelet {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// Joins this machine to a cluster as a node, by a token
+    Agent(node::join::Arguments),
+    /// Makes, lists and deletes the tokens by which machines join
+    Token(node::token::Arguments),
     /// Shows a data directory's certificates, or makes new ones
     Certs(CertsArgs),
     /// Tells why a pod waits for a node, or where one would go
@@ -80,6 +90,11 @@ struct UpArgs {
     /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed
     #[arg(long, value_name = "N", default_value_t = 0)]
     fake_nodes: u32,
+    /// This machine is no node of the cluster: nothing runs on it
+    #[arg(long)]
+    disable_agent: bool,
+    #[command(flatten)]
+    agent: agent::Arguments,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -131,7 +146,7 @@ enum CertsCommand {
 }
 
 /// Components that the binary is when it is called by their names.
-const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"];
 
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(arguments(std::env::args().collect())).command {
@@ -143,6 +158,9 @@ pub fn main() -> ExitCode {
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::KubeScheduler { flags } => run_scheduler(&flags),
+        Command::Kubelet { flags } => run_kubelet(&flags),
+        Command::Agent(args) => run_agent(&args),
+        Command::Token(args) => run_token(args),
         Command::Certs(args) => run_certs(args),
         Command::Why(args) => run_why(args),
     };
@@ -173,6 +191,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         controllers: args.controllers,
         is_scheduling: !args.disable_scheduler,
         fake_nodes: args.fake_nodes,
+        agent: if args.disable_agent { None } else { agent::Options::of(args.agent, &data_dir)? },
         config: server::Config::default(),
     };
     runtime()?.block_on(async {
@@ -260,6 +279,43 @@ fn run_scheduler(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     run_component(scheduling::run(flags))
+}
+
+fn run_kubelet(arguments: &[String]) -> Result<()> {
+    if asks_for_help(arguments) {
+        print!("{}", node::flags::help());
+        return Ok(());
+    }
+    let flags = node::flags::parse(arguments)?;
+    let (options, format, level) = node::read(&flags)?;
+    logs::init(format, level);
+    runtime()?.block_on(run_node(node::run(&flags, options)))
+}
+
+fn run_agent(args: &node::join::Arguments) -> Result<()> {
+    logs::init(args.log_format, args.log_level);
+    runtime()?.block_on(run_node(async {
+        let (flags, options) = node::join::join(args).await?;
+        node::run(&flags, options).await
+    }))
+}
+
+/// Runs until it is told to stop; what it waits for at its start can be given up.
+async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<()> {
+    let started = tokio::select! {
+        biased;
+        () = interrupted() => return Ok(()),
+        started = start => started?,
+    };
+    interrupted().await;
+    started.stop().await;
+    Ok(())
+}
+
+fn run_token(args: node::token::Arguments) -> Result<()> {
+    let said = runtime()?.block_on(node::token::run(args))?;
+    print!("{said}");
+    Ok(())
 }
 
 fn asks_for_help(arguments: &[String]) -> bool {

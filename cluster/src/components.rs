@@ -11,6 +11,9 @@ pub const AUTHORITIES: &[(&str, &str)] = &[("ca", "kubernetes"), ("front-proxy-c
 pub const ADMIN: &str = "admin";
 pub const SERVING: &str = "apiserver";
 pub const PROXY_CLIENT: &str = "front-proxy-client";
+/// Shown to kubelets by the API server; it may do there what a binding says.
+pub const KUBELET_CLIENT: &str = "apiserver-kubelet-client";
+pub const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 
 /// The clients: file, authority, CN and O.
 const CLIENTS: &[(&str, &str, &str, &str)] = &[
@@ -18,8 +21,7 @@ const CLIENTS: &[(&str, &str, &str, &str)] = &[
     ("controller-manager", "ca", "system:kube-controller-manager", ""),
     ("scheduler", "ca", "system:kube-scheduler", ""),
     ("kube-proxy", "ca", "system:kube-proxy", ""),
-    // Shown to kubelets by the API server. What it may do there is a matter of a binding.
-    ("apiserver-kubelet-client", "ca", "kube-apiserver-kubelet-client", ""),
+    (KUBELET_CLIENT, "ca", KUBELET_CLIENT_USER, ""),
     // Shown to servers behind this one; it speaks for whomever it names.
     (PROXY_CLIENT, "front-proxy-ca", "front-proxy-client", ""),
 ];

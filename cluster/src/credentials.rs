@@ -8,12 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use server::Server;
 use server::auth::Authorities;
+use server::callout::{Identity, Trust};
 use server::http::tls::Serving;
+use server::kubelets::Kubelets;
 
 use crate::error::{Error, Result};
-use crate::files::Files;
 use crate::pki::{Pair, certificates, private_key};
 use crate::up::write_kubeconfig;
+use client::files::Files;
 
 /// All of it at one moment.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -22,6 +24,9 @@ pub struct Credentials {
     /// Authorities in PEM: of clients, and of proxies that speak for them.
     pub clients: Option<String>,
     pub proxies: Option<String>,
+    /// What the agents of nodes are shown, and whose certificates they must have; None is anybody's.
+    pub kubelet_client: Option<Pair>,
+    pub kubelet_authority: Option<String>,
     /// The authority and the certificate of the administrator's kubeconfig.
     pub admin: Option<(Pair, Pair)>,
     /// When something of it is to be made again.
@@ -87,6 +92,15 @@ impl Keeper {
             self.serving.replace(certificates(&loaded.serving)?, private_key(&loaded.serving)?)?;
             tracing::info!("the serving certificate was exchanged");
         }
+        let of_kubelets =
+            |credentials: &Credentials| (credentials.kubelet_client.clone(), credentials.kubelet_authority.clone());
+        if let Some(kubelets) = &server.config.kubelets
+            && of_kubelets(&loaded) != of_kubelets(&self.current)
+        {
+            let (trust, identity) = kubelet_access(&loaded)?;
+            kubelets.exchange(&trust, identity.as_ref())?;
+            tracing::info!("the certificate for the agents of nodes was exchanged");
+        }
         let proxies = server.auth.request_header.as_ref().map(|proxies| &proxies.authorities);
         exchange(server.auth.clients.as_ref(), loaded.clients.as_deref())?;
         exchange(proxies, loaded.proxies.as_deref())?;
@@ -98,6 +112,24 @@ impl Keeper {
         self.current = loaded;
         Ok(())
     }
+}
+
+/// How the agents of nodes are reached.
+pub fn kubelets(credentials: &Credentials, preferred: &[String], timeout: Duration) -> Result<Arc<Kubelets>> {
+    let (trust, identity) = kubelet_access(credentials)?;
+    Ok(Arc::new(Kubelets::new(&trust, identity.as_ref(), preferred.to_vec(), timeout)?))
+}
+
+fn kubelet_access(credentials: &Credentials) -> Result<(Trust, Option<Identity>)> {
+    let bad = |what: &str| {
+        let path = PathBuf::from(what);
+        move |why: String| Error::Pem { path, source: why.into() }
+    };
+    let authority = credentials.kubelet_authority.as_ref().map(|pem| Trust::pem(pem.as_bytes()));
+    let trust = authority.transpose().map_err(bad("the authority of kubelets"))?.unwrap_or(Trust::Anybody);
+    let client = credentials.kubelet_client.as_ref();
+    let identity = client.map(|pair| Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()));
+    Ok((trust, identity.transpose().map_err(bad("the certificate for kubelets"))?))
 }
 
 fn exchange(authorities: Option<&Authorities>, pem: Option<&str>) -> Result<()> {

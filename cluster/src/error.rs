@@ -37,6 +37,8 @@ pub enum Error {
     Tls(#[from] rustls::Error),
     #[error("the store does not open")]
     Store(#[from] store::Error),
+    #[error("this machine cannot be a node: {0}")]
+    Agent(String),
     #[error("the objects that every cluster has cannot be written: {0}")]
     Bootstrap(String),
     #[error("the work has ended: {0}")]

@@ -3,7 +3,8 @@
 #[macro_use]
 mod flags;
 
-mod addons;
+pub mod addons;
+pub mod agent;
 pub mod apiserver;
 pub mod boot;
 pub mod certs;
@@ -13,12 +14,12 @@ pub mod components;
 pub mod credentials;
 pub mod error;
 mod extenders;
-mod files;
 pub mod kubeconfig;
 pub mod leader;
 pub mod local;
 mod logs;
 pub mod manager;
+pub mod node;
 pub mod pki;
 pub mod scheduling;
 pub mod up;

@@ -149,10 +149,15 @@ impl Local {
         }
     }
 
+    /// The node agent of this machine, as its node.
+    pub fn node(&self, name: &str) -> Client {
+        self.client(KUBELET, format!("system:node:{name}"), &["system:nodes"])
+    }
+
     /// The fake nodes: each writes as itself; who reads for all of them may see what a scheduler may.
     pub fn fake_nodes(&self) -> fakenode::Environment {
         let local = self.clone();
-        let node = move |name: &str| local.client(KUBELET, format!("system:node:{name}"), &["system:nodes"]);
+        let node = move |name: &str| local.node(name);
         fakenode::Environment {
             reader: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
             node: Box::new(node),

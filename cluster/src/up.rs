@@ -9,15 +9,16 @@ use server::auth::request_header::Names;
 use server::auth::token::Tokens;
 use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
 use server::callout::Identity;
+use server::kubelets::TIMEOUT;
 
-use crate::addons;
 use crate::boot::{self, Controllers, Engine, Plan, Running};
-use crate::components::{self, ADMIN, PROXY_CLIENT, SERVING};
+use crate::components::{self, ADMIN, KUBELET_CLIENT, PROXY_CLIENT, SERVING};
 use crate::credentials::{self, Credentials, Keeper};
 use crate::error::{Error, Result};
 use crate::kubeconfig;
 use crate::leader::ReadIdentity;
 use crate::pki::{Pair, Pki, Subject, write_private};
+use crate::{addons, agent};
 
 /// All controllers, and those for machines that join, which upstream leaves to whoever sets a cluster up.
 pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
@@ -35,11 +36,19 @@ pub struct Up {
     pub is_scheduling: bool,
     /// How many nodes there are that run nothing but behave.
     pub fake_nodes: u32,
+    /// What the node agent of this machine is told; none where there shall be none.
+    pub agent: Option<agent::Options>,
     pub config: server::Config,
 }
 
+/// How nodes are reached: a name of a node need not be known anywhere else.
+const KUBELET_ADDRESSES: [&str; 3] = ["InternalIP", "ExternalIP", "Hostname"];
+
 /// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
 const PLUGINS: [&str; 1] = ["NodeRestriction"];
+
+/// Where pods get their addresses from.
+const POD_RANGE: &str = "10.42.0.0/16";
 
 /// Starts the cluster and writes the kubeconfig of its administrator.
 pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
@@ -50,9 +59,13 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
     let current = own.load()?;
+    config.kubelets = Some(credentials::kubelets(&current, &KUBELET_ADDRESSES.map(str::to_string), TIMEOUT)?);
     let serving = credentials::serving(&current)?;
     let mut told = own.controller_options(&config)?;
-    Arc::make_mut(&mut told).local_path_folder = volumes(&options.data_dir)?;
+    let controllers = Arc::make_mut(&mut told);
+    controllers.allocate_node_cidrs = options.agent.is_some();
+    controllers.cluster_cidr = vec![POD_RANGE.to_string()];
+    controllers.local_path_folder = volumes(&options.data_dir)?;
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
@@ -64,9 +77,11 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         scheduler: options.is_scheduling.then(scheduler::config::Configuration::default),
         proxy: Some(own.proxy()),
         fake_nodes: options.fake_nodes,
+        agent: options.agent,
     };
     let running = boot::start(plan, progress).await?;
-    addons::make(&running.server, &options.controllers).await?;
+    let authority = current.clients.as_deref().unwrap_or_default();
+    addons::make(&running.server, &options.controllers, &joined_at(running.address), authority).await?;
     progress("kubeconfig");
     if let Some((authority, admin)) = &current.admin {
         write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;
@@ -136,6 +151,8 @@ impl Own {
             serving: made.leaf(SERVING),
             clients: Some(authority.certificate.clone()),
             proxies: Some(proxies.certificate.clone()),
+            kubelet_client: Some(made.leaf(KUBELET_CLIENT)),
+            kubelet_authority: None,
             admin: Some((authority.clone(), made.leaf(ADMIN))),
             renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
         })
@@ -179,6 +196,12 @@ pub fn write_kubeconfig(path: &Path, address: SocketAddr, authority: &Pair, admi
         std::fs::create_dir_all(parent).map_err(Error::file(parent))?;
     }
     write_private(path, &String::from_utf8_lossy(&text))
+}
+
+/// Where machines reach it that join: only whoever listens on all addresses is reached by another.
+fn joined_at(address: SocketAddr) -> String {
+    let ip = if address.ip().is_unspecified() { advertised(address.ip()) } else { address.ip() };
+    format!("https://{}", SocketAddr::new(ip, address.port()))
 }
 
 /// Where the clients of this machine reach a server that listens here.

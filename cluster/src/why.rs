@@ -90,7 +90,7 @@ fn pod_of(manifest: &Tree) -> Result<Tree, String> {
 }
 
 /// The flag, the variable that kubectl reads, the place where `up` writes it, or kubectl's own.
-fn kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
+pub fn kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
     let named = flag.map(Path::to_path_buf).or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
     if let Some(named) = named.filter(|path| !path.as_os_str().is_empty()) {
         return Ok(named);

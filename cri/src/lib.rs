@@ -1,5 +1,6 @@
 //! CRI v1, the protocol between a node agent and its container runtime: messages by their published field
-//! numbers, the calls as traits, and both ends of the wire. It knows neither a kubelet nor a runtime.
+//! numbers, the calls as traits, and both ends of the wire. It knows neither a kubelet nor a runtime. Others speak
+//! gRPC over sockets in the same way, and find its ends in `grpc`.
 
 mod messages;
 mod remote;
@@ -10,6 +11,14 @@ pub use messages::*;
 pub use remote::connect;
 pub use serve::serve;
 pub use services::*;
+
+/// Calls of other services by their paths.
+pub mod grpc {
+    pub use crate::remote::{call, dial};
+    pub use crate::serve::{Answering, Body, Responding, respond_unary, serve_calls};
+    pub use crate::services::BoxFuture;
+    pub use tonic::transport::Channel;
+}
 
 /// What a call that failed says: a gRPC code and a text.
 pub use tonic::{Code, Status};

@@ -1,19 +1,47 @@
-//! The client's end: one connection to a runtime's socket, made when it is first needed and again when it broke.
+//! The client's end: one connection to a socket, made when it is first needed and again when it broke.
 
 use std::path::{Path, PathBuf};
 
+use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::transport::{Endpoint, Uri};
+use tonic::Status;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic_prost::ProstCodec;
 
+use crate::MAX_MESSAGE;
 use crate::services::{ImageServiceClient, RuntimeServiceClient};
 
 /// A runtime by its socket. Nothing is asked of it yet: a runtime that is not there fails the first call.
 pub fn connect(socket: &Path) -> (RuntimeServiceClient, ImageServiceClient) {
-    let socket = socket.to_owned();
-    // The address is never looked up; HTTP/2 wants one for its authority.
-    let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(Dial(socket));
+    let channel = dial(socket);
     (RuntimeServiceClient(channel.clone()), ImageServiceClient(channel))
+}
+
+/// Whoever listens on a socket.
+pub fn dial(socket: &Path) -> Channel {
+    // The address is never looked up; HTTP/2 wants one for its authority.
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(Dial(socket.to_owned()))
+}
+
+/// One call: its path is `/package.Service/Method`.
+pub async fn call<Q, A>(channel: &Channel, path: &'static str, request: Q) -> Result<A, Status>
+where
+    Q: prost::Message + 'static,
+    A: prost::Message + Default + 'static,
+{
+    let mut grpc = ready(channel).await?;
+    let codec = ProstCodec::<Q, A>::default();
+    let path = PathAndQuery::from_static(path);
+    Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
+}
+
+pub(crate) async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
+    let mut grpc =
+        Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
+    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    Ok(grpc)
 }
 
 struct Dial(PathBuf);

@@ -17,8 +17,8 @@ use tonic_prost::ProstCodec;
 use crate::MAX_MESSAGE;
 use crate::services::{Answers, BoxFuture, DynImageService, DynRuntimeService, dispatch_image, dispatch_runtime};
 
-pub(crate) type Body = Incoming;
-pub(crate) type Responding = Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
+pub type Body = Incoming;
+pub type Responding = Pin<Box<dyn Future<Output = http::Response<tonic::body::Body>> + Send>>;
 
 /// Serves both services until the future is dropped. Connections that stand then end with their tasks' runtime.
 pub async fn serve(
@@ -26,6 +26,14 @@ pub async fn serve(
     runtime: Arc<dyn DynRuntimeService>,
     images: Arc<dyn DynImageService>,
 ) -> std::io::Result<()> {
+    serve_calls(listener, Arc::new(move |request| answer(runtime.clone(), images.clone(), request))).await
+}
+
+/// Who answers a call by its path.
+pub type Answering = Arc<dyn Fn(http::Request<Body>) -> Responding + Send + Sync>;
+
+/// Serves any calls until the future is dropped.
+pub async fn serve_calls(listener: UnixListener, answering: Answering) -> std::io::Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {
@@ -33,22 +41,22 @@ pub async fn serve(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => {
                 let (stream, _) = accepted?;
-                connections.spawn(connection(stream, runtime.clone(), images.clone()));
+                connections.spawn(connection(stream, answering.clone()));
             }
         }
     }
 }
 
-async fn connection(stream: UnixStream, runtime: Arc<dyn DynRuntimeService>, images: Arc<dyn DynImageService>) {
+async fn connection(stream: UnixStream, answering: Answering) {
     let service = service_fn(move |request| {
-        let (runtime, images) = (runtime.clone(), images.clone());
-        async move { Ok::<_, Infallible>(answer(runtime, images, request).await) }
+        let answering = answering.clone();
+        async move { Ok::<_, Infallible>(answering(request).await) }
     });
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
-        tracing::debug!(%error, "a CRI connection ended");
+        tracing::debug!(%error, "a connection ended");
     }
 }
 
@@ -83,7 +91,8 @@ fn grpc<Q: Message + Default + 'static, A: Message + Default + 'static>() -> Grp
         .max_encoding_message_size(MAX_MESSAGE)
 }
 
-pub(crate) fn respond_unary<Q, A>(
+/// The answer to one message, as a function gives it.
+pub fn respond_unary<Q, A>(
     request: http::Request<Body>,
     call: impl Fn(Q) -> BoxFuture<'static, A> + Send + Sync + 'static,
 ) -> Responding

@@ -6,22 +6,25 @@ use std::pin::Pin;
 
 use http::uri::PathAndQuery;
 use tokio_stream::Stream;
-use tonic::client::Grpc;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
+use crate::Status;
 use crate::messages::*;
+use crate::remote::{call, ready};
 use crate::serve::{Body, Responding, respond_stream, respond_unary};
-use crate::{MAX_MESSAGE, Status};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 macro_rules! services {
-    ($($service:ident, $dynamic:ident, $client:ident, $dispatch:ident, $prefix:literal {
+    ($($service:ident, $dynamic:ident, $client:ident, $dispatch:ident, $calls:ident, $prefix:literal {
         unary { $($call:ident: $path:literal ($request:ident) -> $response:ident,)* }
         streaming { $($flow:ident: $flow_path:literal ($ask:ident) -> $item:ident,)* }
     })*) => { $(
+        /// The names of the calls.
+        pub const $calls: &[&str] = &[$($path,)* $($flow_path,)*];
+
         /// What a runtime does; each call by CRI's name.
         pub trait $service: Send + Sync + 'static {
             $(fn $call(&self, request: $request) -> impl Future<Output = Result<$response, Status>> + Send;)*
@@ -49,10 +52,7 @@ macro_rules! services {
 
         impl $service for $client {
             $(async fn $call(&self, request: $request) -> Result<$response, Status> {
-                let mut grpc = ready(&self.0).await?;
-                let path = PathAndQuery::from_static(concat!($prefix, $path));
-                let codec = ProstCodec::<$request, $response>::default();
-                Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
+                call::<$request, $response>(&self.0, concat!($prefix, $path), request).await
             })*
             $(async fn $flow(&self, request: $ask) -> Result<Answers<$item>, Status> {
                 let mut grpc = ready(&self.0).await?;
@@ -83,15 +83,8 @@ macro_rules! services {
     )* };
 }
 
-async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
-    let mut grpc =
-        Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
-    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-    Ok(grpc)
-}
-
 services! {
-    RuntimeService, DynRuntimeService, RuntimeServiceClient, dispatch_runtime, "/runtime.v1.RuntimeService/" {
+    RuntimeService, DynRuntimeService, RuntimeServiceClient, dispatch_runtime, RUNTIME_CALLS, "/runtime.v1.RuntimeService/" {
         unary {
             version: "Version" (VersionRequest) -> VersionResponse,
             run_pod_sandbox: "RunPodSandbox" (RunPodSandboxRequest) -> RunPodSandboxResponse,
@@ -134,7 +127,7 @@ services! {
             stream_pod_sandbox_metrics: "StreamPodSandboxMetrics" (StreamPodSandboxMetricsRequest) -> StreamPodSandboxMetricsResponse,
         }
     }
-    ImageService, DynImageService, ImageServiceClient, dispatch_image, "/runtime.v1.ImageService/" {
+    ImageService, DynImageService, ImageServiceClient, dispatch_image, IMAGE_CALLS, "/runtime.v1.ImageService/" {
         unary {
             list_images: "ListImages" (ListImagesRequest) -> ListImagesResponse,
             image_status: "ImageStatus" (ImageStatusRequest) -> ImageStatusResponse,

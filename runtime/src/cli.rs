@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use rustix::fs::Access;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::error::{Context, Error, Result};
-use crate::images::Images;
+use crate::error::{Context, Error, Result, refused};
+use crate::images::registry::hosts::DEFAULT_FOLDERS;
+use crate::images::{self, Images};
 use crate::service::{NetworkOptions, Options, Service};
 
 /// Serves the container runtime interface on a unix socket.
@@ -27,6 +30,9 @@ struct Arguments {
     /// Records and sockets of what runs; a reboot ends it.
     #[arg(long, default_value = "/run/tiphys/runtime")]
     state: PathBuf,
+    /// A folder with hosts and certificates of registries, in containerd's form; can be repeated.
+    #[arg(long = "hosts-dir", default_values = DEFAULT_FOLDERS)]
+    hosts: Vec<PathBuf>,
     /// A RuntimeClass handler and the OCI runtime's program that it means: `runc=/usr/sbin/runc`.
     #[arg(long = "handler", value_name = "NAME=PROGRAM")]
     handlers: Vec<String>,
@@ -36,6 +42,9 @@ struct Arguments {
     /// Where plugins of the pod network are looked for.
     #[arg(long = "cni-bin-dir", default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
     cni_bin_dirs: Vec<PathBuf>,
+    /// Nothing of the pod network that is built in: only what these folders have.
+    #[arg(long)]
+    cni_external_only: bool,
     /// Where results of the pod network are remembered.
     #[arg(long, default_value = "/var/lib/cni")]
     cni_cache_dir: PathBuf,
@@ -72,17 +81,20 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 async fn serve(arguments: Arguments) -> Result<()> {
-    let images = Images::open(&arguments.root.join("images"), Default::default())
-        .map_err(|error| Error::Refused(format!("opening the images: {}", error.chain())))?;
+    let handlers = handlers(&arguments.handlers)?;
+    let hosts = images::Options { hosts: arguments.hosts, ..Default::default() };
+    let images = Images::open(&arguments.root.join("images"), hosts)
+        .map_err(|error| Error::Refused(format!("--root: opening the images: {}", error.chain())))?;
     let options = Options {
         root: arguments.root,
         state: arguments.state,
-        handlers: handlers(&arguments.handlers)?,
+        handlers,
         shim_cgroup: arguments.shim_cgroup,
         network: NetworkOptions {
             conf_dir: arguments.cni_conf_dir,
             bin_dirs: arguments.cni_bin_dirs,
             cache_dir: arguments.cni_cache_dir,
+            builtin: !arguments.cni_external_only,
         },
         streaming_address: arguments.streaming_address,
     };
@@ -104,20 +116,28 @@ async fn serve(arguments: Arguments) -> Result<()> {
 fn handlers(arguments: &[String]) -> Result<BTreeMap<String, PathBuf>> {
     let parse = |argument: &String| match argument.split_once('=') {
         Some((name, program)) if !name.is_empty() && Path::new(program).is_absolute() => {
+            rustix::fs::access(program, Access::EXEC_OK).context(|| format!("--handler {argument:?}"))?;
             Ok((name.to_string(), PathBuf::from(program)))
         }
-        _ => crate::error::refused(format!("--handler {argument:?}: NAME=PROGRAM, an absolute path, is wanted")),
+        _ => refused(format!("--handler {argument:?}: NAME=PROGRAM, an absolute path, is wanted")),
     };
     arguments.iter().map(parse).collect()
 }
 
 fn listen(socket: &Path) -> Result<UnixListener> {
     if let Some(folder) = socket.parent() {
-        std::fs::create_dir_all(folder).context(|| format!("making {}", folder.display()))?;
+        std::fs::create_dir_all(folder).context(|| format!("--socket: making {}", folder.display()))?;
     }
-    // One that nobody serves any more was left by an agent that was killed.
-    if socket.exists() && std::os::unix::net::UnixStream::connect(socket).is_err() {
+    let shown = socket.display();
+    if let Ok(data) = std::fs::symlink_metadata(socket) {
+        if !data.file_type().is_socket() {
+            return refused(format!("--socket {shown}: something else is there"));
+        }
+        if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+            return refused(format!("--socket {shown}: another runtime serves it"));
+        }
+        // Nobody serves it any more: an agent that was killed has left it.
         let _ = std::fs::remove_file(socket);
     }
-    UnixListener::bind(socket).context(|| format!("listening on {}", socket.display()))
+    UnixListener::bind(socket).context(|| format!("--socket {shown}"))
 }

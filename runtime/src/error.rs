@@ -9,6 +9,9 @@ pub enum Error {
     Io { what: String, source: io::Error },
     #[error("{0}")]
     Refused(String),
+    /// What was named is not here; a caller may want to bring it.
+    #[error("{0}")]
+    NotFound(String),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -25,6 +25,7 @@ pub mod http;
 pub mod ids;
 mod initializers;
 mod join;
+pub mod kubelets;
 pub mod limits;
 pub mod local;
 pub mod metrics;
@@ -84,6 +85,8 @@ pub struct Config {
     pub audit: Option<Arc<audit::Audit>>,
     pub encryption: Option<Arc<encryption::Encryption>>,
     pub clock: clock::WallClock,
+    /// None where the server has nothing to show to the agents of nodes: any of them is taken, as upstream's.
+    pub kubelets: Option<Arc<kubelets::Kubelets>>,
 }
 
 impl Default for Config {
@@ -104,6 +107,7 @@ impl Default for Config {
             audit: None,
             encryption: None,
             clock: clock::WallClock::default(),
+            kubelets: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 mod channels;
 mod idle;
 pub mod port_forward;
+pub mod relay;
 pub mod remote_command;
 pub mod spdy;
 mod tunnel;

@@ -129,7 +129,7 @@ fn tokens(headers: &HeaderMap, name: &str) -> Vec<String> {
     tokens.filter(|token| !token.is_empty()).collect()
 }
 
-fn has_token(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
+pub fn has_token(headers: &HeaderMap, name: &str, wanted: &str) -> bool {
     tokens(headers, name).iter().any(|token| token.eq_ignore_ascii_case(wanted))
 }
 

@@ -56,13 +56,18 @@ impl Client {
 
     /// A connection that stays open for several requests.
     pub async fn connect(&self) -> Connection {
-        let stream = TcpStream::connect(self.address).await.expect("the server listens");
-        let name = ServerName::from(self.address.ip());
-        let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.expect("TLS");
+        let stream = self.dial().await;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
         tokio::spawn(connection);
         Connection { sender, shown: shown.expect("the server has a certificate").to_vec() }
+    }
+
+    /// A connection on which nothing was said yet.
+    pub async fn dial(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
+        let stream = TcpStream::connect(self.address).await.expect("the server listens");
+        let name = ServerName::from(self.address.ip());
+        TlsConnector::from(self.tls.clone()).connect(name, stream).await.expect("TLS")
     }
 
     /// A connection of HTTP/2, and what drives it.

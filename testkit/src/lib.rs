@@ -164,6 +164,9 @@ async fn try_boot(
         None => Engine::Embedded(dir.join("store")),
         Some(etcd) => Engine::Etcd(Box::new(store::etcd::Config::new(vec![etcd.endpoint()]))),
     };
+    let addresses = ["InternalIP".to_string()];
+    let mut config = config;
+    config.kubelets = Some(credentials::kubelets(&current, &addresses, std::time::Duration::from_secs(5))?);
     let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
@@ -175,6 +178,7 @@ async fn try_boot(
         scheduler: None,
         proxy: Some(own.proxy()),
         fake_nodes: 0,
+        agent: None,
     };
     change(&mut plan, &own.pki);
     let running = start(plan, &|_| {}).await?;

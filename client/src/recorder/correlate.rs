@@ -181,7 +181,7 @@ fn cut(text: &str) -> String {
 
 fn write_plain(event: &Event, counted: &Counted) -> Write {
     let last = format_seconds(event.at.seconds);
-    let object = tree! {
+    let mut object = tree! {
         "apiVersion" => "v1",
         "kind" => "Event",
         "metadata" => tree! { "name" => counted.name.as_str(), "namespace" => namespace_of(event) },
@@ -195,6 +195,10 @@ fn write_plain(event: &Event, counted: &Counted) -> Write {
         "type" => event.kind,
         "reportingComponent" => event.component,
     };
+    if !event.host.is_empty() {
+        object.child("source").set("host", &*event.host);
+        object.set("reportingInstance", &*event.host);
+    }
     let patch = (counted.count > 1).then(|| {
         tree! { "count" => counted.count, "lastTimestamp" => last, "message" => event.message.as_str() }
     });
@@ -240,6 +244,7 @@ mod tests {
     fn event(name: &str, message: &str, seconds: i64) -> Event {
         Event {
             component: "replicaset-controller",
+            host: "".into(),
             object: tree! { "kind" => "ReplicaSet", "namespace" => "a", "name" => name, "uid" => "u" },
             kind: "Normal",
             reason: "SuccessfulCreate".to_string(),
@@ -266,6 +271,15 @@ mod tests {
         assert_eq!(again.object.str("firstTimestamp"), "1970-01-01T00:01:40Z");
         let other = take(&mut correlator, event("x", "other", 160)).expect("a write");
         assert_ne!(other.object.str("metadata.name"), first.object.str("metadata.name"));
+    }
+
+    #[test]
+    fn a_host_is_named_where_it_matters() {
+        let told = Event { host: "n".into(), ..event("x", "made", 1) };
+        let write = take(&mut Correlator::default(), told).expect("a write");
+        assert_eq!((write.object.str("source.host"), write.object.str("reportingInstance")), ("n", "n"));
+        let nowhere = take(&mut Correlator::default(), event("x", "made", 1)).expect("a write");
+        assert!(!nowhere.object.at("source").has("host") && !nowhere.object.has("reportingInstance"));
     }
 
     #[test]

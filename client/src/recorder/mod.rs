@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
     component: &'static str,
+    /// Where the component runs; empty where that does not matter.
+    host: Arc<str>,
     /// An ObjectReference.
     object: Tree,
     kind: &'static str,
@@ -74,7 +76,7 @@ impl Events {
 
     /// One who records under a name, with the rights of a client.
     pub fn recorder(&self, client: Client, component: &'static str) -> Recorder {
-        Recorder { events: self.clone(), client, component, instance: "".into() }
+        Recorder { events: self.clone(), client, component, host: "".into(), instance: "".into() }
     }
 }
 
@@ -83,13 +85,14 @@ pub struct Recorder {
     events: Events,
     client: Client,
     component: &'static str,
+    host: Arc<str>,
     instance: Arc<str>,
 }
 
 impl Recorder {
-    /// The same on a host, by which those of one name are told apart in the newer form.
+    /// The same on a host, by which those of one name are told apart.
     pub fn on(self, host: &str) -> Recorder {
-        Recorder { instance: format!("{}-{host}", self.component).into(), ..self }
+        Recorder { host: host.into(), instance: format!("{}-{host}", self.component).into(), ..self }
     }
 
     /// The same under another name: upstream's components are not always called as their controllers.
@@ -139,6 +142,7 @@ impl Recorder {
     fn event(&self, object: &Tree, kind: &'static str, reason: &str, message: String, acted: Option<Acted>) -> Event {
         Event {
             component: self.component,
+            host: self.host.clone(),
             object: reference(object),
             kind,
             reason: reason.to_string(),
@@ -164,6 +168,8 @@ fn reference(object: &Tree) -> Tree {
         ("namespace", "metadata.namespace"),
         ("name", "metadata.name"),
         ("uid", "metadata.uid"),
+        // A part of it, where whoever tells of it has put that there.
+        ("fieldPath", "fieldPath"),
         ("resourceVersion", "metadata.resourceVersion"),
     ];
     for (field, path) in fields {

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use server::kubelets::{PREFERRED, TIMEOUT};
+
 use super::authorization;
 use super::values::{boolean, cidrs, duration, names, parsed, port_range};
 use crate::error::Result;
@@ -44,6 +46,11 @@ pub struct Flags {
     pub enable_admission_plugins: Vec<String>,
     pub disable_admission_plugins: Vec<String>,
     pub admission_control_config_file: Option<PathBuf>,
+    pub kubelet_certificate_authority: Option<PathBuf>,
+    pub kubelet_client_certificate: Option<PathBuf>,
+    pub kubelet_client_key: Option<PathBuf>,
+    pub kubelet_preferred_address_types: Vec<String>,
+    pub kubelet_timeout: Duration,
     pub config: server::Config,
 }
 
@@ -76,6 +83,11 @@ impl Default for Flags {
             enable_admission_plugins: Vec::new(),
             disable_admission_plugins: Vec::new(),
             admission_control_config_file: None,
+            kubelet_certificate_authority: None,
+            kubelet_client_certificate: None,
+            kubelet_client_key: None,
+            kubelet_preferred_address_types: PREFERRED.map(str::to_string).to_vec(),
+            kubelet_timeout: TIMEOUT,
             config: server::Config::default(),
         }
     }
@@ -84,7 +96,6 @@ impl Default for Flags {
 pub type Flag = crate::flags::Flag<Flags>;
 
 const AGGREGATION: &str = "servers behind the API are not reached yet";
-const KUBELETS: &str = "kubelets are not spoken to yet";
 
 /// All parts of the table.
 static PARTS: &[&[Flag]] =
@@ -185,9 +196,31 @@ static FLAGS: &[Flag] = &[
         flags.config.limits.http2_max_streams = if streams == 0 { 100 } else { streams };
         Ok(())
     }),
-    unfinished("kubelet-client-certificate", KUBELETS),
-    unfinished("kubelet-client-key", KUBELETS),
-    unfinished("kubelet-preferred-address-types", KUBELETS),
+    flag("kubelet-certificate-authority", "who signs what kubelets show; without it any is taken", |flags, value| {
+        flags.kubelet_certificate_authority = Some(value.into());
+        Ok(())
+    }),
+    flag("kubelet-client-certificate", "what kubelets are shown", |flags, value| {
+        flags.kubelet_client_certificate = Some(value.into());
+        Ok(())
+    }),
+    flag("kubelet-client-key", "the key of that certificate", |flags, value| {
+        flags.kubelet_client_key = Some(value.into());
+        Ok(())
+    }),
+    flag(
+        "kubelet-preferred-address-types",
+        "by which addresses nodes are reached [Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP]",
+        |flags, value| {
+            flags.kubelet_preferred_address_types = names(value).collect();
+            let unknown = flags.kubelet_preferred_address_types.iter().find(|name| !PREFERRED.contains(&name.as_str()));
+            unknown.map_or(Ok(()), |name| Err(format!("{name:?} is no type of an address")))
+        },
+    ),
+    flag("kubelet-timeout", "how long a connection to a kubelet is tried [5s]", |flags, value| {
+        flags.kubelet_timeout = duration(value)?;
+        Ok(())
+    }),
     flag("logging-format", "text or json [text]", |flags, value| {
         flags.log_format = match value {
             "text" => LogFormat::Text,

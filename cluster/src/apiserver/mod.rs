@@ -61,6 +61,8 @@ fn own_certificates(flags: &Flags) -> Result<Option<Own>> {
 fn loader(flags: &Flags, own: Option<Own>) -> Load {
     let serving = flags.tls_cert_file.clone().zip(flags.tls_private_key_file.clone());
     let (clients, proxies) = (flags.client_ca_file.clone(), flags.authentication.proxy_ca_file.clone());
+    let kubelets = flags.kubelet_client_certificate.clone().zip(flags.kubelet_client_key.clone());
+    let kubelet_authority = flags.kubelet_certificate_authority.clone();
     Box::new(move || {
         let mut loaded = own.as_ref().map(Own::load).transpose()?.unwrap_or_default();
         if let Some((certificate, key)) = &serving {
@@ -71,6 +73,10 @@ fn loader(flags: &Flags, own: Option<Own>) -> Load {
             loaded.clients = Some(read(path)?);
         }
         loaded.proxies = proxies.as_ref().map(read).transpose()?;
+        if let Some((certificate, key)) = &kubelets {
+            loaded.kubelet_client = Some(Pair::read(certificate, key)?);
+        }
+        loaded.kubelet_authority = kubelet_authority.as_ref().map(read).transpose()?;
         Ok(loaded)
     })
 }
@@ -78,6 +84,8 @@ fn loader(flags: &Flags, own: Option<Own>) -> Load {
 fn watched(flags: &Flags, own: Option<&Own>) -> Vec<PathBuf> {
     let mut watched = authentication::watched(flags);
     watched.extend(flags.tls_cert_file.iter().chain(&flags.tls_private_key_file).cloned());
+    watched.extend(flags.kubelet_client_certificate.iter().chain(&flags.kubelet_client_key).cloned());
+    watched.extend(flags.kubelet_certificate_authority.clone());
     watched.extend(own.map(|own| Path::to_path_buf(own.pki.dir())));
     watched
 }
@@ -90,6 +98,9 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     }
     if flags.tls_cert_file.is_some() != flags.tls_private_key_file.is_some() {
         errors.push("--tls-cert-file and --tls-private-key-file belong together".to_string());
+    }
+    if flags.kubelet_client_certificate.is_some() != flags.kubelet_client_key.is_some() {
+        errors.push("--kubelet-client-certificate and --kubelet-client-key belong together".to_string());
     }
     if flags.etcd_cert_file.is_some() != flags.etcd_key_file.is_some() {
         errors.push("--etcd-certfile and --etcd-keyfile belong together".to_string());
@@ -123,6 +134,8 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let mut config = config(flags);
     config.authorization = flags.authorization.settings()?;
     config.admission = admission(flags)?.into();
+    let kubelets = credentials::kubelets(current, &flags.kubelet_preferred_address_types, flags.kubelet_timeout)?;
+    config.kubelets = Some(kubelets);
     let audit = server::audit::Audit::open(&flags.audit);
     config.audit = audit.map_err(|error| Error::Flags(vec![error.to_string()]))?.map(Arc::new);
     config.encryption = encryption(flags)?;
@@ -138,7 +151,19 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     let tls = flags.authentication.tls.clone();
     let authentication = authentication::build(flags, current, tokens)?;
     let (controllers, scheduler, proxy) = (None, None, own.map(Own::proxy));
-    Ok(Plan { engine, listen, serving, tls, authentication, config, controllers, scheduler, proxy, fake_nodes: 0 })
+    Ok(Plan {
+        engine,
+        listen,
+        serving,
+        tls,
+        authentication,
+        config,
+        controllers,
+        scheduler,
+        proxy,
+        fake_nodes: 0,
+        agent: None,
+    })
 }
 
 fn config(flags: &Flags) -> server::Config {
@@ -182,7 +207,11 @@ mod tests {
     #[test]
     fn flags_that_need_each_other_are_named() {
         type Change = fn(&mut Flags);
-        let cases: [(Change, &str); 4] = [
+        let cases: [(Change, &str); 5] = [
+            (
+                |flags| flags.kubelet_client_key = Some("a".into()),
+                "--kubelet-client-certificate and --kubelet-client-key",
+            ),
             (|_| {}, "either --etcd-servers or --data-dir"),
             (|flags| flags.tls_cert_file = Some("a".into()), "--tls-cert-file and --tls-private-key-file belong"),
             (|flags| flags.etcd_key_file = Some("a".into()), "--etcd-certfile and --etcd-keyfile belong"),

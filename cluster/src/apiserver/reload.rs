@@ -9,7 +9,7 @@ use server::reload::Reloads;
 
 use crate::credentials::settled;
 use crate::error::{Error, Result};
-use crate::files::Files;
+use client::files::Files;
 
 /// Puts new data in force.
 pub type Apply = Box<dyn Fn(&Server, &[u8]) -> Result<()> + Send + Sync>;

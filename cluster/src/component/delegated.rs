@@ -16,8 +16,7 @@ use tokio::time::Instant;
 
 const TOKEN_REVIEWS: Resource = Resource::new("authentication.k8s.io", "v1", "tokenreviews");
 const ACCESS_REVIEWS: Resource = Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews");
-/// An answer is good for so long, and so many are kept.
-const KEPT: Duration = Duration::from_secs(10);
+/// So many answers are kept.
 const MAX_KEPT: usize = 1000;
 /// So long is believed whom the API server believes.
 const LOOKED_UP: Duration = Duration::from_secs(60);
@@ -32,9 +31,27 @@ pub struct Delegated {
     pub authorization: Option<Client>,
     /// Everybody may ask for these paths; one that ends in `/*` means all below.
     pub always_allowed: Vec<String>,
+    /// One who shows nothing is somebody too.
+    pub anonymous: bool,
+    pub lifetimes: Lifetimes,
     pub clock: Arc<dyn Clock>,
     pub known: Kept<Option<Arc<User>>>,
     pub judged: Kept<bool>,
+}
+
+/// For how long the answers of an API server are good.
+#[derive(Debug, Clone, Copy)]
+pub struct Lifetimes {
+    pub token: Duration,
+    pub allowed: Duration,
+    pub denied: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Lifetimes {
+        let short = Duration::from_secs(10);
+        Lifetimes { token: short, allowed: short, denied: short }
+    }
 }
 
 /// Answers of the last seconds.
@@ -52,13 +69,13 @@ impl<T: Clone> Kept<T> {
         kept.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
     }
 
-    fn put(&self, key: String, value: T, now: Instant) {
+    fn put(&self, key: String, value: T, now: Instant, kept_for: Duration) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX_KEPT {
             kept.retain(|_, (until, _)| now < *until);
         }
         if kept.len() < MAX_KEPT {
-            kept.insert(key, (now + KEPT, value));
+            kept.insert(key, (now + kept_for, value));
         }
     }
 }
@@ -140,7 +157,7 @@ impl Delegated {
         self.authorize(&user, question, attributes).await
     }
 
-    async fn authenticate(&self, question: &mut Question) -> Result<Arc<User>, Refusal> {
+    pub async fn authenticate(&self, question: &mut Question) -> Result<Arc<User>, Refusal> {
         let now = self.clock.now().seconds;
         let found = match &self.lookup {
             Some(lookup) if !question.chain.is_empty() => lookup.found().await,
@@ -163,7 +180,7 @@ impl Delegated {
         let token = question.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         match token.and_then(|value| value.strip_prefix("Bearer ")) {
             Some(token) => self.review(token.trim()).await?.ok_or(Refusal::Unauthorized),
-            None if question.chain.is_empty() => Ok(Arc::new(anonymous())),
+            None if self.anonymous && question.chain.is_empty() => Ok(Arc::new(anonymous())),
             None => Err(Refusal::Unauthorized),
         }
     }
@@ -180,7 +197,7 @@ impl Delegated {
         let answer = client.create(TOKEN_REVIEWS, "", &review).await;
         let answer = answer.map_err(|error| Refusal::Failed(error.to_string()))?;
         let user = answer.bool("status.authenticated").then(|| Arc::new(user_of(answer.at("status.user"))));
-        self.known.put(token.to_string(), user.clone(), now);
+        self.known.put(token.to_string(), user.clone(), now, self.lifetimes.token);
         Ok(user)
     }
 
@@ -190,29 +207,33 @@ impl Delegated {
             let path = &question.path;
             Refusal::Forbidden(format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name))
         };
-        // They may do everything everywhere, also where nobody can be asked.
-        if user.groups.iter().any(|group| group == "system:masters") {
-            return Ok(());
-        }
-        let Some(client) = &self.authorization else { return Err(why()) };
         let of = of.map(|of| ("resourceAttributes", of));
         let path = || tree! { "path" => question.path.as_str(), "verb" => verb.as_str() };
-        let spec = access(user, of.unwrap_or_else(|| ("nonResourceAttributes", path())));
+        let about = of.unwrap_or_else(|| ("nonResourceAttributes", path()));
+        if self.allows(user, about).await? { Ok(()) } else { Err(why()) }
+    }
+
+    /// Whether a user may do this, as the API server sees it.
+    pub async fn allows(&self, user: &User, about: (&'static str, Tree)) -> Result<bool, Refusal> {
+        // They may do everything everywhere, also where nobody can be asked.
+        if user.groups.iter().any(|group| group == "system:masters") {
+            return Ok(true);
+        }
+        let Some(client) = &self.authorization else { return Ok(false) };
+        let spec = access(user, about);
         let key = String::from_utf8_lossy(&api::json::encode(&spec, None)).into_owned();
         let now = Instant::now();
-        let allowed = match self.judged.get(&key, now) {
-            Some(allowed) => allowed,
-            None => {
-                let review = tree! {
-                    "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "spec" => spec,
-                };
-                let answer = client.create(ACCESS_REVIEWS, "", &review).await;
-                let allowed = answer.map_err(|error| Refusal::Failed(error.to_string()))?.bool("status.allowed");
-                self.judged.put(key, allowed, now);
-                allowed
-            }
+        if let Some(allowed) = self.judged.get(&key, now) {
+            return Ok(allowed);
+        }
+        let review = tree! {
+            "apiVersion" => "authorization.k8s.io/v1", "kind" => "SubjectAccessReview", "spec" => spec,
         };
-        if allowed { Ok(()) } else { Err(why()) }
+        let answer = client.create(ACCESS_REVIEWS, "", &review).await;
+        let allowed = answer.map_err(|error| Refusal::Failed(error.to_string()))?.bool("status.allowed");
+        let lifetime = if allowed { self.lifetimes.allowed } else { self.lifetimes.denied };
+        self.judged.put(key, allowed, now, lifetime);
+        Ok(allowed)
     }
 }
 
@@ -276,15 +297,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answers_are_kept_for_a_while_and_not_too_many() {
+        const KEPT: Duration = Duration::from_secs(10);
         let kept = Kept::default();
         let now = Instant::now();
         for number in 0..2 * MAX_KEPT {
-            kept.put(number.to_string(), true, now);
+            kept.put(number.to_string(), true, now, KEPT);
         }
         assert_eq!(kept.get("1", now), Some(true));
         assert_eq!(kept.get("1", now + KEPT), None);
         assert_eq!(kept.0.lock().expect("kept").len(), MAX_KEPT);
-        kept.put("new".to_string(), true, now + KEPT);
+        kept.put("new".to_string(), true, now + KEPT, KEPT);
         assert_eq!(kept.0.lock().expect("kept").len(), 1);
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::credentials::settled;
 use crate::error::Result;
-use crate::files::Files;
+use client::files::Files;
 
 #[derive(Default)]
 pub struct Follow(Vec<Followed>);

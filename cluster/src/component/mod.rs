@@ -4,8 +4,9 @@
 mod accounts;
 mod delegated;
 pub mod flags;
-mod follow;
+pub mod follow;
 pub mod gates;
+pub mod node;
 mod port;
 pub mod remote;
 

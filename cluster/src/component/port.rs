@@ -70,7 +70,7 @@ pub async fn serve(
     let tls = tls::server_config(serving.clone(), &tls::Options::default())?;
     let shown = Arc::new(Shown { delegated: delegated(common, follow)?, work, slis: Slis::default() });
     follow_files(common, serving.clone(), &shown, follow);
-    tokio::spawn(component::serve(listener, tls, shown, stopped));
+    tokio::spawn(component::serve(listener, Some(tls), shown, stopped));
     Ok(Some(Port { address, serving }))
 }
 
@@ -126,13 +126,15 @@ fn delegated(common: &Common, follow: &mut Follow) -> Result<Delegated> {
         authentication,
         authorization,
         always_allowed: common.always_allow_paths.clone(),
+        anonymous: true,
+        lifetimes: Default::default(),
         clock: Arc::new(SystemClock),
         known: Kept::default(),
         judged: Kept::default(),
     })
 }
 
-fn authorities(path: &Path) -> Result<Authorities> {
+pub fn authorities(path: &Path) -> Result<Authorities> {
     let pem = std::fs::read_to_string(path).map_err(Error::file(path))?;
     Authorities::new(&pem).map_err(|why| Error::Pem { path: path.to_path_buf(), source: why.into() })
 }
@@ -149,7 +151,7 @@ fn proxies(common: &Common) -> Result<Option<RequestHeader>> {
 
 impl Handler for Shown {
     fn answer(&self, question: Question) -> Replying<'_> {
-        Box::pin(self.reply(question))
+        Box::pin(async { self.reply(question).await.into() })
     }
 }
 

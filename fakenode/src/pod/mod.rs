@@ -2,14 +2,13 @@
 //! is seen and from the time. Whatever it needs to remember stands in the pod's status.
 
 mod behaviour;
-mod conditions;
 mod containers;
 
 use api::{Tree, time, tree};
 
 use behaviour::Behaviour;
-use conditions::Facts;
 use containers::{Life, Restart, TERMINATED, seconds};
+use kubelet::status::conditions::{self, Facts};
 
 /// Where a pod runs.
 pub struct Host<'a> {
@@ -124,7 +123,7 @@ fn live(pod: &Tree, host: &Host<'_>, behaviour: Behaviour, now: i64) -> (Tree, O
     let statuses: Vec<Tree> = main.into_iter().map(|container| container.status).collect();
     let unready = inits.iter().filter(|status| is_sidecar(pod, status.str("name"))).chain(&statuses);
     let unready = unready.filter(|status| !status.bool("ready")).map(|status| status.str("name")).collect();
-    let facts = Facts { phase, unready, now };
+    let facts = Facts { phase, unready, incomplete: Vec::new(), has_sandbox: !over, now };
     let conditions = conditions::conditions(pod, &facts);
     let mut status = base(pod, host, phase, now);
     status.set("conditions", conditions);
@@ -251,7 +250,8 @@ fn stopped(pod: &Tree, now: i64, reason: &str, message: &str) -> Tree {
             status.set(key, text);
         }
     }
-    status.set("conditions", conditions::conditions(pod, &Facts { phase: "Failed", unready: Vec::new(), now }));
+    let ended = Facts { phase: "Failed", unready: Vec::new(), incomplete: Vec::new(), has_sandbox: false, now };
+    status.set("conditions", conditions::conditions(pod, &ended));
     observe(pod, &mut status);
     status
 }

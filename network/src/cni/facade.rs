@@ -150,12 +150,16 @@ impl Cni {
         let is_valid =
             |entry: &Entry| valid.iter().any(|(id, ifname)| *id == entry.container_id && *ifname == entry.ifname);
         let mut outcome = Ok(());
-        for entry in self.cache.all()?.iter().filter(|entry| entry.owner == self.cache.owner() && !is_valid(entry)) {
+        let (ours, others): (Vec<_>, Vec<_>) =
+            self.cache.all()?.into_iter().partition(|entry| entry.owner == self.cache.owner());
+        for entry in ours.iter().filter(|entry| !is_valid(entry)) {
             // The namespace's path may be somebody else's by now.
             outcome = outcome.and(self.del_entry(entry, ""));
         }
+        let others = others.into_iter().map(|entry| (entry.container_id, entry.ifname));
+        let kept: Vec<_> = valid.iter().cloned().chain(others).collect();
         match self.network() {
-            Ok(list) => outcome.and(self.runner().gc(&list, valid)),
+            Ok(list) => outcome.and(self.runner().gc(&list, &kept)),
             Err(_) => outcome,
         }
     }

@@ -31,7 +31,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let mode = match options::read(&args) {
         Ok(mode) => mode,
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "error: {why}\n\n{}", options::HELP);
+            let _ = writeln!(std::io::stderr(), "error: {why}\n\nFor what it takes, try `hello --help`.");
             return ExitCode::from(2);
         }
     };

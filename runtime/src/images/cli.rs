@@ -115,6 +115,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<()> {
+    if !cli.root.exists() && !matches!(cli.command, Command::Pull(_) | Command::Import { .. }) {
+        // To look does not make a store; a mistyped path is told.
+        let _ = writeln!(std::io::stderr(), "{} is not there: nothing was pulled or imported yet", cli.root.display());
+        return match cli.command {
+            Command::Export { images, .. } | Command::Remove { images, .. } => {
+                Err(Error::NotFound(images.into_iter().next().unwrap_or_default()))
+            }
+            Command::List { quiet } => print(&list(&[], quiet)),
+            _ => Ok(()),
+        };
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(Error::at(&cli.root))?;
     runtime.block_on(async move {
@@ -310,6 +321,12 @@ docker.io/library/a:2   abababababab0   1.2 MB   yes\n";
         use clap::CommandFactory;
         Cli::command().debug_assert();
         assert_eq!(main(["pull".into()]), ExitCode::from(2));
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("mistyped");
+        let run = |args: &[&str]| main(args.iter().map(Into::into).chain(["--root".into(), root.clone().into()]));
+        assert_eq!(run(&["list"]), ExitCode::SUCCESS);
+        assert_eq!(run(&["remove", "a"]), ExitCode::FAILURE);
+        assert!(!root.exists(), "to look is not to make");
         assert_eq!(main(["--help".into()]), ExitCode::SUCCESS);
     }
 }

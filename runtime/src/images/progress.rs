@@ -122,12 +122,12 @@ impl Progress for Lines {
         // A closed standard error must not end a pull.
         let _ = match (self.terminal, event) {
             (true, _) => write!(out, "\r\x1b[K{}: {line}", self.name),
-            (false, Event::Resolved { digest, layers, .. }) => {
-                writeln!(out, "{}: {digest}, {layers} layers", self.name)
+            (false, Event::Resolved { digest, layers, bytes }) => {
+                writeln!(out, "{}: {digest}, {layers} layers, {} MB", self.name, megabytes(bytes))
             }
             (false, Event::Present { layer }) => writeln!(out, "{layer}: already here"),
             (false, Event::Downloaded { layer }) => writeln!(out, "{layer}: downloaded"),
-            (false, Event::Unpacked { layer }) => writeln!(out, "{layer}: unpacked"),
+            (false, Event::Unpacked { layer }) => writeln!(out, "{layer}: unpacked; {line}"),
             (false, Event::Bytes { .. }) => writeln!(out, "{}: {line}", self.name),
         };
     }

@@ -16,6 +16,7 @@ use super::state::{Container, Sandbox, Status, lock};
 use super::{Service, blocking, fault, new_id};
 use crate::container::user::User;
 use crate::error::{Context, Error, Result, refused};
+use crate::images::Image;
 use crate::plan::{self, ContainerInput, Defaults, Seccomp, signal};
 use crate::seccomp;
 use crate::shim::log::Now;
@@ -57,8 +58,7 @@ impl Service {
     /// Everything that blocks on the disk, in the order that leaves nothing unknown behind.
     fn record_container(&self, sandbox: &Arc<Sandbox>, id: &str, config: ContainerConfig) -> Result<Arc<Container>> {
         let wanted = config.image.clone().unwrap_or_default().image;
-        let image =
-            self.0.images.get(&wanted).ok_or_else(|| Error::Refused(format!("image {wanted:?} is not here")))?;
+        let image = self.here(&wanted)?;
         let folder = sandbox.folder.join(id);
         fs::create_dir(&folder).context(|| format!("making {}", folder.display()))?;
         let rootfs = self.0.images.prepare(id, &image.id).map_err(|e| Error::Refused(e.chain()))?;
@@ -111,13 +111,17 @@ impl Service {
         let mut views = BTreeMap::new();
         let images = config.mounts.iter().filter_map(|m| m.image.as_ref());
         for (number, image) in images.enumerate() {
-            let found = self.0.images.get(&image.image);
-            let found = found.ok_or_else(|| Error::Refused(format!("image {:?} is not here", image.image)))?;
+            let found = self.here(&image.image)?;
             let key = format!("{id}-volume-{number}");
             let layers = self.0.images.view(&key, &found.id).map_err(|e| Error::Refused(e.chain()))?;
             views.insert(key, (image.image.clone(), layers));
         }
         Ok(views)
+    }
+
+    /// An image that was pulled before.
+    fn here(&self, wanted: &str) -> Result<Arc<Image>> {
+        self.0.images.get(wanted).ok_or_else(|| Error::NotFound(format!("image {wanted:?} is not here")))
     }
 
     fn target_pid(&self, config: &ContainerConfig) -> Result<Option<i32>> {

@@ -29,7 +29,8 @@ impl ImageService for Service {
         let wanted = name(request.image)?;
         let images = self.0.images.clone();
         let found = blocking(move || images.get(&wanted)).await.map_err(status)?;
-        Ok(ImageStatusResponse { image: found.map(|i| message(&i)), info: Default::default() })
+        let info = found.iter().filter(|_| request.verbose).map(|i| ("info".to_string(), details(i))).collect();
+        Ok(ImageStatusResponse { image: found.map(|i| message(&i)), info })
     }
 
     async fn pull_image(&self, request: PullImageRequest) -> Result<PullImageResponse, Status> {
@@ -90,6 +91,11 @@ fn message(image: &Image) -> cri::Image {
         spec: None,
         pinned: image.pinned,
     }
+}
+
+/// What clients of other runtimes look for in the same place.
+fn details(image: &Image) -> String {
+    serde_json::json!({ "chainID": image.chain.last(), "imageSpec": { "config": image.config } }).to_string()
 }
 
 fn credentials(auth: AuthConfig) -> Result<Credentials, Status> {

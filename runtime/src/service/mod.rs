@@ -16,14 +16,16 @@ mod state;
 mod stats;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cri::{ContainerEventResponse, ContainerEventType, Status};
+use rustix::fs::{FlockOperation, flock};
 use tokio::sync::broadcast;
 
 use crate::cgroup::Hierarchies;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Result, refused};
 use crate::images::Images;
 use crate::plan::Host;
 use crate::shim::log::Now;
@@ -68,6 +70,8 @@ pub(crate) struct Inner {
     names: std::sync::Mutex<BTreeMap<String, String>>,
     events: broadcast::Sender<ContainerEventResponse>,
     streaming: Streaming,
+    /// The folder of records is this process's alone.
+    _lock: File,
 }
 
 /// So many events wait for a slow listener; it is told when it missed some.
@@ -78,6 +82,7 @@ impl Service {
     pub async fn open(options: Options, images: Images) -> Result<Service> {
         std::fs::create_dir_all(options.state.join("sandboxes"))
             .context(|| format!("making {}", options.state.display()))?;
+        let lock = lock(&options.state)?;
         let cgroups = Hierarchies::detect()?;
         let inner = Inner {
             host: host(&cgroups)?,
@@ -89,8 +94,11 @@ impl Service {
             containers: Table::default(),
             names: Default::default(),
             events: broadcast::channel(MOST_EVENTS).0,
-            streaming: Streaming::start(options.streaming_address).await.at("starting the streaming server")?,
+            streaming: Streaming::start(options.streaming_address)
+                .await
+                .context(|| format!("serving streams at {}", options.streaming_address))?,
             options,
+            _lock: lock,
         };
         let service = Service(Arc::new(inner));
         service.0.streaming.serve(service.clone());
@@ -120,7 +128,7 @@ impl Service {
     fn reserve(&self, name: &str, id: &str) -> Result<()> {
         let mut names = state::lock(&self.0.names);
         match names.get(name) {
-            Some(other) if other != id => crate::error::refused(format!("name {name:?} is reserved for {other:?}")),
+            Some(other) if other != id => refused(format!("name {name:?} is reserved for {other:?}")),
             _ => {
                 names.insert(name.to_string(), id.to_string());
                 Ok(())
@@ -146,6 +154,16 @@ impl Service {
     }
 }
 
+/// Two runtimes with the same records would both take over the same pods.
+fn lock(state: &Path) -> Result<File> {
+    let path = state.join("lock");
+    let file = File::create(&path).context(|| format!("making {}", path.display()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(_) => refused(format!("{} is in use by another runtime", state.display())),
+    }
+}
+
 /// Work that blocks on disk or on other programs, off the runtime's own threads.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Refused(format!("the work ended: {error}")))
@@ -163,7 +181,10 @@ fn host(cgroups: &Hierarchies) -> Result<Host> {
 
 /// What a caller hears of a failure.
 fn status(error: Error) -> Status {
-    Status::unknown(error.to_string())
+    match error {
+        Error::NotFound(text) => Status::not_found(text),
+        other => Status::unknown(other.to_string()),
+    }
 }
 
 /// A new id: 32 random bytes in hexadecimal, as CRI clients know them.

@@ -16,6 +16,8 @@ pub struct NetworkOptions {
     pub conf_dir: PathBuf,
     pub bin_dirs: Vec<PathBuf>,
     pub cache_dir: PathBuf,
+    /// Whether our own plugins run in process, and there is a network without a configuration.
+    pub builtin: bool,
 }
 
 impl Default for NetworkOptions {
@@ -24,9 +26,13 @@ impl Default for NetworkOptions {
             conf_dir: "/etc/cni/net.d".into(),
             bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cache_dir: "/var/lib/cni".into(),
+            builtin: true,
         }
     }
 }
+
+/// What a pod's network device is called in it.
+const INTERFACE: &str = "eth0";
 
 #[derive(Clone)]
 pub struct Network(Arc<Cni>);
@@ -38,7 +44,7 @@ impl Network {
             bin_dirs: options.network.bin_dirs.clone(),
             cache_dir: options.network.cache_dir.clone(),
             state_dir: options.root.join("network"),
-            builtin: true,
+            builtin: options.network.builtin,
         });
         cni.map(|cni| Network(Arc::new(cni))).map_err(failed)
     }
@@ -71,6 +77,13 @@ impl Network {
         Ok(attached.ips.iter().map(ToString::to_string).collect())
     }
 
+    /// Takes back whatever sandboxes have that are not among these.
+    pub async fn collect(&self, sandboxes: Vec<String>) -> Result<()> {
+        let cni = self.0.clone();
+        let valid: Vec<_> = sandboxes.into_iter().map(|id| (id, INTERFACE.to_string())).collect();
+        blocking(move || cni.gc(&valid)).await?.map_err(failed)
+    }
+
     /// Takes them back; twice is fine.
     pub async fn remove(&self, record: &SandboxRecord) -> Result<()> {
         let (cni, attachment) = (self.0.clone(), attachment(record)?);
@@ -89,7 +102,7 @@ fn attachment(record: &SandboxRecord) -> Result<Attachment> {
     Ok(Attachment {
         container_id: record.id.clone(),
         netns,
-        ifname: "eth0".into(),
+        ifname: INTERFACE.into(),
         pod: PodId { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
         port_mappings: port_mappings(&config)?,
         bandwidth: bandwidth(&config)?,

@@ -22,7 +22,18 @@ impl Service {
             self.recover_sandbox(&entry.path()).await?;
         }
         self.release_orphans();
+        self.collect_addresses().await;
         Ok(())
+    }
+
+    /// Of pods that are gone without a record: a reboot takes the records, not the leases. Nobody is served yet, so
+    /// that no new pod can be taken for one of them.
+    async fn collect_addresses(&self) {
+        let networked = |sandbox: &Arc<Sandbox>| sandbox.record().networked && sandbox.stage() != Stage::Stopped;
+        let kept = self.0.sandboxes.all().into_iter().filter(networked).map(|sandbox| sandbox.id.clone()).collect();
+        if let Err(error) = self.0.network.collect(kept).await {
+            tracing::warn!(%error, "addresses of pods that are gone are not all released");
+        }
     }
 
     async fn recover_sandbox(&self, folder: &Path) -> Result<()> {

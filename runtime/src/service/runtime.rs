@@ -27,6 +27,14 @@ pub(super) fn chunks<T: Send + 'static, M: Send + 'static>(
     Box::pin(tokio_stream::iter(messages))
 }
 
+fn check_streams(stdin: bool, stdout: bool, stderr: bool, tty: bool) -> Result<(), Status> {
+    match () {
+        () if tty && stderr => Err(Status::invalid_argument("tty and stderr cannot both be true")),
+        () if !stdin && !stdout && !stderr => Err(Status::invalid_argument("stdin, stdout and stderr are all false")),
+        () => Ok(()),
+    }
+}
+
 fn unsupported<T>(what: &str) -> Result<T, Status> {
     Err(Status::unimplemented(format!("{what} is not supported by this runtime")))
 }
@@ -181,9 +189,7 @@ impl RuntimeService for Service {
     async fn exec(&self, request: ExecRequest) -> Result<ExecResponse, Status> {
         let container = self.container(&request.container_id)?;
         self.running_shim(&container).map_err(status)?;
-        if request.tty && request.stderr {
-            return Err(Status::invalid_argument("tty and stderr cannot both be true"));
-        }
+        check_streams(request.stdin, request.stdout, request.stderr, request.tty)?;
         let url = self.0.streaming.url(Session::Exec(ExecRequest { container_id: container.id.clone(), ..request }));
         Ok(ExecResponse { url: url.map_err(status)? })
     }
@@ -191,9 +197,7 @@ impl RuntimeService for Service {
     async fn attach(&self, request: AttachRequest) -> Result<AttachResponse, Status> {
         let container = self.container(&request.container_id)?;
         self.running_shim(&container).map_err(status)?;
-        if request.tty && request.stderr {
-            return Err(Status::invalid_argument("tty and stderr cannot both be true"));
-        }
+        check_streams(request.stdin, request.stdout, request.stderr, request.tty)?;
         let request = AttachRequest { container_id: container.id.clone(), ..request };
         let url = self.0.streaming.url(Session::Attach(request));
         Ok(AttachResponse { url: url.map_err(status)? })

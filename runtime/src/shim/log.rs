@@ -52,10 +52,10 @@ impl Lines {
         }
     }
 
-    /// The stream ended: what has no newline is a line all the same.
+    /// The stream ended: what has no newline stays a part, so that whoever reads the log makes up none.
     pub fn end(&mut self, stream: Stream, now: Now, out: &mut Vec<u8>) {
         if !self.started.is_empty() {
-            entry(stream, now, 'F', &self.started, &[], out);
+            entry(stream, now, 'P', &self.started, &[], out);
         }
         self.started = Vec::new();
     }
@@ -159,7 +159,7 @@ mod tests {
         let long = vec![b'x'; LONGEST_LINE];
         check(&[b"one\ntwo\n"], &[('F', 3), ('F', 3)]);
         check(&[b"on", b"e\n\n"], &[('F', 3), ('F', 0)]);
-        check(&[b"no newline"], &[('F', 10)]);
+        check(&[b"no newline"], &[('P', 10)]);
         check(&[&long, b"\n"], &[('P', LONGEST_LINE), ('F', 0)]);
         check(&[&long, b"rest\n"], &[('P', LONGEST_LINE), ('F', 4)]);
         check(&[&long, &long], &[('P', LONGEST_LINE), ('P', LONGEST_LINE)]);

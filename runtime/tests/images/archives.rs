@@ -6,7 +6,7 @@ use std::process::Command;
 use runtime::images::archive::Output;
 use runtime::images::{Config, Error, Silent};
 
-use crate::registry::{Registry, user};
+use crate::debian::{Registry, user};
 use crate::support::{Store, busybox, gzip, tar};
 
 fn skopeo(args: &[&str]) -> String {

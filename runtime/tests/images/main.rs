@@ -4,6 +4,8 @@
 
 mod archives;
 mod broken;
+#[path = "../shared/registry.rs"]
+mod debian;
 mod demo;
 mod hostile;
 mod overlay;

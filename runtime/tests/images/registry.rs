@@ -1,68 +1,9 @@
 //! Debian's docker-registry, with basic authentication.
 
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
 use runtime::images::{Config, Credentials, Error, Silent};
 
-use crate::support::{Heard, Store, busybox, tar, until};
-
-/// `user` with the password `secret`.
-const HTPASSWD: &str = "user:$2b$04$0OJFlSaCrgO93UaE/ijaLOCSPYifrxs2OwmwMmuHO7dboFZNoKVPW\n";
-
-/// A registry of its own, ended with it.
-pub struct Registry {
-    process: Child,
-    _folder: tempfile::TempDir,
-    pub address: String,
-}
-
-impl Registry {
-    pub async fn start() -> Registry {
-        let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        std::fs::write(folder.path().join("htpasswd"), HTPASSWD).unwrap();
-        let config = folder.path().join("config.yml");
-        std::fs::write(&config, configuration(folder.path(), port)).unwrap();
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let process = Command::new("docker-registry")
-            .arg("serve")
-            .arg(&config)
-            .env("OTEL_TRACES_EXPORTER", "none")
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("docker-registry is installed");
-        let registry = Registry { process, _folder: folder, address: format!("127.0.0.1:{port}") };
-        until("the registry's port", || std::net::TcpStream::connect(&registry.address).is_ok()).await;
-        registry
-    }
-
-    pub fn name(&self, rest: &str) -> String {
-        format!("{}/{rest}", self.address)
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn configuration(folder: &Path, port: u16) -> String {
-    let folder = folder.display();
-    format!(
-        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n\
-         http: {{addr: '127.0.0.1:{port}', secret: x}}\n\
-         auth: {{htpasswd: {{realm: test, path: {folder}/htpasswd}}}}\n"
-    )
-}
-
-pub fn user() -> Option<Credentials> {
-    Some(Credentials::basic("user", "secret"))
-}
+use crate::debian::{Registry, user};
+use crate::support::{Heard, Store, busybox, tar};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_pushed_is_pulled() {

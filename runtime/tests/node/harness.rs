@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cri::{
     ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, ContainerStatusRequest,
-    CreateContainerRequest, ExecSyncRequest, ExecSyncResponse, ImageSpec, LinuxContainerConfig,
+    CreateContainerRequest, ExecSyncRequest, ExecSyncResponse, ImageServiceClient, ImageSpec, LinuxContainerConfig,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, ListContainersRequest,
     ListPodSandboxRequest, NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
     RemovePodSandboxRequest, RunPodSandboxRequest, RuntimeService, RuntimeServiceClient, StartContainerRequest, Status,
@@ -21,8 +21,11 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Node {
     pub folder: tempfile::TempDir,
-    agent: Option<Child>,
+    pub agent: Option<Child>,
     pub runtime: RuntimeServiceClient,
+    pub images: ImageServiceClient,
+    /// What the agent is told beside where its things are.
+    pub arguments: Vec<String>,
     name: String,
 }
 
@@ -53,16 +56,25 @@ fn leave_network() {
 
 impl Node {
     pub async fn start() -> Node {
+        let mut node = Node::unstarted();
+        node.make_image().await;
+        node.start_agent(&[]).await;
+        node
+    }
+
+    pub async fn make_image(&self) {
+        make_image(&self.path("root/images")).await;
+    }
+
+    /// A place for a runtime, which is still to be started.
+    pub fn unstarted() -> Node {
         assert!(rustix::process::geteuid().is_root(), "these tests make containers: they need root");
         leave_network();
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("net.d")).unwrap();
         let name = format!("tiphys-test-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
-        make_image(&folder.path().join("root/images")).await;
-        let (runtime, _) = connect(&folder.path().join("cri.sock"));
-        let mut node = Node { folder, agent: None, runtime, name };
-        node.start_agent(&[]).await;
-        node
+        let (runtime, images) = connect(&folder.path().join("cri.sock"));
+        Node { folder, agent: None, runtime, images, arguments: Vec::new(), name }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -89,8 +101,7 @@ impl Node {
             .arg(self.path("cni"))
             .arg("--shim-cgroup")
             .arg(format!("{}/shims", self.cgroup()))
-            .arg("--handler")
-            .arg("runc=/usr/sbin/runc")
+            .args(&self.arguments)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -98,6 +109,11 @@ impl Node {
             .spawn()
             .unwrap();
         self.agent = Some(agent);
+        self.answers().await;
+    }
+
+    /// Waits until the runtime is there.
+    pub async fn answers(&mut self) {
         let give_up = Instant::now() + DEADLINE;
         while let Err(error) = self.runtime.version(VersionRequest::default()).await {
             let ended = self.agent.as_mut().unwrap().try_wait().unwrap();
@@ -258,15 +274,18 @@ impl Node {
 
     /// Processes of this test's shims, pauses and containers.
     pub fn processes(&self) -> Vec<i32> {
+        let folder = self.folder.path().to_string_lossy();
         let ours = |pid: &i32| {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            groups.contains(&self.name)
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let agent = self.agent.as_ref().is_some_and(|agent| agent.id() == *pid as u32);
+            !agent && (groups.contains(&self.name) || String::from_utf8_lossy(&command).contains(&*folder))
         };
         pids().into_iter().filter(ours).collect()
     }
 
     /// Removes the parents; what is below them is named, since it should be gone.
-    fn remove_groups(&self) -> Vec<String> {
+    pub fn remove_groups(&self) -> Vec<String> {
         let mut left = Vec::new();
         let roots = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|e| e.path());
         for root in roots.filter(|r| r.is_dir()).chain([PathBuf::from("/sys/fs/cgroup")]) {
@@ -281,7 +300,7 @@ impl Node {
 }
 
 /// Files named after the addresses that pods have. A namespace or a veth cannot outlive the pod's last process.
-fn leases(folder: &Path) -> Vec<PathBuf> {
+pub fn leases(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
@@ -347,11 +366,12 @@ async fn make_image(root: &Path) {
     images.make(IMAGE, vec![layer()], config, &Silent).await.unwrap();
 }
 
-fn layer() -> Vec<u8> {
+pub fn layer() -> Vec<u8> {
     let busybox = fs::read("/bin/busybox").or_else(|_| fs::read("/usr/bin/busybox"));
     let busybox = busybox.expect("Debian's busybox-static is needed");
     let mut tar = Tar::default();
-    for folder in ["bin/", "etc/", "tmp/", "usr/", "usr/bin/"] {
+    tar.entry("tmp/", b'5', 0o1777, "", &[]);
+    for folder in ["bin/", "etc/", "usr/", "usr/bin/"] {
         tar.entry(folder, b'5', 0o755, "", &[]);
     }
     tar.entry("bin/busybox", b'0', 0o755, "", &busybox);
@@ -366,10 +386,10 @@ fn layer() -> Vec<u8> {
 
 /// Just enough of the format.
 #[derive(Default)]
-struct Tar(Vec<u8>);
+pub struct Tar(Vec<u8>);
 
 impl Tar {
-    fn entry(&mut self, name: &str, kind: u8, mode: u32, link: &str, data: &[u8]) {
+    pub fn entry(&mut self, name: &str, kind: u8, mode: u32, link: &str, data: &[u8]) {
         let mut head = [0u8; 512];
         head[..name.len()].copy_from_slice(name.as_bytes());
         let fields: BTreeMap<usize, String> = [
@@ -394,7 +414,7 @@ impl Tar {
         self.0.resize(self.0.len().next_multiple_of(512), 0);
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 1024, 0);
         self.0
     }

@@ -2,9 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::large_futures)]
 
+mod carriers;
 mod containers;
+#[path = "../shared/registry.rs"]
+mod debian;
 mod handlers;
 mod harness;
+mod network;
+mod nginx;
 mod recovery;
 mod security;
 mod streaming;
+mod suite;
+mod usage;
+mod wire;

@@ -153,7 +153,7 @@ fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> 
 }
 
 /// A failure to decide is not the caller's fault, and still a no.
-fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Status {
+pub fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Status {
     match &verdict.error {
         Some(error) => Status::new(500, "InternalError", format!("Internal Server Error: {path:?}: {error}")),
         None => forbidden(attributes, &verdict.reason),

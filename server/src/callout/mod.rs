@@ -7,7 +7,7 @@ mod error;
 pub mod kubeconfig;
 mod logins;
 mod service;
-mod trust;
+pub mod trust;
 mod url;
 
 use std::path::PathBuf;

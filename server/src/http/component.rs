@@ -1,4 +1,4 @@
-//! The port of a component that is no API server: health and metrics over TLS.
+//! The port of a component that is no API server, over TLS or plain: health, metrics, and what else it answers.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -22,10 +25,13 @@ use crate::auth::ClientChain;
 pub struct Question {
     pub method: Method,
     pub path: String,
+    pub query: String,
     pub headers: HeaderMap,
     /// Empty until [`Question::read`].
     pub body: Bytes,
     incoming: Option<Incoming>,
+    /// For those who speak another protocol on the connection from here on.
+    pub upgrade: Option<OnUpgrade>,
     pub chain: Arc<ClientChain>,
 }
 
@@ -57,7 +63,21 @@ impl Reply {
     }
 }
 
-pub type Replying<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
+/// An answer as it goes out: whole, or as it comes.
+pub type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Answer {
+        let mut answer = Response::new(Full::new(reply.body).map_err(|never| match never {}).boxed_unsync());
+        *answer.status_mut() = http::StatusCode::from_u16(reply.code).unwrap_or_default();
+        let headers = answer.headers_mut();
+        headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(reply.content_type));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
+        answer
+    }
+}
+
+pub type Replying<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
 pub trait Handler: Send + Sync + 'static {
     fn answer(&self, question: Question) -> Replying<'_>;
@@ -67,17 +87,17 @@ pub trait Handler: Send + Sync + 'static {
 const STREAMS: u32 = 100;
 /// The most that a question may bring.
 const MAX_BODY_BYTES: usize = 3 << 20;
-/// As many connections are served at once.
-const MAX_CONNECTIONS: usize = 200;
+/// As many connections are served at once; one that was upgraded does not count any more.
+const MAX_CONNECTIONS: usize = 1000;
 
-/// Serves until `closing` turns true.
+/// Serves until `closing` turns true; without TLS for those of this machine.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: Option<Arc<ServerConfig>>,
     handler: Arc<dyn Handler>,
     mut closing: watch::Receiver<bool>,
 ) {
-    let acceptor = TlsAcceptor::from(tls);
+    let acceptor = tls.map(TlsAcceptor::from);
     let seats = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
@@ -89,22 +109,32 @@ pub async fn serve(
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             continue;
         };
+        let _ = stream.set_nodelay(true);
         let Ok(seat) = seats.clone().try_acquire_owned() else { continue };
         let (acceptor, handler) = (acceptor.clone(), handler.clone());
         tokio::spawn(async move {
-            connection(stream, acceptor, handler).await;
+            match acceptor {
+                Some(acceptor) => secured(stream, acceptor, handler).await,
+                None => connection(stream, Arc::new(ClientChain::new(Vec::new())), handler).await,
+            }
             drop(seat);
         });
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, handler: Arc<dyn Handler>) {
+async fn secured(stream: TcpStream, acceptor: TlsAcceptor, handler: Arc<dyn Handler>) {
     let Ok(Ok(tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
     let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
     let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-    let chain = Arc::new(ClientChain::new(chain));
+    connection(tls, Arc::new(ClientChain::new(chain)), handler).await;
+}
+
+async fn connection<S>(stream: S, chain: Arc<ClientChain>, handler: Arc<dyn Handler>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let service = service_fn(move |request| answer(handler.clone(), chain.clone(), request));
-    if let Err(error) = builder(STREAMS).serve_connection(TokioIo::new(tls), service).await {
+    if let Err(error) = builder(STREAMS).serve_connection_with_upgrades(TokioIo::new(stream), service).await {
         tracing::debug!(%error, "the connection ended");
     }
 }
@@ -112,23 +142,19 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, handler: Arc<dyn H
 async fn answer(
     handler: Arc<dyn Handler>,
     chain: Arc<ClientChain>,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+    mut request: Request<Incoming>,
+) -> Result<Answer, Infallible> {
+    let upgrade = request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(&mut request));
     let (parts, incoming) = request.into_parts();
-    let path = parts.uri.path().to_string();
     let question = Question {
         method: parts.method,
-        path,
+        path: parts.uri.path().to_string(),
+        query: parts.uri.query().unwrap_or_default().to_string(),
         headers: parts.headers,
         body: Bytes::new(),
         incoming: Some(incoming),
+        upgrade,
         chain,
     };
-    let reply = handler.answer(question).await;
-    let mut response = Response::new(Full::new(reply.body));
-    *response.status_mut() = http::StatusCode::from_u16(reply.code).unwrap_or_default();
-    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(reply.content_type));
-    let no_sniff = (header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
-    response.headers_mut().insert(no_sniff.0, no_sniff.1);
-    Ok(response)
+    Ok(handler.answer(question).await)
 }

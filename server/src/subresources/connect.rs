@@ -1,14 +1,19 @@
 //! Ways into a running pod: log, exec, attach and port forwarding. What can be judged from the API alone
-//! is judged here; the streams themselves are the node agent's.
+//! is judged here; the rest is a matter of the node's agent, to which it is passed on.
 
 use std::sync::Arc;
 
 use api::Tree;
 use api::field::{Errors, Path};
+use api::query::{Query, percent_encode};
 use api::status::Status;
+use streaming::relay::Asked;
+use streaming::remote_command::{Options, Verb};
 
+use super::node;
 use crate::Server;
 use crate::admission::{self, Operation};
+use crate::authz;
 use crate::call::{Answer, Call};
 use crate::http::body::Body;
 use crate::resource::Resource;
@@ -17,7 +22,7 @@ use crate::verbs;
 pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     check_log_options(call)?;
     let pod = pod(server, resource, call).await?;
-    choose_container(&pod, call.query.get("container"))?;
+    let container = choose_container(&pod, call.query.get("container"))?;
     let node = pod.str("spec.nodeName");
     if node.is_empty() {
         // Nothing has run yet: an empty log.
@@ -25,7 +30,34 @@ pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
         *answer.status_mut() = http::StatusCode::NO_CONTENT;
         return Ok(answer);
     }
-    Err(node_refusal(server, node, "pods"))
+    let place = format!("{}{}", place("containerLogs", &pod, container), passed(&call.query, LOG_OPTIONS));
+    node::log(server, node, call, &place).await
+}
+
+/// What an agent is told of how much of a log is wanted.
+const LOG_OPTIONS: &[&str] =
+    &["follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes"];
+
+/// Where an agent finds a container, or a pod without one.
+fn place(verb: &str, pod: &Tree, container: &str) -> String {
+    let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
+    let container = if container.is_empty() { String::new() } else { format!("/{container}") };
+    format!("/{verb}/{namespace}/{name}{container}")
+}
+
+fn passed(query: &Query, keys: &[&str]) -> String {
+    let flags = ["follow", "previous", "timestamps"];
+    let value = |key: &str| match flags.contains(&key) {
+        true => query.flag(key).then(|| "true".to_string()),
+        false => Some(query.get(key).to_string()).filter(|value| !value.is_empty()),
+    };
+    let pairs = keys.iter().filter_map(|key| Some((*key, value(key)?)));
+    encoded(pairs)
+}
+
+fn encoded<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> String {
+    let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={}", percent_encode(&value))).collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 
 /// A connection is judged by its options, which plugins may not change.
@@ -75,33 +107,48 @@ fn options(resource: &Resource, call: &Call) -> Option<Tree> {
 /// exec and attach.
 pub async fn run(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let pod = pod(server, resource, call).await?;
-    choose_container(&pod, call.query.get("container"))?;
-    Err(pod_refusal(server, &pod))
+    let container = choose_container(&pod, call.query.get("container"))?.to_string();
+    let agent = node::agent(server, node_name(&pod)?, "pods")?;
+    may_create(server, call).await?;
+    let verb = if call.info.subresource == "exec" { Verb::Exec } else { Verb::Attach };
+    let query = &call.query;
+    let tty = query.flag("tty");
+    let options =
+        Options { stdin: query.flag("stdin"), stdout: query.flag("stdout"), stderr: query.flag("stderr") && !tty, tty };
+    let streams = [("input", options.stdin), ("output", options.stdout), ("error", query.flag("stderr")), ("tty", tty)];
+    let streams = streams.into_iter().filter(|(_, on)| *on).map(|(key, _)| (key, "1".to_string()));
+    let command = query.all("command").filter(|_| verb == Verb::Exec).map(|word| ("command", word.to_string()));
+    let place = format!("{}{}", place(&call.info.subresource, &pod, &container), encoded(streams.chain(command)));
+    node::stream(call, agent, Asked::Command(verb, options), &place).await
 }
 
 pub async fn port_forward(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let pod = pod(server, resource, call).await?;
-    Err(pod_refusal(server, &pod))
+    let agent = node::agent(server, node_name(&pod)?, "pods")?;
+    may_create(server, call).await?;
+    let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
+    let ports = encoded(ports.map(|port| ("port", port.to_string())));
+    let place = format!("{}{ports}", place("portForward", &pod, ""));
+    node::stream(call, agent, Asked::Forward, &place).await
+}
+
+/// A WebSocket begins with a GET; what it does is no less than what a POST does.
+async fn may_create(server: &Server, call: &Call) -> Result<(), Status> {
+    let Some(user) = call.user.as_deref().filter(|_| call.info.verb == "get") else { return Ok(()) };
+    let attributes = authz::Attributes { verb: "create", ..authz::Attributes::of(user, call) };
+    let verdict = server.authz.wait(&attributes).await;
+    if verdict.is_allowed() { Ok(()) } else { Err(authz::refuse(&call.path, &attributes, &verdict)) }
+}
+
+fn node_name(pod: &Tree) -> Result<&str, Status> {
+    match pod.str("spec.nodeName") {
+        "" => Err(Status::bad_request(format!("pod {} does not have a host assigned", pod.str("metadata.name")))),
+        node => Ok(node),
+    }
 }
 
 async fn pod(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Tree, Status> {
     verbs::scope(server, resource, call, false)?.current_object(&call.info.name).await
-}
-
-fn pod_refusal(server: &Server, pod: &Tree) -> Status {
-    match pod.str("spec.nodeName") {
-        "" => Status::bad_request(format!("pod {} does not have a host assigned", pod.str("metadata.name"))),
-        node => node_refusal(server, node, "pods"),
-    }
-}
-
-/// Why a node cannot be reached. `resource` is what upstream says is missing when the node is.
-pub fn node_refusal(server: &Server, node: &str, resource: &str) -> Status {
-    let Some(object) = server.object("minions", node) else { return Status::not_found("", resource, node) };
-    if object.list("status.addresses").is_empty() {
-        return Status::new(500, "", "no preferred addresses found; known addresses: []");
-    }
-    Status::service_unavailable(format!("node {node} has no agent that this server can reach yet"))
 }
 
 /// The container that is meant; a pod with one container needs no name.

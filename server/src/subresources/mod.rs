@@ -4,6 +4,7 @@ mod binding;
 mod component_status;
 mod connect;
 mod eviction;
+mod node;
 mod proxy;
 mod reviews;
 mod scale;

@@ -17,7 +17,7 @@ use crate::{Refusal, Timeouts, upgrade};
 
 const SPDY_PROTOCOLS: &[&str] = &["portforward.k8s.io"];
 /// SPDY itself carried in WebSocket messages.
-const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+pub(crate) const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 const TUNNEL_PROTOCOLS: &[&str] = &[TUNNEL];
 const WEBSOCKET_PROTOCOLS: &[&str] = &["v4.channel.k8s.io", "v4.base64.channel.k8s.io"];
 /// Each takes two channels of the 255 that a byte can name.

@@ -89,7 +89,11 @@ impl AsyncRead for UntilReset {
 
 async fn read_ending(error: impl AsyncRead + Unpin, version: u8) -> Result<Ending> {
     let mut report = Vec::new();
-    error.take(MAX_REPORT).read_to_end(&mut report).await?;
+    let read = error.take(MAX_REPORT).read_to_end(&mut report).await;
+    // Some servers hang up once they have said it, with the stream still open.
+    if report.is_empty() {
+        read?;
+    }
     if report.is_empty() && version >= 4 {
         return Err(Error::new(ErrorKind::UnexpectedEof, "the connection ended before the command did"));
     }

@@ -19,6 +19,8 @@ pub enum Ending {
     },
     /// It could not be run, or not to its end.
     Failed(String),
+    /// The same in words that need no more around them.
+    Internal(String),
 }
 
 impl Ending {
@@ -41,20 +43,11 @@ impl Ending {
                 "reason": "NonZeroExitCode",
                 "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
             }),
-            Self::Failed(error) => {
-                let error = match verb {
-                    Verb::Exec => format!("error executing command in container: {error}"),
-                    Verb::Attach => format!("error attaching to container: {error}"),
-                };
-                json!({
-                    "metadata": {},
-                    "status": "Failure",
-                    "message": format!("Internal error occurred: {error}"),
-                    "reason": "InternalError",
-                    "details": {"causes": [{"message": error}]},
-                    "code": 500,
-                })
-            }
+            Self::Failed(error) => internal(&match verb {
+                Verb::Exec => format!("error executing command in container: {error}"),
+                Verb::Attach => format!("error attaching to container: {error}"),
+            }),
+            Self::Internal(error) => internal(error),
         }
     }
 
@@ -73,6 +66,17 @@ impl Ending {
             _ => Self::Failed(message),
         }
     }
+}
+
+fn internal(error: &str) -> Value {
+    json!({
+        "metadata": {},
+        "status": "Failure",
+        "message": format!("Internal error occurred: {error}"),
+        "reason": "InternalError",
+        "details": {"causes": [{"message": error}]},
+        "code": 500,
+    })
 }
 
 fn exit_code(status: &Value) -> Option<i32> {
@@ -108,6 +112,7 @@ mod tests {
         check(&exit, Verb::Exec, 1, "command terminated with non-zero exit code: exit status 7");
         check(&failed, Verb::Exec, 2, "Internal error occurred: error executing command in container: no such file");
         check(&failed, Verb::Attach, 2, "Internal error occurred: error attaching to container: no such file");
+        check(&Ending::Internal("gone".into()), Verb::Attach, 2, "Internal error occurred: gone");
     }
 
     #[test]

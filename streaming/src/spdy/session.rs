@@ -66,7 +66,7 @@ impl Session {
         let (reader, writer) = tokio::io::split(io);
         let (ended, over) = watch::channel(false);
         let reading = tokio::spawn(read(shared.clone(), reader, ended));
-        let writing = tokio::spawn(write(shared.clone(), writer));
+        let writing = tokio::spawn(write(shared.clone(), writer, over.clone()));
         Self { shared, reading, writing, over }
     }
 
@@ -130,6 +130,9 @@ impl Drop for Session {
     }
 }
 
+/// So long is read on a connection that takes nothing any more.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 async fn read<IO: AsyncRead>(shared: Arc<Shared>, mut io: ReadHalf<IO>, over: watch::Sender<bool>) {
     let reason = match receive(&shared, &mut io).await {
         Ok(()) => "the connection was closed".to_string(),
@@ -174,8 +177,10 @@ fn invalid(error: super::Error) -> Error {
     Error::new(ErrorKind::InvalidData, error)
 }
 
-async fn write<IO: AsyncWrite>(shared: Arc<Shared>, mut io: WriteHalf<IO>) {
+async fn write<IO: AsyncWrite>(shared: Arc<Shared>, mut io: WriteHalf<IO>, mut over: watch::Receiver<bool>) {
     if let Err(error) = send(&shared, &mut io).await {
+        // The other end hung up, and what it said before may still be on its way to whoever reads.
+        let _ = tokio::time::timeout(LAST_WORDS, over.wait_for(|over| *over)).await;
         shared.end(&error.to_string());
     }
     let _ = io.shutdown().await;

@@ -1,6 +1,7 @@
 //! Tests of the real binary by real clients, each on a server of its own in a folder of its own. What a
 //! test needs and does not find makes it fail: `./test` installs all of it.
 
+mod agent;
 mod chaos;
 mod clients;
 mod credentials;

@@ -72,8 +72,8 @@ fn what_is_in_use_is_named() {
     let data = server.dir.path().join("data");
     let data = data.to_str().expect("text");
     let port = server.port.to_string();
-    fails(&["up", "--data-dir", other, "--port", &port], &["127.0.0.1:", "is in use"]);
-    fails(&["up", "--data-dir", data, "--port", "0"], &["data/store is in use by another process"]);
+    fails(&["up", "--disable-agent", "--data-dir", other, "--port", &port], &["127.0.0.1:", "is in use"]);
+    fails(&["up", "--disable-agent", "--data-dir", data, "--port", "0"], &["data/store is in use by another process"]);
 }
 
 #[test]
@@ -90,7 +90,10 @@ fn a_damaged_store_is_not_served_and_named() {
     std::fs::write(&log, bytes).expect("a file");
     let data = server.dir.path().join("data");
     let name = log.file_name().expect("a name").to_string_lossy().into_owned();
-    fails(&["up", "--port", "0", "--data-dir", data.to_str().expect("text")], &[&name, "is damaged at offset"]);
+    fails(
+        &["up", "--disable-agent", "--port", "0", "--data-dir", data.to_str().expect("text")],
+        &[&name, "is damaged at offset"],
+    );
 }
 
 #[tokio::test]

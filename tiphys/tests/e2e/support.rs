@@ -70,7 +70,7 @@ impl Server {
     fn run(dir: Arc<TempDir>, port: u16, flags: &[&str]) -> Server {
         let data = dir.path().join("data");
         let mut process = Command::new(BINARY)
-            .args(["up", "--port", &port.to_string(), "--data-dir"])
+            .args(["up", "--disable-agent", "--port", &port.to_string(), "--data-dir"])
             .arg(&data)
             .args(flags)
             .stdout(Stdio::piped())

@@ -65,7 +65,11 @@ fn what_is_not_there_is_refused() {
         ("--cors-allowed-origins=a", "--cors-allowed-origins cannot be honoured: \"a\" does not pin"),
         ("--strict-transport-security-directives=x", "--strict-transport-security-directives cannot be honoured: "),
         ("--oidc-required-claim=x", "--oidc-required-claim cannot be honoured: \"x\" is no claim=value"),
-        ("--kubelet-client-key=x", "--kubelet-client-key cannot be honoured: kubelets are not"),
+        ("--kubelet-timeout=x", "--kubelet-timeout cannot be honoured: "),
+        (
+            "--kubelet-preferred-address-types=InternalIP,Nick",
+            "--kubelet-preferred-address-types cannot be honoured: \"Nick\" is no type",
+        ),
         ("--audit-log-mode=later", "--audit-log-mode cannot be honoured: unknown mode \"later\""),
         ("--audit-webhook-version=audit.k8s.io/v1beta1", "--audit-webhook-version cannot be honoured: "),
         ("--service-account-issuer=", "--service-account-issuer cannot be honoured: it must not be empty"),

@@ -85,6 +85,9 @@ impl Endpoint {
     }
 }
 
+/// Why somebody without a credential is refused.
+const ASKS: &str = "it asks for a name and a password";
+
 /// What is asked of a registry.
 struct Ask<'a> {
     method: Method,
@@ -157,7 +160,8 @@ impl Client {
             ask.headers.append(ACCEPT, HeaderValue::from_static(accepted));
         }
         let reply = self.ask_patiently(endpoint, &ask).await?;
-        let what = format!("{}/{} {version_text}", self.registry, self.repository);
+        let mark = if matches!(version, Version::Tag(_)) { ':' } else { '@' };
+        let what = format!("{}/{}{mark}{version_text}", self.registry, self.repository);
         let reply = successful(endpoint, &what, reply).await?;
         let stated = reply.header(&CONTENT_DIGEST).and_then(|text| Digest::parse(text).ok());
         let bytes = reply.bytes(MOST_BYTES).await.map_err(|error| unreachable(endpoint, &error))?;
@@ -208,6 +212,10 @@ impl Client {
             *authorization = Some(answer);
         }
         let reply = self.send(endpoint, ask, &path).await?;
+        if reply.status == StatusCode::UNAUTHORIZED {
+            let why = if self.credentials.is_some() { "the name, password or token is wrong" } else { ASKS };
+            return Err(denied(endpoint, &self.repository, &format!("{why} ({})", said(reply).await)));
+        }
         self.follow(endpoint, ask, &path, reply).await
     }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::super::error::{Error, Result};
 use super::auth::{Challenge, Credentials, encode};
 use super::http::{Target, whole};
-use super::{Client, Endpoint, denied, unreachable, wrong};
+use super::{ASKS, Client, Endpoint, denied, unreachable, wrong};
 
 const MOST_TOKEN: u64 = 1 << 20;
 
@@ -19,9 +19,7 @@ impl Client {
         let denied = |why: &str| denied(endpoint, &self.repository, why);
         let text = match wanted {
             None => return Err(denied("it asks for a credential of an unknown kind")),
-            Some(Challenge::Basic) => credentials
-                .and_then(Credentials::basic_header)
-                .ok_or_else(|| denied("it asks for a name and a password"))?,
+            Some(Challenge::Basic) => credentials.and_then(Credentials::basic_header).ok_or_else(|| denied(ASKS))?,
             Some(Challenge::Bearer { realm, service, scope }) => {
                 format!("Bearer {}", self.token(endpoint, credentials, &realm, &service, &scope).await?)
             }

@@ -1,15 +1,11 @@
 //! The reverse proxy itself: one connection for one request, headers of the hop dropped, upgrades
 //! passed through.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use api::status::Status;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,9 +16,6 @@ use super::target::Target;
 use crate::call::{Answer, Call};
 use crate::http::body::{Body, Source, StreamBody};
 use crate::http::received::Received;
-use crate::http::tls;
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Headers that concern one connection and not the message.
 const HOP_BY_HOP: &[&str] = &[
@@ -37,8 +30,8 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 
 /// Sends the call to the target with this path; `prefix` is the part of the client's path that stands
 /// for the target.
@@ -71,7 +64,7 @@ fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Resu
         headers.insert(header::UPGRADE, protocol);
     }
     if !headers.contains_key(header::HOST) {
-        headers.insert(header::HOST, value(&target.address.to_string())?);
+        headers.insert(header::HOST, value(&target.authority())?);
     }
     headers.insert("x-forwarded-uri", value(&call.path)?);
     headers.insert(
@@ -92,7 +85,7 @@ fn forwarded_for(headers: &HeaderMap, client: &str) -> String {
     earlier.chain([client]).collect::<Vec<_>>().join(", ")
 }
 
-fn drop_hop_headers(headers: &mut HeaderMap) {
+pub fn drop_hop_headers(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -108,28 +101,34 @@ fn drop_hop_headers(headers: &mut HeaderMap) {
     }
 }
 
-async fn send(target: &Target, request: Request<Received>) -> Result<Response<Incoming>, String> {
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, connect(target));
-    let stream = stream.await.map_err(|_| format!("dial tcp {}: i/o timeout", target.address))??;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "the proxied connection ended");
-        }
-    });
-    sender.send_request(request).await.map_err(|error| error.to_string())
+/// Sends a request to the target over a connection of its own.
+pub async fn send<B>(target: &Target, request: Request<B>) -> Result<Response<Incoming>, String>
+where
+    B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let stream = tokio::time::timeout(target.timeout, connect(target));
+    let stream = stream.await.map_err(|_| format!("dial tcp {}: i/o timeout", target.authority()))??;
+    streaming::relay::send(stream, request).await.map_err(|error| error.to_string())
 }
 
 async fn connect(target: &Target) -> Result<Box<dyn Connection>, String> {
-    let failed = |error: std::io::Error| format!("dial tcp {}: connect: {error}", target.address);
-    let stream = TcpStream::connect(target.address).await.map_err(failed)?;
-    if !target.tls {
-        return Ok(Box::new(stream));
+    let failed = |error: std::io::Error| format!("dial tcp {}: connect: {}", target.authority(), reason(&error));
+    let stream = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(failed)?;
+    // Keys of a terminal go out one by one.
+    let _ = stream.set_nodelay(true);
+    let Some(config) = &target.tls else { return Ok(Box::new(stream)) };
+    let name = ServerName::try_from(target.host.clone()).map_err(|error| error.to_string())?;
+    let secured = TlsConnector::from(config.clone()).connect(name, stream).await;
+    Ok(Box::new(secured.map_err(|error| error.to_string())?))
+}
+
+/// In the words that clients know.
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connection refused".to_string(),
+        std::io::ErrorKind::HostUnreachable => "no route to host".to_string(),
+        _ => error.to_string(),
     }
-    let config = tls::any_server_config().map_err(|error| error.to_string())?;
-    let name = ServerName::IpAddress(target.address.ip().into());
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(failed)?;
-    Ok(Box::new(stream))
 }
 
 /// The target's answer as the client gets it.
@@ -140,6 +139,12 @@ fn inbound(response: Response<Incoming>, target: &Target, prefix: &str) -> Answe
     if let Some(place) = place.and_then(|place| HeaderValue::from_str(&rewrite(place, target, prefix)).ok()) {
         parts.headers.insert(header::LOCATION, place);
     }
+    streamed(Response::from_parts(parts, body))
+}
+
+/// An answer whose body is passed on as it comes.
+pub fn streamed(response: Response<Incoming>) -> Answer {
+    let (mut parts, body) = response.into_parts();
     // The version is that of the client's own connection.
     parts.version = http::Version::default();
     Response::from_parts(parts, Body::Stream(StreamBody::new(Remote { body })))
@@ -147,9 +152,7 @@ fn inbound(response: Response<Incoming>, target: &Target, prefix: &str) -> Answe
 
 /// A redirection inside the target stays below the proxy's path; any other goes where it says.
 fn rewrite(place: &str, target: &Target, prefix: &str) -> String {
-    let scheme = if target.tls { "https" } else { "http" };
-    let own = format!("{scheme}://{}", target.address);
-    let path = match place.strip_prefix(&own) {
+    let path = match place.strip_prefix(&target.url()) {
         Some("") => "/",
         Some(path) if path.starts_with('/') => path,
         Some(_) => return place.to_string(),

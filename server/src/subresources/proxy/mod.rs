@@ -1,14 +1,13 @@
-//! /proxy of pods and services: a request goes on to where the object lives, and its answer comes back.
+//! /proxy of pods, services and nodes: a request goes on to where the object lives, and its answer comes back.
 
-mod forward;
-mod target;
+pub mod forward;
+pub mod target;
 
 use std::sync::Arc;
 
 use api::status::Status;
 use http::{HeaderValue, Method, StatusCode, header};
 
-use super::connect;
 use crate::Server;
 use crate::call::{Answer, Call};
 use crate::http::body::Body;
@@ -18,7 +17,7 @@ pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let target = match resource.kind.plural {
         "pods" => target::pod(server, resource, call).await?,
         "services" => target::service(server, &call.info.namespace, &call.info.name)?,
-        _ => return Err(connect::node_refusal(server, node_name(&call.info.name), "nodes")),
+        _ => target::node(server, &call.info.name)?,
     };
     let (prefix, rest) = split_path(&call.path, resource.kind.namespaced);
     // Relative links of a page work only below a path that ends in a slash.
@@ -27,11 +26,6 @@ pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     }
     let (prefix, rest) = (prefix.to_string(), rest.to_string());
     forward::forward(call, &target, &prefix, &rest).await
-}
-
-/// `https:NODE:PORT` and `NODE:PORT` name a node too.
-fn node_name(id: &str) -> &str {
-    target::split_id(id).map_or(id, |(_, name, _)| name)
 }
 
 /// The path up to and with `proxy`, and what is behind it, as the client wrote it.

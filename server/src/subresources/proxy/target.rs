@@ -1,21 +1,51 @@
-//! Where a proxied request goes: the address of a pod, or of a ready endpoint of a service.
+//! Where a proxied request goes: the address of a pod, of a ready endpoint of a service, or of a node's agent.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Tree;
 use api::status::Status;
+use rustls::ClientConfig;
 
 use crate::Server;
 use crate::call::Call;
 use crate::endpoints::{self, Endpoint};
+use crate::http::tls;
 use crate::resource::Resource;
 use crate::verbs;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Target {
-    pub tls: bool,
-    pub address: SocketAddr,
+    pub host: String,
+    pub port: u16,
+    /// None for plain HTTP.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// How long a connection is tried.
+    pub timeout: Duration,
+}
+
+/// For those behind the API, who have no timeout of their own.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Target {
+    /// One whose certificate nobody vouches for, if it has any.
+    pub fn plain(is_tls: bool, address: SocketAddr) -> Result<Target, Status> {
+        let tls = is_tls.then(|| tls::any_server_config().map(Arc::new)).transpose().map_err(Status::internal)?;
+        Ok(Target { host: address.ip().to_string(), port: address.port(), tls, timeout: CONNECT_TIMEOUT })
+    }
+
+    /// `HOST:PORT`
+    pub fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.authority())
+    }
 }
 
 /// `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`.
@@ -39,7 +69,7 @@ pub async fn pod(server: &Server, resource: &Arc<Resource>, call: &Call) -> Resu
     let ip = ip.parse().ok().filter(is_proxyable).ok_or_else(|| Status::bad_request("address not allowed"))?;
     let port = if port.is_empty() { first_port(&pod) } else { port.parse().ok() };
     let default = if tls { 443 } else { 80 };
-    Ok(Target { tls, address: SocketAddr::new(ip, port.unwrap_or(default)) })
+    Target::plain(tls, SocketAddr::new(ip, port.unwrap_or(default)))
 }
 
 /// The server must not be led to itself or to its neighbours on the link.
@@ -75,8 +105,22 @@ pub fn service(server: &Server, namespace: &str, id: &str) -> Result<Target, Sta
         pod.list("status.podIPs").iter().any(|address| address.str("ip") == ip)
     };
     let found = endpoints::ready(&slices, &port).into_iter().find(pod_has);
-    let found = found.map(|endpoint| Target { tls, address: endpoint.address });
-    found.ok_or_else(|| Status::service_unavailable(format!("no endpoints available for service {name:?}")))
+    let missing = || Status::service_unavailable(format!("no endpoints available for service {name:?}"));
+    Target::plain(tls, found.ok_or_else(missing)?.address)
+}
+
+/// The agent of a node, or another port of the node's address.
+pub fn node(server: &Server, id: &str) -> Result<Target, Status> {
+    let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid node request {id:?}")))?;
+    let agent = crate::subresources::node::agent(server, name, "nodes")?;
+    if port.is_empty() || port == agent.target.port.to_string() {
+        return Ok(agent.target);
+    }
+    let host = agent.target.host;
+    let not_allowed = || Status::bad_request("address not allowed");
+    let port: u16 = port.parse().map_err(|_| Status::bad_request(format!("invalid node request {id:?}")))?;
+    let ip = host.parse().ok().filter(is_proxyable).ok_or_else(not_allowed)?;
+    Target::plain(tls, SocketAddr::new(ip, port))
 }
 
 /// The name of the service's port of this number.

@@ -15,7 +15,7 @@ const PREFIX: &str = "/proxy";
 
 #[test]
 fn redirections_inside_the_target_stay_below_the_proxy() {
-    let target = Target { tls: false, address: "10.0.0.1:80".parse().expect("an address") };
+    let target = Target::plain(false, "10.0.0.1:80".parse().expect("an address")).expect("a target");
     let prefix = "/api/v1/namespaces/n/pods/p/proxy";
     let cases = [
         ("/login", format!("{prefix}/login")),
@@ -84,7 +84,7 @@ fn client_of(address: SocketAddr) -> DuplexStream {
         };
         let mut call = serve::read(request, peer, 0);
         let path = call.path.strip_prefix(PREFIX).unwrap_or_default().to_string();
-        let answer = forward(&mut call, &Target { tls: false, address }, PREFIX, &path).await;
+        let answer = forward(&mut call, &Target::plain(false, address).expect("a target"), PREFIX, &path).await;
         Ok::<_, Infallible>(answer.unwrap_or_else(|status| status_answer(&status, Accepted::JSON)))
     });
     tokio::spawn(server::Builder::new().serve_connection(TokioIo::new(end), service).with_upgrades());

@@ -7,11 +7,14 @@ pub struct Facts<'a> {
     pub phase: &'a str,
     /// The names of the containers that are not ready.
     pub unready: Vec<&'a str>,
+    /// Those that have to prepare the pod and have not done so yet.
+    pub incomplete: Vec<&'a str>,
+    /// The sandbox is there, with its network.
+    pub has_sandbox: bool,
     pub now: i64,
 }
 
 pub fn conditions(pod: &Tree, facts: &Facts<'_>) -> Vec<Tree> {
-    let over = matches!(facts.phase, "Succeeded" | "Failed");
     let containers = containers_ready(facts);
     let ready = ready(pod, &containers);
     let report = |(name, (status, reason, message)): (&str, Judged)| {
@@ -28,12 +31,16 @@ pub fn conditions(pod: &Tree, facts: &Facts<'_>) -> Vec<Tree> {
         condition.set("observedGeneration", pod.int("metadata.generation").unwrap_or(0));
         condition
     };
-    let completed = if facts.phase == "Succeeded" { "PodCompleted" } else { "" };
     let yes = |reason: &str| ("True", reason.to_string(), String::new());
-    let sandbox = if over { ("False", String::new(), String::new()) } else { yes("") };
+    let sandbox = if facts.has_sandbox { yes("") } else { no("", String::new()) };
+    let initialized = match (facts.phase, facts.incomplete.is_empty()) {
+        ("Succeeded", _) => yes("PodCompleted"),
+        (_, true) => yes(""),
+        _ => no("ContainersNotInitialized", named("incomplete", &facts.incomplete)),
+    };
     [
         ("PodReadyToStartContainers", sandbox),
-        ("Initialized", yes(completed)),
+        ("Initialized", initialized),
         ("Ready", ready),
         ("ContainersReady", containers),
         ("PodScheduled", yes("")),
@@ -54,8 +61,12 @@ fn containers_ready(facts: &Facts<'_>) -> Judged {
         "Succeeded" => no("PodCompleted", String::new()),
         "Failed" => no("PodFailed", String::new()),
         _ if facts.unready.is_empty() => ("True", String::new(), String::new()),
-        _ => no("ContainersNotReady", format!("containers with unready status: [{}]", facts.unready.join(" "))),
+        _ => no("ContainersNotReady", named("unready", &facts.unready)),
     }
+}
+
+fn named(what: &str, containers: &[&str]) -> String {
+    format!("containers with {what} status: [{}]", containers.join(" "))
 }
 
 fn ready(pod: &Tree, containers: &Judged) -> Judged {
@@ -82,7 +93,7 @@ mod tests {
     use super::*;
 
     fn show(pod: &Tree, phase: &str, unready: Vec<&str>) -> String {
-        let conditions = conditions(pod, &Facts { phase, unready, now: 60 });
+        let conditions = conditions(pod, &Facts { phase, unready, incomplete: vec![], has_sandbox: true, now: 60 });
         let short = |condition: &Tree| {
             let since = &condition.str("lastTransitionTime")[14..19];
             format!("{}={} {}@{since}", condition.str("type"), condition.str("status"), condition.str("reason"))
@@ -100,6 +111,10 @@ mod tests {
             "PodReadyToStartContainers=True @01:00; Initialized=True @01:00; Ready=False ContainersNotReady@00:07; \
              ContainersReady=False ContainersNotReady@01:00; PodScheduled=True @01:00"
         );
+        let unprepared = Facts { phase: "", unready: vec![], incomplete: vec!["i"], has_sandbox: false, now: 60 };
+        let conditions = conditions(&pod, &unprepared);
+        assert_eq!(conditions[0].str("status"), "False");
+        assert_eq!(conditions[1].str("message"), "containers with incomplete status: [i]");
         assert!(show(&pod, "", vec![]).contains("Ready=True @01:00"));
         assert!(show(&pod, "Succeeded", vec![]).contains("Ready=False PodCompleted@00:07"));
         assert!(show(&pod, "Failed", vec![]).contains("ContainersReady=False PodFailed@01:00"));

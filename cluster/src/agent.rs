@@ -1,0 +1,206 @@
+//! The node agent of this machine inside `up`: the embedded runtime, or another by its socket, and the agent on it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use client::{Client, Clock, Metrics, Random, SystemClock};
+use kubelet::Config;
+use kubelet::node::{self, Node};
+use kubelet::runtime::Runtime;
+use kubelet::serve::{self, Served};
+use runtime::images::Images;
+use runtime::service::{NetworkOptions, Service};
+use server::Server;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::component;
+use crate::component::follow::Follow;
+use crate::component::node::{Access, Listeners};
+use crate::error::{Error, Result};
+use crate::local::Local;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The name of this machine's node [default: the machine's name]
+    #[arg(long)]
+    node_name: Option<String>,
+    /// The socket of another container runtime, such as containerd's, instead of the one in the house
+    #[arg(long, value_name = "SOCKET")]
+    container_runtime_endpoint: Option<String>,
+    /// Pods' folders [default: DATA_DIR/kubelet]
+    #[arg(long)]
+    root_dir: Option<PathBuf>,
+    /// Logs of containers
+    #[arg(long, default_value = "/var/log/pods")]
+    pod_logs_dir: PathBuf,
+    /// The control group below which all of pods' are
+    #[arg(long, default_value = "/")]
+    cgroup_root: String,
+}
+
+/// What the agent is told.
+pub struct Options {
+    pub config: Config,
+    pub runtime: Choice,
+}
+
+/// Who makes the containers.
+pub enum Choice {
+    Embedded(Box<runtime::service::Options>),
+    Socket(PathBuf),
+}
+
+impl Options {
+    /// None where this user cannot run containers, which is told.
+    pub fn of(arguments: Arguments, data_dir: &Path) -> Result<Option<Options>> {
+        if !rustix::process::geteuid().is_root() {
+            tracing::warn!("this machine is no node of its cluster: running pods needs root");
+            return Ok(None);
+        }
+        let serving = kubelet::config::Serving {
+            client_ca_file: Some(data_dir.join("pki/ca.crt")),
+            ..kubelet::config::Serving::default()
+        };
+        let config = Config {
+            serving,
+            root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
+            pod_logs_dir: arguments.pod_logs_dir,
+            cgroup_root: arguments.cgroup_root.clone(),
+            node_name: arguments.node_name.unwrap_or_else(server::hostname).to_lowercase(),
+            serialize_image_pulls: false,
+            cluster_domain: "cluster.local".to_string(),
+            ..Config::default()
+        };
+        let runtime = match arguments.container_runtime_endpoint {
+            Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
+            None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
+        };
+        Ok(Some(Options { config, runtime }))
+    }
+}
+
+/// The runtime of a cluster: what it keeps is the cluster's, what runs is found again by the folder's name.
+pub fn embedded(data_dir: &Path, cgroup_root: &str) -> runtime::service::Options {
+    runtime::service::Options {
+        root: data_dir.join("runtime"),
+        // The names of sockets have to be short.
+        state: Path::new("/run/tiphys").join(short_name(data_dir)),
+        handlers: Default::default(),
+        shim_cgroup: format!("{}/tiphys-shims", cgroup_root.trim_end_matches('/')),
+        network: NetworkOptions {
+            conf_dir: "/etc/cni/net.d".into(),
+            bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            cache_dir: data_dir.join("cni"),
+            builtin: true,
+        },
+        streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
+    }
+}
+
+fn short_name(path: &Path) -> String {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let sum = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    format!("{sum:016x}")
+}
+
+/// The agent of this machine at work.
+pub struct Running {
+    agent: kubelet::Running,
+    node: JoinHandle<()>,
+    /// Ends the ports.
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        self.node.abort();
+        let _ = self.node.await;
+        self.agent.stop().await;
+    }
+}
+
+pub async fn start(server: &Arc<Server>, mut options: Options) -> Result<Running> {
+    if options.config.node_ips.is_empty() {
+        // Where the server is reached, the node is too; the loopback is all there is without a network.
+        options.config.node_ips = vec![server.config.advertise_address];
+    }
+    let client = Local::new(server).node(&options.config.node_name);
+    run(client, options).await
+}
+
+/// Runs the agent as whom the client acts.
+pub async fn run(client: Client, options: Options) -> Result<Running> {
+    let runtime = open(options.runtime).await?;
+    let mut config = options.config;
+    let listeners = Listeners::bind(&config, true).await?;
+    config.port = listeners.secure().map_or(0, |address| address.port());
+    let config = Arc::new(config);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let metrics = Metrics::default();
+    let seed = Random::fresh_seed();
+    let events = client::Events::start(clock.clone(), metrics.clone());
+    let node = Node::new(node::Environment {
+        config: config.clone(),
+        client: client.clone(),
+        runtime: runtime.service.clone(),
+        images: runtime.images.clone(),
+        clock: clock.clone(),
+        recorder: events.recorder(client.clone(), "kubelet").on(&config.node_name),
+        random: Arc::new(Random::seeded(seed)),
+    });
+    node.tell(|reports| reports.declared_features.push(server::kubelets::WEBSOCKETS.to_string()));
+    let environment = kubelet::Environment {
+        client: client.clone(),
+        runtime,
+        node: node.clone(),
+        config: config.clone(),
+        clock,
+        metrics: metrics.clone(),
+        seed,
+    };
+    let agent = kubelet::start(environment).await.map_err(Error::Agent)?;
+    let stop = serve_ports(listeners, &config, &client, &agent, metrics)?;
+    Ok(Running { agent, node: tokio::spawn(node.run()), stop })
+}
+
+/// Answers on the agent's ports.
+fn serve_ports(
+    listeners: Listeners,
+    config: &Config,
+    client: &Client,
+    agent: &kubelet::Running,
+    metrics: Metrics,
+) -> Result<watch::Sender<bool>> {
+    let shown = kubelet::config::read(&api::tree! {}, &Default::default());
+    let shown = shown.map(|settings| settings.shown).map_err(Error::Flags)?;
+    let host = Arc::new(Served::new(agent, metrics, shown));
+    let answers = Arc::new(serve::Node::new(host, serve::Settings::of(config)));
+    let address = config.node_ips.first().copied().unwrap_or(config.serving.address);
+    let pair = component::node::serving_pair(config, address)?;
+    let (stop, stopped) = watch::channel(false);
+    let mut follow = Follow::default();
+    component::node::serve(listeners, &pair, Access::of(config, client), answers, &stopped, &mut follow)?;
+    tokio::spawn(follow.run(stopped));
+    Ok(stop)
+}
+
+async fn open(choice: Choice) -> Result<Runtime> {
+    match choice {
+        Choice::Socket(socket) => {
+            let (service, images) = cri::connect(&socket);
+            Ok(Runtime { service: Arc::new(service), images: Arc::new(images) })
+        }
+        Choice::Embedded(options) => {
+            let images = Images::open(&options.root.join("images"), Default::default())
+                .map_err(|error| Error::Agent(format!("opening the images: {}", error.chain())))?;
+            let service = Service::open(*options, images).await;
+            let service = Arc::new(service.map_err(|error| Error::Agent(error.to_string()))?);
+            Ok(Runtime { service: service.clone(), images: service })
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The ports of a node's agent: the one of TLS, where everybody is asked who they are, the plain one that only reads,
+//! and the one for health on this machine.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::{Tree, tree};
+use client::{Client, SystemClock};
+use http::Request;
+use kubelet::Config;
+use kubelet::serve::{Node, access};
+use server::auth::Authorities;
+use server::http::component::{self, Answer, Handler, Question, Reply, Replying};
+use server::http::tls::{self, Serving};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::delegated::{Delegated, Lifetimes, Refusal};
+use super::follow::Follow;
+use crate::error::{Error, Result};
+use crate::pki::{self, Pair};
+
+/// Ports that are taken, before anybody is there who answers: what a node says of itself has their numbers.
+#[derive(Default)]
+pub struct Listeners {
+    secure: Option<TcpListener>,
+    /// Plain, for everybody who reaches it, and for reading alone.
+    read_only: Option<TcpListener>,
+    health: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Those that the configuration names. Where several clusters may be on a machine, a port that is in use is not
+    /// the end: the agent takes another, and the node says which.
+    pub async fn bind(config: &Config, is_shared: bool) -> Result<Listeners> {
+        let serving = &config.serving;
+        if !serving.enabled {
+            return Ok(Listeners::default());
+        }
+        let at = |address, port| (port > 0).then(|| SocketAddr::new(address, port));
+        let secure = match listen(Some(SocketAddr::new(serving.address, config.port))).await {
+            Err(Error::PortInUse(_)) if is_shared => listen(Some(SocketAddr::new(serving.address, 0))).await?,
+            other => other?,
+        };
+        let health = match listen(at(serving.healthz_address, serving.healthz_port)).await {
+            Err(Error::PortInUse(at)) if is_shared => {
+                tracing::info!(%at, "the agent's health is not served: the port is in use");
+                None
+            }
+            other => other?,
+        };
+        Ok(Listeners { secure, read_only: listen(at(serving.address, config.read_only_port)).await?, health })
+    }
+
+    pub fn secure(&self) -> Option<SocketAddr> {
+        address(&self.secure)
+    }
+
+    pub fn read_only(&self) -> Option<SocketAddr> {
+        address(&self.read_only)
+    }
+
+    pub fn health(&self) -> Option<SocketAddr> {
+        address(&self.health)
+    }
+}
+
+fn address(listener: &Option<TcpListener>) -> Option<SocketAddr> {
+    listener.as_ref().and_then(|listener| listener.local_addr().ok())
+}
+
+async fn listen(at: Option<SocketAddr>) -> Result<Option<TcpListener>> {
+    let Some(at) = at else { return Ok(None) };
+    let listener = TcpListener::bind(at).await.map_err(|source| match source.kind() {
+        std::io::ErrorKind::AddrInUse => Error::PortInUse(at),
+        _ => Error::Listen { address: at, source },
+    })?;
+    Ok(Some(listener))
+}
+
+/// Who may ask.
+pub struct Access {
+    pub client_ca_file: Option<PathBuf>,
+    /// One who shows nothing is somebody too.
+    pub anonymous: bool,
+    /// Asks the API server whose a token is; None where tokens are not taken.
+    pub authentication: Option<Client>,
+    /// Asks the API server who may do what; None where whoever is known may do everything.
+    pub authorization: Option<Client>,
+    pub lifetimes: Lifetimes,
+}
+
+impl Access {
+    /// `client` acts as the node.
+    pub fn of(config: &Config, client: &Client) -> Access {
+        let serving = &config.serving;
+        Access {
+            client_ca_file: serving.client_ca_file.clone(),
+            anonymous: serving.anonymous,
+            authentication: serving.webhook_authentication.then(|| client.clone()),
+            authorization: serving.webhook_authorization.then(|| client.clone()),
+            lifetimes: Lifetimes {
+                token: serving.authentication_ttl,
+                allowed: serving.authorized_ttl,
+                denied: serving.unauthorized_ttl,
+            },
+        }
+    }
+}
+
+/// What the agent shows: files where the configuration names them, else a certificate that is made here.
+pub fn serving_pair(config: &Config, at: IpAddr) -> Result<Pair> {
+    let certificates = &config.certificates;
+    match (&certificates.tls_cert_file, &certificates.tls_private_key_file) {
+        (Some(certificate), Some(key)) => Pair::read(certificate, key),
+        _ => pki::self_signed(&config.node_name, at),
+    }
+}
+
+/// Serves the ports until `stopped` turns true. What is shown can be exchanged by what is given back.
+pub fn serve(
+    listeners: Listeners,
+    pair: &Pair,
+    access: Access,
+    node: Arc<Node>,
+    stopped: &watch::Receiver<bool>,
+    follow: &mut Follow,
+) -> Result<Arc<Serving>> {
+    let serving = Arc::new(Serving::new(pki::certificates(pair)?, pki::private_key(pair)?)?);
+    let tls = tls::server_config(serving.clone(), &tls::Options::default())?;
+    let secure = Arc::new(Secure::new(access, node.clone())?);
+    secure.follow(follow);
+    let plain = |paths| Arc::new(Plain { node: node.clone(), paths });
+    let all: [(_, _, Arc<dyn Handler>); 3] = [
+        (listeners.secure, Some(tls), secure),
+        (listeners.read_only, None, plain(READ_ONLY)),
+        (listeners.health, None, plain(HEALTH)),
+    ];
+    for (listener, tls, handler) in all {
+        if let Some(listener) = listener {
+            tokio::spawn(component::serve(listener, tls, handler, stopped.clone()));
+        }
+    }
+    Ok(serving)
+}
+
+/// What is answered without asking who it is for.
+const READ_ONLY: &[&str] = &["/healthz", "/pods", "/stats", "/metrics"];
+const HEALTH: &[&str] = &["/healthz"];
+
+struct Plain {
+    node: Arc<Node>,
+    paths: &'static [&'static str],
+}
+
+impl Handler for Plain {
+    fn answer(&self, question: Question) -> Replying<'_> {
+        Box::pin(async move {
+            let path = &question.path;
+            let below =
+                |root: &&str| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            match self.paths.iter().any(|root| below(&root)) {
+                true => self.node.answer(request(question)).await,
+                false => Reply::text(404, "404 page not found\n").into(),
+            }
+        })
+    }
+}
+
+struct Secure {
+    node: Arc<Node>,
+    delegated: Delegated,
+    client_ca_file: Option<PathBuf>,
+}
+
+impl Secure {
+    fn new(access: Access, node: Arc<Node>) -> Result<Secure> {
+        let clients = access.client_ca_file.as_deref().map(super::port::authorities).transpose()?;
+        let delegated = Delegated {
+            lookup: None,
+            clients,
+            proxies: None,
+            authentication: access.authentication,
+            authorization: access.authorization,
+            always_allowed: Vec::new(),
+            anonymous: access.anonymous,
+            lifetimes: access.lifetimes,
+            clock: Arc::new(SystemClock),
+            known: Default::default(),
+            judged: Default::default(),
+        };
+        Ok(Secure { node, delegated, client_ca_file: access.client_ca_file })
+    }
+
+    fn follow(self: &Arc<Secure>, follow: &mut Follow) {
+        let Some(file) = self.client_ca_file.clone() else { return };
+        let port = self.clone();
+        follow.add("client-ca-file", vec![file.clone()], move || {
+            let pem = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
+            let Some(authorities): Option<&Authorities> = port.delegated.clients.as_ref() else { return Ok(()) };
+            authorities.replace(&pem).map_err(|why| Error::Pem { path: file.clone(), source: why.into() })
+        });
+    }
+
+    async fn reply(&self, mut question: Question) -> Answer {
+        match self.check(&mut question).await {
+            Ok(()) => self.node.answer(request(question)).await,
+            Err(Refusal::Unauthorized) => Reply::text(401, "Unauthorized").into(),
+            Err(Refusal::Forbidden(why)) => Reply::text(403, why).into(),
+            Err(Refusal::Failed(why)) => Reply::text(500, why).into(),
+        }
+    }
+
+    async fn check(&self, question: &mut Question) -> std::result::Result<(), Refusal> {
+        let user = self.delegated.authenticate(question).await?;
+        if self.delegated.authorization.is_none() {
+            return Ok(());
+        }
+        let verb = access::verb(&question.method);
+        let subresources = access::subresources(&question.path);
+        for subresource in &subresources {
+            let attributes = attributes(self.node.node_name(), verb, subresource);
+            let allowed = self.delegated.allows(&user, ("resourceAttributes", attributes)).await;
+            let failed = |_| {
+                let of = format!("user={}, verb={verb}, resource=nodes, subresource={subresource}", user.name);
+                Refusal::Failed(format!("Authorization error ({of})"))
+            };
+            if allowed.map_err(failed)? {
+                return Ok(());
+            }
+        }
+        let names = subresources.join(" ");
+        let of = format!("user={}, verb={verb}, resource=nodes, subresource(s)=[{names}]", user.name);
+        Err(Refusal::Forbidden(format!("Forbidden ({of})\n")))
+    }
+}
+
+fn attributes(node: &str, verb: &str, subresource: &str) -> Tree {
+    tree! { "verb" => verb, "version" => "v1", "resource" => "nodes", "subresource" => subresource, "name" => node }
+}
+
+impl Handler for Secure {
+    fn answer(&self, question: Question) -> Replying<'_> {
+        Box::pin(self.reply(question))
+    }
+}
+
+/// The question as the agent knows it; what it shows of who asks stays here.
+fn request(question: Question) -> Request<()> {
+    let mut request = Request::new(());
+    let place = match question.query.as_str() {
+        "" => question.path,
+        query => format!("{}?{query}", question.path),
+    };
+    *request.uri_mut() = place.parse().unwrap_or_default();
+    *request.method_mut() = question.method;
+    *request.headers_mut() = question.headers;
+    request.headers_mut().remove(http::header::AUTHORIZATION);
+    if let Some(upgrade) = question.upgrade {
+        request.extensions_mut().insert(upgrade);
+    }
+    request
+}

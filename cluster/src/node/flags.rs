@@ -1,0 +1,337 @@
+//! The flags of `kubelet`: one table. Those that the file has too are laid over it; a flag is honoured, or refused
+//! by its name.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use kubelet::config::{Form, Overlay};
+
+use crate::component::flags::text;
+use crate::error::Result;
+use crate::flags::{Flag, flag, unfinished};
+
+/// What the flags say.
+#[derive(Default)]
+pub struct Flags {
+    pub kubeconfig: Option<PathBuf>,
+    /// By whom the first certificate is asked for.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// A KubeletConfiguration, and a folder of more that are laid over it.
+    pub config: Option<PathBuf>,
+    pub config_dir: Option<PathBuf>,
+    pub cert_dir: Option<PathBuf>,
+    pub root_dir: Option<PathBuf>,
+    pub hostname_override: String,
+    pub node_ips: Vec<IpAddr>,
+    pub node_labels: Vec<(String, String)>,
+    pub is_unschedulable: bool,
+    pub external_cloud_provider: bool,
+    pub pod_infra_image: Option<String>,
+    pub credential_provider_config: Option<PathBuf>,
+    pub credential_provider_bin_dir: Option<PathBuf>,
+    /// What counts before the file.
+    pub overlay: Overlay,
+}
+
+/// A flag of a field of the configuration.
+macro_rules! setting {
+    ($name:literal, Bool, $path:literal) => {
+        $crate::flags::switch($name, concat!("`", $path, "` of the configuration"), |flags: &mut Flags, value| {
+            flags.overlay.set($path, Form::Bool, value)
+        })
+    };
+    ($name:literal, $form:ident, $path:literal) => {
+        flag($name, concat!("`", $path, "` of the configuration"), |flags: &mut Flags, value| {
+            flags.overlay.set($path, Form::$form, value)
+        })
+    };
+}
+
+const REMOVED: &str = "upstream has removed it";
+
+static FLAGS: &[Flag<Flags>] = &[
+    setting!("address", Text, "address"),
+    setting!("allowed-unsafe-sysctls", List, "allowedUnsafeSysctls"),
+    setting!("anonymous-auth", Bool, "authentication.anonymous.enabled"),
+    setting!("authentication-token-webhook", Bool, "authentication.webhook.enabled"),
+    setting!("authentication-token-webhook-cache-ttl", Text, "authentication.webhook.cacheTTL"),
+    setting!("authorization-mode", Text, "authorization.mode"),
+    setting!("authorization-webhook-cache-authorized-ttl", Text, "authorization.webhook.cacheAuthorizedTTL"),
+    setting!("authorization-webhook-cache-unauthorized-ttl", Text, "authorization.webhook.cacheUnauthorizedTTL"),
+    file!("bootstrap-kubeconfig", "by whom the first certificate is asked for", bootstrap_kubeconfig),
+    file!("cert-dir", "where certificates are kept that the agent gets [ROOT_DIR/pki]", cert_dir),
+    setting!("cgroup-driver", Text, "cgroupDriver"),
+    setting!("cgroup-root", Text, "cgroupRoot"),
+    setting!("cgroups-per-qos", Bool, "cgroupsPerQOS"),
+    setting!("client-ca-file", Text, "authentication.x509.clientCAFile"),
+    unfinished("cloud-config", REMOVED),
+    flag("cloud-provider", "external, or nothing", |flags: &mut Flags, value| {
+        flags.external_cloud_provider = match value {
+            "" => false,
+            "external" => true,
+            other => return Err(format!("{other:?} is no provider; there is external")),
+        };
+        Ok(())
+    }),
+    setting!("cluster-dns", List, "clusterDNS"),
+    setting!("cluster-domain", Text, "clusterDomain"),
+    file!("config", "a file with a KubeletConfiguration", config),
+    file!("config-dir", "a folder of files that end in .conf, laid over it in the order of their names", config_dir),
+    setting!("container-log-max-files", Int, "containerLogMaxFiles"),
+    setting!("container-log-max-size", Text, "containerLogMaxSize"),
+    flag("container-runtime", "only remote", |_, value| match value {
+        "remote" => Ok(()),
+        _ => Err("the runtime is its own, or is reached by --container-runtime-endpoint".to_string()),
+    }),
+    flag(
+        "container-runtime-endpoint",
+        "the socket of another runtime [the runtime in the house]",
+        |flags: &mut Flags, value| flags.overlay.set("containerRuntimeEndpoint", Form::Text, value),
+    ),
+    setting!("contention-profiling", Bool, "enableContentionProfiling"),
+    setting!("cpu-cfs-quota", Bool, "cpuCFSQuota"),
+    setting!("cpu-cfs-quota-period", Text, "cpuCFSQuotaPeriod"),
+    setting!("cpu-manager-policy", Text, "cpuManagerPolicy"),
+    setting!("cpu-manager-policy-options", Map, "cpuManagerPolicyOptions"),
+    setting!("cpu-manager-reconcile-period", Text, "cpuManagerReconcilePeriod"),
+    setting!("enable-controller-attach-detach", Bool, "enableControllerAttachDetach"),
+    setting!("enable-debugging-handlers", Bool, "enableDebuggingHandlers"),
+    setting!("enable-server", Bool, "enableServer"),
+    setting!("enforce-node-allocatable", List, "enforceNodeAllocatable"),
+    setting!("event-burst", Int, "eventBurst"),
+    setting!("event-qps", Int, "eventRecordQPS"),
+    setting!("eviction-hard", Thresholds, "evictionHard"),
+    setting!("eviction-max-pod-grace-period", Int, "evictionMaxPodGracePeriod"),
+    setting!("eviction-minimum-reclaim", Map, "evictionMinimumReclaim"),
+    setting!("eviction-pressure-transition-period", Text, "evictionPressureTransitionPeriod"),
+    setting!("eviction-soft", Thresholds, "evictionSoft"),
+    setting!("eviction-soft-grace-period", Map, "evictionSoftGracePeriod"),
+    unfinished("exit-on-lock-contention", "no lock file is held"),
+    setting!("fail-cgroupv1", Bool, "failCgroupV1"),
+    setting!("fail-swap-on", Bool, "failSwapOn"),
+    setting!("feature-gates", Gates, "featureGates"),
+    setting!("file-check-frequency", Text, "fileCheckFrequency"),
+    setting!("hairpin-mode", Text, "hairpinMode"),
+    setting!("healthz-bind-address", Text, "healthzBindAddress"),
+    setting!("healthz-port", Int, "healthzPort"),
+    flag("hostname-override", "the node's name [the machine's]", |flags: &mut Flags, value| {
+        flags.hostname_override = text(value)?.trim().to_string();
+        Ok(())
+    }),
+    setting!("http-check-frequency", Text, "httpCheckFrequency"),
+    file!("image-credential-provider-bin-dir", "where plugins for credentials are", credential_provider_bin_dir),
+    file!("image-credential-provider-config", "which of them are asked for what", credential_provider_config),
+    setting!("image-gc-high-threshold", Int, "imageGCHighThresholdPercent"),
+    setting!("image-gc-low-threshold", Int, "imageGCLowThresholdPercent"),
+    setting!("image-service-endpoint", Text, "imageServiceEndpoint"),
+    setting!("kernel-memcg-notification", Bool, "kernelMemcgNotification"),
+    setting!("kube-api-burst", Int, "kubeAPIBurst"),
+    setting!("kube-api-content-type", Text, "contentType"),
+    setting!("kube-api-qps", Int, "kubeAPIQPS"),
+    setting!("kube-reserved", Map, "kubeReserved"),
+    setting!("kube-reserved-cgroup", Text, "kubeReservedCgroup"),
+    file!("kubeconfig", "the API server, and who we are there", kubeconfig),
+    setting!("kubelet-cgroups", Text, "kubeletCgroups"),
+    setting!("local-storage-capacity-isolation", Bool, "localStorageCapacityIsolation"),
+    unfinished("lock-file", "no lock file is held"),
+    setting!("logging-format", Text, "logging.format"),
+    setting!("make-iptables-util-chains", Bool, "makeIPTablesUtilChains"),
+    setting!("manifest-url", Text, "staticPodURL"),
+    setting!("manifest-url-header", Headers, "staticPodURLHeader"),
+    setting!("max-open-files", Int, "maxOpenFiles"),
+    setting!("max-pods", Int, "maxPods"),
+    unfinished("maximum-dead-containers", "dead containers go by upstream's defaults"),
+    unfinished("maximum-dead-containers-per-container", "dead containers go by upstream's defaults"),
+    setting!("memory-manager-policy", Text, "memoryManagerPolicy"),
+    unfinished("minimum-container-ttl-duration", "dead containers go by upstream's defaults"),
+    setting!("minimum-image-ttl-duration", Text, "imageMinimumGCAge"),
+    flag("node-ip", "the node's address, or one of each family", |flags: &mut Flags, value| {
+        flags.node_ips = addresses(value)?;
+        Ok(())
+    }),
+    flag("node-labels", "labels to register with: `a=b,c=d`", |flags: &mut Flags, value| {
+        flags.node_labels.extend(labels(value)?);
+        Ok(())
+    }),
+    setting!("node-status-max-images", Int, "nodeStatusMaxImages"),
+    setting!("node-status-update-frequency", Text, "nodeStatusUpdateFrequency"),
+    setting!("oom-score-adj", Int, "oomScoreAdj"),
+    setting!("pod-cidr", Text, "podCIDR"),
+    flag("pod-infra-container-image", "an image that is never collected", |flags: &mut Flags, value| {
+        flags.pod_infra_image = Some(value.to_string()).filter(|image| !image.is_empty());
+        Ok(())
+    }),
+    setting!("pod-manifest-path", Text, "staticPodPath"),
+    setting!("pod-max-pids", Int, "podPidsLimit"),
+    setting!("pods-per-core", Int, "podsPerCore"),
+    setting!("port", Int, "port"),
+    setting!("protect-kernel-defaults", Bool, "protectKernelDefaults"),
+    setting!("provider-id", Text, "providerID"),
+    setting!("qos-reserved", Map, "qosReserved"),
+    setting!("read-only-port", Int, "readOnlyPort"),
+    setting!("register-node", Bool, "registerNode"),
+    crate::flags::switch("register-schedulable", "pods may come at once [true]", |flags: &mut Flags, value| {
+        flags.is_unschedulable = !crate::apiserver::values::boolean(value)?;
+        Ok(())
+    }),
+    setting!("register-with-taints", Taints, "registerWithTaints"),
+    setting!("registry-burst", Int, "registryBurst"),
+    setting!("registry-qps", Int, "registryPullQPS"),
+    setting!("reserved-cpus", Text, "reservedSystemCPUs"),
+    unfinished("reserved-memory", "cores, memory and devices are not pinned to pods"),
+    setting!("resolv-conf", Text, "resolvConf"),
+    file!("root-dir", "pods' folders [/var/lib/kubelet]", root_dir),
+    setting!("rotate-certificates", Bool, "rotateCertificates"),
+    setting!("rotate-server-certificates", Bool, "serverTLSBootstrap"),
+    setting!("runonce", Bool, "runOnce"),
+    unfinished("runtime-cgroups", "processes of the host are left where they are"),
+    setting!("runtime-request-timeout", Text, "runtimeRequestTimeout"),
+    setting!("seccomp-default", Bool, "seccompDefault"),
+    setting!("serialize-image-pulls", Bool, "serializeImagePulls"),
+    setting!("streaming-connection-idle-timeout", Text, "streamingConnectionIdleTimeout"),
+    setting!("sync-frequency", Text, "syncFrequency"),
+    setting!("system-cgroups", Text, "systemCgroups"),
+    setting!("system-reserved", Map, "systemReserved"),
+    setting!("system-reserved-cgroup", Text, "systemReservedCgroup"),
+    setting!("tls-cert-file", Text, "tlsCertFile"),
+    setting!("tls-cipher-suites", List, "tlsCipherSuites"),
+    setting!("tls-min-version", Text, "tlsMinVersion"),
+    setting!("tls-private-key-file", Text, "tlsPrivateKeyFile"),
+    setting!("topology-manager-policy", Text, "topologyManagerPolicy"),
+    setting!("topology-manager-policy-options", Map, "topologyManagerPolicyOptions"),
+    setting!("topology-manager-scope", Text, "topologyManagerScope"),
+    setting!("v", Int, "logging.verbosity"),
+    setting!("volume-plugin-dir", Text, "volumePluginDir"),
+    setting!("volume-stats-agg-period", Text, "volumeStatsAggPeriod"),
+];
+
+static PARTS: &[&[Flag<Flags>]] = &[FLAGS];
+
+/// At most one of each family.
+pub fn addresses(value: &str) -> std::result::Result<Vec<IpAddr>, String> {
+    let read = |text: &str| text.parse::<IpAddr>().map_err(|_| format!("{text:?} is no address"));
+    let addresses = value.split(',').map(str::trim).filter(|text| !text.is_empty()).map(read);
+    let addresses = addresses.collect::<std::result::Result<Vec<IpAddr>, String>>()?;
+    match addresses.as_slice() {
+        [] | [_] => Ok(addresses),
+        [one, other] if one.is_ipv4() != other.is_ipv4() => Ok(addresses),
+        _ => Err(format!("{value:?}: one address is wanted, or one of each family")),
+    }
+}
+
+/// Labels that a node may give itself; the rest of the reserved ones are for administrators.
+pub fn labels(value: &str) -> std::result::Result<Vec<(String, String)>, String> {
+    let mut labels = Vec::new();
+    for entry in value.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
+        let problems = api::validation::qualified_name(key).into_iter();
+        if let Some(problem) = problems.chain(api::validation::label_value(value)).next() {
+            return Err(format!("{entry:?}: {problem}"));
+        }
+        if is_reserved(key) {
+            return Err(format!(
+                "unknown 'kubernetes.io' or 'k8s.io' label: {key}; such labels must begin with an allowed prefix \
+                 (kubelet.kubernetes.io, node.kubernetes.io) or be one of {}",
+                ALLOWED.join(", ")
+            ));
+        }
+        labels.push((key.to_string(), value.to_string()));
+    }
+    Ok(labels)
+}
+
+/// What the admission plugin NodeRestriction lets a node say of itself.
+const ALLOWED: [&str; 11] = [
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+fn is_reserved(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let below = |parent: &str| domain == parent || domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'));
+    let ours = ALLOWED.contains(&key) || below("kubelet.kubernetes.io") || below("node.kubernetes.io");
+    (below("kubernetes.io") || below("k8s.io")) && !ours
+}
+
+pub fn parse(arguments: &[String]) -> Result<Flags> {
+    crate::flags::parse(PARTS, arguments)
+}
+
+pub fn help() -> String {
+    crate::flags::help(super::NAME, "The node agent alone, with upstream's flags", PARTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What kubeadm's unit and its environment file put on a kubelet, with what older ones added.
+    const KUBEADM: &[&str] = &[
+        "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
+        "--kubeconfig=/etc/kubernetes/kubelet.conf",
+        "--config=/var/lib/kubelet/config.yaml",
+        "--container-runtime=remote",
+        "--container-runtime-endpoint=unix:///run/containerd/containerd.sock",
+        "--pod-infra-container-image=registry.example/pause:3.10",
+        "--hostname-override=n1",
+        "--node-ip=10.0.0.5,fd00::5",
+        "--node-labels=disk=fast,node.kubernetes.io/pool=a",
+        "--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule",
+        "--cgroup-driver=systemd",
+        "--v=2",
+    ];
+
+    fn read(arguments: &[&str]) -> std::result::Result<Flags, String> {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        parse(&arguments).map_err(|error| error.describe())
+    }
+
+    #[test]
+    fn what_kubeadm_puts_on_it_is_honoured() {
+        let flags = read(KUBEADM).expect("flags");
+        assert_eq!(flags.hostname_override, "n1");
+        assert_eq!((flags.node_ips.len(), flags.node_labels.len()), (2, 2));
+        assert_eq!(flags.pod_infra_image.as_deref(), Some("registry.example/pause:3.10"));
+        let said = &flags.overlay.0;
+        assert_eq!(said.str("cgroupDriver"), "systemd");
+        assert_eq!(said.str("containerRuntimeEndpoint"), "unix:///run/containerd/containerd.sock");
+        assert_eq!(said.list("registerWithTaints")[0].str("effect"), "NoSchedule");
+        assert_eq!(said.int("logging.verbosity"), Some(2));
+    }
+
+    #[test]
+    fn the_rest_is_refused_by_name() {
+        let cases = [
+            ("--no-such-flag=1", "unknown flag: --no-such-flag"),
+            ("--network-plugin=cni", "unknown flag: --network-plugin"),
+            ("--container-runtime=docker", "--container-runtime cannot be honoured"),
+            ("--node-ip=10.0.0.1,10.0.0.2", "--node-ip cannot be honoured"),
+            ("--node-labels=node-role.kubernetes.io/worker=", "unknown 'kubernetes.io' or 'k8s.io' label"),
+            ("--node-labels=a b=c", "--node-labels cannot be honoured"),
+            ("--register-with-taints=a", "invalid taint spec: a"),
+            ("--max-pods=x", "--max-pods cannot be honoured: \"x\" is no integer"),
+            ("--cloud-provider=aws", "\"aws\" is no provider"),
+            ("--lock-file=/x", "--lock-file cannot be honoured: no lock file is held"),
+        ];
+        for (argument, want) in cases {
+            let error = read(&[argument]).err().expect("refused");
+            assert!(error.contains(want), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_sorted_and_shown() {
+        let names: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
+        assert!(names.is_sorted(), "{names:?}");
+        assert!(help().contains("--bootstrap-kubeconfig"));
+    }
+}

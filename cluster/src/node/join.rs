@@ -1,0 +1,236 @@
+//! `tiphys agent`: a machine joins a cluster with nothing but a token and the fingerprint of the cluster's authority.
+//! The authority is fetched from whoever answers, and believed only where its key has that fingerprint, as kubeadm
+//! does it; then the token gets the machine a certificate of its own, by which it comes back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, base64, list, tree};
+use client::https::Https;
+use client::{Client, Resource};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use server::callout::Url;
+use server::http::tls;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::flags::{self, Flags};
+use crate::agent::{Choice, Options};
+use crate::error::{Error, Result};
+use crate::logs::{Format, Level};
+use crate::pki::write_private;
+
+const MAPS: Resource = Resource::core("configmaps");
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(7);
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The API server: https://HOST:PORT
+    #[arg(long)]
+    server: String,
+    /// The token to join with; not needed again once the machine has joined
+    #[arg(long, default_value = "")]
+    token: String,
+    /// The fingerprint of the key of the cluster's authority: `sha256:` and hexadecimal digits
+    #[arg(long, value_name = "HASH", default_value = "")]
+    discovery_token_ca_cert_hash: String,
+    /// Where everything of the node is kept
+    #[arg(long, default_value = "/var/lib/tiphys/agent")]
+    data_dir: PathBuf,
+    /// The node's name [default: the machine's name]
+    #[arg(long, default_value = "")]
+    node_name: String,
+    /// The node's address, or one of each family [default: that of the way out]
+    #[arg(long, default_value = "")]
+    node_ip: String,
+    /// Labels to register with: `a=b,c=d`
+    #[arg(long, default_value = "")]
+    node_labels: String,
+    /// Taints to register with: `key=value:NoSchedule`
+    #[arg(long, default_value = "")]
+    register_with_taints: String,
+    /// The socket of another container runtime, instead of the one in the house
+    #[arg(long, value_name = "SOCKET", default_value = "")]
+    container_runtime_endpoint: String,
+    /// A file with a KubeletConfiguration
+    #[arg(long)]
+    config: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: Format,
+    #[arg(long, value_enum, default_value_t = Level::Info)]
+    pub log_level: Level,
+}
+
+/// The flags of a kubelet that has joined.
+pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
+    let dir = std::path::absolute(&arguments.data_dir).map_err(Error::file(&arguments.data_dir))?;
+    std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
+    let (kubeconfig, bootstrap) = (dir.join("kubelet.conf"), dir.join("bootstrap-kubelet.conf"));
+    let authority = dir.join("pki/ca.crt");
+    if !arguments.token.is_empty() {
+        let pem = discover(arguments).await?;
+        std::fs::create_dir_all(dir.join("pki")).map_err(Error::file(&dir))?;
+        write_private(&authority, &pem)?;
+        let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &arguments.token));
+        write_private(&bootstrap, &String::from_utf8_lossy(&text))?;
+    } else if !kubeconfig.exists() {
+        return Err(Error::Flags(vec!["--token: this machine has not joined yet, and needs one".to_string()]));
+    }
+    let mut flags = flags(arguments, &dir)?;
+    flags.kubeconfig = Some(kubeconfig);
+    flags.bootstrap_kubeconfig = bootstrap.exists().then_some(bootstrap);
+    let mut settings = super::settings::read(&flags)?;
+    settings.config.serving.client_ca_file = Some(authority).filter(|file| file.exists());
+    settings.config.certificates.rotate = true;
+    let runtime = match settings.config.runtime_endpoint.clone() {
+        Some(socket) => Choice::Socket(socket),
+        None => Choice::Embedded(Box::new(crate::agent::embedded(&dir, &settings.config.cgroup_root))),
+    };
+    Ok((flags, Options { config: settings.config, runtime }))
+}
+
+/// What differs from a kubelet's defaults on a machine that is set up by nobody else.
+fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
+    let root = format!("--root-dir={}", dir.join("kubelet").display());
+    let mut words = vec![root, "--fail-swap-on=false".to_string()];
+    if arguments.config.is_none() {
+        words.extend(["--cluster-domain=cluster.local", "--serialize-image-pulls=false"].map(str::to_string));
+    }
+    let given = [
+        ("hostname-override", &arguments.node_name),
+        ("node-ip", &arguments.node_ip),
+        ("node-labels", &arguments.node_labels),
+        ("register-with-taints", &arguments.register_with_taints),
+        ("container-runtime-endpoint", &arguments.container_runtime_endpoint),
+    ];
+    words.extend(given.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("--{name}={value}")));
+    words.extend(arguments.config.iter().map(|file| format!("--config={}", file.display())));
+    flags::parse(&words)
+}
+
+fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
+    let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
+    let context = tree! { "cluster" => "tiphys", "user" => "tls-bootstrap-token-user" };
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "Config",
+        "current-context" => "bootstrap",
+        "clusters" => list![tree! { "name" => "tiphys", "cluster" => cluster }],
+        "contexts" => list![tree! { "name" => "bootstrap", "context" => context }],
+        "users" => list![tree! { "name" => "tls-bootstrap-token-user", "user" => tree! { "token" => token } }],
+    }
+}
+
+/// The cluster's authority, in PEM. Waits for an API server that is not there yet.
+async fn discover(arguments: &Arguments) -> Result<String> {
+    let wanted = arguments.discovery_token_ca_cert_hash.as_str();
+    if !wanted.starts_with("sha256:") {
+        let why = "a fingerprint such as sha256:… is needed, by which the cluster is known; `token create \
+                   --print-join-command` says it";
+        return Err(Error::Flags(vec![format!("--discovery-token-ca-cert-hash: {why}")]));
+    }
+    let client = stranger(&arguments.server)?;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match client.get(MAPS, "kube-public", "cluster-info").await {
+            Ok(info) => return trusted(&info, wanted),
+            Err(error) if error.code().is_some() => {
+                return Err(Error::Answered(format!("{}: {error}", arguments.server)));
+            }
+            Err(error) => tracing::warn!(%error, server = arguments.server, "no answer; it is tried again"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// A client that believes anybody, for what is public and checked afterwards.
+fn stranger(server: &str) -> Result<Client> {
+    let wrong = |why: &dyn std::fmt::Display| Error::Flags(vec![format!("--server: {server:?}: {why}")]);
+    let url = Url::parse(server).map_err(|why| wrong(&why))?;
+    if !url.tls || !matches!(url.path.as_str(), "" | "/") {
+        return Err(wrong(&"it must be https://HOST:PORT"));
+    }
+    let tls = Arc::new(tls::any_server_config()?);
+    let https = Https::new(&url.host, url.port, None, tls).map_err(|why| wrong(&why))?;
+    Ok(Client::new(Arc::new(https), super::NAME))
+}
+
+/// The authority that a cluster says it has, where it is the one that was asked for.
+fn trusted(info: &Tree, wanted: &str) -> Result<String> {
+    let wrong = |why: &str| Error::Answered(format!("kube-public/cluster-info: {why}"));
+    let config = api::yaml::decode(info.map("data").str("kubeconfig").as_bytes()).map_err(|_| wrong("it is no kubeconfig"))?;
+    let data = config.list("clusters").first().map_or("", |cluster| cluster.str("cluster.certificate-authority-data"));
+    let pem = base64::decode(data).map_err(|_| wrong("it names no authority"))?;
+    let pem = String::from_utf8_lossy(&pem).into_owned();
+    let found = fingerprints(&pem).ok_or_else(|| wrong("its authority cannot be read"))?;
+    if found.iter().any(|found| found.eq_ignore_ascii_case(wanted)) {
+        return Ok(pem);
+    }
+    Err(Error::Answered(format!(
+        "this is another cluster, or somebody stands in between: its authority has {}, not {wanted}",
+        found.join(", ")
+    )))
+}
+
+/// Of the keys of authorities, as kubeadm makes them.
+fn fingerprints(pem: &str) -> Option<Vec<String>> {
+    let fingerprint = |certificate: CertificateDer<'_>| {
+        let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
+        Some(tls::fingerprint(&CertificateDer::from(parsed.public_key().raw)))
+    };
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.ok().and_then(fingerprint));
+    all.collect::<Option<Vec<String>>>().filter(|all| !all.is_empty())
+}
+
+/// The command by which a machine joins the cluster of a kubeconfig.
+pub fn command(kubeconfig: &Path, token: &str) -> Result<String> {
+    let bytes = std::fs::read(kubeconfig).map_err(Error::file(kubeconfig))?;
+    let wrong = |why: &str| Error::Flags(vec![format!("--kubeconfig: {}: {why}", kubeconfig.display())]);
+    let config = api::yaml::decode(&bytes).map_err(|error| wrong(&error.to_string()))?;
+    let context = config.list("contexts").iter().find(|one| one.str("name") == config.str("current-context"));
+    let name = context.map_or("", |context| context.str("context.cluster"));
+    let cluster = config.list("clusters").iter().find(|one| one.str("name") == name).map(|one| one.at("cluster"));
+    let cluster = cluster.ok_or_else(|| wrong("it names no cluster"))?;
+    let pem = match cluster.str("certificate-authority") {
+        "" => base64::decode(cluster.str("certificate-authority-data")).map_err(|_| wrong("it names no authority"))?,
+        file => std::fs::read(kubeconfig.parent().unwrap_or(Path::new("")).join(file)).map_err(Error::file(file))?,
+    };
+    let found = fingerprints(&String::from_utf8_lossy(&pem)).ok_or_else(|| wrong("it names no authority"))?;
+    let hash = found.first().map_or("", String::as_str);
+    let server = cluster.str("server");
+    Ok(format!("tiphys agent --server {server} --token {token} --discovery-token-ca-cert-hash {hash}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::Pki;
+
+    fn info(pem: &str) -> Tree {
+        let config = bootstrap_config("https://a:1", pem, "");
+        let text = String::from_utf8(api::yaml::encode(&config)).expect("text");
+        tree! { "data" => tree! { "kubeconfig" => text } }
+    }
+
+    #[test]
+    fn only_the_cluster_that_was_meant_is_believed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pki = Pki::open(dir.path().join("pki")).expect("a folder");
+        let (ours, theirs) = (pki.authority("ca", "a").expect("one"), pki.authority("other", "b").expect("one"));
+        let hash = fingerprints(&ours.certificate).expect("a fingerprint").remove(0);
+        assert!(hash.starts_with("sha256:") && hash.len() == 7 + 64, "{hash}");
+        assert_eq!(trusted(&info(&ours.certificate), &hash).expect("ours"), ours.certificate);
+        let error = trusted(&info(&theirs.certificate), &hash).expect_err("theirs").describe();
+        assert!(error.contains("this is another cluster"), "{error}");
+        assert!(trusted(&tree! {}, &hash).is_err());
+
+        let file = dir.path().join("kubeconfig");
+        let config = bootstrap_config("https://a:1", &ours.certificate, "x");
+        std::fs::write(&file, api::yaml::encode(&config)).expect("a file");
+        let said = command(&file, "t").expect("a command");
+        assert_eq!(said, format!("tiphys agent --server https://a:1 --token t --discovery-token-ca-cert-hash {hash}\n"));
+    }
+}

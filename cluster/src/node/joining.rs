@@ -1,0 +1,98 @@
+//! What a cluster has so that machines can join it, under kubeadm's names: who may ask for certificates, whose
+//! requests are approved, and what everybody may read of the cluster.
+
+use api::{Tree, base64, list, tree};
+use client::Resource;
+
+use super::token::GROUP;
+
+const BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+const ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "roles");
+const ROLE_BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "rolebindings");
+const MAPS: Resource = Resource::core("configmaps");
+const PUBLIC: &str = "kube-public";
+const API_GROUP: &str = "rbac.authorization.k8s.io";
+const INFO_ROLE: &str = "kubeadm:bootstrap-signer-clusterinfo";
+
+/// Name, cluster role, and the group that has it.
+const GRANTS: [(&str, &str, &str); 3] = [
+    ("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", GROUP),
+    (
+        "kubeadm:node-autoapprove-bootstrap",
+        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+        GROUP,
+    ),
+    (
+        "kubeadm:node-autoapprove-certificate-rotation",
+        "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+        "system:nodes",
+    ),
+];
+
+/// Each with where it is made. `server` is where machines reach it, and `authority` whom they believe, in PEM.
+pub fn objects(server: &str, authority: &str) -> Vec<(Resource, &'static str, Tree)> {
+    let mut objects: Vec<_> = GRANTS.iter().map(|grant| (BINDINGS, "", binding(grant))).collect();
+    objects.push((ROLES, PUBLIC, role()));
+    objects.push((ROLE_BINDINGS, PUBLIC, role_binding()));
+    objects.push((MAPS, PUBLIC, info(server, authority)));
+    objects
+}
+
+fn group(name: &str) -> Tree {
+    tree! { "apiGroup" => API_GROUP, "kind" => "Group", "name" => name }
+}
+
+fn binding((name, role, who): &(&str, &str, &str)) -> Tree {
+    tree! {
+        "apiVersion" => "rbac.authorization.k8s.io/v1",
+        "kind" => "ClusterRoleBinding",
+        "metadata" => tree! { "name" => *name },
+        "roleRef" => tree! { "apiGroup" => API_GROUP, "kind" => "ClusterRole", "name" => *role },
+        "subjects" => list![group(who)],
+    }
+}
+
+fn role() -> Tree {
+    let rule = tree! {
+        "apiGroups" => list![""], "resources" => list!["configmaps"],
+        "resourceNames" => list!["cluster-info"], "verbs" => list!["get"],
+    };
+    tree! {
+        "apiVersion" => "rbac.authorization.k8s.io/v1",
+        "kind" => "Role",
+        "metadata" => tree! { "name" => INFO_ROLE, "namespace" => PUBLIC },
+        "rules" => list![rule],
+    }
+}
+
+/// Whoever joins has no name yet.
+fn role_binding() -> Tree {
+    let anonymous = tree! { "apiGroup" => API_GROUP, "kind" => "User", "name" => "system:anonymous" };
+    tree! {
+        "apiVersion" => "rbac.authorization.k8s.io/v1",
+        "kind" => "RoleBinding",
+        "metadata" => tree! { "name" => INFO_ROLE, "namespace" => PUBLIC },
+        "roleRef" => tree! { "apiGroup" => API_GROUP, "kind" => "Role", "name" => INFO_ROLE },
+        "subjects" => list![anonymous],
+    }
+}
+
+fn info(server: &str, authority: &str) -> Tree {
+    let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
+    let config = tree! {
+        "apiVersion" => "v1",
+        "kind" => "Config",
+        "clusters" => list![tree! { "name" => "", "cluster" => cluster }],
+        "contexts" => Tree::Null,
+        "current-context" => "",
+        "preferences" => tree! {},
+        "users" => Tree::Null,
+    };
+    let text = String::from_utf8_lossy(&api::yaml::encode(&config)).into_owned();
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "ConfigMap",
+        "metadata" => tree! { "name" => "cluster-info", "namespace" => PUBLIC },
+        "data" => tree! { "kubeconfig" => text },
+    }
+}

@@ -1,0 +1,84 @@
+//! The node agent as a process of its own: `kubelet` with upstream's flags and configuration, `agent` on a machine
+//! that joins by a token, and the tokens themselves.
+
+pub mod bootstrap;
+pub mod flags;
+mod host;
+pub mod join;
+pub mod joining;
+pub mod request;
+pub mod serving;
+mod settings;
+pub mod token;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use client::{Client, Random};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::agent::{self, Choice, Options};
+use crate::component::follow::Follow;
+use crate::component::remote::Remote;
+use crate::error::{Error, Result};
+use crate::logs::{Format, Level};
+use bootstrap::Rotated;
+use flags::Flags;
+
+pub const NAME: &str = "kubelet";
+
+/// An agent at work.
+pub struct Running {
+    agent: agent::Running,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Ends the agent; its pods run on.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.agent.stop().await;
+    }
+}
+
+/// What `kubelet` is told, checked; how it logs is said before anything else is done.
+pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
+    let config = settings::read(flags)?.config;
+    let format = if config.logs.json { Format::Json } else { Format::Text };
+    let level = Level::of_verbosity(config.logs.verbosity);
+    let runtime = match config.runtime_endpoint.clone() {
+        Some(socket) => Choice::Socket(socket),
+        None => Choice::Embedded(Box::new(agent::embedded(Path::new("/var/lib/tiphys"), &config.cgroup_root))),
+    };
+    Ok((Options { config, runtime }, format, level))
+}
+
+/// Runs an agent: its certificate first, by which everything else is asked for.
+pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
+    let config = &options.config;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Flags(vec!["running pods needs root".to_string()]));
+    }
+    host::check(config, Path::new("/"))?;
+    host::prepare(config);
+    let missing = || Error::Flags(vec!["--kubeconfig must name the API server".to_string()]);
+    let kubeconfig: PathBuf = flags.kubeconfig.clone().ok_or_else(missing)?;
+    let dir = config.certificates.dir.clone().unwrap_or_else(|| config.root_dir.join("pki"));
+    let (node, rotates) = (config.node_name.clone(), config.certificates.rotate);
+    bootstrap::ensure(&kubeconfig, flags.bootstrap_kubeconfig.as_deref(), &dir, &node).await?;
+    let remote = Remote::read(NAME, "kubeconfig", &kubeconfig)?.limited(config.requests.limit);
+    let mut follow = Follow::default();
+    remote.follow("kubeconfig", &kubeconfig, &mut follow);
+    let (stop, stopped) = watch::channel(false);
+    let client: Client = remote.client();
+    let random = Arc::new(Random::seeded(Random::fresh_seed()));
+    let mut tasks = vec![tokio::spawn(follow.run(stopped))];
+    if rotates {
+        tasks.push(tokio::spawn(Rotated::client(&dir, &node, client.clone(), random).run()));
+    }
+    let agent = agent::run(client, options).await?;
+    Ok(Running { agent, stop, tasks })
+}

@@ -1,0 +1,200 @@
+//! Asks the API server for a certificate: a request, the wait for its signature, and the files that it is kept in.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use api::{Tree, base64, list, tree};
+use client::{Client, Resource};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::error::{Error, Result};
+use crate::pki::{self, Pair, write_private};
+
+const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "certificatesigningrequests");
+pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Upstream gives up then, and asks anew.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Who a node's certificate is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub signer: &'static str,
+    pub node: String,
+    /// Without names and addresses it is a client's.
+    pub names: Vec<String>,
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Wanted {
+    pub fn client(node: &str) -> Wanted {
+        Wanted { signer: CLIENT_SIGNER, node: node.to_string(), names: Vec::new(), addresses: Vec::new() }
+    }
+
+    fn purpose(&self) -> &'static str {
+        if self.signer == SERVING_SIGNER { "server auth" } else { "client auth" }
+    }
+}
+
+/// A new key, and the request for it in PEM.
+fn request(wanted: &Wanted) -> Result<(String, String)> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, format!("system:node:{}", wanted.node));
+    for name in &wanted.names {
+        params.subject_alt_names.push(SanType::DnsName(name.as_str().try_into()?));
+    }
+    params.subject_alt_names.extend(wanted.addresses.iter().map(|address| SanType::IpAddress(*address)));
+    Ok((key.serialize_pem(), params.serialize_request(&key)?.pem()?))
+}
+
+fn object(wanted: &Wanted, pem: &str) -> Tree {
+    tree! {
+        "apiVersion" => "certificates.k8s.io/v1",
+        "kind" => "CertificateSigningRequest",
+        "metadata" => tree! { "generateName" => "csr-" },
+        "spec" => tree! {
+            "request" => base64::encode(pem.as_bytes()),
+            "signerName" => wanted.signer,
+            "usages" => list!["digital signature", wanted.purpose()],
+        },
+    }
+}
+
+/// Asks, and waits until somebody has approved and signed.
+pub async fn ask(client: &Client, wanted: &Wanted) -> Result<Pair> {
+    let (key, pem) = request(wanted)?;
+    let answered = |error: client::Error| Error::Answered(format!("a certificate cannot be asked for: {error}"));
+    let made = client.create(REQUESTS, "", &object(wanted, &pem)).await.map_err(answered)?;
+    let name = made.str("metadata.name");
+    tracing::info!(request = name, signer = wanted.signer, "asked for a certificate");
+    let signed = tokio::time::timeout(PATIENCE, signature(client, name)).await;
+    let certificate = signed.map_err(|_| Error::Answered(format!("nobody has approved and signed {name}")))??;
+    Ok(Pair { certificate, key, path: PathBuf::new() })
+}
+
+async fn signature(client: &Client, name: &str) -> Result<String> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match client.get(REQUESTS, "", name).await {
+            Ok(request) => {
+                if let Some(certificate) = outcome(name, &request)? {
+                    return Ok(certificate);
+                }
+            }
+            Err(error) if error.is_not_found() => return Err(Error::Answered(format!("{name} is gone"))),
+            Err(error) => tracing::debug!(%error, "the request is looked at again"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// None while nothing is decided.
+fn outcome(name: &str, request: &Tree) -> Result<Option<String>> {
+    let refusal = |condition: &&Tree| matches!(condition.str("type"), "Denied" | "Failed");
+    if let Some(refusal) = request.list("status.conditions").iter().find(refusal) {
+        let (kind, reason, message) = (refusal.str("type"), refusal.str("reason"), refusal.str("message"));
+        return Err(Error::Answered(format!("{name} is {kind}: {reason}: {message}")));
+    }
+    let certificate = request.str("status.certificate");
+    if certificate.is_empty() {
+        return Ok(None);
+    }
+    let bytes = base64::decode(certificate).map_err(|why| Error::Answered(format!("{name}: {why}")))?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// The name under which the newest is found: `kubelet-client-current.pem`.
+pub fn current(dir: &Path, base: &str) -> PathBuf {
+    dir.join(format!("{base}-current.pem"))
+}
+
+/// Keeps certificate and key in one file, as upstream does, and makes it the current one in one step.
+pub fn keep(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<PathBuf> {
+    std::fs::create_dir_all(dir).map_err(Error::file(dir))?;
+    let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let time = api::time::format_seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
+    let time = time.trim_end_matches('Z').replace(['T', ':'], "-");
+    let file = dir.join(format!("{base}-{time}.pem"));
+    write_private(&file, &format!("{}{}", pair.certificate, pair.key))?;
+    let (current, next) = (current(dir, base), dir.join(format!("{base}-updated.pem")));
+    let _ = std::fs::remove_file(&next);
+    std::os::unix::fs::symlink(&file, &next).map_err(Error::file(&next))?;
+    std::fs::rename(&next, &current).map_err(Error::file(&current))?;
+    Ok(current)
+}
+
+/// What was kept, and the time that it is good for; None where there is none.
+pub fn kept(file: &Path) -> Option<(Pair, (SystemTime, SystemTime))> {
+    let pair = Pair::read(file, file).ok()?;
+    let validity = validity(&pair)?;
+    Some((pair, validity))
+}
+
+fn validity(pair: &Pair) -> Option<(SystemTime, SystemTime)> {
+    let leaf = pki::certificates(pair).ok()?.into_iter().next()?;
+    let (_, parsed) = X509Certificate::from_der(&leaf).ok()?;
+    let time = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let validity = parsed.validity();
+    Some((time(validity.not_before.timestamp()), time(validity.not_after.timestamp())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(common_name: &str) -> Pair {
+        pki::self_signed(common_name, IpAddr::from([127, 0, 0, 1])).expect("a certificate")
+    }
+
+    #[test]
+    fn a_request_says_what_signers_want() {
+        let wanted = Wanted {
+            signer: SERVING_SIGNER,
+            node: "n1".to_string(),
+            names: vec!["host".to_string()],
+            addresses: vec![IpAddr::from([10, 0, 0, 1])],
+        };
+        let (key, pem) = request(&wanted).expect("a request");
+        assert!(key.contains("PRIVATE KEY") && pem.contains("CERTIFICATE REQUEST"));
+        let object = object(&wanted, &pem);
+        let usages: Vec<&str> = object.list("spec.usages").iter().filter_map(Tree::as_str).collect();
+        assert_eq!(usages, ["digital signature", "server auth"]);
+        assert_eq!(Wanted::client("n1").purpose(), "client auth");
+    }
+
+    #[test]
+    fn the_newest_is_the_current_one() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
+        let (first, second) = (pair("a"), pair("b"));
+        let file = keep(dir.path(), "kubelet-client", &first, at(0)).expect("kept");
+        assert_eq!(kept(&file).expect("one").0.certificate, first.certificate + &first.key);
+        keep(dir.path(), "kubelet-client", &second, at(60)).expect("kept");
+        let (found, (from, until)) = kept(&file).expect("one");
+        assert!(found.certificate.starts_with(&second.certificate) && from < until);
+        assert!(dir.path().join("kubelet-client-1970-01-01-00-00-00.pem").exists());
+        let mode = std::fs::metadata(&file).expect("a file").permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_refusal_is_told() {
+        let with = |kind: &str| {
+            let condition = tree! { "type" => kind, "reason" => "R", "message" => "m" };
+            tree! { "status" => tree! { "conditions" => list![condition] } }
+        };
+        assert!(outcome("x", &tree! {}).expect("no refusal").is_none());
+        assert!(outcome("x", &with("Approved")).expect("no refusal").is_none());
+        let error = outcome("x", &with("Denied")).expect_err("a refusal");
+        assert_eq!(error.describe(), "x is Denied: R: m");
+    }
+}

@@ -1,0 +1,99 @@
+//! What all parts of the agent share.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Client, Clock, Recorder, Store};
+use tokio::sync::watch;
+
+use crate::admit::{Admission, Rules};
+use crate::config::Config;
+use crate::images::Images;
+use crate::make::dns::Resolver;
+use crate::make::resources::Limits;
+use crate::objects::Objects;
+use crate::probes::Probes;
+use crate::runtime::Runtime;
+use crate::status::writer::Writer;
+use crate::volumes::Volumes;
+
+const SECOND: i64 = 1_000_000_000;
+
+pub struct Agent {
+    pub node: String,
+    pub client: Client,
+    pub runtime: Runtime,
+    /// How the runtime calls itself.
+    pub runtime_name: String,
+    /// The runtime makes all that is mounted below a read-only mount read-only too.
+    pub recursive_read_only: bool,
+    pub config: Arc<Config>,
+    pub clock: Arc<dyn Clock>,
+    pub recorder: Recorder,
+    pub statuses: Arc<Writer>,
+    pub images: Images,
+    pub admission: Admission,
+    pub probes: Arc<Probes>,
+    pub objects: Arc<Objects>,
+    pub volumes: Volumes,
+    /// The pods of this node, services and runtime classes, as the API has them.
+    pub pods: Arc<Store>,
+    pub services: Arc<Store>,
+    pub classes: Arc<Store>,
+    /// The node itself.
+    pub object: watch::Receiver<Option<Arc<Tree>>>,
+    /// Bytes of memory of the machine.
+    pub memory: i64,
+}
+
+impl Agent {
+    /// Nanoseconds since the epoch.
+    pub fn now(&self) -> i64 {
+        let now = self.clock.now();
+        now.seconds * SECOND + i64::from(now.nanos)
+    }
+
+    pub fn limits(&self) -> Limits {
+        Limits {
+            memory: self.memory,
+            cfs_quota: self.config.cpu_cfs_quota,
+            cfs_period: self.config.cpu_cfs_quota_period,
+        }
+    }
+
+    /// What holds on the node for pods that come.
+    pub fn rules(&self) -> Rules {
+        let node = self.node_object().unwrap_or_default();
+        let is_true = |name: &&'static str| {
+            let condition = node.list("status.conditions").iter().find(|condition| condition.str("type") == *name);
+            condition.is_some_and(|condition| condition.str("status") == "True")
+        };
+        Rules {
+            allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
+            pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
+            shuts_down: false,
+        }
+    }
+
+    /// The node's own resolver, as it is now.
+    pub fn resolver(&self) -> Resolver {
+        Resolver::parse(&std::fs::read_to_string(&self.config.resolv_conf).unwrap_or_default())
+    }
+
+    /// What the node has for pods; null while that is not known.
+    pub fn allocatable(&self) -> Tree {
+        self.node_object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
+    }
+
+    /// The node's own addresses, as it has told them.
+    pub fn host_ips(&self) -> Vec<IpAddr> {
+        let node = self.node_object().unwrap_or_default();
+        let inner = node.list("status.addresses").iter().filter(|address| address.str("type") == "InternalIP");
+        inner.filter_map(|address| address.str("address").parse().ok()).collect()
+    }
+
+    pub fn node_object(&self) -> Option<Arc<Tree>> {
+        self.object.borrow().clone()
+    }
+}

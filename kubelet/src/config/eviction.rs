@@ -1,0 +1,106 @@
+//! When pods have to go because something of the node runs out.
+
+use std::time::Duration;
+
+use api::quantity::Quantity;
+
+/// All that can run out, by upstream's names.
+pub const SIGNALS: [&str; 10] = [
+    "memory.available",
+    "allocatableMemory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+    "allocatableNodeFs.available",
+];
+
+/// So much of a signal: a quantity, or a part of all that there is.
+#[derive(Debug, Clone)]
+pub enum Amount {
+    Quantity(Quantity),
+    /// From 0 to 1.
+    Part(f64),
+}
+
+impl Amount {
+    /// As upstream reads it: `100Mi` or `5%`. Zero and nothing at all of a whole switch the signal off.
+    pub fn parse(text: &str) -> Result<Amount, String> {
+        if let Some(number) = text.strip_suffix('%') {
+            let number: f64 = number.trim().parse().map_err(|_| format!("{text:?} is no percentage"))?;
+            if !(0.0..=100.0).contains(&number) {
+                return Err(format!("{text:?} must be from 0% to 100%"));
+            }
+            return Ok(Amount::Part(number / 100.0));
+        }
+        let quantity = Quantity::parse(text).map_err(|_| format!("{text:?} is no quantity"))?;
+        if quantity.is_negative() {
+            return Err(format!("{text:?} must be positive"));
+        }
+        Ok(Amount::Quantity(quantity))
+    }
+
+    /// How much it is of a whole, in its own unit.
+    pub fn of(&self, whole: i64) -> i64 {
+        match self {
+            Amount::Quantity(quantity) => quantity.value(),
+            Amount::Part(part) => (whole as f64 * part) as i64,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Threshold {
+    pub signal: String,
+    /// What must be left.
+    pub least: Amount,
+    /// How long less may be left; None where pods go at once.
+    pub grace_period: Option<Duration>,
+    /// How much more than the threshold is to be won back.
+    pub minimum_reclaim: Option<Amount>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Eviction {
+    /// The hard ones before the soft ones, sorted by signal.
+    pub thresholds: Vec<Threshold>,
+    pub pressure_transition_period: Duration,
+    /// The longest grace that a pod gets that goes for a soft threshold.
+    pub max_pod_grace_period: Duration,
+    /// The kernel tells of memory that runs out; nobody has to look.
+    pub kernel_memcg_notification: bool,
+}
+
+impl Eviction {
+    /// Those at which pods go at once.
+    pub fn hard(&self) -> impl Iterator<Item = &Threshold> {
+        self.thresholds.iter().filter(|threshold| threshold.grace_period.is_none())
+    }
+}
+
+/// Upstream's hard thresholds.
+pub const DEFAULT_HARD: [(&str, &str); 5] = [
+    ("imagefs.available", "15%"),
+    ("imagefs.inodesFree", "5%"),
+    ("memory.available", "100Mi"),
+    ("nodefs.available", "10%"),
+    ("nodefs.inodesFree", "5%"),
+];
+
+impl Default for Eviction {
+    fn default() -> Eviction {
+        let threshold = |(signal, least): &(&str, &str)| {
+            let least = Amount::parse(least).unwrap_or(Amount::Part(0.0));
+            Threshold { signal: signal.to_string(), least, grace_period: None, minimum_reclaim: None }
+        };
+        Eviction {
+            thresholds: DEFAULT_HARD.iter().map(threshold).collect(),
+            pressure_transition_period: Duration::from_secs(300),
+            max_pod_grace_period: Duration::ZERO,
+            kernel_memcg_notification: false,
+        }
+    }
+}

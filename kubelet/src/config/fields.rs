@@ -1,0 +1,267 @@
+//! The fields of a KubeletConfiguration: one table, sorted. A field is taken, or refused by its name where it says
+//! what cannot be done; none is taken and ignored.
+
+use api::Tree;
+
+use super::values::*;
+use super::{Config, gates};
+
+pub struct Field {
+    pub path: &'static str,
+    /// Upstream takes a zero for nothing said.
+    pub zero_is_unset: bool,
+    pub take: Take,
+}
+
+pub enum Take {
+    Set(fn(&mut Config, &Tree) -> Result<(), String>),
+    /// It can only say one of these; otherwise the reason is told.
+    Only(&'static [&'static str], &'static str),
+    /// It is read with others, once all are there.
+    Together,
+}
+
+/// A field whose value is read by a function and kept in a place.
+macro_rules! set {
+    ($path:literal, $read:path, $($place:tt)+) => {
+        Field { path: $path, zero_is_unset: false, take: Take::Set(|config, value| {
+            config.$($place)+ = $read(value)?;
+            Ok(())
+        }) }
+    };
+}
+
+/// The same where zero is upstream's default.
+macro_rules! nonzero {
+    ($path:literal, $read:path, $($place:tt)+) => {
+        Field { zero_is_unset: true, ..set!($path, $read, $($place)+) }
+    };
+}
+
+const fn only(path: &'static str, values: &'static [&'static str], why: &'static str) -> Field {
+    Field { path, zero_is_unset: true, take: Take::Only(values, why) }
+}
+
+const fn together(path: &'static str) -> Field {
+    Field { path, zero_is_unset: false, take: Take::Together }
+}
+
+const fn checked(path: &'static str, check: fn(&mut Config, &Tree) -> Result<(), String>) -> Field {
+    Field { path, zero_is_unset: true, take: Take::Set(check) }
+}
+
+const NO_PINNING: &str = "cores, memory and devices are not pinned to pods";
+const FIXED_TLS: &str = "the safe versions and ciphers are spoken, and no others";
+const NO_PROFILES: &str = "nothing is profiled";
+const NO_MOVES: &str = "processes of the host are left where they are";
+const NO_BITS: &str = "no marks are put on packets";
+
+pub static FIELDS: &[Field] = &[
+    nonzero!("address", address, serving.address),
+    set!("allowedUnsafeSysctls", texts, allowed_unsafe_sysctls),
+    only("apiVersion", &["kubelet.config.k8s.io/v1beta1"], "there is v1beta1 alone"),
+    set!("authentication.anonymous.enabled", boolean, serving.anonymous),
+    nonzero!("authentication.webhook.cacheTTL", duration, serving.authentication_ttl),
+    set!("authentication.webhook.enabled", boolean, serving.webhook_authentication),
+    set!("authentication.x509.clientCAFile", optional_path, serving.client_ca_file),
+    checked("authorization.mode", |config, value| {
+        config.serving.webhook_authorization = match text(value)?.as_str() {
+            "Webhook" => true,
+            "AlwaysAllow" => false,
+            other => return Err(format!("invalid authorization mode {other:?}; there are Webhook and AlwaysAllow")),
+        };
+        Ok(())
+    }),
+    nonzero!("authorization.webhook.cacheAuthorizedTTL", duration, serving.authorized_ttl),
+    nonzero!("authorization.webhook.cacheUnauthorizedTTL", duration, serving.unauthorized_ttl),
+    nonzero!("cgroupDriver", driver, cgroup_driver),
+    checked("cgroupRoot", |config, value| {
+        let root = text(value)?;
+        if !root.starts_with('/') {
+            return Err(format!("{root:?} must start with a slash"));
+        }
+        config.cgroup_root = root;
+        Ok(())
+    }),
+    set!("cgroupsPerQOS", boolean, cgroups_per_qos),
+    set!("clusterDNS", addresses, cluster_dns),
+    set!("clusterDomain", text, cluster_domain),
+    only("configMapAndSecretChangeDetectionStrategy", &["Watch"], "what pods refer to is watched"),
+    nonzero!("containerLogMaxFiles", int, container_log_max_files),
+    nonzero!("containerLogMaxSize", bytes, container_log_max_size),
+    nonzero!("containerLogMaxWorkers", int, container_log_max_workers),
+    nonzero!("containerLogMonitorInterval", duration, container_log_monitor_interval),
+    nonzero!("containerRuntimeEndpoint", endpoint, runtime_endpoint),
+    checked("contentType", |_, value| match text(value)?.as_str() {
+        "application/json" | "application/vnd.kubernetes.protobuf" => Ok(()),
+        other => Err(format!("unknown content type {other:?}")),
+    }),
+    set!("cpuCFSQuota", boolean, cpu_cfs_quota),
+    nonzero!("cpuCFSQuotaPeriod", duration, cpu_cfs_quota_period),
+    only("cpuManagerPolicy", &["none"], NO_PINNING),
+    only("cpuManagerPolicyOptions", &[], NO_PINNING),
+    only("cpuManagerReconcilePeriod", &["10s"], NO_PINNING),
+    nonzero!("crashLoopBackOff.maxContainerRestartPeriod", duration, crash_loop_max),
+    only("enableContentionProfiling", &["false"], NO_PROFILES),
+    set!("enableControllerAttachDetach", boolean, enable_controller_attach_detach),
+    only("enableDebugFlagsHandler", &["false"], NO_PROFILES),
+    set!("enableDebuggingHandlers", boolean, serving.debugging_handlers),
+    only("enableProfilingHandler", &["false"], NO_PROFILES),
+    set!("enableServer", boolean, serving.enabled),
+    set!("enableSystemLogHandler", boolean, serving.system_log_handler),
+    set!("enableSystemLogQuery", boolean, serving.system_log_query),
+    set!("enforceNodeAllocatable", texts, allocatable.enforced),
+    together("eventBurst"),
+    together("eventRecordQPS"),
+    together("evictionHard"),
+    set!("evictionMaxPodGracePeriod", seconds, eviction.max_pod_grace_period),
+    together("evictionMinimumReclaim"),
+    nonzero!("evictionPressureTransitionPeriod", duration, eviction.pressure_transition_period),
+    together("evictionSoft"),
+    together("evictionSoftGracePeriod"),
+    set!("failCgroupV1", boolean, process.fail_cgroup_v1),
+    set!("failSwapOn", boolean, swap.fail_on),
+    checked("featureGates", |_, value| gates::check(value)),
+    nonzero!("fileCheckFrequency", duration, file_check_frequency),
+    only(
+        "hairpinMode",
+        &["promiscuous-bridge", "hairpin-veth", "none"],
+        "it is one of these, and up to the network plugin",
+    ),
+    nonzero!("healthzBindAddress", address, serving.healthz_address),
+    set!("healthzPort", int, serving.healthz_port),
+    nonzero!("httpCheckFrequency", duration, http_check_frequency),
+    set!("imageGCHighThresholdPercent", percentage, image_gc.high_threshold),
+    set!("imageGCLowThresholdPercent", percentage, image_gc.low_threshold),
+    set!("imageMaximumGCAge", optional_duration, image_gc.maximum_age),
+    nonzero!("imageMinimumGCAge", duration, image_gc.minimum_age),
+    only(
+        "imagePullCredentialsVerificationPolicy",
+        &["NeverVerify"],
+        "who may use an image that is there already is not asked",
+    ),
+    nonzero!("imageServiceEndpoint", endpoint, image_endpoint),
+    only("iptablesDropBit", &["15"], NO_BITS),
+    only("iptablesMasqueradeBit", &["14"], NO_BITS),
+    set!("kernelMemcgNotification", boolean, eviction.kernel_memcg_notification),
+    only("kind", &["KubeletConfiguration"], "it must be a KubeletConfiguration"),
+    together("kubeAPIBurst"),
+    together("kubeAPIQPS"),
+    set!("kubeReserved", reserved, allocatable.kube_reserved),
+    set!("kubeReservedCgroup", text, allocatable.kube_reserved_cgroup),
+    only("kubeletCgroups", &[], NO_MOVES),
+    set!("localStorageCapacityIsolation", boolean, local_storage_capacity_isolation),
+    only("logging.flushFrequency", &["5s", "5000000000"], "what is logged is not held back"),
+    checked("logging.format", |config, value| {
+        config.logs.json = match text(value)?.as_str() {
+            "text" => false,
+            "json" => true,
+            other => return Err(format!("unknown format {other:?}; there are text and json")),
+        };
+        Ok(())
+    }),
+    only("logging.options.json.infoBufferSize", &["0"], "what is logged is not held back"),
+    only("logging.options.json.splitStream", &["false"], "logs go to standard error"),
+    only("logging.options.text.infoBufferSize", &["0"], "what is logged is not held back"),
+    only("logging.options.text.splitStream", &["false"], "logs go to standard error"),
+    set!("logging.verbosity", int, logs.verbosity),
+    only("logging.vmodule", &[], "the whole log has one level"),
+    only("makeIPTablesUtilChains", &["true", "false"], "it is true or false; no chain is needed here"),
+    nonzero!("maxOpenFiles", int, process.max_open_files),
+    together("maxParallelImagePulls"),
+    nonzero!("maxPods", int, max_pods),
+    only("memoryManagerPolicy", &["None"], NO_PINNING),
+    only("memoryReservationPolicy", &["None"], "requests for memory are not reserved in control groups"),
+    checked("memorySwap.swapBehavior", |config, value| {
+        config.swap.limited = match text(value)?.as_str() {
+            "NoSwap" => false,
+            "LimitedSwap" => true,
+            other => return Err(format!("{other:?}: supported values: \"LimitedSwap\", \"NoSwap\"")),
+        };
+        Ok(())
+    }),
+    nonzero!("memoryThrottlingFactor", number, memory_throttling_factor),
+    together("mergeDefaultEvictionSettings"),
+    nonzero!("nodeLeaseDurationSeconds", seconds, node_lease_duration),
+    checked("nodeStatusMaxImages", |config, value| {
+        config.node_status_max_images = match int::<i64>(value)? {
+            -1 => None,
+            number => Some(usize::try_from(number).map_err(|_| "must be -1 or greater".to_string())?),
+        };
+        Ok(())
+    }),
+    together("nodeStatusReportFrequency"),
+    nonzero!("nodeStatusUpdateFrequency", duration, node_status_update_frequency),
+    set!("oomScoreAdj", int, process.oom_score_adj),
+    set!("podCIDR", optional_text, pod_cidr),
+    nonzero!("podHousekeepingPeriod", duration, housekeeping_period),
+    nonzero!("podLogsDir", path, pod_logs_dir),
+    checked("podPidsLimit", |config, value| {
+        config.pod_pids_limit = int::<i64>(value)?.max(-1);
+        Ok(())
+    }),
+    checked("podsPerCore", |config, value| {
+        config.pods_per_core = Some(int(value)?);
+        Ok(())
+    }),
+    nonzero!("port", int, port),
+    only("preloadedImagesVerificationAllowlist", &[], "who may use an image that is there already is not asked"),
+    set!("protectKernelDefaults", boolean, process.protect_kernel_defaults),
+    set!("providerID", text, provider_id),
+    only("qosReserved", &[], "requests for memory are not reserved by class"),
+    set!("readOnlyPort", int, read_only_port),
+    set!("registerNode", boolean, register_node),
+    set!("registerWithTaints", taints, register_with_taints),
+    nonzero!("registryBurst", int, registry_burst),
+    set!("registryPullQPS", int, registry_qps),
+    only("reservedMemory", &[], NO_PINNING),
+    set!("reservedSystemCPUs", cpus, allocatable.reserved_cpus),
+    // Nothing at all is a file without a line.
+    checked("resolvConf", |config, value| {
+        config.resolv_conf =
+            Some(path(value)?).filter(|path| !path.as_os_str().is_empty()).unwrap_or("/dev/null".into());
+        Ok(())
+    }),
+    set!("rotateCertificates", boolean, certificates.rotate),
+    only("runOnce", &["false"], "it runs until it is stopped"),
+    nonzero!("runtimeRequestTimeout", duration, runtime_request_timeout),
+    set!("seccompDefault", boolean, seccomp_default),
+    together("serializeImagePulls"),
+    set!("serverTLSBootstrap", boolean, certificates.server_bootstrap),
+    only("showHiddenMetricsForVersion", &[], "all metrics are shown as they are"),
+    set!("shutdownGracePeriod", duration, shutdown.grace_period),
+    together("shutdownGracePeriodByPodPriority"),
+    set!("shutdownGracePeriodCriticalPods", duration, shutdown.critical_grace_period),
+    set!("singleProcessOOMKill", boolean, single_process_oom_kill),
+    set!("staticPodPath", optional_path, static_pod_path),
+    set!("staticPodURL", optional_text, static_pod_url),
+    checked("staticPodURLHeader", |config, value| {
+        let headers = map(value, texts)?.into_iter();
+        let each = |(name, values): (String, Vec<String>)| {
+            values.into_iter().map(move |value| (name.clone(), value)).collect::<Vec<_>>()
+        };
+        config.static_pod_url_headers = headers.flat_map(each).collect();
+        Ok(())
+    }),
+    nonzero!("streamingConnectionIdleTimeout", duration, streaming_connection_idle_timeout),
+    nonzero!("syncFrequency", duration, sync_frequency),
+    only("systemCgroups", &[], NO_MOVES),
+    set!("systemReserved", reserved, allocatable.system_reserved),
+    set!("systemReservedCgroup", text, allocatable.system_reserved_cgroup),
+    set!("tlsCertFile", optional_path, certificates.tls_cert_file),
+    only("tlsCipherSuites", &[], FIXED_TLS),
+    only("tlsCurvePreferences", &[], FIXED_TLS),
+    only("tlsMinVersion", &["VersionTLS12"], FIXED_TLS),
+    set!("tlsPrivateKeyFile", optional_path, certificates.tls_private_key_file),
+    only("topologyManagerPolicy", &["none"], NO_PINNING),
+    only("topologyManagerPolicyOptions", &[], NO_PINNING),
+    only("topologyManagerScope", &["container"], NO_PINNING),
+    only("tracing", &[], "nothing is traced"),
+    nonzero!("userNamespaces.idsPerPod", int, user_namespace_ids_per_pod),
+    only(
+        "volumePluginDir",
+        &["/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"],
+        "there are no plugins of that kind: CSI drivers take their place",
+    ),
+    nonzero!("volumeStatsAggPeriod", duration, volume_stats_period),
+];

@@ -1,0 +1,233 @@
+//! What the agent is told, with upstream's defaults. It comes from a KubeletConfiguration, from files beside it and
+//! from flags; [`read`] makes one of them all.
+
+mod eviction;
+mod fields;
+mod gates;
+mod overlay;
+mod read;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use api::quantity::Quantity;
+
+pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
+pub use overlay::{Form, Overlay};
+pub use read::{Settings, read, read_file};
+pub use sections::{Allocatable, Certificates, ImageGc, Logs, Process, Requests, Serving, Shutdown};
+
+/// Amounts by the names of their resources.
+pub type Resources = BTreeMap<String, Quantity>;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What the node is called in the API.
+    pub node_name: String,
+    /// What it calls itself: the label, and the address of type Hostname.
+    pub hostname: String,
+    /// Pods' folders, checkpoints, plugins' sockets.
+    pub root_dir: PathBuf,
+    /// Logs of containers, a folder a pod.
+    pub pod_logs_dir: PathBuf,
+    /// The parent of all control groups of pods: `/` or a path that starts with a slash.
+    pub cgroup_root: String,
+    pub cgroups_per_qos: bool,
+    pub cgroup_driver: CgroupDriver,
+    pub cluster_dns: Vec<IpAddr>,
+    pub cluster_domain: String,
+    /// What pods take over whose dnsPolicy is Default.
+    pub resolv_conf: PathBuf,
+    pub max_pods: u32,
+    /// None unless pods are counted by cores too.
+    pub pods_per_core: Option<u32>,
+    pub pod_pids_limit: i64,
+    pub cpu_cfs_quota: bool,
+    pub cpu_cfs_quota_period: Duration,
+    /// Which part of a limit a container gets before it is slowed down, by control groups of version 2.
+    pub memory_throttling_factor: f64,
+    /// Kills one process, not the whole container, when its memory is used up.
+    pub single_process_oom_kill: bool,
+    /// Containers without a profile get the runtime's.
+    pub seccomp_default: bool,
+    /// How many ids a pod with a user namespace of its own gets.
+    pub user_namespace_ids_per_pod: u32,
+    pub swap: Swap,
+    /// The longest pause before a container that crashes is started again.
+    pub crash_loop_max: Duration,
+    /// How often a pod is looked at although nothing is known to have changed.
+    pub sync_frequency: Duration,
+    pub housekeeping_period: Duration,
+    pub node_status_update_frequency: Duration,
+    pub node_status_report_frequency: Duration,
+    pub node_lease_duration: Duration,
+    /// The largest images that the node's status lists; all of them without a number.
+    pub node_status_max_images: Option<usize>,
+    pub register_node: bool,
+    pub register_schedulable: bool,
+    /// Labels and taints the node registers with.
+    pub node_labels: Vec<(String, String)>,
+    pub register_with_taints: Vec<Taint>,
+    /// One of each family at most; one that is unspecified chooses its family.
+    pub node_ips: Vec<IpAddr>,
+    pub provider_id: String,
+    /// A controller of a provider writes the addresses, and says when pods may come.
+    pub external_cloud_provider: bool,
+    /// Only where there is no API server; otherwise the node's own object says it.
+    pub pod_cidr: Option<String>,
+    pub static_pod_path: Option<PathBuf>,
+    pub static_pod_url: Option<String>,
+    pub static_pod_url_headers: Vec<(String, String)>,
+    pub file_check_frequency: Duration,
+    pub http_check_frequency: Duration,
+    /// The socket of another runtime; the own one without it.
+    pub runtime_endpoint: Option<PathBuf>,
+    pub image_endpoint: Option<PathBuf>,
+    pub runtime_request_timeout: Duration,
+    /// Never collected; whether it is used is up to the runtime.
+    pub pod_infra_image: Option<String>,
+    pub serialize_image_pulls: bool,
+    pub max_parallel_image_pulls: Option<u32>,
+    pub registry_qps: u32,
+    pub registry_burst: u32,
+    pub credential_provider_config: Option<PathBuf>,
+    pub credential_provider_bin_dir: Option<PathBuf>,
+    pub image_gc: ImageGc,
+    pub eviction: Eviction,
+    pub allocatable: Allocatable,
+    pub container_log_max_size: u64,
+    pub container_log_max_files: u32,
+    pub container_log_max_workers: u32,
+    pub container_log_monitor_interval: Duration,
+    pub volume_stats_period: Duration,
+    pub enable_controller_attach_detach: bool,
+    pub local_storage_capacity_isolation: bool,
+    pub enable_service_links_default: bool,
+    pub allowed_unsafe_sysctls: Vec<String>,
+    pub shutdown: Shutdown,
+    /// The port of the agent, as the node says it.
+    pub port: u16,
+    pub read_only_port: u16,
+    pub streaming_connection_idle_timeout: Duration,
+    pub serving: Serving,
+    pub certificates: Certificates,
+    pub requests: Requests,
+    pub process: Process,
+    pub logs: Logs,
+    /// Waits before SIGTERM until service proxies that announced themselves say that a pod is out of rotation.
+    pub drain_by_proxies: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupDriver {
+    Cgroupfs,
+    Systemd,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taint {
+    pub key: String,
+    pub value: String,
+    pub effect: String,
+}
+
+/// What becomes of memory that is written out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swap {
+    /// A machine that swaps is refused.
+    pub fail_on: bool,
+    /// Pods that are Burstable may swap, in the measure of their requests.
+    pub limited: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            node_name: String::new(),
+            hostname: String::new(),
+            root_dir: "/var/lib/kubelet".into(),
+            pod_logs_dir: "/var/log/pods".into(),
+            cgroup_root: "/".to_string(),
+            cgroups_per_qos: true,
+            cgroup_driver: CgroupDriver::Cgroupfs,
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            max_pods: 110,
+            pods_per_core: None,
+            pod_pids_limit: -1,
+            cpu_cfs_quota: true,
+            cpu_cfs_quota_period: Duration::from_millis(100),
+            memory_throttling_factor: 0.9,
+            single_process_oom_kill: false,
+            seccomp_default: false,
+            user_namespace_ids_per_pod: 65_536,
+            swap: Swap { fail_on: true, limited: false },
+            crash_loop_max: Duration::from_secs(300),
+            sync_frequency: Duration::from_secs(60),
+            housekeeping_period: Duration::from_secs(2),
+            node_status_update_frequency: Duration::from_secs(10),
+            node_status_report_frequency: Duration::from_secs(300),
+            node_lease_duration: Duration::from_secs(40),
+            node_status_max_images: Some(50),
+            register_node: true,
+            register_schedulable: true,
+            node_labels: Vec::new(),
+            register_with_taints: Vec::new(),
+            node_ips: Vec::new(),
+            provider_id: String::new(),
+            external_cloud_provider: false,
+            pod_cidr: None,
+            static_pod_path: None,
+            static_pod_url: None,
+            static_pod_url_headers: Vec::new(),
+            file_check_frequency: Duration::from_secs(20),
+            http_check_frequency: Duration::from_secs(20),
+            runtime_endpoint: None,
+            image_endpoint: None,
+            runtime_request_timeout: Duration::from_secs(120),
+            pod_infra_image: None,
+            serialize_image_pulls: true,
+            max_parallel_image_pulls: None,
+            registry_qps: 5,
+            registry_burst: 10,
+            credential_provider_config: None,
+            credential_provider_bin_dir: None,
+            image_gc: ImageGc::default(),
+            eviction: Eviction::default(),
+            allocatable: Allocatable::default(),
+            container_log_max_size: 10 << 20,
+            container_log_max_files: 5,
+            container_log_max_workers: 1,
+            container_log_monitor_interval: Duration::from_secs(10),
+            volume_stats_period: Duration::from_secs(60),
+            enable_controller_attach_detach: true,
+            local_storage_capacity_isolation: true,
+            enable_service_links_default: true,
+            allowed_unsafe_sysctls: Vec::new(),
+            shutdown: Shutdown::default(),
+            port: 10250,
+            read_only_port: 0,
+            streaming_connection_idle_timeout: Duration::from_secs(4 * 3600),
+            serving: Serving::default(),
+            certificates: Certificates::default(),
+            requests: Requests::default(),
+            process: Process::default(),
+            logs: Logs::default(),
+            drain_by_proxies: true,
+        }
+    }
+}
+
+impl Config {
+    /// The folder of a pod.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root_dir.join("pods").join(uid)
+    }
+}

@@ -1,0 +1,109 @@
+//! What flags say, in the form of a KubeletConfiguration that is laid over the file's: a flag counts before the
+//! file.
+
+use api::{Map, Tree, tree};
+
+use super::Taint;
+
+/// What a flag's text becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Text,
+    Bool,
+    Int,
+    Number,
+    /// `a,b`
+    List,
+    /// `a=1,b=2`
+    Map,
+    /// `memory.available<100Mi,nodefs.available<10%`
+    Thresholds,
+    /// `A=true,B=false`
+    Gates,
+    /// `a:hello,b:world`
+    Headers,
+    /// `key=value:NoSchedule`
+    Taints,
+}
+
+#[derive(Debug, Clone)]
+pub struct Overlay(pub Tree);
+
+impl Default for Overlay {
+    fn default() -> Overlay {
+        Overlay(tree! {})
+    }
+}
+
+impl Overlay {
+    /// Sets a field by its path.
+    pub fn set(&mut self, path: &str, form: Form, text: &str) -> Result<(), String> {
+        let value = read(form, text)?;
+        match path.rsplit_once('.') {
+            Some((parent, name)) => self.0.child(parent).set(name, value),
+            None => self.0.set(path, value),
+        }
+        Ok(())
+    }
+}
+
+fn read(form: Form, text: &str) -> Result<Tree, String> {
+    match form {
+        Form::Text => Ok(text.into()),
+        Form::Bool => boolean(text).map(Tree::Bool),
+        Form::Int => text.parse().map(Tree::Int).map_err(|_| format!("{text:?} is no integer")),
+        Form::Number => text.parse().map(Tree::Float).map_err(|_| format!("{text:?} is no number")),
+        Form::List => Ok(Tree::List(entries(text).map(Tree::from).collect())),
+        Form::Map => pairs(text, '=', |value| Ok(value.into())),
+        Form::Thresholds => pairs(text, '<', |value| Ok(value.into())),
+        Form::Gates => pairs(text, '=', |value| boolean(value).map(Tree::Bool)),
+        Form::Headers => headers(text),
+        Form::Taints => Ok(Tree::List(entries(text).map(taint).collect::<Result<_, _>>()?)),
+    }
+}
+
+fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "True" | "TRUE" | "t" | "T" | "1" => Ok(true),
+        "false" | "False" | "FALSE" | "f" | "F" | "0" => Ok(false),
+        _ => Err(format!("{text:?} is neither true nor false")),
+    }
+}
+
+fn entries(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|entry| !entry.is_empty())
+}
+
+fn pair(entry: &str, mark: char) -> Result<(&str, &str), String> {
+    let (key, value) = entry.split_once(mark).ok_or_else(|| format!("{entry:?}: `name{mark}value` is expected"))?;
+    Ok((key.trim(), value.trim()))
+}
+
+fn pairs(text: &str, mark: char, read: impl Fn(&str) -> Result<Tree, String>) -> Result<Tree, String> {
+    let mut map = Map::new();
+    for entry in entries(text) {
+        let (key, value) = pair(entry, mark)?;
+        map.insert(key, read(value)?);
+    }
+    Ok(Tree::Map(map))
+}
+
+/// One name may have several values.
+fn headers(text: &str) -> Result<Tree, String> {
+    let mut headers = tree! {};
+    for entry in entries(text) {
+        let (key, value) = pair(entry, ':')?;
+        headers.list_entry(key).push(value.into());
+    }
+    Ok(headers)
+}
+
+/// `key=value:effect`, `key:effect`.
+fn taint(text: &str) -> Result<Tree, String> {
+    let wrong = || format!("invalid taint spec: {text}");
+    let (start, effect) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let (key, value) = start.split_once('=').unwrap_or((start, ""));
+    let taint = Taint { key: key.to_string(), value: value.to_string(), effect: effect.to_string() };
+    let taint = super::values::taint(taint).map_err(|why| format!("{}, {why}", wrong()))?;
+    Ok(tree! { "key" => taint.key, "value" => taint.value, "effect" => taint.effect })
+}

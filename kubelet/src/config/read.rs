@@ -1,0 +1,282 @@
+//! Puts together what the files and the flags say, and finds all that is wrong with it at once.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::{Tree, tree};
+
+use super::eviction::{Amount, DEFAULT_HARD, SIGNALS, Threshold};
+use super::fields::{FIELDS, Field, Take};
+use super::values::{boolean, duration, int, list, map, text};
+use super::{Config, Overlay};
+
+/// Upstream's defaults, in the form that they are shown in.
+const DEFAULTS: &str = include_str!("defaults.yaml");
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+const KIND: &str = "KubeletConfiguration";
+
+/// A configuration, and how it is shown.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub config: Config,
+    /// The KubeletConfiguration that is in effect.
+    pub shown: Tree,
+}
+
+/// Reads a file, those of a folder in the order of their names, and what flags say, each counting before those that
+/// come earlier. An error is a list of `FIELD: what is wrong`, with the file where there is one.
+pub fn read_file(file: Option<&Path>, dir: Option<&Path>, flags: &Overlay) -> Result<Settings, Vec<String>> {
+    let mut whole = tree! {};
+    let mut errors = Vec::new();
+    for path in file.map(Path::to_path_buf).into_iter().chain(drop_ins(dir).map_err(|why| vec![why])?) {
+        match one(&path) {
+            Ok(tree) => whole = api::patch::merge(whole, &tree),
+            Err(whys) => errors.extend(whys.into_iter().map(|why| format!("{}: {why}", path.display()))),
+        }
+    }
+    if errors.is_empty() { read(&whole, flags) } else { Err(errors) }
+}
+
+/// The files of a folder that end as upstream wants them to.
+fn drop_ins(dir: Option<&Path>) -> Result<Vec<PathBuf>, String> {
+    let Some(dir) = dir else { return Ok(Vec::new()) };
+    let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.is_file() && path.extension().is_some_and(|end| end == "conf"));
+    paths.sort();
+    Ok(paths)
+}
+
+fn one(path: &Path) -> Result<Tree, Vec<String>> {
+    let bytes = std::fs::read(path).map_err(|error| vec![error.to_string()])?;
+    let tree = api::yaml::decode(&bytes).map_err(|error| vec![error.to_string()])?;
+    let (version, kind) = (tree.str("apiVersion"), tree.str("kind"));
+    if version != API_VERSION || kind != KIND {
+        return Err(vec![format!("it must be a {KIND} of {API_VERSION}, not a {kind:?} of {version:?}")]);
+    }
+    // Each file is judged by itself, so that an error names the one that it is in.
+    let errors = apply(&tree, &mut Config::default());
+    if errors.is_empty() { Ok(tree) } else { Err(errors) }
+}
+
+/// Reads a KubeletConfiguration with what flags say laid over it.
+pub fn read(tree: &Tree, flags: &Overlay) -> Result<Settings, Vec<String>> {
+    let said = replaced(tree, &flags.0);
+    let mut config = Config::default();
+    let mut errors = apply(&said, &mut config);
+    errors.extend(read_together(&said, &mut config));
+    errors.extend(super::sections::check(&config));
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let defaults = api::yaml::decode(DEFAULTS.as_bytes()).unwrap_or_default();
+    Ok(Settings { config, shown: api::patch::merge(defaults, &said) })
+}
+
+/// A flag takes the place of a whole field, also of one that is a map.
+fn replaced(tree: &Tree, flags: &Tree) -> Tree {
+    let mut said = tree.clone();
+    for field in FIELDS {
+        let value = flags.at(field.path);
+        if value.is_null() {
+            continue;
+        }
+        match field.path.rsplit_once('.') {
+            Some((parent, name)) => said.child(parent).set(name, value.clone()),
+            None => said.set(field.path, value.clone()),
+        }
+    }
+    said
+}
+
+fn apply(tree: &Tree, config: &mut Config) -> Vec<String> {
+    let mut errors = Vec::new();
+    unknown(tree, "", &mut errors);
+    for field in FIELDS {
+        let value = tree.at(field.path);
+        if value.is_null() || field.zero_is_unset && is_zero(value) {
+            continue;
+        }
+        errors.extend(take(field, value, config).err().map(|why| named(field.path, &why)));
+    }
+    errors
+}
+
+/// `field: why`, `field[2]: why`.
+fn named(path: &str, why: &str) -> String {
+    if why.starts_with('[') { format!("{path}{why}") } else { format!("{path}: {why}") }
+}
+
+fn take(field: &Field, value: &Tree, config: &mut Config) -> Result<(), String> {
+    match field.take {
+        Take::Set(set) => set(config, value),
+        Take::Only(values, why) => {
+            let said = plain(value);
+            if said.is_some_and(|said| values.contains(&said.as_str())) { Ok(()) } else { Err(why.to_string()) }
+        }
+        Take::Together => Ok(()),
+    }
+}
+
+fn plain(value: &Tree) -> Option<String> {
+    match value {
+        Tree::Bool(value) => Some(value.to_string()),
+        Tree::Int(value) => Some(value.to_string()),
+        Tree::Str(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+fn is_zero(value: &Tree) -> bool {
+    match value {
+        Tree::Int(number) => *number == 0,
+        Tree::Str(text) => text.is_empty() || api::time::parse_duration(text) == Ok(0),
+        Tree::List(items) => items.is_empty(),
+        Tree::Map(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+/// Fields that no KubeletConfiguration has.
+fn unknown(tree: &Tree, prefix: &str, errors: &mut Vec<String>) {
+    let Some(map) = tree.as_map() else {
+        if !tree.is_null() {
+            errors.push(format!("{}: must be an object", prefix.trim_end_matches('.')));
+        }
+        return;
+    };
+    for (key, value) in map.iter() {
+        let path = format!("{prefix}{key}");
+        let below = format!("{path}.");
+        if FIELDS.iter().any(|field| field.path == path) {
+            continue;
+        }
+        match FIELDS.iter().any(|field| field.path.starts_with(&below)) {
+            true => unknown(value, &below, errors),
+            false => errors.push(format!("{path}: unknown field")),
+        }
+    }
+}
+
+type Part = (&'static str, fn(&Tree, &mut Config) -> Result<(), String>);
+
+/// What depends on more than one field, each with the one that is named where nothing else is.
+const PARTS: [Part; 5] = [
+    ("nodeStatusReportFrequency", report_frequency),
+    ("kubeAPIQPS", requests),
+    ("maxParallelImagePulls", pulls),
+    ("shutdownGracePeriodByPodPriority", shutdown),
+    ("evictionHard", thresholds),
+];
+
+fn read_together(tree: &Tree, config: &mut Config) -> Vec<String> {
+    let named = |path: &str, why: String| if why.contains(": ") { why } else { named(path, &why) };
+    PARTS.iter().filter_map(|(path, read)| read(tree, config).err().map(|why| named(path, why))).collect()
+}
+
+/// A field that may be missing.
+fn given<T>(tree: &Tree, path: &str, read: impl Fn(&Tree) -> Result<T, String>) -> Result<Option<T>, String> {
+    let value = tree.at(path);
+    if value.is_null() { Ok(None) } else { read(value).map(Some).map_err(|why| named(path, &why)) }
+}
+
+/// Whoever says how often the status is made means that it is sent as often, unless they say otherwise.
+fn report_frequency(tree: &Tree, config: &mut Config) -> Result<(), String> {
+    let said = given(tree, "nodeStatusReportFrequency", duration)?.filter(|said| !said.is_zero());
+    let made = given(tree, "nodeStatusUpdateFrequency", duration)?.filter(|made| !made.is_zero());
+    if let Some(frequency) = said.or(made) {
+        config.node_status_report_frequency = frequency;
+    }
+    Ok(())
+}
+
+/// A limit of 0 is none.
+fn requests(tree: &Tree, config: &mut Config) -> Result<(), String> {
+    let burst = |path: &str| given(tree, path, int::<u32>).map(|burst| burst.filter(|burst| *burst > 0).unwrap_or(100));
+    let rate = given(tree, "kubeAPIQPS", int::<u32>)?.unwrap_or(50);
+    config.requests.limit = (rate > 0).then_some((f64::from(rate), burst("kubeAPIBurst")?));
+    let rate = given(tree, "eventRecordQPS", int::<u32>)?.unwrap_or(50);
+    config.requests.events = (rate > 0).then_some((rate, burst("eventBurst")?));
+    Ok(())
+}
+
+/// Whoever says how many pulls go beside each other means that they do.
+fn pulls(tree: &Tree, config: &mut Config) -> Result<(), String> {
+    let most = given(tree, "maxParallelImagePulls", int::<u32>)?;
+    let serial = given(tree, "serializeImagePulls", boolean)?;
+    config.serialize_image_pulls = serial.unwrap_or(most.is_none_or(|most| most < 2));
+    config.max_parallel_image_pulls = most;
+    match most {
+        Some(0) => Err("maxParallelImagePulls: must be a positive number".to_string()),
+        Some(2..) if config.serialize_image_pulls => {
+            Err("maxParallelImagePulls: cannot be larger than 1 unless serializeImagePulls is set to false".to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn shutdown(tree: &Tree, config: &mut Config) -> Result<(), String> {
+    let entry = |item: &Tree| {
+        let seconds = int::<u64>(item.at("shutdownGracePeriodSeconds"))?;
+        Ok((int::<i64>(item.at("priority"))?, Duration::from_secs(seconds)))
+    };
+    let path = "shutdownGracePeriodByPodPriority";
+    config.shutdown.by_priority = given(tree, path, |value| list(value, entry))?.unwrap_or_default();
+    config.shutdown.by_priority.sort_unstable();
+    Ok(())
+}
+
+fn thresholds(tree: &Tree, config: &mut Config) -> Result<(), String> {
+    let amounts = |path: &str| {
+        let amount = |value: &Tree| Amount::parse(&text(value)?);
+        let amounts = given(tree, path, |value| map(value, amount))?;
+        if let Some(strange) = amounts.iter().flatten().map(|(signal, _)| signal).find(|signal| !is_signal(signal)) {
+            return Err(named(path, &format!("unknown signal {strange:?}")));
+        }
+        Ok::<_, String>(amounts)
+    };
+    let mut hard = amounts("evictionHard")?;
+    let merges = given(tree, "mergeDefaultEvictionSettings", boolean)?.unwrap_or(false);
+    // What is said takes the place of all defaults, unless they are asked for.
+    if let Some(hard) = hard.as_mut().filter(|_| merges) {
+        for (signal, least) in DEFAULT_HARD {
+            hard.entry(signal.to_string()).or_insert(Amount::parse(least)?);
+        }
+    }
+    let reclaims = amounts("evictionMinimumReclaim")?.unwrap_or_default();
+    let graces = given(tree, "evictionSoftGracePeriod", |value| map(value, duration))?.unwrap_or_default();
+    let soft = amounts("evictionSoft")?.unwrap_or_default();
+    let threshold = |(signal, least): (String, Amount), grace_period| Threshold {
+        minimum_reclaim: reclaims.get(&signal).cloned(),
+        signal,
+        least,
+        grace_period,
+    };
+    let eviction = &mut config.eviction;
+    if let Some(hard) = hard {
+        eviction.thresholds = hard.into_iter().filter(is_on).map(|pair| threshold(pair, None)).collect();
+    } else {
+        for one in &mut eviction.thresholds {
+            one.minimum_reclaim = reclaims.get(&one.signal).cloned();
+        }
+    }
+    for (signal, least) in soft {
+        let missing =
+            || format!("evictionSoft: grace period must be specified for the soft eviction threshold {signal}");
+        let grace = *graces.get(&signal).ok_or_else(missing)?;
+        eviction.thresholds.push(threshold((signal, least), Some(grace)));
+    }
+    Ok(())
+}
+
+fn is_signal(signal: &str) -> bool {
+    SIGNALS.contains(&signal)
+}
+
+/// Nothing and everything switch a signal off.
+fn is_on((_, least): &(String, Amount)) -> bool {
+    match least {
+        Amount::Quantity(quantity) => !quantity.is_zero(),
+        Amount::Part(part) => *part > 0.0 && *part < 1.0,
+    }
+}

@@ -1,0 +1,186 @@
+//! Values of fields: each function reads one type and says what is wrong in words that follow the field's name.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use api::Tree;
+use api::quantity::Quantity;
+
+use super::{CgroupDriver, Resources, Taint};
+
+type Read<T> = Result<T, String>;
+
+pub fn text(value: &Tree) -> Read<String> {
+    value.as_str().map(str::to_string).ok_or_else(|| "must be a string".to_string())
+}
+
+pub fn path(value: &Tree) -> Read<PathBuf> {
+    Ok(text(value)?.into())
+}
+
+/// None where it is empty.
+pub fn optional_path(value: &Tree) -> Read<Option<PathBuf>> {
+    Ok(optional_text(value)?.map(Into::into))
+}
+
+pub fn optional_text(value: &Tree) -> Read<Option<String>> {
+    Ok(Some(text(value)?).filter(|text| !text.is_empty()))
+}
+
+pub fn boolean(value: &Tree) -> Read<bool> {
+    value.as_bool().ok_or_else(|| "must be true or false".to_string())
+}
+
+/// A whole number of the type that the field has.
+pub fn int<T: TryFrom<i64>>(value: &Tree) -> Read<T> {
+    let number = value.as_int().ok_or_else(|| "must be an integer".to_string())?;
+    T::try_from(number).map_err(|_| format!("{number} is out of range"))
+}
+
+pub fn number(value: &Tree) -> Read<f64> {
+    match value {
+        Tree::Float(number) => Ok(*number),
+        other => Ok(int::<i64>(other).map_err(|_| "must be a number".to_string())? as f64),
+    }
+}
+
+/// As Go writes them: `1m30s`.
+pub fn duration(value: &Tree) -> Read<Duration> {
+    let wrong = || "must be a duration such as 15s".to_string();
+    let nanos = api::time::parse_duration(value.as_str().ok_or_else(wrong)?).map_err(|_| wrong())?;
+    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| "must not be negative".to_string())
+}
+
+/// None where it is zero.
+pub fn optional_duration(value: &Tree) -> Read<Option<Duration>> {
+    Ok(Some(duration(value)?).filter(|duration| !duration.is_zero()))
+}
+
+pub fn seconds(value: &Tree) -> Read<Duration> {
+    Ok(Duration::from_secs(int::<u64>(value)?))
+}
+
+pub fn address(value: &Tree) -> Read<IpAddr> {
+    let text = text(value)?;
+    text.parse().map_err(|_| format!("{text:?} is no address"))
+}
+
+pub fn list<T>(value: &Tree, read: impl Fn(&Tree) -> Read<T>) -> Read<Vec<T>> {
+    let items = value.as_list().ok_or_else(|| "must be a list".to_string())?;
+    let read = |(at, item)| read(item).map_err(|why| format!("[{at}]: {why}"));
+    items.iter().enumerate().map(read).collect()
+}
+
+pub fn texts(value: &Tree) -> Read<Vec<String>> {
+    list(value, text)
+}
+
+pub fn addresses(value: &Tree) -> Read<Vec<IpAddr>> {
+    list(value, address)
+}
+
+pub fn map<T>(value: &Tree, read: impl Fn(&Tree) -> Read<T>) -> Read<BTreeMap<String, T>> {
+    let map = value.as_map().ok_or_else(|| "must be an object".to_string())?;
+    let read = |(key, value): (&str, &Tree)| {
+        read(value).map(|value| (key.to_string(), value)).map_err(|why| format!("[{key:?}]: {why}"))
+    };
+    map.iter().map(read).collect()
+}
+
+pub fn quantity(value: &Tree) -> Read<Quantity> {
+    let text = text(value)?;
+    Quantity::parse(&text).map_err(|error| format!("{text:?}: {error}"))
+}
+
+/// A number of bytes.
+pub fn bytes(value: &Tree) -> Read<u64> {
+    u64::try_from(quantity(value)?.value()).map_err(|_| "must not be negative".to_string())
+}
+
+/// What can be reserved.
+pub fn reserved(value: &Tree) -> Read<Resources> {
+    let resources = map(value, quantity)?;
+    for (name, quantity) in &resources {
+        if !matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage" | "pid") {
+            return Err(format!("cannot reserve {name:?} resource"));
+        }
+        if quantity.is_negative() {
+            return Err(format!("resource quantity for {name:?} cannot be negative: {quantity}"));
+        }
+    }
+    Ok(resources)
+}
+
+pub fn driver(value: &Tree) -> Read<CgroupDriver> {
+    match text(value)?.as_str() {
+        "cgroupfs" => Ok(CgroupDriver::Cgroupfs),
+        "systemd" => Ok(CgroupDriver::Systemd),
+        other => Err(format!("unknown driver {other:?}; there are cgroupfs and systemd")),
+    }
+}
+
+pub fn percentage(value: &Tree) -> Read<u8> {
+    let number = int::<i64>(value)?;
+    u8::try_from(number)
+        .ok()
+        .filter(|number| *number <= 100)
+        .ok_or_else(|| format!("{number} must be between 0 and 100, inclusive"))
+}
+
+/// How many cores a list such as `0-3,8` names.
+pub fn cpus(value: &Tree) -> Read<Option<usize>> {
+    let text = text(value)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = || format!("unable to parse {text:?}: numbers and ranges such as 0-3,8 are wanted");
+    let mut cores = std::collections::BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.trim().parse::<u16>(), last.trim().parse::<u16>());
+        let (Ok(first), Ok(last)) = (first, last) else { return Err(wrong()) };
+        if first > last {
+            return Err(wrong());
+        }
+        cores.extend(first..=last);
+    }
+    Ok(Some(cores.len()))
+}
+
+/// The socket of a runtime: `unix:///path`, or a path alone.
+pub fn endpoint(value: &Tree) -> Read<Option<PathBuf>> {
+    let text = text(value)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let path = text.strip_prefix("unix://").unwrap_or(&text);
+    if !path.starts_with('/') {
+        return Err(format!("{text:?}: only unix sockets, such as unix:///run/containerd/containerd.sock"));
+    }
+    Ok(Some(path.into()))
+}
+
+pub fn taints(value: &Tree) -> Read<Vec<Taint>> {
+    list(value, |item| {
+        if item.as_map().is_none() {
+            return Err("must be an object".to_string());
+        }
+        let field = |name: &str| item.str(name).to_string();
+        taint(Taint { key: field("key"), value: field("value"), effect: field("effect") })
+    })
+}
+
+/// Refuses what no node could have.
+pub fn taint(taint: Taint) -> Read<Taint> {
+    let problems = api::validation::qualified_name(&taint.key).into_iter();
+    let problems: Vec<_> = problems.chain(api::validation::label_value(&taint.value)).collect();
+    if let Some(problem) = problems.first() {
+        return Err(format!("invalid taint {:?}: {problem}", taint.key));
+    }
+    match taint.effect.as_str() {
+        "NoSchedule" | "PreferNoSchedule" | "NoExecute" => Ok(taint),
+        other => Err(format!("invalid taint effect: {other}, unsupported taint effect")),
+    }
+}

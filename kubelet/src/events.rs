@@ -1,0 +1,62 @@
+//! What happens in the runtime: by its own events where it has them, and by looking at all that there is now and then,
+//! which is all there is for runtimes without.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_stream::StreamExt;
+
+use crate::runtime::Runtime;
+use crate::worker::Workers;
+
+/// Without events.
+const RELIST: Duration = Duration::from_secs(1);
+/// With events, as a safety net.
+const SLOW_RELIST: Duration = Duration::from_secs(300);
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Wakes the workers of pods of which something has changed, until it is dropped.
+pub async fn follow(runtime: Runtime, workers: Arc<Workers>) {
+    let mut marks = BTreeMap::new();
+    loop {
+        let has_events = listen(&runtime, &workers, &mut marks).await;
+        // The runtime may have ended: what happened meanwhile is found by looking.
+        let pause = if has_events { PAUSE } else { RELIST };
+        tokio::time::sleep(pause).await;
+        relist(&runtime, &workers, &mut marks).await;
+    }
+}
+
+/// Follows the events until they end; false where there are none.
+async fn listen(runtime: &Runtime, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> bool {
+    let Ok(mut events) = runtime.service.get_container_events(cri::GetEventsRequest {}).await else { return false };
+    relist(runtime, workers, marks).await;
+    let mut heard = false;
+    loop {
+        let event = tokio::time::timeout(SLOW_RELIST, events.next()).await;
+        match event {
+            Err(_) => relist(runtime, workers, marks).await,
+            Ok(Some(Ok(event))) => {
+                heard = true;
+                let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
+                if let Some(metadata) = metadata {
+                    workers.wake(&metadata.uid);
+                }
+            }
+            Ok(Some(Err(status))) => return heard || status.code() != cri::Code::Unimplemented,
+            Ok(None) => return true,
+        }
+    }
+}
+
+async fn relist(runtime: &Runtime, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) {
+    let Ok(now) = runtime.marks().await else { return };
+    for (uid, mark) in &now {
+        if marks.get(uid) != Some(mark) {
+            workers.wake(uid);
+        }
+    }
+    marks.keys().filter(|uid| !now.contains_key(*uid)).for_each(|uid| workers.wake(uid));
+    *marks = now;
+}

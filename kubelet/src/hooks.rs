@@ -1,0 +1,19 @@
+//! What a container does after its start and before its end.
+
+use std::time::Duration;
+
+use api::Tree;
+
+use crate::action::{self, Outcome, Target};
+use crate::agent::Agent;
+
+/// A hook has no time of its own: whoever waits for it sets the limit.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+pub async fn run(agent: &Agent, id: &str, spec: &Tree, hook: &Tree, address: &str) -> Result<(), String> {
+    let target = Target { runtime: &agent.runtime, container_id: id, address, container: spec };
+    match action::run(hook, &target, LONGEST, "kube-lifecycle/1.37").await {
+        Outcome::Success => Ok(()),
+        Outcome::Failure(why) | Outcome::Unknown(why) => Err(why),
+    }
+}

@@ -1,0 +1,131 @@
+//! Which credentials of a pod's secrets are for an image.
+
+use std::sync::Arc;
+
+use api::{Tree, base64, json};
+
+/// The hub has several names, and its own path for credentials.
+const HUB: [&str; 4] = ["docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1"];
+
+/// Those that fit, the most specific first.
+pub fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<cri::AuthConfig> {
+    let mut fitting: Vec<(usize, cri::AuthConfig)> = Vec::new();
+    for secret in secrets {
+        for (server, entry) in entries(secret) {
+            if fits(&server, image) {
+                fitting.push((plain(&server).len(), auth(&server, &entry)));
+            }
+        }
+    }
+    fitting.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
+    fitting.into_iter().map(|(_, auth)| auth).collect()
+}
+
+/// Servers and what is known of them, in either of the two forms of secrets.
+fn entries(secret: &Tree) -> Vec<(String, Tree)> {
+    let data = secret.map("data");
+    let decoded = |key: &str| base64::decode(data.str(key)).ok().and_then(|bytes| json::decode(&bytes).ok());
+    let servers = match secret.str("type") {
+        "kubernetes.io/dockerconfigjson" => decoded(".dockerconfigjson").map(|tree| tree.at("auths").clone()),
+        "kubernetes.io/dockercfg" => decoded(".dockercfg"),
+        _ => None,
+    };
+    let servers = servers.unwrap_or_default();
+    let Some(map) = servers.as_map() else { return Vec::new() };
+    map.iter().map(|(server, entry)| (server.to_string(), entry.clone())).collect()
+}
+
+fn auth(server: &str, entry: &Tree) -> cri::AuthConfig {
+    let both = base64::decode(entry.str("auth")).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let (user, password) = both.as_deref().and_then(|both| both.split_once(':')).unwrap_or_default();
+    let or = |text: &str, otherwise: &str| if text.is_empty() { otherwise.to_string() } else { text.to_string() };
+    cri::AuthConfig {
+        username: or(entry.str("username"), user),
+        password: or(entry.str("password"), password),
+        identity_token: entry.str("identitytoken").to_string(),
+        registry_token: entry.str("registrytoken").to_string(),
+        server_address: plain(server),
+        auth: String::new(),
+    }
+}
+
+/// Without scheme, the paths of old APIs, and a slash at the end.
+fn plain(server: &str) -> String {
+    let text = server.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
+    let text = text.strip_suffix("/v1").or_else(|| text.strip_suffix("/v2")).unwrap_or(text);
+    text.to_string()
+}
+
+/// The server and path of an image, without tag and digest.
+fn repository(image: &str) -> String {
+    let name = image.split('@').next().unwrap_or(image);
+    let (head, last) = name.rsplit_once('/').unwrap_or(("", name));
+    let last = last.split(':').next().unwrap_or(last);
+    let name = if head.is_empty() { last.to_string() } else { format!("{head}/{last}") };
+    let first = name.split('/').next().unwrap_or_default();
+    let has_server = name.contains('/') && (first.contains(['.', ':']) || first == "localhost");
+    if has_server { name } else { format!("docker.io/{name}") }
+}
+
+fn fits(server: &str, image: &str) -> bool {
+    let server = plain(server);
+    let image = repository(image);
+    let (image_host, image_path) = image.split_once('/').unwrap_or((&image, ""));
+    let (host, path) = server.split_once('/').unwrap_or((&server, ""));
+    let same_host = if HUB.contains(&host) { HUB.contains(&image_host) } else { matches(host, image_host) };
+    same_host
+        && (path.is_empty()
+            || HUB.contains(&server.as_str())
+            || image_path == path
+            || image_path.starts_with(&format!("{path}/")))
+}
+
+/// `*` stands for a part between dots.
+fn matches(pattern: &str, host: &str) -> bool {
+    let (pattern, host): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
+    pattern.len() == host.len() && pattern.iter().zip(&host).all(|(pattern, part)| glob(pattern, part))
+}
+
+fn glob(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((head, tail)) => text.len() >= head.len() + tail.len() && text.starts_with(head) && text.ends_with(tail),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn servers_are_matched_by_host_and_path() {
+        let cases = [
+            ("https://index.docker.io/v1/", "nginx", true),
+            ("docker.io", "library/nginx:1", true),
+            ("registry.example", "registry.example/a/b:2", true),
+            ("registry.example:5000", "registry.example:5000/a", true),
+            ("registry.example", "registry.example:5000/a", false),
+            ("registry.example/a", "registry.example/a/b", true),
+            ("registry.example/a", "registry.example/ab", false),
+            ("*.example", "registry.example/a", true),
+            ("*.example", "a.registry.example/a", false),
+            ("registry.example", "docker.io/registry.example", false),
+            ("registry.example", "nginx", false),
+        ];
+        for (server, image, expected) in cases {
+            assert_eq!(fits(server, image), expected, "{server} {image}");
+        }
+    }
+
+    #[test]
+    fn the_most_specific_credential_comes_first() {
+        let config = r#"{"auths":{"r.example":{"username":"a","password":"1"},"r.example/x":{"auth":"Yjoy"}}}"#;
+        let data = tree! { ".dockerconfigjson" => base64::encode(config.as_bytes()) };
+        let secret = Arc::new(tree! { "type" => "kubernetes.io/dockerconfigjson", "data" => data });
+        let found = find(&[secret], "r.example/x/y:1");
+        let users: Vec<_> = found.iter().map(|auth| (auth.username.as_str(), auth.password.as_str())).collect();
+        assert_eq!(users, [("b", "2"), ("a", "1")]);
+    }
+}

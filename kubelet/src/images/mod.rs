@@ -1,0 +1,213 @@
+//! The images of containers: there already, or pulled, by whose leave and how often.
+
+pub mod keyring;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, time};
+use client::{Clock, Recorder};
+use tokio::sync::Semaphore;
+
+use crate::pod;
+use crate::runtime::Runtime;
+use crate::status::Problem;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const SECOND: i64 = 1_000_000_000;
+
+pub struct Images {
+    runtime: Runtime,
+    recorder: Recorder,
+    clock: Arc<dyn Clock>,
+    /// None where any number may be pulled at once.
+    turns: Option<Arc<Semaphore>>,
+    pauses: Mutex<BTreeMap<String, Pause>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    length: Duration,
+    until: i64,
+}
+
+/// An image that is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Present {
+    pub id: String,
+    /// The user that the image runs as, where it says so by number, or by name.
+    pub uid: Option<i64>,
+    pub username: String,
+}
+
+/// What is needed of an image: by whom, and what they may use for it.
+pub struct Wanted<'a> {
+    pub pod: &'a Tree,
+    pub container: &'a Tree,
+    /// Of the pod, in order.
+    pub secrets: &'a [Arc<Tree>],
+    pub sandbox: Option<&'a cri::PodSandboxConfig>,
+}
+
+impl Images {
+    pub fn new(runtime: Runtime, recorder: Recorder, clock: Arc<dyn Clock>, parallel: Option<u32>) -> Images {
+        let turns = parallel.map(|most| Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(1).max(1))));
+        Images { runtime, recorder, clock, turns, pauses: Mutex::default() }
+    }
+
+    /// The image of a container, pulled where its policy says so.
+    pub async fn ensure(&self, wanted: &Wanted<'_>) -> Result<Present, Problem> {
+        let name = wanted.container.str("image");
+        let spec = spec(name);
+        let there = self.runtime.image(spec.clone()).await.map_err(|status| Problem {
+            reason: "ImageInspectError",
+            message: format!("Failed to inspect image {name:?}: {}", status.message()),
+        })?;
+        match (policy(wanted.container), there) {
+            ("Never", None) => {
+                let message = format!("Container image {name:?} is not present with pull policy of Never");
+                self.recorder.warning(wanted.pod, "ErrImageNeverPull", message.as_str());
+                Err(Problem { reason: "ErrImageNeverPull", message })
+            }
+            ("Always", _) | (_, None) => self.pull(wanted, name, spec).await,
+            (_, Some(image)) => {
+                let text =
+                    format!("Container image {name:?} already present on machine and can be accessed by the pod");
+                self.recorder.normal(wanted.pod, "Pulled", text);
+                Ok(present(image))
+            }
+        }
+    }
+
+    async fn pull(&self, wanted: &Wanted<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, Problem> {
+        let key = format!("{}_{name}", pod::uid(wanted.pod));
+        if self.must_wait(&key) {
+            let message = format!("Back-off pulling image {name:?}");
+            self.recorder.normal(wanted.pod, "BackOff", message.as_str());
+            return Err(Problem { reason: "ImagePullBackOff", message });
+        }
+        self.recorder.normal(wanted.pod, "Pulling", format!("Pulling image {name:?}"));
+        let asked = self.now();
+        let turn = match &self.turns {
+            Some(turns) => turns.clone().acquire_owned().await.ok(),
+            None => None,
+        };
+        let begun = self.now();
+        let pulled = self.pull_by_any(wanted, spec.clone()).await;
+        drop(turn);
+        match pulled {
+            Ok(id) => {
+                self.pauses().remove(&key);
+                self.pulled(wanted, name, id, spec, (asked, begun)).await
+            }
+            Err(status) => Err(self.failed(wanted, name, key, &status)),
+        }
+    }
+
+    /// With each credential that fits, and without where none does.
+    async fn pull_by_any(&self, wanted: &Wanted<'_>, image: cri::ImageSpec) -> Result<String, cri::Status> {
+        let mut credentials = keyring::find(wanted.secrets, &image.image).into_iter().map(Some).collect::<Vec<_>>();
+        if credentials.is_empty() {
+            credentials.push(None);
+        }
+        let mut last = cri::Status::unknown("");
+        for auth in credentials {
+            let request =
+                cri::PullImageRequest { image: Some(image.clone()), auth, sandbox_config: wanted.sandbox.cloned() };
+            match self.runtime.pull(request).await {
+                Ok(answer) => return Ok(answer.image_ref),
+                Err(status) => last = status,
+            }
+        }
+        Err(last)
+    }
+
+    async fn pulled(
+        &self,
+        wanted: &Wanted<'_>,
+        name: &str,
+        id: String,
+        spec: cri::ImageSpec,
+        (asked, begun): (i64, i64),
+    ) -> Result<Present, Problem> {
+        let by_id = cri::ImageSpec { image: id.clone(), ..spec.clone() };
+        let mut image = self.runtime.image(by_id).await.ok().flatten();
+        if image.is_none() {
+            image = self.runtime.image(spec).await.ok().flatten();
+        }
+        let now = self.now();
+        let size = image.as_ref().map_or(0, |image| image.size);
+        let text = format!(
+            "Successfully pulled image {name:?} in {} ({} including waiting). Image size: {size} bytes.",
+            time::format_duration(rounded(now - begun)),
+            time::format_duration(rounded(now - asked))
+        );
+        self.recorder.normal(wanted.pod, "Pulled", text);
+        Ok(image.map_or(Present { id, uid: None, username: String::new() }, present))
+    }
+
+    fn failed(&self, wanted: &Wanted<'_>, name: &str, key: String, status: &cri::Status) -> Problem {
+        let why = status.message();
+        self.recorder.warning(wanted.pod, "Failed", format!("Failed to pull image {name:?}: {why}"));
+        self.recorder.warning(wanted.pod, "Failed", "Error: ErrImagePull");
+        let mut pauses = self.pauses();
+        let length = pauses.get(&key).map_or(FIRST_PAUSE, |pause| (pause.length * 2).min(LONGEST_PAUSE));
+        let until = self.now() + i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
+        pauses.insert(key, Pause { length, until });
+        Problem { reason: "ErrImagePull", message: why.to_string() }
+    }
+
+    fn must_wait(&self, key: &str) -> bool {
+        self.pauses().get(key).is_some_and(|pause| self.now() < pause.until)
+    }
+
+    /// When a pod's images may be tried again.
+    pub fn next_try(&self, uid: &str) -> Option<i64> {
+        let pauses = self.pauses();
+        let own = pauses.range(format!("{uid}_")..).take_while(|(key, _)| key.starts_with(uid));
+        let now = self.now();
+        own.map(|(_, pause)| pause.until).filter(|until| *until > now).min()
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.pauses().retain(|key, _| !key.starts_with(uid));
+    }
+
+    fn now(&self) -> i64 {
+        let now = self.clock.now();
+        now.seconds * SECOND + i64::from(now.nanos)
+    }
+
+    fn pauses(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Pause>> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// To the millisecond, as upstream writes it.
+fn rounded(nanos: i64) -> i64 {
+    nanos / 1_000_000 * 1_000_000
+}
+
+fn present(image: cri::Image) -> Present {
+    Present { id: image.id, uid: image.uid.map(|uid| uid.value), username: image.username }
+}
+
+pub fn spec(name: &str) -> cri::ImageSpec {
+    cri::ImageSpec { image: name.to_string(), user_specified_image: name.to_string(), ..Default::default() }
+}
+
+/// What is written, or what follows from the tag.
+fn policy(container: &Tree) -> &str {
+    match container.str("imagePullPolicy") {
+        "" if is_latest(container.str("image")) => "Always",
+        "" => "IfNotPresent",
+        policy => policy,
+    }
+}
+
+fn is_latest(image: &str) -> bool {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    !image.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}

@@ -1,0 +1,31 @@
+//! The node agent: from a pod that is bound to this node to containers that run, and back as the pod's status. It
+//! is an ordinary client of the API and speaks CRI to whatever makes the containers.
+
+mod action;
+pub mod admit;
+pub mod agent;
+pub mod cgroups;
+pub mod config;
+mod events;
+pub mod expand;
+pub mod fields;
+mod health;
+mod hooks;
+pub mod images;
+pub mod make;
+pub mod node;
+pub mod objects;
+pub mod plan;
+pub mod pod;
+pub mod probes;
+pub mod run;
+pub mod runtime;
+pub mod serve;
+pub mod sources;
+pub mod state;
+pub mod status;
+pub mod volumes;
+pub mod worker;
+
+pub use config::Config;
+pub use run::{Environment, Running, start};

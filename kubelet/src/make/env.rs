@@ -1,0 +1,209 @@
+//! A container's environment: from its own list, from ConfigMaps and Secrets, and from the services of its namespace.
+
+use std::collections::BTreeMap;
+
+use api::{Tree, base64};
+
+use crate::expand::expand;
+use crate::{fields, pod};
+
+/// What a variable may refer to.
+pub struct Known<'a> {
+    /// Gets an object: `configmaps` or `secrets`, and its name. None where it does not exist.
+    pub object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
+    /// Services of the pod's namespace, and the one of the API server.
+    pub services: &'a [std::sync::Arc<Tree>],
+    pub pod_ips: &'a [String],
+    pub host_ips: &'a [String],
+    pub node_name: &'a str,
+    /// What limits stand for that are not set.
+    pub allocatable: &'a Tree,
+}
+
+/// The objects that a container's variables refer to: the resource and the name of each.
+pub fn references(spec: &Tree) -> Vec<(&'static str, String)> {
+    let of = |from: &Tree, fields: [(&str, &'static str); 2]| -> Vec<(&'static str, String)> {
+        let found = fields.into_iter().filter_map(|(field, resource)| Some((resource, from.get(field)?)));
+        found.map(|(resource, reference)| (resource, reference.str("name").to_string())).collect()
+    };
+    let sources = spec.list("envFrom").iter();
+    let sources = sources.flat_map(|from| of(from, [("configMapRef", "configmaps"), ("secretRef", "secrets")]));
+    let single = spec.list("env").iter().map(|variable| variable.at("valueFrom"));
+    let keys = [("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")];
+    sources.chain(single.flat_map(|from| of(from, keys))).collect()
+}
+
+/// Variables in order, a later one of the same name in place of an earlier one.
+pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<(String, String)>, String> {
+    let mut made = Variables::default();
+    for source in spec.list("envFrom") {
+        from_source(source, known, &mut made)?;
+    }
+    let services = service_variables(pod, known.services);
+    for variable in spec.list("env") {
+        let name = variable.str("name");
+        let value = match variable.get("valueFrom") {
+            None => {
+                let before = |name: &str| made.get(name).or_else(|| services.get(name).cloned());
+                Some(expand(variable.str("value"), before))
+            }
+            Some(from) => value_from(pod, spec, from, known)?,
+        };
+        if let Some(value) = value {
+            made.set(name, value);
+        }
+    }
+    // Services come last: what the container names itself counts.
+    for (name, value) in services {
+        if made.get(&name).is_none() {
+            made.set(&name, value);
+        }
+    }
+    Ok(made.0)
+}
+
+#[derive(Default)]
+struct Variables(Vec<(String, String)>);
+
+impl Variables {
+    fn get(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some(entry) => entry.1 = value,
+            None => self.0.push((name.to_string(), value)),
+        }
+    }
+}
+
+fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result<(), String> {
+    let prefix = source.str("prefix");
+    for (field, resource, word) in [("configMapRef", "configmaps", "configmap"), ("secretRef", "secrets", "secret")] {
+        let Some(reference) = source.get(field) else { continue };
+        let name = reference.str("name");
+        let Some(object) = (known.object)(resource, name) else {
+            if reference.bool("optional") {
+                continue;
+            }
+            return Err(format!("{word} \"{name}\" not found"));
+        };
+        for (key, value) in object.map("data").iter() {
+            made.set(&format!("{prefix}{key}"), plain(resource, value)?);
+        }
+    }
+    Ok(())
+}
+
+fn plain(resource: &str, value: &Tree) -> Result<String, String> {
+    let text = value.as_str().unwrap_or_default();
+    if resource == "configmaps" {
+        return Ok(text.to_string());
+    }
+    let bytes = base64::decode(text).map_err(|error| format!("a secret's value is not base64: {error:?}"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// None where an optional reference leads nowhere.
+fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result<Option<String>, String> {
+    if let Some(field) = from.get("fieldRef") {
+        return field_ref(pod, field.str("fieldPath"), known).map(Some);
+    }
+    if let Some(resource) = from.get("resourceFieldRef") {
+        return fields::resource(pod, spec.str("name"), resource, known.allocatable).map(Some);
+    }
+    for (field, resource, word) in
+        [("configMapKeyRef", "configmaps", "configmap"), ("secretKeyRef", "secrets", "secret")]
+    {
+        let Some(reference) = from.get(field) else { continue };
+        return key_ref(pod, reference, resource, word, known);
+    }
+    Err("a variable whose source is not known".to_string())
+}
+
+fn key_ref(
+    pod: &Tree,
+    reference: &Tree,
+    resource: &'static str,
+    word: &str,
+    known: &Known<'_>,
+) -> Result<Option<String>, String> {
+    let (name, key) = (reference.str("name"), reference.str("key"));
+    let optional = reference.bool("optional");
+    let Some(object) = (known.object)(resource, name) else {
+        return if optional { Ok(None) } else { Err(format!("{word} \"{name}\" not found")) };
+    };
+    match object.map("data").get(key) {
+        Some(value) => plain(resource, value).map(Some),
+        None if optional => Ok(None),
+        None => {
+            let kind = if resource == "secrets" { "Secret" } else { "ConfigMap" };
+            Err(format!("couldn't find key {key} in {kind} {}/{name}", pod::namespace(pod)))
+        }
+    }
+}
+
+/// A field of the pod.
+fn field_ref(pod: &Tree, path: &str, known: &Known<'_>) -> Result<String, String> {
+    let first = |addresses: &[String]| addresses.first().cloned().unwrap_or_default();
+    let text = match path {
+        "status.podIP" => first(known.pod_ips),
+        "status.podIPs" => known.pod_ips.join(","),
+        "status.hostIP" => first(known.host_ips),
+        "status.hostIPs" => known.host_ips.join(","),
+        "spec.nodeName" => known.node_name.to_string(),
+        "spec.serviceAccountName" => pod.str(path).to_string(),
+        _ => return fields::metadata(pod, path).ok_or_else(|| format!("unsupported fieldPath: {path}")),
+    };
+    Ok(text)
+}
+
+/// The names that links between containers used to have: `NAME_SERVICE_HOST` and the like.
+fn service_variables(pod: &Tree, services: &[std::sync::Arc<Tree>]) -> BTreeMap<String, String> {
+    let links = pod.at("spec").get("enableServiceLinks").and_then(Tree::as_bool).unwrap_or(true);
+    let is_master =
+        |service: &Tree| service.str("metadata.namespace") == "default" && service.str("metadata.name") == "kubernetes";
+    let own = |service: &Tree| links && service.str("metadata.namespace") == pod::namespace(pod);
+    let mut variables = BTreeMap::new();
+    // The API server's first: a service of the namespace may take its name.
+    let (masters, others): (Vec<_>, Vec<_>) = services.iter().partition(|service| is_master(service));
+    let chosen = masters.into_iter().chain(others.into_iter().filter(|service| own(service)));
+    for service in chosen {
+        add_service(service, &mut variables);
+    }
+    variables
+}
+
+fn add_service(service: &Tree, variables: &mut BTreeMap<String, String>) {
+    let address = service.str("spec.clusterIP");
+    let ports = service.list("spec.ports");
+    let Some(first) = ports.first().filter(|_| !matches!(address, "" | "None")) else { return };
+    let upper = |text: &str| text.to_ascii_uppercase().replace('-', "_");
+    let name = upper(service.str("metadata.name"));
+    let number = |port: &Tree| port.int("port").unwrap_or(0).to_string();
+    let url = |port: &Tree| {
+        let host = if address.contains(':') { format!("[{address}]") } else { address.to_string() };
+        format!("{}://{host}:{}", protocol(port).to_ascii_lowercase(), number(port))
+    };
+    variables.insert(format!("{name}_SERVICE_HOST"), address.to_string());
+    variables.insert(format!("{name}_SERVICE_PORT"), number(first));
+    variables.insert(format!("{name}_PORT"), url(first));
+    for port in ports {
+        if !port.str("name").is_empty() {
+            variables.insert(format!("{name}_SERVICE_PORT_{}", upper(port.str("name"))), number(port));
+        }
+        let prefix = format!("{name}_PORT_{}_{}", number(port), protocol(port));
+        variables.insert(prefix.clone(), url(port));
+        variables.insert(format!("{prefix}_PROTO"), protocol(port).to_ascii_lowercase());
+        variables.insert(format!("{prefix}_PORT"), number(port));
+        variables.insert(format!("{prefix}_ADDR"), address.to_string());
+    }
+}
+
+fn protocol(port: &Tree) -> &str {
+    match port.str("protocol") {
+        "" => "TCP",
+        protocol => protocol,
+    }
+}

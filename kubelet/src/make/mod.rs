@@ -1,0 +1,32 @@
+//! What the runtime is asked for: sandboxes and containers as CRI describes them, made from pods. Pure.
+
+pub mod container;
+pub mod dns;
+pub mod env;
+pub mod hostname;
+pub mod resources;
+pub mod sandbox;
+mod security;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use api::Tree;
+
+use crate::pod;
+
+/// The folder of a pod's logs.
+pub fn log_dir(root: &std::path::Path, pod: &Tree) -> PathBuf {
+    // A static pod keeps its folder when it is read again: its hash stands for it.
+    let uid = match pod::annotation(pod, pod::HASH) {
+        "" => pod::uid(pod),
+        hash => hash,
+    };
+    root.join(format!("{}_{}_{uid}", pod::namespace(pod), pod::name(pod)))
+}
+
+/// `pod_namespace(uid)`, as messages name a pod.
+pub fn named(pod: &Tree) -> String {
+    format!("{}_{}({})", pod::name(pod), pod::namespace(pod), pod::uid(pod))
+}

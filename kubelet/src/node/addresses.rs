@@ -1,0 +1,152 @@
+//! By which addresses the node is reached.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
+
+/// What the host can be asked; a test answers by itself.
+pub trait Host {
+    /// Whether an address is one of this machine's.
+    fn has(&self, address: IpAddr) -> bool;
+    fn look_up(&self, name: &str) -> Vec<IpAddr>;
+    /// The address of the way out of this machine.
+    fn way_out(&self, is_v6: bool) -> Option<IpAddr>;
+}
+
+pub struct System;
+
+impl Host for System {
+    fn has(&self, address: IpAddr) -> bool {
+        UdpSocket::bind((address, 0)).is_ok()
+    }
+
+    fn look_up(&self, name: &str) -> Vec<IpAddr> {
+        (name, 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
+    }
+
+    /// Connecting a datagram socket sends nothing. The addresses are reserved for documentation: any that is not
+    /// local will do.
+    fn way_out(&self, is_v6: bool) -> Option<IpAddr> {
+        let (any, far): (IpAddr, IpAddr) = match is_v6 {
+            false => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
+            true => (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()),
+        };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((far, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    }
+}
+
+/// Those that were asked for, or else the one that the name stands for, or else that of the way out. An
+/// unspecified address asks for one of its family.
+pub fn addresses(host: &dyn Host, asked: &[IpAddr], name: &str, hostname: &str) -> Result<Vec<IpAddr>, String> {
+    if asked.is_empty() {
+        let found = own(host, name, hostname, None);
+        return found.map(|address| vec![address]).ok_or_else(|| missing(name));
+    }
+    let one = |address: &IpAddr| match address.is_unspecified() {
+        true => own(host, name, hostname, Some(address.is_ipv6())).ok_or_else(|| missing(name)),
+        false => usable(host, *address).map(|()| *address).map_err(|why| format!("failed to validate nodeIP: {why}")),
+    };
+    asked.iter().map(one).collect()
+}
+
+fn missing(name: &str) -> String {
+    format!("can't get ip address of node {name}. error: no default routes found")
+}
+
+/// The older family comes first unless one is asked for.
+fn own(host: &dyn Host, name: &str, hostname: &str, is_v6: Option<bool>) -> Option<IpAddr> {
+    let families = is_v6.map_or(vec![false, true], |is_v6| vec![is_v6]);
+    let wanted = |address: &IpAddr| families.contains(&address.is_ipv6());
+    if let Some(address) = hostname.parse().ok().filter(wanted) {
+        return Some(address);
+    }
+    let known: Vec<IpAddr> = host.look_up(name).into_iter().filter(|address| is_far(*address)).collect();
+    let of = |is_v6: &bool| known.iter().copied().find(|address| address.is_ipv6() == *is_v6 && host.has(*address));
+    let named = families.iter().find_map(of);
+    named.or_else(|| families.iter().find_map(|is_v6| host.way_out(*is_v6)).filter(wanted))
+}
+
+/// One by which others can reach the machine.
+fn is_far(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    !(address.is_loopback() || address.is_multicast() || address.is_unspecified() || is_link_local)
+}
+
+/// An address that was asked for may be the machine's own alone: it is all there is where there is no network.
+fn usable(host: &dyn Host, address: IpAddr) -> Result<(), String> {
+    if address.is_multicast() {
+        return Err("nodeIP can't be a multicast address".to_string());
+    }
+    if !address.is_loopback() && !is_far(address) {
+        return Err("nodeIP can't be a link-local unicast address".to_string());
+    }
+    if host.has(address) {
+        Ok(())
+    } else {
+        Err(format!("node IP: {:?} not found in the host's network interfaces", address.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed;
+
+    impl Host for Fixed {
+        fn has(&self, address: IpAddr) -> bool {
+            ["10.0.0.5", "10.0.0.9", "fd00::5", "127.0.0.1"].contains(&address.to_string().as_str())
+        }
+
+        fn look_up(&self, name: &str) -> Vec<IpAddr> {
+            let found: &[&str] = match name {
+                "named" => &["127.0.1.1", "192.168.9.9", "fd00::5", "10.0.0.9"],
+                "six" => &["fd00::5"],
+                _ => &["127.0.1.1"],
+            };
+            found.iter().map(|address| address.parse().expect("an address")).collect()
+        }
+
+        fn way_out(&self, is_v6: bool) -> Option<IpAddr> {
+            (!is_v6).then(|| IpAddr::from([10, 0, 0, 5]))
+        }
+    }
+
+    #[test]
+    fn addresses_are_chosen_in_upstreams_order() {
+        let cases = [
+            ("", "named", "10.0.0.9"),
+            ("", "six", "fd00::5"),
+            ("", "unknown", "10.0.0.5"),
+            ("", "10.1.1.1", "10.1.1.1"),
+            ("10.0.0.5", "named", "10.0.0.5"),
+            ("10.0.0.5,fd00::5", "named", "10.0.0.5 fd00::5"),
+            ("::", "named", "fd00::5"),
+            ("0.0.0.0,::", "named", "10.0.0.9 fd00::5"),
+            ("127.0.0.1", "named", "127.0.0.1"),
+            ("::", "unknown", "can't get ip address of node unknown. error: no default routes found"),
+            (
+                "10.0.0.7",
+                "named",
+                "failed to validate nodeIP: node IP: \"10.0.0.7\" not found in the host's network interfaces",
+            ),
+            ("224.0.0.1", "named", "failed to validate nodeIP: nodeIP can't be a multicast address"),
+            ("169.254.0.1", "named", "failed to validate nodeIP: nodeIP can't be a link-local unicast address"),
+        ];
+        for (asked, name, want) in cases {
+            let asked: Vec<IpAddr> = asked.split(',').filter_map(|address| address.parse().ok()).collect();
+            let found = addresses(&Fixed, &asked, name, name);
+            let found = found.map(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+            assert_eq!(found.unwrap_or_else(|why| why), want, "{asked:?} {name}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_its_own_address() {
+        assert!(System.has(IpAddr::from([127, 0, 0, 1])));
+        assert!(!System.has(IpAddr::from([192, 0, 2, 1])));
+    }
+}

@@ -1,0 +1,132 @@
+//! The node's conditions, in upstream's words, and what is told when one turns.
+
+use api::time::{Timestamp, format_seconds};
+use api::{Tree, tree};
+
+use super::facts::{Facts, Health, Network};
+
+/// What is told of the node when its status changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub is_warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Event {
+    /// `Node a status is now: NodeReady`.
+    pub fn now(node: &str, reason: &'static str) -> Event {
+        Event { is_warning: false, reason, message: format!("Node {node} status is now: {reason}") }
+    }
+}
+
+struct Condition {
+    kind: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+    event: &'static str,
+}
+
+/// Pressure by kind: reason, message and event while there is some, and while there is none.
+const PRESSURES: [(&str, [&str; 3], [&str; 3]); 3] = [
+    (
+        "MemoryPressure",
+        ["KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"],
+        ["KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"],
+    ),
+    (
+        "DiskPressure",
+        ["KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"],
+        ["KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"],
+    ),
+    (
+        "PIDPressure",
+        ["KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"],
+        ["KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"],
+    ),
+];
+
+const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
+
+/// The conditions after the ones that were there, which keep their places. `capacity` is what the node has.
+pub fn conditions(
+    node: &str,
+    facts: &Facts,
+    capacity: &[&str],
+    isolates_storage: bool,
+    (previous, now): (&[Tree], Timestamp),
+) -> (Vec<Tree>, Vec<Event>) {
+    let (mut conditions, mut events) = (previous.to_vec(), Vec::new());
+    let reports = &facts.reports;
+    let pressures = [reports.memory_pressure, reports.disk_pressure, reports.pid_pressure];
+    let missing = NEEDED.iter().copied().filter(|name| !capacity.contains(name));
+    let missing = missing.filter(|name| isolates_storage || *name != "ephemeral-storage").collect();
+    let mut all: Vec<Condition> =
+        PRESSURES.iter().zip(pressures).map(|(texts, holds)| pressure(texts, holds)).collect();
+    all.push(ready(facts, missing));
+    for condition in all {
+        let is_new = put(&mut conditions, &condition, now);
+        // A node that is made is not told to have become ready or not.
+        if is_new.is_some_and(|is_first| !is_first || condition.kind != "Ready") {
+            events.push(Event::now(node, condition.event));
+        }
+    }
+    (conditions, events)
+}
+
+fn pressure((kind, some, none): &(&'static str, [&'static str; 3], [&'static str; 3]), holds: bool) -> Condition {
+    let [reason, message, event] = *(if holds { some } else { none });
+    Condition { kind, holds, reason, message: message.to_string(), event }
+}
+
+/// All reasons at once why pods cannot be run here.
+fn ready(facts: &Facts, missing: Vec<&str>) -> Condition {
+    let mut problems: Vec<String> = Vec::new();
+    match &facts.runtime.health {
+        Health::Unknown => problems.push("container runtime status check may not have completed yet".to_string()),
+        Health::Down => problems.push("container runtime is down".to_string()),
+        Health::NotReady(why) => problems.push(format!("container runtime not ready: {why}")),
+        Health::Ready => {}
+    }
+    problems.extend(facts.reports.problems.iter().cloned());
+    match &facts.runtime.network {
+        Network::Unknown => problems.push("network state unknown".to_string()),
+        Network::NotReady(why) => problems.push(format!("container runtime network not ready: {why}")),
+        Network::Ready => {}
+    }
+    if facts.reports.shutting_down {
+        problems.push("node is shutting down".to_string());
+    }
+    if !missing.is_empty() {
+        problems.push(format!("missing node capacity for resources: {}", missing.join(", ")));
+    }
+    let message = match problems.as_slice() {
+        [] => "kubelet is posting ready status".to_string(),
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    let holds = problems.is_empty();
+    let (reason, event) = if holds { ("KubeletReady", "NodeReady") } else { ("KubeletNotReady", "NodeNotReady") };
+    Condition { kind: "Ready", holds, reason, message, event }
+}
+
+/// Puts a condition in its place. None where it stays as it was; otherwise whether it is the first of its kind.
+fn put(conditions: &mut Vec<Tree>, condition: &Condition, now: Timestamp) -> Option<bool> {
+    let now = format_seconds(now.seconds);
+    let status = if condition.holds { "True" } else { "False" };
+    let place = conditions.iter().position(|other| other.str("type") == condition.kind);
+    let old = place.map(|at| &conditions[at]);
+    let same = old.filter(|old| old.str("status") == status);
+    let since = same.map_or_else(|| now.clone(), |old| old.str("lastTransitionTime").into());
+    let turned = same.is_none().then_some(old.is_none());
+    let made = tree! {
+        "type" => condition.kind, "status" => status, "lastHeartbeatTime" => now, "lastTransitionTime" => since,
+        "reason" => condition.reason, "message" => condition.message.as_str(),
+    };
+    match place {
+        Some(at) => conditions[at] = made,
+        None => conditions.push(made),
+    }
+    turned
+}

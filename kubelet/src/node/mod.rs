@@ -1,0 +1,379 @@
+//! The node's own object: made when the agent starts, told the API of by a lease, and its status written when it
+//! changes. [`status`], [`conditions`], [`register`] and [`resources`] decide; this carries it out.
+
+mod addresses;
+mod conditions;
+pub mod facts;
+mod lease;
+pub mod machine;
+mod register;
+pub mod resources;
+mod runtime;
+pub mod shutdown;
+pub mod status;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, tree};
+use client::{Client, Clock, Informers, Patch, Random, Recorder, Resource, Result, Selection, revision_of};
+use cri::{DynImageService, DynRuntimeService, NetworkConfig, RuntimeConfig, UpdateRuntimeConfigRequest};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use conditions::Event;
+use facts::{Facts, Health, Image, Machine, Reports, Runtime};
+use runtime::Asked;
+
+pub use status::VERSION;
+
+pub const NODES: Resource = Resource::core("nodes");
+
+/// Until it is ready for the first time, a node looks at itself so often.
+const IMPATIENCE: Duration = Duration::from_millis(100);
+/// What comes one after the other is looked at once.
+const SETTLE: Duration = Duration::from_millis(20);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(7);
+const ADDRESS_SECONDS: i64 = 60;
+const TRIES: u32 = 5;
+
+/// What a node is made with.
+pub struct Environment {
+    pub config: Arc<Config>,
+    /// Acts as the node.
+    pub client: Client,
+    pub runtime: Arc<dyn DynRuntimeService>,
+    pub images: Arc<dyn DynImageService>,
+    pub clock: Arc<dyn Clock>,
+    /// Tells of what happens to the node, under the agent's name and host.
+    pub recorder: Recorder,
+    pub random: Arc<Random>,
+}
+
+pub struct Node {
+    config: Arc<Config>,
+    client: Client,
+    clock: Arc<dyn Clock>,
+    recorder: Recorder,
+    random: Arc<Random>,
+    asked: Asked,
+    reports: watch::Sender<Reports>,
+    /// The newest version that was seen or written.
+    object: watch::Sender<Option<Arc<Tree>>>,
+    ready: watch::Sender<bool>,
+    progress: Mutex<Progress>,
+}
+
+/// What the last look has left for the next.
+#[derive(Default)]
+struct Progress {
+    runtime: Runtime,
+    /// The second in which the runtime answered last.
+    answered: Option<i64>,
+    images: Vec<Image>,
+    addresses: Option<(i64, std::result::Result<Vec<std::net::IpAddr>, String>)>,
+    /// The second of the last report.
+    reported: Option<i64>,
+    pod_cidr: String,
+    is_unschedulable: bool,
+}
+
+impl Node {
+    pub fn new(environment: Environment) -> Arc<Node> {
+        let Environment { config, client, runtime, images, clock, recorder, random } = environment;
+        let asked = Asked { runtime, images, timeout: config.runtime_request_timeout };
+        let config = match config.hostname.is_empty() {
+            true => Arc::new(Config { hostname: config.node_name.clone(), ..(*config).clone() }),
+            false => config,
+        };
+        Arc::new(Node {
+            config,
+            client,
+            clock,
+            recorder,
+            random,
+            asked,
+            reports: watch::Sender::default(),
+            object: watch::Sender::default(),
+            ready: watch::Sender::default(),
+            progress: Mutex::default(),
+        })
+    }
+
+    /// Tells the node's status of something; it is looked at at once.
+    pub fn tell(&self, change: impl FnOnce(&mut Reports)) {
+        self.reports.send_modify(change);
+    }
+
+    /// The node's object as it was seen last; none before the API server was reached.
+    pub fn object(&self) -> watch::Receiver<Option<Arc<Tree>>> {
+        self.object.subscribe()
+    }
+
+    /// Whether no more pods are taken, since the machine goes down.
+    pub fn is_shutting_down(&self) -> bool {
+        self.reports.borrow().shutting_down
+    }
+
+    /// Whether runtime and network can take pods.
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
+    /// Registers, renews the lease and reports until it is dropped.
+    pub async fn run(self: Arc<Node>) {
+        self.recorder.normal(&self.reference(), "Starting", "Starting kubelet.");
+        let informers = self.follow();
+        let keeper = lease::Keeper {
+            config: self.config.clone(),
+            client: self.client.clone(),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+        };
+        let uid = || self.object.borrow().as_ref().map(|node| node.str("metadata.uid").to_string());
+        tokio::select! {
+            biased;
+            () = self.report_for_good() => {}
+            () = keeper.run(uid) => {}
+        }
+        informers.stop();
+    }
+
+    /// What events are about. Its uid is the name, by which `kubectl describe` looks for them.
+    fn reference(&self) -> Tree {
+        let name = self.config.node_name.as_str();
+        tree! { "kind" => "Node", "metadata" => tree! { "name" => name, "uid" => name } }
+    }
+
+    fn follow(self: &Arc<Node>) -> Informers {
+        let informers = Informers::new(self.client.clone(), self.random.clone());
+        let query = format!("fieldSelector=metadata.name%3D{}", self.config.node_name);
+        let node = Arc::downgrade(self);
+        informers.informer(Selection::queried(NODES, &query)).on_change(move |change| {
+            let (Some(node), Some(new)) = (node.upgrade(), change.new.as_deref()) else { return };
+            node.see(new.clone());
+        });
+        informers.start();
+        informers
+    }
+
+    /// Takes an object for the newest, unless a newer one is known.
+    fn see(&self, new: Tree) {
+        self.object.send_if_modified(|known| {
+            let is_newer = known.as_ref().is_none_or(|known| revision_of(known) < revision_of(&new));
+            if is_newer {
+                *known = Some(Arc::new(new));
+            }
+            is_newer
+        });
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn report_for_good(&self) {
+        if self.config.register_node {
+            self.register().await;
+        }
+        let (mut reports, mut object) = (self.reports.subscribe(), self.object.subscribe());
+        loop {
+            object.mark_unchanged();
+            reports.mark_unchanged();
+            self.report().await;
+            tokio::time::sleep(SETTLE).await;
+            let frequency = self.config.node_status_update_frequency;
+            let pause = if *self.ready.borrow() { self.random.jitter(frequency, 0.04) } else { IMPATIENCE };
+            tokio::select! {
+                biased;
+                _ = reports.changed() => {}
+                _ = object.changed() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}
+
+/// Registering.
+impl Node {
+    async fn register(&self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let facts = self.look().await;
+            let mut wanted = register::object(&self.config, &facts);
+            let reported = status::status(&self.config, &facts, &wanted, self.clock.now());
+            wanted.set("status", reported.status);
+            match self.try_register(&wanted).await {
+                Ok(is_new) => {
+                    tracing::info!(node = self.config.node_name, is_new, "registered");
+                    if is_new {
+                        self.progress().reported = Some(self.clock.now().seconds);
+                        self.record(reported.events);
+                    }
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "the node could not be registered; it is tried again"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Whether the node is new.
+    async fn try_register(&self, wanted: &Tree) -> Result<bool> {
+        match self.client.create(NODES, "", wanted).await {
+            Err(error) if error.is_already_exists() => {}
+            created => {
+                self.see(created?);
+                return Ok(true);
+            }
+        }
+        let name = self.config.node_name.as_str();
+        let mut found = self.client.get(NODES, "", name).await?;
+        if let Some(patch) = register::reconcile(wanted, &found) {
+            found = self.client.patch(NODES, "", name, "status", Patch::Strategic(&patch)).await?;
+        }
+        self.see(found);
+        Ok(false)
+    }
+}
+
+/// Reporting.
+impl Node {
+    async fn report(&self) {
+        let facts = self.look().await;
+        for attempt in 1..=TRIES {
+            match self.try_report(&facts).await {
+                Ok(()) => return,
+                Err(error) if attempt == TRIES => tracing::warn!(%error, "the node's status could not be written"),
+                Err(error) => tracing::debug!(%error, "the node's status is tried again"),
+            }
+        }
+    }
+
+    async fn try_report(&self, facts: &Facts) -> Result<()> {
+        let name = self.config.node_name.as_str();
+        let known = self.object.borrow().clone();
+        let seen = match known {
+            Some(seen) => seen,
+            None => {
+                self.see(self.client.get(NODES, "", name).await?);
+                self.object.borrow().clone().unwrap_or_default()
+            }
+        };
+        self.take_cidr(&seen).await;
+        self.note_schedulable(&seen);
+        let now = self.clock.now();
+        let reported = status::status(&self.config, facts, &seen, now);
+        if !self.is_due(now.seconds) && !status::has_changed(seen.at("status"), &reported.status) {
+            return Ok(());
+        }
+        let patch = status::patch(seen.at("status"), &reported.status);
+        self.see(self.client.patch(NODES, "", name, "status", Patch::Strategic(&patch)).await?);
+        self.progress().reported = Some(now.seconds);
+        self.record(reported.events);
+        Ok(())
+    }
+
+    fn is_due(&self, now: i64) -> bool {
+        let period = self.config.node_status_report_frequency.as_secs() as i64;
+        self.progress().reported.is_none_or(|last| !(0..period).contains(&(now - last)))
+    }
+
+    fn record(&self, events: Vec<Event>) {
+        for event in events {
+            match event.is_warning {
+                true => self.recorder.warning(&self.reference(), event.reason, event.message),
+                false => self.recorder.normal(&self.reference(), event.reason, event.message),
+            }
+        }
+    }
+
+    /// Passes the ranges of pods' addresses on, once for each change.
+    async fn take_cidr(&self, node: &Tree) {
+        let ranges: Vec<&str> = node.list("spec.podCIDRs").iter().filter_map(Tree::as_str).collect();
+        let range = ranges.join(",");
+        if range.is_empty() || self.progress().pod_cidr == range {
+            return;
+        }
+        let network = NetworkConfig { pod_cidr: range.clone() };
+        let runtime_config = Some(RuntimeConfig { network_config: Some(network) });
+        match self.asked.runtime.update_runtime_config(UpdateRuntimeConfigRequest { runtime_config }).await {
+            Ok(_) => self.progress().pod_cidr = range,
+            Err(status) => tracing::warn!(error = status.message(), "the runtime does not take the pod CIDR"),
+        }
+    }
+
+    fn note_schedulable(&self, node: &Tree) {
+        let is_unschedulable = node.bool("spec.unschedulable");
+        let before = std::mem::replace(&mut self.progress().is_unschedulable, is_unschedulable);
+        if before != is_unschedulable {
+            let reason = if is_unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" };
+            self.record(vec![Event::now(&self.config.node_name, reason)]);
+        }
+    }
+}
+
+/// Looking.
+impl Node {
+    async fn look(&self) -> Facts {
+        let now = self.clock.now().seconds;
+        let machine = self.machine();
+        let (machine, addresses) = tokio::join!(machine, self.addresses(now));
+        let runtime = self.runtime(now).await;
+        if let Some(images) = self.asked.images().await {
+            self.progress().images = images;
+        }
+        let images = self.progress().images.clone();
+        let reports = self.reports.borrow().clone();
+        let is_ready = runtime.health == Health::Ready && runtime.network == facts::Network::Ready;
+        self.ready.send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);
+        Facts { machine, addresses, runtime, images, reports }
+    }
+
+    async fn machine(&self) -> Machine {
+        let pods: PathBuf = self.config.root_dir.clone();
+        let read = tokio::task::spawn_blocking(move || machine::read(Path::new("/"), &pods));
+        read.await.unwrap_or_default()
+    }
+
+    /// A name is looked up once in a while.
+    async fn addresses(&self, now: i64) -> std::result::Result<Vec<std::net::IpAddr>, String> {
+        if let Some((since, Ok(known))) = &self.progress().addresses
+            && (0..ADDRESS_SECONDS).contains(&(now - since))
+        {
+            return Ok(known.clone());
+        }
+        let config = self.config.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            addresses::addresses(&addresses::System, &config.node_ips, &config.node_name, &config.hostname)
+        });
+        let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
+        if let Err(why) = &found {
+            tracing::warn!(why, "the node has no address");
+        }
+        self.progress().addresses = Some((now, found.clone()));
+        found
+    }
+
+    async fn runtime(&self, now: i64) -> Runtime {
+        let answer = self.asked.status().await;
+        let has_answered = answer.is_some();
+        let (before, answered) = {
+            let progress = self.progress();
+            (progress.runtime.clone(), progress.answered)
+        };
+        let mut runtime = runtime::runtime(&before, answer, answered.map(|last| now - last));
+        if has_answered && (runtime.version.is_empty() || before.health != Health::Ready) {
+            runtime.version = self.asked.version().await.unwrap_or_default();
+        }
+        let mut progress = self.progress();
+        progress.answered = if has_answered { Some(now) } else { answered };
+        progress.runtime = runtime.clone();
+        runtime
+    }
+}

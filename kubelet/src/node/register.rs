@@ -1,0 +1,117 @@
+//! The node's object when it is made, and what of one that is there already has to be put right.
+
+use api::{Map, Tree, tree};
+
+use super::facts::Facts;
+use crate::config::{Config, Taint};
+
+const ATTACHED_BY_CONTROLLER: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+const PROVIDED_ADDRESS: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// Labels that follow the agent; others are set when the node is made, and are the administrator's from then on.
+const FOLLOWED: [&str; 11] = [
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+/// The object, without a status.
+pub fn object(config: &Config, facts: &Facts) -> Tree {
+    let mut metadata = tree! { "name" => config.node_name.as_str(), "labels" => labels(config, facts) };
+    let annotations = annotations(config);
+    if !annotations.is_empty() {
+        metadata.set("annotations", annotations);
+    }
+    let mut spec = tree! {};
+    let taints = taints(config);
+    if !taints.is_empty() {
+        spec.set("taints", taints.iter().map(taint).collect::<Vec<_>>());
+    }
+    if !config.register_schedulable {
+        spec.set("unschedulable", true);
+    }
+    if !config.provider_id.is_empty() {
+        spec.set("providerID", config.provider_id.as_str());
+    }
+    tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => metadata, "spec" => spec }
+}
+
+/// What was asked for counts before what is so.
+fn labels(config: &Config, facts: &Facts) -> Map {
+    let architecture = facts.machine.architecture.as_str();
+    let own = [
+        ("beta.kubernetes.io/arch", architecture),
+        ("beta.kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", architecture),
+        ("kubernetes.io/hostname", &config.hostname),
+        ("kubernetes.io/os", "linux"),
+    ];
+    let asked = config.node_labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let mut labels = Map::new();
+    own.into_iter().chain(asked).for_each(|(key, value)| drop(labels.insert(key, value)));
+    labels
+}
+
+fn annotations(config: &Config) -> Map {
+    let mut annotations = Map::new();
+    if config.enable_controller_attach_detach {
+        annotations.insert(ATTACHED_BY_CONTROLLER, "true");
+    }
+    if config.external_cloud_provider && !config.node_ips.is_empty() {
+        let addresses: Vec<String> = config.node_ips.iter().map(ToString::to_string).collect();
+        annotations.insert(PROVIDED_ADDRESS, addresses.join(","));
+    }
+    annotations
+}
+
+fn taints(config: &Config) -> Vec<Taint> {
+    let no_schedule = |key: &str, value: &str| Taint {
+        key: key.to_string(),
+        value: value.to_string(),
+        effect: "NoSchedule".to_string(),
+    };
+    let mut taints = config.register_with_taints.clone();
+    if !config.register_schedulable {
+        taints.push(no_schedule("node.kubernetes.io/unschedulable", ""));
+    }
+    if config.external_cloud_provider {
+        taints.push(no_schedule("node.cloudprovider.kubernetes.io/uninitialized", "true"));
+    }
+    taints
+}
+
+fn taint(taint: &Taint) -> Tree {
+    let mut tree = tree! { "key" => taint.key.as_str(), "effect" => taint.effect.as_str() };
+    if !taint.value.is_empty() {
+        tree.set("value", taint.value.as_str());
+    }
+    tree
+}
+
+/// A patch of the metadata of a node that is there already; None where all is as it should be.
+pub fn reconcile(wanted: &Tree, found: &Tree) -> Option<Tree> {
+    let (mut labels, mut annotations) = (Map::new(), Map::new());
+    let (want, have) = (wanted.map("metadata.labels"), found.map("metadata.labels"));
+    for key in FOLLOWED.into_iter().filter(|key| want.contains(key) && want.get(key) != have.get(key)) {
+        labels.insert(key, want.str(key));
+    }
+    let (want, have) = (wanted.map("metadata.annotations"), found.map("metadata.annotations"));
+    for key in [ATTACHED_BY_CONTROLLER, PROVIDED_ADDRESS].into_iter().filter(|key| want.get(key) != have.get(key)) {
+        annotations.insert(key, want.get(key).cloned().unwrap_or(Tree::Null));
+    }
+    let mut metadata = tree! {};
+    for (field, map) in [("labels", labels), ("annotations", annotations)] {
+        if !map.is_empty() {
+            metadata.set(field, map);
+        }
+    }
+    (!metadata.as_map().is_some_and(Map::is_empty)).then(|| tree! { "metadata" => metadata })
+}

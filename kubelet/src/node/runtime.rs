@@ -1,0 +1,91 @@
+//! What the runtime says of itself, as plain values.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::{DynImageService, DynRuntimeService, ListImagesRequest, StatusRequest, StatusResponse, VersionRequest};
+
+use super::facts::{Handler, Health, Image, Network, Runtime};
+
+/// So long it may be silent before it is thought to be down.
+pub const SILENCE_SECONDS: i64 = 30;
+
+pub struct Asked {
+    pub runtime: Arc<dyn DynRuntimeService>,
+    pub images: Arc<dyn DynImageService>,
+    pub timeout: Duration,
+}
+
+impl Asked {
+    /// None where it does not answer.
+    pub async fn version(&self) -> Option<String> {
+        let answer = self.in_time(self.runtime.version(VersionRequest { version: String::new() })).await?;
+        Some(format!("{}://{}", answer.runtime_name, answer.runtime_version))
+    }
+
+    pub async fn status(&self) -> Option<StatusResponse> {
+        self.in_time(self.runtime.status(StatusRequest { verbose: false })).await
+    }
+
+    pub async fn images(&self) -> Option<Vec<Image>> {
+        let answer = self.in_time(self.images.list_images(ListImagesRequest { filter: None })).await?;
+        Some(images(answer.images))
+    }
+
+    async fn in_time<T>(&self, call: cri::BoxFuture<'_, T>) -> Option<T> {
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(Ok(answer)) => Some(answer),
+            Ok(Err(status)) => {
+                tracing::debug!(error = status.message(), "the runtime does not answer");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// The largest first; equal ones by name, so that nothing changes where nothing has.
+fn images(found: Vec<cri::Image>) -> Vec<Image> {
+    let image = |image: cri::Image| {
+        let names = image.repo_digests.into_iter().chain(image.repo_tags).collect();
+        Image { names, size_bytes: i64::try_from(image.size).unwrap_or(i64::MAX) }
+    };
+    let mut images: Vec<Image> = found.into_iter().map(image).filter(|image| !image.names.is_empty()).collect();
+    images.sort_by(|a, b| b.size_bytes.cmp(&a.size_bytes).then_with(|| a.names.cmp(&b.names)));
+    images
+}
+
+/// What an answer says, or what its absence means after so many seconds.
+pub fn runtime(before: &Runtime, answer: Option<StatusResponse>, silent_seconds: Option<i64>) -> Runtime {
+    let Some(answer) = answer else {
+        let health = match silent_seconds {
+            None => Health::Unknown,
+            Some(seconds) if seconds > SILENCE_SECONDS => Health::Down,
+            Some(_) => before.health.clone(),
+        };
+        return Runtime { health, ..before.clone() };
+    };
+    let conditions = answer.status.unwrap_or_default().conditions;
+    let wrong = |kind: &str| match conditions.iter().find(|condition| condition.r#type == kind) {
+        None => Some("<nil>".to_string()),
+        Some(condition) if condition.status => None,
+        Some(condition) => Some(format!("{kind}=false reason:{} message:{}", condition.reason, condition.message)),
+    };
+    let handler = |handler: cri::RuntimeHandler| {
+        let features = handler.features.unwrap_or_default();
+        Handler {
+            name: handler.name,
+            recursive_read_only_mounts: features.recursive_read_only_mounts,
+            user_namespaces: features.user_namespaces,
+        }
+    };
+    let mut handlers: Vec<Handler> = answer.runtime_handlers.into_iter().map(handler).collect();
+    handlers.sort();
+    Runtime {
+        version: before.version.clone(),
+        health: wrong("RuntimeReady").map_or(Health::Ready, Health::NotReady),
+        network: wrong("NetworkReady").map_or(Network::Ready, Network::NotReady),
+        handlers,
+        supplemental_groups_policy: answer.features.map(|features| features.supplemental_groups_policy),
+    }
+}

@@ -1,0 +1,178 @@
+//! The node's status from what is known, and what of it has to be written: pure functions.
+
+use api::time::Timestamp;
+use api::{Map, Tree, list, tree};
+
+use super::conditions::{Event, conditions};
+use super::facts::{Facts, Handler, Image};
+use super::resources;
+use crate::config::Config;
+
+/// What `kubectl version` and the node's own object say.
+pub const VERSION: &str = concat!("v1.37.0+tiphys.", env!("CARGO_PKG_VERSION"));
+
+/// So many names of an image are listed.
+const MOST_NAMES: usize = 5;
+
+/// A status, and what is told of it.
+#[derive(Debug, PartialEq)]
+pub struct Reported {
+    pub status: Tree,
+    pub events: Vec<Event>,
+}
+
+/// The status of a node that was seen so, or is about to be made. What others write into it stays.
+pub fn status(config: &Config, facts: &Facts, seen: &Tree, now: Timestamp) -> Reported {
+    let old = seen.at("status");
+    let mut status = if old.as_map().is_some() {
+        old.clone()
+    } else {
+        tree! {}
+    };
+    let mut events = Vec::new();
+    if let Some(addresses) = addresses(config, facts, old.list("addresses")) {
+        status.set("addresses", addresses);
+    }
+    let (machine, devices) = (&facts.machine, &facts.reports.devices);
+    let capacity = resources::capacity(config, machine, devices, old.map("capacity"));
+    let allocatable = resources::allocatable(config, &capacity, devices);
+    status.set("capacity", resources::shown(&capacity));
+    status.set("allocatable", resources::shown(&allocatable));
+    let boot = old.str("nodeInfo.bootID");
+    if !boot.is_empty() && boot != machine.boot_id {
+        let message = format!("Node {} has been rebooted, boot id: {}", config.node_name, machine.boot_id);
+        events.push(Event { is_warning: true, reason: "Rebooted", message });
+    }
+    status.set("nodeInfo", info(facts));
+    status.set("daemonEndpoints", endpoints(config));
+    put(&mut status, "images", images(config, &facts.images));
+    put(&mut status, "runtimeHandlers", facts.runtime.handlers.iter().map(handler).collect());
+    put(&mut status, "declaredFeatures", facts.reports.declared_features.iter().map(Tree::from).collect());
+    match facts.runtime.supplemental_groups_policy {
+        Some(has) => status.set("features", tree! { "supplementalGroupsPolicy" => has }),
+        None => drop(status.remove("features")),
+    }
+    if let Some(volumes) = &facts.reports.volumes_in_use {
+        put(&mut status, "volumesInUse", volumes.iter().map(Tree::from).collect());
+    }
+    let names: Vec<&str> = capacity.keys().map(String::as_str).collect();
+    let isolates = config.local_storage_capacity_isolation;
+    let before = (old.list("conditions"), now);
+    let (conditions, turned) = conditions(&config.node_name, facts, &names, isolates, before);
+    status.set("conditions", conditions);
+    events.extend(turned);
+    Reported { status, events }
+}
+
+/// An empty list is none.
+fn put(status: &mut Tree, field: &str, items: Vec<Tree>) {
+    if items.is_empty() {
+        drop(status.remove(field));
+    } else {
+        status.set(field, items);
+    }
+}
+
+/// None where they stay: nothing is known now, or a provider's controller writes them.
+fn addresses(config: &Config, facts: &Facts, old: &[Tree]) -> Option<Tree> {
+    if config.external_cloud_provider && (!old.is_empty() || config.node_ips.is_empty()) {
+        return None;
+    }
+    let known = facts.addresses.as_ref().ok()?;
+    let internal = known.iter().map(|address| tree! { "type" => "InternalIP", "address" => address.to_string() });
+    let hostname = tree! { "type" => "Hostname", "address" => config.hostname.as_str() };
+    Some(Tree::List(internal.chain([hostname]).collect()))
+}
+
+fn info(facts: &Facts) -> Tree {
+    let machine = &facts.machine;
+    let runtime = if facts.runtime.version.is_empty() { "://Unknown" } else { &facts.runtime.version };
+    let mut info = tree! {
+        "machineID" => machine.machine_id.as_str(), "systemUUID" => machine.system_uuid.as_str(),
+        "bootID" => machine.boot_id.as_str(), "kernelVersion" => machine.kernel_version.as_str(),
+        "osImage" => machine.os_image.as_str(), "containerRuntimeVersion" => runtime,
+        "kubeletVersion" => VERSION, "kubeProxyVersion" => "",
+        "operatingSystem" => "linux", "architecture" => machine.architecture.as_str(),
+    };
+    if machine.swap_bytes > 0 {
+        info.set("swap", tree! { "capacity" => machine.swap_bytes });
+    }
+    info
+}
+
+fn endpoints(config: &Config) -> Tree {
+    tree! { "kubeletEndpoint" => tree! { "Port" => i64::from(config.port) } }
+}
+
+fn images(config: &Config, images: &[Image]) -> Vec<Tree> {
+    let most = config.node_status_max_images.unwrap_or(usize::MAX);
+    let shown = |image: &Image| {
+        let names: Vec<Tree> = image.names.iter().take(MOST_NAMES).map(Tree::from).collect();
+        tree! { "names" => names, "sizeBytes" => image.size_bytes }
+    };
+    images.iter().take(most).map(shown).collect()
+}
+
+fn handler(handler: &Handler) -> Tree {
+    let features = tree! {
+        "recursiveReadOnlyMounts" => handler.recursive_read_only_mounts,
+        "userNamespaces" => handler.user_namespaces,
+    };
+    tree! { "name" => handler.name.as_str(), "features" => features }
+}
+
+/// Whether the new status says more than that the node still lives.
+pub fn has_changed(old: &Tree, new: &Tree) -> bool {
+    without_heartbeats(old) != without_heartbeats(new)
+}
+
+fn without_heartbeats(status: &Tree) -> Tree {
+    let mut status = status.clone();
+    for condition in status.list_mut("conditions") {
+        drop(condition.remove("lastHeartbeatTime"));
+    }
+    status
+}
+
+/// A strategic merge patch from one status to the next: whole fields, but resources by their names, since two may
+/// write them, and addresses at once, since their types are no keys.
+pub fn patch(old: &Tree, new: &Tree) -> Tree {
+    let (nothing, mut patch) = (Map::new(), tree! {});
+    let (old, new) = (old.as_map().unwrap_or(&nothing), new.as_map().unwrap_or(&nothing));
+    for (field, value) in new.iter().filter(|(field, value)| old.get(field) != Some(value)) {
+        let value = match field {
+            "capacity" | "allocatable" => entries(old.get(field), value),
+            "addresses" => {
+                let items = value.as_list().unwrap_or(&[]).iter().cloned();
+                Tree::List(
+                    list![tree! { "$patch" => "replace" }]
+                        .as_list()
+                        .unwrap_or(&[])
+                        .iter()
+                        .cloned()
+                        .chain(items)
+                        .collect(),
+                )
+            }
+            _ => value.clone(),
+        };
+        patch.set(field, value);
+    }
+    for field in old.keys().filter(|field| !new.contains(field)) {
+        patch.set(field, Tree::Null);
+    }
+    tree! { "status" => patch }
+}
+
+fn entries(old: Option<&Tree>, new: &Tree) -> Tree {
+    let nothing = Map::new();
+    let (old, new) = (old.and_then(Tree::as_map).unwrap_or(&nothing), new.as_map().unwrap_or(&nothing));
+    let mut entries = Map::new();
+    for (name, value) in new.iter().filter(|(name, value)| old.get(name) != Some(value)) {
+        entries.insert(name, value.clone());
+    }
+    for name in old.keys().filter(|name| !new.contains(name)) {
+        entries.insert(name, Tree::Null);
+    }
+    entries.into()
+}

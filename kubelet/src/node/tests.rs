@@ -1,0 +1,234 @@
+//! The status of a node as users see it, from facts that were written down.
+
+use std::net::IpAddr;
+
+use api::time::Timestamp;
+use api::{Tree, tree};
+
+use super::facts::{Facts, Handler, Health, Image, Machine, Network, Reports, Runtime};
+use super::{lease, register, runtime, status};
+use crate::config::{Config, Taint};
+
+const NOW: Timestamp = Timestamp { seconds: 1_000_000, nanos: 0 };
+const LATER: Timestamp = Timestamp { seconds: 1_000_060, nanos: 0 };
+
+fn config() -> Config {
+    Config { node_name: "n1".to_string(), hostname: "host-1".to_string(), ..Config::default() }
+}
+
+fn facts() -> Facts {
+    Facts {
+        machine: Machine {
+            machine_id: "m".to_string(),
+            system_uuid: "s".to_string(),
+            boot_id: "b".to_string(),
+            kernel_version: "6.1.0".to_string(),
+            os_image: "Debian GNU/Linux 12 (bookworm)".to_string(),
+            architecture: "amd64".to_string(),
+            cores: 2,
+            memory_bytes: 4 << 30,
+            swap_bytes: 0,
+            huge_pages: vec![(2 << 20, 0)],
+            storage_bytes: Some(10 << 30),
+        },
+        addresses: Ok(vec![IpAddr::from([10, 0, 0, 5])]),
+        runtime: Runtime {
+            version: "tiphys://0.1.0".to_string(),
+            health: Health::Ready,
+            network: Network::Ready,
+            handlers: vec![Handler { name: String::new(), recursive_read_only_mounts: true, user_namespaces: true }],
+            supplemental_groups_policy: Some(true),
+        },
+        images: vec![Image { names: vec!["a@sha256:1".to_string(), "a:1".to_string()], size_bytes: 70 }],
+        reports: Reports::default(),
+    }
+}
+
+fn json(tree: &Tree) -> String {
+    String::from_utf8(api::json::encode_pretty(tree, None)).expect("text")
+}
+
+fn node(config: &Config, facts: &Facts) -> (Tree, Vec<String>) {
+    let mut node = register::object(config, facts);
+    let reported = status::status(config, facts, &node, NOW);
+    node.set("status", reported.status);
+    (node, reported.events.into_iter().map(|event| event.message).collect())
+}
+
+#[test]
+fn a_node_is_registered_as_users_know_it() {
+    let mut config = config();
+    config.node_labels = vec![("disk".to_string(), "fast".to_string())];
+    config.register_with_taints =
+        vec![Taint { key: "a".to_string(), value: String::new(), effect: "NoSchedule".to_string() }];
+    let (node, events) = node(&config, &facts());
+    let golden = include_str!("testdata/node.json");
+    assert_eq!(json(&node).trim(), golden.trim());
+    let want = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
+    assert_eq!(events, want.map(|reason| format!("Node n1 status is now: {reason}")));
+}
+
+fn ready(status: &Tree) -> (String, String) {
+    let conditions = status.list("conditions");
+    let ready = conditions.iter().find(|condition| condition.str("type") == "Ready").expect("a condition");
+    (ready.str("reason").to_string(), ready.str("message").to_string())
+}
+
+#[test]
+fn a_node_says_why_it_is_not_ready() {
+    let down = "container runtime is down";
+    let early = "container runtime status check may not have completed yet";
+    let network = "NetworkReady=false reason:NetworkPluginNotReady message:no network";
+    type Change = fn(&mut Facts);
+    let cases: [(Change, String); 7] = [
+        (|facts| facts.runtime.health = Health::Down, down.to_string()),
+        (|facts| facts.runtime = Runtime::default(), format!("[{early}, network state unknown]")),
+        (
+            |facts| {
+                let why = "NetworkReady=false reason:NetworkPluginNotReady message:no network";
+                facts.runtime.network = Network::NotReady(why.to_string());
+            },
+            format!("container runtime network not ready: {network}"),
+        ),
+        (
+            |facts| facts.runtime.health = Health::NotReady("RuntimeReady=false reason:X message:y".to_string()),
+            "container runtime not ready: RuntimeReady=false reason:X message:y".to_string(),
+        ),
+        (
+            |facts| facts.machine.storage_bytes = None,
+            "missing node capacity for resources: ephemeral-storage".to_string(),
+        ),
+        (|facts| facts.reports.shutting_down = true, "node is shutting down".to_string()),
+        (
+            |facts| {
+                facts.reports.problems = vec!["PLEG is not healthy: pleg was last seen active 3m0s ago".to_string()]
+            },
+            "PLEG is not healthy: pleg was last seen active 3m0s ago".to_string(),
+        ),
+    ];
+    for (change, want) in cases {
+        let mut facts = facts();
+        change(&mut facts);
+        let status = status::status(&config(), &facts, &tree! {}, NOW).status;
+        assert_eq!(ready(&status), ("KubeletNotReady".to_string(), want));
+    }
+}
+
+#[test]
+fn only_what_has_changed_is_written() {
+    let (config, mut facts) = (config(), facts());
+    let (seen, _) = node(&config, &facts);
+    let again = status::status(&config, &facts, &seen, LATER);
+    assert!(!status::has_changed(seen.at("status"), &again.status), "only heartbeats");
+    assert!(again.events.is_empty());
+    facts.reports.memory_pressure = true;
+    facts.machine.huge_pages = Vec::new();
+    facts.addresses = Ok(vec![IpAddr::from([10, 0, 0, 6])]);
+    facts.images.clear();
+    facts.machine.boot_id = "c".to_string();
+    let next = status::status(&config, &facts, &seen, LATER);
+    assert!(status::has_changed(seen.at("status"), &next.status));
+    let events: Vec<&str> = next.events.iter().map(|event| event.reason).collect();
+    assert_eq!(events, ["Rebooted", "NodeHasInsufficientMemory"]);
+    let patch = status::patch(seen.at("status"), &next.status);
+    let fields: Vec<&str> = patch.map("status").keys().collect();
+    assert_eq!(fields, ["addresses", "allocatable", "capacity", "conditions", "images", "nodeInfo"]);
+    assert_eq!(patch.at("status.capacity"), &tree! { "hugepages-2Mi" => Tree::Null });
+    assert!(patch.at("status.images").is_null());
+    assert_eq!(patch.list("status.addresses")[0].str("$patch"), "replace");
+    let memory = &next.status.list("conditions")[0];
+    assert_eq!(memory.str("lastTransitionTime"), api::time::format_seconds(LATER.seconds).as_str());
+    let disk = &next.status.list("conditions")[1];
+    assert_eq!(disk.str("lastTransitionTime"), api::time::format_seconds(NOW.seconds).as_str());
+}
+
+#[test]
+fn what_others_write_stays() {
+    let (config, facts) = (config(), facts());
+    let (mut seen, _) = node(&config, &facts);
+    let status = seen.child("status");
+    status.child("capacity").set("example.com/dongle", "4");
+    status.set("volumesAttached", api::list![tree! { "name" => "v" }]);
+    status.list_entry("conditions").insert(0, tree! { "type" => "NetworkUnavailable", "status" => "False" });
+    let next = status::status(&config, &facts, &seen, LATER).status;
+    assert_eq!(next.map("capacity").str("example.com/dongle"), "4");
+    assert_eq!(next.map("allocatable").str("example.com/dongle"), "4");
+    assert_eq!(next.list("conditions")[0].str("type"), "NetworkUnavailable");
+    assert_eq!(next.list("conditions").len(), 5);
+    assert_eq!(next.list("volumesAttached").len(), 1);
+}
+
+#[test]
+fn a_lost_node_that_lives_becomes_ready_again() {
+    let (config, facts) = (config(), facts());
+    let (mut seen, _) = node(&config, &facts);
+    for condition in seen.list_mut("status.conditions") {
+        condition.set("status", "Unknown");
+    }
+    let next = status::status(&config, &facts, &seen, LATER);
+    assert_eq!(next.events.last().map(|event| event.reason), Some("NodeReady"));
+    assert_eq!(next.events.len(), 4);
+}
+
+#[test]
+fn a_provider_writes_the_addresses_where_there_is_one() {
+    let (mut config, facts) = (config(), facts());
+    config.external_cloud_provider = true;
+    let (made, _) = node(&config, &facts);
+    assert!(made.list("status.addresses").is_empty());
+    assert_eq!(made.list("spec.taints")[0].str("key"), "node.cloudprovider.kubernetes.io/uninitialized");
+    config.node_ips = vec![IpAddr::from([10, 0, 0, 5])];
+    let (mut made, _) = node(&config, &facts);
+    assert_eq!(made.list("status.addresses").len(), 2, "until the provider says more");
+    assert_eq!(made.map("metadata.annotations").str("alpha.kubernetes.io/provided-node-ip"), "10.0.0.5");
+    made.child("status").set("addresses", api::list![tree! { "type" => "ExternalIP", "address" => "1.2.3.4" }]);
+    assert_eq!(status::status(&config, &facts, &made, LATER).status.list("addresses").len(), 1);
+}
+
+#[test]
+fn a_node_that_is_there_keeps_what_is_the_administrators() {
+    let (mut config, facts) = (config(), facts());
+    config.node_labels = vec![("disk".to_string(), "slow".to_string())];
+    let wanted = register::object(&config, &facts);
+    assert_eq!(register::reconcile(&wanted, &wanted), None);
+    let labels = tree! { "kubernetes.io/hostname" => "old", "disk" => "fast", "kubernetes.io/os" => "linux",
+    "kubernetes.io/arch" => "amd64", "beta.kubernetes.io/os" => "linux", "beta.kubernetes.io/arch" => "amd64" };
+    let found = tree! { "metadata" => tree! { "labels" => labels } };
+    let patch = register::reconcile(&wanted, &found).expect("a patch");
+    let want = tree! { "metadata" => tree! {
+        "labels" => tree! { "kubernetes.io/hostname" => "host-1" },
+        "annotations" => tree! { "volumes.kubernetes.io/controller-managed-attach-detach" => "true" },
+    } };
+    assert_eq!(patch, want);
+}
+
+#[test]
+fn a_lease_is_the_nodes_and_is_renewed() {
+    let config = config();
+    let first = lease::lease(&config, None, None, NOW);
+    assert_eq!((first.str("spec.holderIdentity"), first.int("spec.leaseDurationSeconds")), ("n1", Some(40)));
+    assert!(first.list("metadata.ownerReferences").is_empty(), "the node is not known yet");
+    let next = lease::lease(&config, Some("u"), Some(&first), LATER);
+    assert_eq!(next.list("metadata.ownerReferences")[0].str("uid"), "u");
+    assert!(next.str("spec.renewTime") > first.str("spec.renewTime"));
+}
+
+#[test]
+fn a_silent_runtime_is_down_after_a_while() {
+    let ready = facts().runtime;
+    let health = |before: &Runtime, silent: Option<i64>| runtime::runtime(before, None, silent).health;
+    assert_eq!(health(&Runtime::default(), None), Health::Unknown);
+    assert_eq!(health(&ready, Some(10)), Health::Ready, "it may be busy");
+    assert_eq!(health(&ready, Some(31)), Health::Down);
+    let condition = |kind: &str, status: bool| cri::RuntimeCondition {
+        r#type: kind.to_string(),
+        status,
+        reason: "R".to_string(),
+        message: "m".to_string(),
+    };
+    let conditions = vec![condition("RuntimeReady", true), condition("NetworkReady", false)];
+    let answer = cri::StatusResponse { status: Some(cri::RuntimeStatus { conditions }), ..Default::default() };
+    let next = runtime::runtime(&Runtime { health: Health::Down, ..ready }, Some(answer), Some(99));
+    assert_eq!(next.health, Health::Ready);
+    assert_eq!(next.network, Network::NotReady("NetworkReady=false reason:R message:m".to_string()));
+}

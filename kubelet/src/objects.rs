@@ -1,0 +1,395 @@
+//! ConfigMaps, Secrets and trust bundles that pods of this node refer to. One watch an object, shared by all pods
+//! that name it and ended with the last of them: a node may see these objects one by one only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, json};
+use bytes::Bytes;
+use client::{Client, Error, Event, Random, Resource, Watch, ordered};
+use tokio::task::JoinHandle;
+
+use crate::pod;
+
+pub const CONFIG_MAPS: Resource = Resource::core("configmaps");
+pub const SECRETS: Resource = Resource::core("secrets");
+pub const TRUST_BUNDLES: Resource = Resource::new("certificates.k8s.io", "v1", "clustertrustbundles");
+
+/// How long whoever asks waits for a first answer, as upstream's caches do.
+const WAIT: Duration = Duration::from_secs(1);
+/// A server that has not heard of the pod yet refuses its objects; it will have heard in a moment.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What a pod names: an object, or all of a resource where the name is "".
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reference {
+    pub resource: Resource,
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Reference {
+    pub fn new(resource: Resource, namespace: &str, name: &str) -> Reference {
+        Reference { resource, namespace: namespace.to_string(), name: name.to_string() }
+    }
+
+    fn query(&self) -> String {
+        if self.name.is_empty() { String::new() } else { format!("fieldSelector=metadata.name%3D{}", self.name) }
+    }
+
+    /// The resource in the singular, as messages name it.
+    fn singular(&self) -> &str {
+        self.resource.plural.trim_end_matches('s')
+    }
+}
+
+/// JSON by name.
+type Found = BTreeMap<String, Bytes>;
+
+/// None before the first answer.
+type Known = Option<Arc<Found>>;
+
+pub struct Objects {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    random: Random,
+    /// Told the uid of each pod that a change concerns.
+    changed: Box<dyn Fn(&str) + Send + Sync>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    pods: BTreeMap<String, BTreeSet<Reference>>,
+    followed: BTreeMap<Reference, Followed>,
+}
+
+struct Followed {
+    pods: BTreeSet<String>,
+    known: Arc<ordered::Sender<Known>>,
+    /// Somebody did not wait until the first answer came, and is to be told of it.
+    missed: bool,
+    /// Why there is no answer yet.
+    error: Option<String>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Objects {
+    pub fn new(client: Client, seed: u64, changed: impl Fn(&str) + Send + Sync + 'static) -> Objects {
+        let shared =
+            Shared { client, random: Random::seeded(seed), changed: Box::new(changed), state: Mutex::default() };
+        Objects { shared: Arc::new(shared) }
+    }
+
+    /// Follows what the pod refers to now, and no longer what only it referred to before. Static pods refer to
+    /// nothing of the API.
+    pub fn register(&self, pod: &Tree) {
+        let wanted = if pod::is_static(pod) { BTreeSet::new() } else { references(pod) };
+        let mut state = self.shared.state();
+        let before = state.pods.get(pod::uid(pod)).cloned().unwrap_or_default();
+        for gone in before.difference(&wanted) {
+            leave(&mut state, gone, pod::uid(pod));
+        }
+        for reference in &wanted {
+            self.enter(&mut state, reference, pod::uid(pod));
+        }
+        state.pods.insert(pod::uid(pod).to_string(), wanted);
+    }
+
+    pub fn forget(&self, uid: &str) {
+        let mut state = self.shared.state();
+        for reference in state.pods.remove(uid).unwrap_or_default() {
+            leave(&mut state, &reference, uid);
+        }
+    }
+
+    fn enter(&self, state: &mut State, reference: &Reference, uid: &str) {
+        let followed = state.followed.entry(reference.clone()).or_insert_with(|| {
+            let known = Arc::new(ordered::Sender::new(None));
+            let task = self.shared.follow(reference, known.clone());
+            Followed { pods: BTreeSet::new(), known, missed: false, error: None, task }
+        });
+        let new = followed.pods.insert(uid.to_string());
+        // An immutable object is not watched, but one of the same name may have come in its place.
+        if new && followed.task.is_finished() {
+            followed.task = self.shared.follow(reference, followed.known.clone());
+        }
+    }
+
+    /// The object, once there is an answer; none where there is no such object.
+    pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Option<Tree>, String> {
+        let found = self.found(&Reference::new(resource, namespace, name)).await?;
+        found.get(name).map(|bytes| read(bytes)).transpose()
+    }
+
+    /// All objects of a resource, by name.
+    pub async fn all(&self, resource: Resource) -> Result<Vec<Tree>, String> {
+        self.found(&Reference::new(resource, "", "")).await?.values().map(|bytes| read(bytes)).collect()
+    }
+
+    async fn found(&self, reference: &Reference) -> Result<Arc<Found>, String> {
+        let mut receiver = match self.shared.state().followed.get(reference) {
+            Some(followed) => followed.known.subscribe(),
+            None => return Err(format!("object {:?}/{:?} not registered", reference.namespace, reference.name)),
+        };
+        let first = async {
+            loop {
+                if let Some(found) = receiver.borrow_and_update().clone() {
+                    return Some(found);
+                }
+                receiver.changed().await.ok()?;
+            }
+        };
+        match tokio::time::timeout(WAIT, first).await {
+            Ok(Some(found)) => Ok(found),
+            _ => Err(self.shared.miss(reference)),
+        }
+    }
+}
+
+impl Drop for Objects {
+    /// Those who follow hold what they tell.
+    fn drop(&mut self) {
+        self.shared.state().followed.clear();
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<Tree, String> {
+    json::decode_unmanaged(bytes).map_err(|error| error.to_string())
+}
+
+fn leave(state: &mut State, reference: &Reference, uid: &str) {
+    if let Some(followed) = state.followed.get_mut(reference) {
+        followed.pods.remove(uid);
+        if followed.pods.is_empty() {
+            state.followed.remove(reference);
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is said to one who waited in vain; he is told later.
+    fn miss(&self, reference: &Reference) -> String {
+        let mut state = self.state();
+        let why = state.followed.get_mut(reference).and_then(|followed| {
+            followed.missed = true;
+            followed.error.clone()
+        });
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        format!("failed to sync {} cache: timed out waiting for the condition{why}", reference.singular())
+    }
+
+    fn follow(self: &Arc<Shared>, reference: &Reference, known: Arc<ordered::Sender<Known>>) -> JoinHandle<()> {
+        let follower = Follower { shared: self.clone(), reference: reference.clone(), known };
+        tokio::spawn(follower.run())
+    }
+}
+
+struct Follower {
+    shared: Arc<Shared>,
+    reference: Reference,
+    known: Arc<ordered::Sender<Known>>,
+}
+
+enum Step {
+    Listing,
+    /// All up to this version is known.
+    Watching(String),
+    /// An object that cannot change.
+    Done,
+}
+
+impl Follower {
+    async fn run(self) {
+        let (mut step, mut pause) = (Step::Listing, FIRST_PAUSE);
+        while !matches!(step, Step::Done) {
+            match self.go(&step).await {
+                Ok(next) => (step, pause) = (next, FIRST_PAUSE),
+                Err(error) if error.is_expired() => step = Step::Listing,
+                Err(error) => {
+                    tracing::debug!(resource = self.reference.resource.plural, name = self.reference.name, %error, "it is followed again");
+                    self.failed(error.message());
+                    tokio::time::sleep(self.shared.random.jitter(pause, 0.5)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// One list, or one watch to its end.
+    async fn go(&self, step: &Step) -> client::Result<Step> {
+        match step {
+            Step::Listing => self.list().await,
+            Step::Watching(version) => self.watch(version.clone()).await,
+            Step::Done => Ok(Step::Done),
+        }
+    }
+
+    async fn list(&self) -> client::Result<Step> {
+        let Reference { resource, namespace, .. } = &self.reference;
+        let (head, objects) = self.shared.client.list_objects(*resource, namespace, &self.reference.query()).await?;
+        let found =
+            objects.into_iter().map(|bytes| Ok((name_of(&bytes)?, bytes))).collect::<client::Result<Found>>()?;
+        self.tell(found);
+        Ok(self.next(head.str("metadata.resourceVersion").to_string()))
+    }
+
+    async fn watch(&self, mut version: String) -> client::Result<Step> {
+        let Reference { resource, namespace, .. } = &self.reference;
+        let query = format!("{}&allowWatchBookmarks=true&resourceVersion={version}", self.reference.query());
+        let query = query.trim_start_matches('&');
+        let mut watch: Watch = self.shared.client.watch_namespace(*resource, namespace, query).await?;
+        let mut seen = false;
+        while let Some(event) = watch.next().await {
+            version = self.take(event?)?;
+            seen = true;
+            if let Step::Done = self.next(String::new()) {
+                return Ok(Step::Done);
+            }
+        }
+        if seen { Ok(Step::Watching(version)) } else { Err(Error::Transport("the watch ended at once".to_string())) }
+    }
+
+    fn take(&self, event: Event) -> client::Result<String> {
+        let mut found = self.known.borrow().as_deref().cloned().unwrap_or_default();
+        let version = match event {
+            Event::Bookmark(version) => return Ok(version),
+            Event::Put(bytes) => {
+                let version = version_of(&bytes)?;
+                found.insert(name_of(&bytes)?, bytes);
+                version
+            }
+            Event::Deleted(bytes) => {
+                found.remove(&name_of(&bytes)?);
+                version_of(&bytes)?
+            }
+        };
+        self.tell(found);
+        Ok(version)
+    }
+
+    /// An immutable object alone needs no watch.
+    fn next(&self, version: String) -> Step {
+        let known = self.known.borrow();
+        let object = known.as_deref().and_then(|found| found.get(&self.reference.name));
+        let immutable = object.is_some_and(|bytes| read(bytes).is_ok_and(|object| object.bool("immutable")));
+        if immutable { Step::Done } else { Step::Watching(version) }
+    }
+
+    fn failed(&self, why: String) {
+        if let Some(followed) = self.shared.state().followed.get_mut(&self.reference) {
+            followed.error = Some(why);
+        }
+    }
+
+    fn tell(&self, found: Found) {
+        let before = self.known.send_replace(Some(Arc::new(found)));
+        let same = *self.known.borrow() == before;
+        let mut pods = BTreeSet::new();
+        if let Some(followed) = self.shared.state().followed.get_mut(&self.reference) {
+            let first = before.is_none() && !std::mem::take(&mut followed.missed);
+            followed.error = None;
+            if !same && !first {
+                pods = followed.pods.clone();
+            }
+        }
+        pods.iter().for_each(|uid| (self.shared.changed)(uid));
+    }
+}
+
+fn meta(bytes: &[u8]) -> client::Result<Tree> {
+    json::decode_metadata(bytes).map_err(|error| Error::Answer(error.to_string()))
+}
+
+fn name_of(bytes: &[u8]) -> client::Result<String> {
+    Ok(meta(bytes)?.str("metadata.name").to_string())
+}
+
+fn version_of(bytes: &[u8]) -> client::Result<String> {
+    Ok(meta(bytes)?.str("metadata.resourceVersion").to_string())
+}
+
+/// Every object that a pod needs on its node.
+pub fn references(pod: &Tree) -> BTreeSet<Reference> {
+    let mut found = BTreeSet::new();
+    for container in pod::containers(pod) {
+        for from in container.list("envFrom") {
+            found.extend(named(pod, CONFIG_MAPS, from.str("configMapRef.name")));
+            found.extend(named(pod, SECRETS, from.str("secretRef.name")));
+        }
+        for env in container.list("env") {
+            found.extend(named(pod, CONFIG_MAPS, env.str("valueFrom.configMapKeyRef.name")));
+            found.extend(named(pod, SECRETS, env.str("valueFrom.secretKeyRef.name")));
+        }
+    }
+    for secret in pod.list("spec.imagePullSecrets") {
+        found.extend(named(pod, SECRETS, secret.str("name")));
+    }
+    for volume in pod.list("spec.volumes") {
+        found.extend(named(pod, CONFIG_MAPS, volume.str("configMap.name")));
+        found.extend(named(pod, SECRETS, volume.str("secret.secretName")));
+        found.extend(named(pod, SECRETS, volume.str("csi.nodePublishSecretRef.name")));
+        for source in volume.list("projected.sources") {
+            found.extend(named(pod, CONFIG_MAPS, source.str("configMap.name")));
+            found.extend(named(pod, SECRETS, source.str("secret.name")));
+            found.extend(source.has("clusterTrustBundle").then(|| Reference::new(TRUST_BUNDLES, "", "")));
+        }
+    }
+    found
+}
+
+fn named(pod: &Tree, resource: Resource, name: &str) -> Option<Reference> {
+    (!name.is_empty()).then(|| Reference::new(resource, pod::namespace(pod), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_a_pod_names_is_found() {
+        let pod = api::yaml::decode(
+            br#"
+metadata: {name: p, namespace: a, uid: u}
+spec:
+  imagePullSecrets: [{name: pull}]
+  initContainers: [{name: i, envFrom: [{configMapRef: {name: c1}}, {secretRef: {name: s1}}]}]
+  containers:
+  - name: m
+    env:
+    - {name: A, valueFrom: {configMapKeyRef: {name: c2, key: k}}}
+    - {name: B, valueFrom: {secretKeyRef: {name: s2, key: k}}}
+    - {name: C, value: x}
+  volumes:
+  - {name: a, configMap: {name: c3}}
+  - {name: b, secret: {secretName: s3}}
+  - {name: c, csi: {driver: d, nodePublishSecretRef: {name: s4}}}
+  - {name: d, emptyDir: {}}
+  - {name: e, projected: {sources: [{configMap: {name: c1}}, {secret: {name: s5}}, {clusterTrustBundle: {name: x, path: y}}]}}
+"#,
+        );
+        let found = references(&pod.unwrap());
+        let of = |resource| {
+            let of = found.iter().filter(|reference| reference.resource == resource);
+            of.map(|reference| format!("{}/{}", reference.namespace, reference.name)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(CONFIG_MAPS), ["a/c1", "a/c2", "a/c3"]);
+        assert_eq!(of(SECRETS), ["a/pull", "a/s1", "a/s2", "a/s3", "a/s4", "a/s5"]);
+        assert_eq!(of(TRUST_BUNDLES), ["/"]);
+    }
+}

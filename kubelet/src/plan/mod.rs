@@ -1,0 +1,264 @@
+//! What is to be done about a pod now: decided from the pod, what the runtime has of it, what its probes say and
+//! the time. Nothing here acts.
+
+mod backoff;
+mod init;
+pub mod restart;
+#[cfg(test)]
+mod tests;
+
+use api::Tree;
+
+use crate::pod;
+use crate::state::{Container, PodState, Stage};
+pub use backoff::Backoffs;
+use restart::Restart;
+
+/// What a probe has found last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Verdicts {
+    /// None where there is no such probe, or it has not said anything yet.
+    pub startup: Option<bool>,
+    pub liveness: Option<bool>,
+    pub readiness: Option<bool>,
+}
+
+/// What a decision is made from.
+pub struct View<'a> {
+    pub pod: &'a Tree,
+    pub state: &'a PodState,
+    /// By the container's id.
+    pub verdicts: &'a dyn Fn(&str) -> Verdicts,
+    pub backoffs: &'a Backoffs,
+    /// Nanoseconds since the epoch.
+    pub now: i64,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Plan {
+    /// All that runs has to end, and the sandbox with it.
+    pub kill_pod: bool,
+    /// The sandbox to be made, by its number.
+    pub sandbox: Option<u32>,
+    pub kills: Vec<Kill>,
+    /// Containers to be started, in order.
+    pub starts: Vec<Start>,
+    /// Containers that wait before they are started again, and until when.
+    pub waits: Vec<Wait>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kill {
+    pub id: String,
+    pub name: String,
+    pub message: String,
+    /// Why, where it is a probe that asked for it: its grace period may be its own.
+    pub probe: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    pub name: String,
+    pub restarts: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    pub name: String,
+    /// Nanoseconds since the epoch.
+    pub until: i64,
+    pub pause_seconds: i64,
+}
+
+impl Plan {
+    pub fn is_nothing(&self) -> bool {
+        *self == Plan::default()
+    }
+}
+
+/// What has to be done about a pod that shall run.
+pub fn plan(view: &View<'_>) -> Plan {
+    let mut plan = Plan::default();
+    if let Some(attempt) = wanted_sandbox(view) {
+        plan_anew(view, attempt, &mut plan);
+        return plan;
+    }
+    plan_ephemeral(view, &mut plan);
+    match init::plan(view, &mut plan) {
+        init::Outcome::Done => {}
+        init::Outcome::Waits => return plan,
+        init::Outcome::Failed => {
+            plan.kill_pod = true;
+            return plan;
+        }
+    }
+    let mut kept = 0;
+    for spec in view.pod.list("spec.containers") {
+        kept += usize::from(plan_container(view, spec, &mut plan));
+    }
+    if kept == 0 && plan.starts.is_empty() && plan.waits.is_empty() {
+        plan.kill_pod = true;
+        plan.kills.clear();
+    }
+    plan
+}
+
+/// The number of the sandbox that has to be made; None where the one that is there will do.
+fn wanted_sandbox(view: &View<'_>) -> Option<u32> {
+    let Some(newest) = view.state.sandbox() else { return Some(0) };
+    let ready = view.state.sandboxes.iter().filter(|sandbox| sandbox.is_ready).count();
+    let on_host = view.pod.bool("spec.hostNetwork");
+    let is_good =
+        ready == 1 && newest.is_ready && newest.on_host_network == on_host && (on_host || !newest.addresses.is_empty());
+    (!is_good).then_some(newest.attempt + 1)
+}
+
+/// The pod has no sandbox that works: everything begins from the start, if anything is left to be done.
+fn plan_anew(view: &View<'_>, attempt: u32, plan: &mut Plan) {
+    plan.kill_pod = !view.state.sandboxes.is_empty();
+    let left: Vec<&Tree> = view.pod.list("spec.containers").iter().filter(|spec| is_left(view, spec)).collect();
+    if left.is_empty() || (is_over(view) && attempt > 0) {
+        return;
+    }
+    plan.sandbox = Some(attempt);
+    let inits = view.pod.list("spec.initContainers");
+    let first = inits.iter().take(1);
+    let rest = left.into_iter().filter(|_| inits.is_empty());
+    plan.starts = first.chain(rest).map(|spec| start(view, spec)).collect();
+}
+
+/// A pod that does not start anything again has had its one life.
+fn is_over(view: &View<'_>) -> bool {
+    let never = |spec: &Tree| Restart::of(view.pod, spec) == Restart::Never;
+    view.pod.list("spec.containers").iter().all(never) && !view.state.containers.is_empty()
+}
+
+fn is_left(view: &View<'_>, spec: &Tree) -> bool {
+    match view.state.container(spec.str("name")) {
+        Some(seen) if seen.stage == Stage::Exited => Restart::after(view.pod, spec, seen.exit_code),
+        _ => true,
+    }
+}
+
+fn start(view: &View<'_>, spec: &Tree) -> Start {
+    let name = spec.str("name");
+    let restarts = view.state.container(name).map_or(0, |seen| seen.restarts + 1);
+    Start { name: name.to_string(), restarts }
+}
+
+/// Started once, never again.
+fn plan_ephemeral(view: &View<'_>, plan: &mut Plan) {
+    for spec in view.pod.list("spec.ephemeralContainers") {
+        if view.state.container(spec.str("name")).is_none() {
+            plan.starts.push(start(view, spec));
+        }
+    }
+}
+
+/// Whether a container goes on as it is.
+fn plan_container(view: &View<'_>, spec: &Tree, plan: &mut Plan) -> bool {
+    let Some(seen) = view.state.active(spec.str("name")) else {
+        if is_left(view, spec) {
+            start_when_due(view, spec, plan);
+        }
+        return false;
+    };
+    if !seen.is_running() {
+        return plan_ended(view, spec, seen, plan);
+    }
+    match reason_to_end(view, spec, seen) {
+        None => true,
+        Some(kill) => {
+            let restarts = Restart::after(view.pod, spec, 137);
+            plan.kills.push(kill);
+            if restarts {
+                start_after_kill(view, spec, plan);
+            }
+            false
+        }
+    }
+}
+
+/// A container that is not running: started again where that is due. Whether it holds the pod up.
+fn plan_ended(view: &View<'_>, spec: &Tree, seen: &Container, plan: &mut Plan) -> bool {
+    match seen.stage {
+        Stage::Exited if !Restart::after(view.pod, spec, seen.exit_code) => false,
+        Stage::Unknown => {
+            let message = format!("Container {} is in unknown state, try killing it before restart", seen.name);
+            plan.kills.push(Kill { id: seen.id.clone(), name: seen.name.clone(), message, probe: None });
+            start_when_due(view, spec, plan)
+        }
+        _ => start_when_due(view, spec, plan),
+    }
+}
+
+/// True where it has to wait, which holds the pod up.
+fn start_when_due(view: &View<'_>, spec: &Tree, plan: &mut Plan) -> bool {
+    let name = spec.str("name");
+    let ended = view.state.container(name).filter(|seen| seen.stage == Stage::Exited);
+    let wait = ended.and_then(|seen| view.backoffs.wait(name, seen.finished_at, view.now));
+    match wait {
+        Some(wait) => {
+            plan.waits.push(wait);
+            true
+        }
+        None => {
+            plan.starts.push(start(view, spec));
+            false
+        }
+    }
+}
+
+/// It ends now, and is started again like one that has ended by itself.
+fn start_after_kill(view: &View<'_>, spec: &Tree, plan: &mut Plan) {
+    match view.backoffs.wait(spec.str("name"), view.now, view.now) {
+        Some(wait) => plan.waits.push(wait),
+        None => plan.starts.push(start(view, spec)),
+    }
+}
+
+/// Why a container that runs must not run on.
+fn reason_to_end(view: &View<'_>, spec: &Tree, seen: &Container) -> Option<Kill> {
+    let kill = |message: String, probe| Some(Kill { id: seen.id.clone(), name: seen.name.clone(), message, probe });
+    let name = &seen.name;
+    if !seen.hash.is_empty() && seen.hash != hash(spec) {
+        return kill(format!("Container {name} definition changed, will be restarted"), None);
+    }
+    let verdicts = (view.verdicts)(&seen.id);
+    if verdicts.liveness == Some(false) {
+        return kill(format!("Container {name} failed liveness probe, will be restarted"), Some("livenessProbe"));
+    }
+    if verdicts.startup == Some(false) {
+        return kill(format!("Container {name} failed startup probe, will be restarted"), Some("startupProbe"));
+    }
+    None
+}
+
+/// Changes with what cannot change in a container that runs.
+pub fn hash(container: &Tree) -> String {
+    let parts = [container.str("name"), container.str("image")];
+    let mut sum: u32 = 0x811c_9dc5;
+    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
+        sum = (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    }
+    format!("{sum:x}")
+}
+
+/// Whether a container is started: it runs, and its startup probe, if it has one, has succeeded.
+pub fn is_started(spec: &Tree, seen: &Container, verdicts: Verdicts) -> bool {
+    seen.is_running() && (!spec.has("startupProbe") || verdicts.startup == Some(true))
+}
+
+/// Whether nothing of a pod will run again by itself.
+pub fn has_ended(pod: &Tree, state: &PodState) -> bool {
+    let ended = |spec: &Tree| {
+        let seen = state.container(spec.str("name")).filter(|seen| seen.stage == Stage::Exited);
+        seen.is_some_and(|seen| !Restart::after(pod, spec, seen.exit_code))
+    };
+    pod.list("spec.containers").iter().all(ended) || init::has_failed(pod, state)
+}
+
+/// The lists in which a container may stand; ephemeral ones do not count for the pod's life.
+pub fn sidecars(pod: &Tree) -> impl Iterator<Item = &Tree> {
+    pod.list("spec.initContainers").iter().filter(|spec| pod::is_sidecar(spec))
+}

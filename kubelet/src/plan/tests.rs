@@ -1,0 +1,199 @@
+//! Decisions as tables: a pod, what the runtime has, and what is to be done.
+
+use std::time::Duration;
+
+use api::{Tree, list, tree};
+
+use super::*;
+use crate::state::Sandbox;
+
+const SECOND: i64 = 1_000_000_000;
+
+fn pod(policy: &str) -> Tree {
+    tree! {
+        "metadata" => tree! { "name" => "web", "namespace" => "default", "uid" => "u" },
+        "spec" => tree! {
+            "restartPolicy" => policy,
+            "containers" => list![tree! { "name" => "a", "image" => "i" }, tree! { "name" => "b", "image" => "i" }],
+        },
+    }
+}
+
+fn with_init(policy: &str, init: Tree) -> Tree {
+    let mut pod = pod(policy);
+    pod.child("spec").set("initContainers", list![init]);
+    pod
+}
+
+fn sandbox(is_ready: bool) -> Sandbox {
+    Sandbox { id: "s0".into(), is_ready, addresses: vec!["10.0.0.2".into()], ..Sandbox::default() }
+}
+
+/// `name`, what became of it: "running", "created", "unknown" or an exit code.
+fn container(name: &str, what: &str) -> Container {
+    let stage = match what {
+        "running" => Stage::Running,
+        "created" => Stage::Created,
+        "unknown" => Stage::Unknown,
+        _ => Stage::Exited,
+    };
+    Container {
+        id: format!("id-{name}"),
+        sandbox: "s0".into(),
+        name: name.into(),
+        restarts: 0,
+        stage,
+        hash: hash(&tree! { "name" => name, "image" => "i" }),
+        created_at: 1,
+        started_at: 2,
+        finished_at: 3,
+        exit_code: what.parse().unwrap_or(0),
+        reason: String::new(),
+        message: String::new(),
+        image: "i".into(),
+        image_id: "sha256:i".into(),
+        log_path: String::new(),
+        annotations: Default::default(),
+        resources: None,
+        user: None,
+        stop_signal: 0,
+    }
+}
+
+fn decide(pod: &Tree, ready: Option<bool>, containers: &[(&str, &str)]) -> Plan {
+    decide_with(pod, ready, containers, Verdicts::default(), &Backoffs::new(Duration::from_secs(300)))
+}
+
+fn decide_with(
+    pod: &Tree,
+    ready: Option<bool>,
+    containers: &[(&str, &str)],
+    verdicts: Verdicts,
+    backoffs: &Backoffs,
+) -> Plan {
+    let state = PodState {
+        sandboxes: ready.map(sandbox).into_iter().collect(),
+        containers: containers.iter().map(|(name, what)| container(name, what)).collect(),
+    };
+    plan(&View { pod, state: &state, verdicts: &|_| verdicts, backoffs, now: 5 * SECOND })
+}
+
+/// `kill_pod`, the sandbox to make, what is killed, what is started.
+fn short(plan: &Plan) -> String {
+    let kills: Vec<&str> = plan.kills.iter().map(|kill| kill.name.as_str()).collect();
+    let starts: Vec<String> = plan.starts.iter().map(|start| format!("{}#{}", start.name, start.restarts)).collect();
+    let sandbox = plan.sandbox.map(|attempt| format!("sandbox#{attempt}"));
+    let words = plan.kill_pod.then(|| "killpod".to_string()).into_iter().chain(sandbox);
+    let words = words.chain(kills.iter().map(|name| format!("-{name}")));
+    words.chain(starts.iter().map(|name| format!("+{name}"))).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_pod_is_brought_up_and_kept_up() {
+    type Case<'a> = (&'a str, Option<bool>, &'a [(&'a str, &'a str)], &'a str);
+    let cases: [Case<'_>; 13] = [
+        ("Always", None, &[], "sandbox#0 +a#0 +b#0"),
+        ("Always", Some(true), &[], "+a#0 +b#0"),
+        ("Always", Some(true), &[("a", "running"), ("b", "running")], ""),
+        ("Always", Some(true), &[("a", "running"), ("b", "0")], "+b#1"),
+        ("Always", Some(true), &[("a", "running"), ("b", "created")], "+b#1"),
+        ("Always", Some(true), &[("a", "running"), ("b", "unknown")], "-b +b#1"),
+        ("OnFailure", Some(true), &[("a", "running"), ("b", "0")], ""),
+        ("OnFailure", Some(true), &[("a", "running"), ("b", "1")], "+b#1"),
+        ("Never", Some(true), &[("a", "running"), ("b", "1")], ""),
+        ("Never", Some(true), &[("a", "0"), ("b", "1")], "killpod"),
+        ("Always", Some(false), &[("a", "1"), ("b", "1")], "killpod sandbox#1 +a#1 +b#1"),
+        ("Never", Some(false), &[("a", "1"), ("b", "1")], "killpod"),
+        ("OnFailure", Some(false), &[("a", "0"), ("b", "0")], "killpod"),
+    ];
+    for (policy, ready, containers, expected) in cases {
+        let plan = decide(&pod(policy), ready, containers);
+        assert_eq!(short(&plan), expected, "{policy} {ready:?} {containers:?}");
+    }
+}
+
+#[test]
+fn containers_that_prepare_go_first() {
+    let init = || tree! { "name" => "i", "image" => "i" };
+    type Case<'a> = (&'a str, Option<bool>, &'a [(&'a str, &'a str)], &'a str);
+    let cases: [Case<'_>; 7] = [
+        ("Always", None, &[], "sandbox#0 +i#0"),
+        ("Always", Some(true), &[], "+i#0"),
+        ("Always", Some(true), &[("i", "running")], ""),
+        ("Always", Some(true), &[("i", "0")], "+a#0 +b#0"),
+        ("Always", Some(true), &[("i", "1")], "+i#1"),
+        ("Never", Some(true), &[("i", "1")], "killpod"),
+        // It is not run again once the others were there.
+        ("Always", Some(true), &[("i", "1"), ("a", "running"), ("b", "running")], ""),
+    ];
+    for (policy, ready, containers, expected) in cases {
+        let plan = decide(&with_init(policy, init()), ready, containers);
+        assert_eq!(short(&plan), expected, "{policy} {ready:?} {containers:?}");
+    }
+}
+
+#[test]
+fn sidecars_are_started_first_and_kept() {
+    let sidecar = || tree! { "name" => "i", "image" => "i", "restartPolicy" => "Always" };
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str);
+    let cases: [Case<'_>; 4] = [
+        (&[], "+i#0"),
+        (&[("i", "running")], "+a#0 +b#0"),
+        (&[("i", "0"), ("a", "running"), ("b", "running")], "+i#1"),
+        (&[("i", "running"), ("a", "0"), ("b", "1")], "killpod"),
+    ];
+    for (containers, expected) in cases {
+        assert_eq!(short(&decide(&with_init("Never", sidecar()), Some(true), containers)), expected, "{containers:?}");
+    }
+    let mut slow = sidecar();
+    slow.set("startupProbe", tree! {});
+    let plan = decide(&with_init("Never", slow), Some(true), &[("i", "running")]);
+    assert_eq!(short(&plan), "", "the others wait for its startup probe");
+}
+
+#[test]
+fn what_probes_and_changes_say_is_done() {
+    let backoffs = Backoffs::new(Duration::from_secs(300));
+    let running = [("a", "running"), ("b", "running")];
+    let dead = Verdicts { liveness: Some(false), ..Verdicts::default() };
+    let plan = decide_with(&pod("Always"), Some(true), &running, dead, &backoffs);
+    assert_eq!(short(&plan), "-a -b +a#1 +b#1");
+    assert_eq!(plan.kills[0].probe, Some("livenessProbe"));
+    let plan = decide_with(&pod("Never"), Some(true), &running, dead, &backoffs);
+    assert_eq!(short(&plan), "killpod", "nothing is left of it");
+    let mut changed = pod("Always");
+    changed.child("spec").list_mut("containers")[0].set("image", "other");
+    assert_eq!(short(&decide(&changed, Some(true), &running)), "-a +a#1");
+}
+
+#[test]
+fn rules_of_a_container_say_what_is_started_again() {
+    let mut pod = pod("Never");
+    let codes = tree! { "operator" => "In", "values" => list![42] };
+    let rules = list![tree! { "action" => "Restart", "exitCodes" => codes }];
+    let spec = &mut pod.child("spec").list_mut("containers")[1];
+    spec.set("restartPolicy", "Never");
+    spec.set("restartPolicyRules", rules);
+    for (code, expected) in [("42", "+b#1"), ("1", "")] {
+        assert_eq!(short(&decide(&pod, Some(true), &[("a", "running"), ("b", code)])), expected, "{code}");
+    }
+}
+
+#[test]
+fn those_that_crash_wait_longer_each_time() {
+    let mut backoffs = Backoffs::new(Duration::from_secs(300));
+    let mut now = 100 * SECOND;
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        let ended_at = now;
+        let wait = backoffs.wait("a", ended_at, now);
+        pauses.push(wait.as_ref().map_or(0, |wait| wait.pause_seconds));
+        now = wait.map_or(now, |wait| wait.until);
+        assert_eq!(backoffs.wait("a", ended_at, now), None);
+        backoffs.started_again("a", ended_at, now);
+        now += SECOND;
+    }
+    assert_eq!(pauses, [0, 10, 20, 40, 80, 160, 300, 300]);
+    now += 1000 * SECOND;
+    assert_eq!(backoffs.wait("a", now, now), None, "it ran for long");
+}

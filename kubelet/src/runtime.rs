@@ -1,0 +1,139 @@
+//! The runtime, as the agent uses it. Each call that changes something is a task of its own: whoever asked for it may
+//! lose interest, but the call is never cut in the middle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cri::{DynImageService, DynRuntimeService, Status};
+
+use crate::state::{self, PodState, keys};
+
+#[derive(Clone)]
+pub struct Runtime {
+    pub service: Arc<dyn DynRuntimeService>,
+    pub images: Arc<dyn DynImageService>,
+}
+
+pub type Result<T> = std::result::Result<T, Status>;
+
+/// Runs a call to its end, whatever becomes of the one who waits for it.
+async fn whole<T: Send + 'static>(call: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    tokio::spawn(call).await.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
+}
+
+macro_rules! calls {
+    ($($name:ident: $of:ident.$call:ident($request:ident) -> $answer:ident;)*) => { $(
+        pub async fn $name(&self, request: cri::$request) -> Result<cri::$answer> {
+            let service = self.$of.clone();
+            whole(async move { service.$call(request).await }).await
+        }
+    )* };
+}
+
+impl Runtime {
+    calls! {
+        run_sandbox: service.run_pod_sandbox(RunPodSandboxRequest) -> RunPodSandboxResponse;
+        create: service.create_container(CreateContainerRequest) -> CreateContainerResponse;
+        update: service.update_container_resources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse;
+        exec: service.exec_sync(ExecSyncRequest) -> ExecSyncResponse;
+        pull: images.pull_image(PullImageRequest) -> PullImageResponse;
+    }
+
+    pub async fn start(&self, container_id: &str) -> Result<()> {
+        let (service, container_id) = (self.service.clone(), container_id.to_string());
+        whole(async move { service.start_container(cri::StartContainerRequest { container_id }).await }).await.map(drop)
+    }
+
+    /// Ends a container; after so many seconds by force.
+    pub async fn stop(&self, container_id: &str, timeout: i64) -> Result<()> {
+        let (service, container_id) = (self.service.clone(), container_id.to_string());
+        let request = cri::StopContainerRequest { container_id, timeout };
+        gone(whole(async move { service.stop_container(request).await }).await)
+    }
+
+    pub async fn remove(&self, container_id: &str) -> Result<()> {
+        let (service, container_id) = (self.service.clone(), container_id.to_string());
+        gone(whole(async move { service.remove_container(cri::RemoveContainerRequest { container_id }).await }).await)
+    }
+
+    pub async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        let (service, pod_sandbox_id) = (self.service.clone(), id.to_string());
+        gone(whole(async move { service.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id }).await }).await)
+    }
+
+    pub async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        let (service, pod_sandbox_id) = (self.service.clone(), id.to_string());
+        let call = async move { service.remove_pod_sandbox(cri::RemovePodSandboxRequest { pod_sandbox_id }).await };
+        gone(whole(call).await)
+    }
+
+    /// What there is of one pod.
+    pub async fn pod(&self, uid: &str) -> Result<PodState> {
+        let label_selector = BTreeMap::from([(keys::POD_UID.to_string(), uid.to_string())]);
+        let filter = cri::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };
+        let listed = self.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: Some(filter) }).await?;
+        let filter = cri::ContainerFilter { label_selector, ..Default::default() };
+        let containers = self.service.list_containers(cri::ListContainersRequest { filter: Some(filter) }).await?;
+        let mut state = PodState::default();
+        for sandbox in listed.items {
+            state.sandboxes.extend(self.sandbox(sandbox.id).await?);
+        }
+        for container in containers.containers {
+            state.containers.extend(self.container(&container.pod_sandbox_id, container.id).await?);
+        }
+        Ok(state.sorted())
+    }
+
+    /// None where it has gone meanwhile.
+    async fn sandbox(&self, pod_sandbox_id: String) -> Result<Option<state::Sandbox>> {
+        let request = cri::PodSandboxStatusRequest { pod_sandbox_id, verbose: false };
+        let answer = found(self.service.pod_sandbox_status(request).await)?;
+        Ok(answer.and_then(|answer| answer.status).map(|status| state::sandbox(&status)))
+    }
+
+    async fn container(&self, sandbox: &str, container_id: String) -> Result<Option<state::Container>> {
+        let request = cri::ContainerStatusRequest { container_id, verbose: false };
+        let answer = found(self.service.container_status(request).await)?;
+        Ok(answer.and_then(|answer| answer.status).map(|status| state::container(sandbox, status)))
+    }
+
+    /// The uids of all pods of which there is something, with the newest change of each as a mark.
+    pub async fn marks(&self) -> Result<BTreeMap<String, String>> {
+        let sandboxes = self.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await?.items;
+        let containers = self.service.list_containers(cri::ListContainersRequest { filter: None }).await?.containers;
+        let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for sandbox in sandboxes {
+            let uid = sandbox.labels.get(keys::POD_UID).cloned();
+            let uid = uid.or(sandbox.metadata.map(|metadata| metadata.uid)).unwrap_or_default();
+            parts.entry(uid).or_default().push(format!("{}={}", sandbox.id, sandbox.state));
+        }
+        for container in containers {
+            let uid = container.labels.get(keys::POD_UID).cloned().unwrap_or_default();
+            parts.entry(uid).or_default().push(format!("{}={}", container.id, container.state));
+        }
+        parts.remove("");
+        let mark = |(uid, mut parts): (String, Vec<String>)| {
+            parts.sort_unstable();
+            (uid, parts.join(" "))
+        };
+        Ok(parts.into_iter().map(mark).collect())
+    }
+
+    /// The image that a reference names, if it is there.
+    pub async fn image(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
+        Ok(self.images.image_status(cri::ImageStatusRequest { image: Some(image), verbose: false }).await?.image)
+    }
+}
+
+/// What is gone already need not be ended.
+fn gone<T>(answer: Result<T>) -> Result<()> {
+    found(answer).map(drop)
+}
+
+fn found<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(status) if status.code() == cri::Code::NotFound => Ok(None),
+        Err(status) => Err(status),
+    }
+}

@@ -1,0 +1,52 @@
+//! Answers: whole, or a stream that is written as it comes.
+
+use std::io;
+
+use api::Tree;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Answer;
+
+pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+pub fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// What comes through a channel; whoever sends learns by it when nobody reads any more.
+pub fn stream(pieces: mpsc::Receiver<Bytes>) -> Body {
+    StreamBody::new(ReceiverStream::new(pieces).map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
+}
+
+/// The answer of another server, as it is.
+pub fn behind(response: Response<Incoming>) -> Answer {
+    response.map(|body| body.map_err(io::Error::other).boxed_unsync())
+}
+
+pub fn answer(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = code;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer
+}
+
+pub fn text(code: StatusCode, text: impl Into<Bytes>) -> Answer {
+    answer(code, "text/plain; charset=utf-8", whole(text))
+}
+
+pub fn json(tree: &Tree) -> Answer {
+    answer(StatusCode::OK, "application/json", whole(api::json::encode(tree, None)))
+}
+
+pub fn metrics(text: String) -> Answer {
+    answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", whole(text))
+}

@@ -1,0 +1,30 @@
+//! `/healthz`: all checks, or the one that is named.
+
+use http::StatusCode;
+
+use super::Answer;
+use super::body::text;
+
+pub fn answer(sync_loop: &Result<(), String>, name: &str, verbose: bool) -> Answer {
+    let well = Ok(());
+    // In the order in which they are told.
+    let checks = [("ping", &well), ("log", &well), ("syncloop", sync_loop)];
+    let asked: Vec<_> = checks.iter().filter(|(other, _)| name.is_empty() || *other == name).collect();
+    if asked.is_empty() {
+        return text(StatusCode::NOT_FOUND, "404 page not found\n");
+    }
+    let failed = asked.iter().any(|(_, result)| result.is_err());
+    if !failed && !(verbose && name.is_empty()) {
+        return text(StatusCode::OK, "ok");
+    }
+    let line = |(name, result): &&(&str, &Result<(), String>)| match result {
+        Ok(()) => format!("[+]{name} ok\n"),
+        Err(_) if failed && !verbose => format!("[-]{name} failed: reason withheld\n"),
+        Err(why) => format!("[-]{name} failed: {why}\n"),
+    };
+    let lines: String = asked.iter().map(line).collect();
+    match failed {
+        true => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}healthz check failed\n")),
+        false => text(StatusCode::OK, format!("{lines}healthz check passed\n")),
+    }
+}

@@ -1,0 +1,75 @@
+//! The agent at work, as the answers see it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::Tree;
+use client::{Clock, Metrics};
+use cri::{DynImageService, DynRuntimeService};
+
+use super::Host;
+use crate::agent::Agent;
+use crate::run::Running;
+use crate::worker::Workers;
+
+pub struct Served {
+    agent: Arc<Agent>,
+    workers: Arc<Workers>,
+    metrics: Metrics,
+    configuration: Tree,
+}
+
+impl Served {
+    /// `configuration` is the KubeletConfiguration in effect.
+    pub fn new(running: &Running, metrics: Metrics, configuration: Tree) -> Served {
+        Served { agent: running.agent.clone(), workers: running.workers.clone(), metrics, configuration }
+    }
+}
+
+impl Host for Served {
+    fn node_name(&self) -> &str {
+        &self.agent.node
+    }
+
+    fn pods(&self) -> Vec<Tree> {
+        let with_status = |pod: Arc<Tree>| {
+            let status = self.agent.statuses.last(&pod);
+            let mut pod = Arc::unwrap_or_clone(pod);
+            pod.set("status", status);
+            pod
+        };
+        self.workers.pods().into_iter().map(with_status).collect()
+    }
+
+    fn runtime(&self) -> Arc<dyn DynRuntimeService> {
+        self.agent.runtime.service.clone()
+    }
+
+    fn images(&self) -> Arc<dyn DynImageService> {
+        self.agent.runtime.images.clone()
+    }
+
+    fn configuration(&self) -> Tree {
+        self.configuration.clone()
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics.render()
+    }
+
+    fn probe_metrics(&self) -> String {
+        String::new()
+    }
+
+    fn sync_loop(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.agent.clock.clone()
+    }
+
+    fn root_dir(&self) -> PathBuf {
+        self.agent.config.root_dir.clone()
+    }
+}

@@ -1,0 +1,139 @@
+//! How much of a log is wanted, and in which form.
+
+use std::fmt;
+
+use api::query::Query;
+use api::time::{self, Timestamp};
+use http::StatusCode;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    pub follow: bool,
+    pub previous: bool,
+    pub timestamps: bool,
+    /// Nothing older.
+    pub since: Option<Timestamp>,
+    pub tail_lines: Option<u64>,
+    pub limit_bytes: Option<u64>,
+    pub stream: Stream,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stream {
+    #[default]
+    All,
+    Stdout,
+    Stderr,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// A value cannot be read.
+    Undecodable,
+    /// It can be read and makes no sense.
+    Invalid,
+    Stream(String),
+}
+
+impl Refusal {
+    pub fn code(&self) -> StatusCode {
+        match self {
+            Refusal::Undecodable | Refusal::Stream(_) => StatusCode::BAD_REQUEST,
+            Refusal::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Undecodable => write!(f, "{{\"message\": \"Unable to decode query.\"}}"),
+            Refusal::Invalid => write!(f, "{{\"message\": \"Invalid request.\"}}"),
+            Refusal::Stream(stream) => write!(f, "invalid stream type {stream:?}"),
+        }
+    }
+}
+
+pub fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
+    // An old name, by which `all` stands for no limit.
+    let tail = match query.get("tail") {
+        "" => query.get("tailLines"),
+        "all" => "",
+        tail => tail,
+    };
+    let number = |text: &str, least: i64| match text {
+        "" => Ok(None),
+        text => match text.parse::<i64>() {
+            Err(_) => Err(Refusal::Undecodable),
+            Ok(number) if number < least => Err(Refusal::Invalid),
+            Ok(number) => Ok(u64::try_from(number).ok()),
+        },
+    };
+    let tail_lines = number(tail, 0)?;
+    let limit_bytes = number(query.get("limitBytes"), 1)?;
+    let since_seconds = number(query.get("sinceSeconds"), 1)?;
+    let since_time = match query.get("sinceTime") {
+        "" => None,
+        text => Some(time::parse(text).map_err(|_| Refusal::Undecodable)?),
+    };
+    if since_seconds.is_some() && since_time.is_some() {
+        return Err(Refusal::Invalid);
+    }
+    let ago = |seconds: u64| {
+        let seconds = now.seconds.saturating_sub(i64::try_from(seconds).unwrap_or(i64::MAX));
+        Timestamp { seconds, nanos: now.nanos }
+    };
+    let stream = match query.get("stream") {
+        "" | "All" => Stream::All,
+        "Stdout" => Stream::Stdout,
+        "Stderr" => Stream::Stderr,
+        other => return Err(Refusal::Stream(other.to_string())),
+    };
+    if stream != Stream::All && tail_lines.is_some() {
+        return Err(Refusal::Invalid);
+    }
+    Ok(Options {
+        follow: query.flag("follow"),
+        previous: query.flag("previous"),
+        timestamps: query.flag("timestamps"),
+        since: since_time.or(since_seconds.map(ago)),
+        tail_lines,
+        limit_bytes,
+        stream,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_from_the_query() {
+        let at = |seconds| Some(Timestamp { seconds, nanos: 5 });
+        let whole = Options::default();
+        let cases = [
+            ("", Ok(whole.clone())),
+            ("follow=true&timestamps=1", Ok(Options { follow: true, timestamps: true, ..whole.clone() })),
+            ("previous=true&tailLines=0", Ok(Options { previous: true, tail_lines: Some(0), ..whole.clone() })),
+            ("tail=7", Ok(Options { tail_lines: Some(7), ..whole.clone() })),
+            ("tail=all", Ok(whole.clone())),
+            ("sinceSeconds=90", Ok(Options { since: at(10), ..whole.clone() })),
+            ("limitBytes=3&stream=Stderr", {
+                Ok(Options { limit_bytes: Some(3), stream: Stream::Stderr, ..whole.clone() })
+            }),
+            ("sinceTime=1970-01-01T00:00:09.000000005Z", Ok(Options { since: at(9), ..whole })),
+            ("tailLines=x", Err(Refusal::Undecodable)),
+            ("sinceTime=yesterday", Err(Refusal::Undecodable)),
+            ("tailLines=-1", Err(Refusal::Invalid)),
+            ("limitBytes=0", Err(Refusal::Invalid)),
+            ("sinceSeconds=0", Err(Refusal::Invalid)),
+            ("sinceSeconds=1&sinceTime=1970-01-01T00:00:00Z", Err(Refusal::Invalid)),
+            ("stream=Stdout&tailLines=1", Err(Refusal::Invalid)),
+            ("stream=Both", Err(Refusal::Stream("Both".to_string()))),
+        ];
+        let now = Timestamp { seconds: 100, nanos: 5 };
+        for (query, want) in cases {
+            assert_eq!(read(&Query::parse(query), now), want, "{query}");
+        }
+    }
+}

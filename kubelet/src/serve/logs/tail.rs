@@ -1,0 +1,60 @@
+//! Where the last lines of a file begin.
+
+use std::io::Result;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, SeekFrom};
+
+const BLOCK: u64 = 16 << 10;
+
+/// The place of the first of the last `lines` lines, read from the end.
+pub async fn start<F: AsyncRead + AsyncSeek + Unpin>(file: &mut F, lines: u64) -> Result<u64> {
+    let end = file.seek(SeekFrom::End(0)).await?;
+    if lines == 0 {
+        return Ok(end);
+    }
+    let (mut left, mut right) = (lines, end);
+    while right > 0 {
+        let begin = right.saturating_sub(BLOCK);
+        let mut block = vec![0; usize::try_from(right - begin).unwrap_or(0)];
+        file.seek(SeekFrom::Start(begin)).await?;
+        file.read_exact(&mut block).await?;
+        for (at, byte) in block.iter().enumerate().rev() {
+            let place = begin + at as u64;
+            // The end of the last line begins no other.
+            if *byte == b'\n' && place + 1 < end {
+                left -= 1;
+                if left == 0 {
+                    return Ok(place + 1);
+                }
+            }
+        }
+        right = begin;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_lines_are_found() {
+        let long = format!("{}\nb\n", "a".repeat(40_000));
+        let cases = [
+            ("a\nb\nc\n", 0, 6),
+            ("a\nb\nc\n", 1, 4),
+            ("a\nb\nc\n", 2, 2),
+            ("a\nb\nc\n", 3, 0),
+            ("a\nb\nc\n", 9, 0),
+            ("a\nb\nhalf", 1, 4),
+            ("", 5, 0),
+            (long.as_str(), 1, 40_001),
+            (long.as_str(), 2, 0),
+        ];
+        for (text, lines, want) in cases {
+            assert_eq!(start(&mut Cursor::new(text), lines).await.expect("a place"), want, "{} {lines}", text.len());
+        }
+    }
+}

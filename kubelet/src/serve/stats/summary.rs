@@ -1,0 +1,244 @@
+//! `/stats/summary`.
+
+use api::time::{Timestamp, format_seconds};
+use api::{Tree, list, tree};
+use cri::{ContainerStats, CpuUsage, FilesystemUsage, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, SwapUsage};
+
+use super::machine::{Interface, Machine};
+use super::{Filesystem, PodUsage, Usage, container_name, value};
+
+/// `brief` is cpu and memory alone.
+pub fn page(usage: &Usage, brief: bool) -> Tree {
+    let pods: Vec<Tree> = usage.pods.iter().map(|pod| self::pod(pod, usage, brief)).collect();
+    tree! { "node" => node(usage, brief), "pods" => pods }
+}
+
+fn time(at: Timestamp) -> Tree {
+    Tree::from(format_seconds(at.seconds).as_str())
+}
+
+/// Nanoseconds since the Unix epoch, as runtimes count; without them it is the moment of the question.
+fn moment(nanoseconds: i64, usage: &Usage) -> Tree {
+    let known = nanoseconds > 0;
+    time(if known { Timestamp { seconds: nanoseconds / 1_000_000_000, nanos: 0 } } else { usage.at })
+}
+
+/// A page of what is known; the rest is left out.
+fn known(at: Tree, numbers: &[(&str, Option<u64>)]) -> Tree {
+    let mut page = tree! { "time" => at };
+    for (name, number) in numbers {
+        if let Some(number) = number {
+            page.set(name, i64::try_from(*number).unwrap_or(i64::MAX));
+        }
+    }
+    page
+}
+
+fn node(usage: &Usage, brief: bool) -> Tree {
+    let Machine { memory, cpu_nanoseconds, .. } = &usage.machine;
+    let at = || time(usage.at);
+    let mut node = tree! {
+        "nodeName" => usage.node.as_str(),
+        "startTime" => format_seconds(usage.machine.started_seconds).as_str(),
+        "cpu" => known(at(), &[("usageCoreNanoSeconds", Some(*cpu_nanoseconds))]),
+        "memory" => known(at(), &[
+            ("availableBytes", Some(memory.capacity.saturating_sub(memory.working_set))),
+            ("usageBytes", Some(memory.usage)),
+            ("workingSetBytes", Some(memory.working_set)),
+            ("rssBytes", Some(memory.rss)),
+            ("pageFaults", Some(memory.page_faults)),
+            ("majorPageFaults", Some(memory.major_page_faults)),
+        ]),
+    };
+    if brief {
+        return node;
+    }
+    node.set("fs", filesystem(at(), &usage.machine.filesystem));
+    node.set("network", node_network(usage));
+    node.set(
+        "swap",
+        known(
+            at(),
+            &[("swapAvailableBytes", Some(memory.swap_available)), ("swapUsageBytes", Some(memory.swap_usage))],
+        ),
+    );
+    if let Some(images) = &usage.images {
+        let images = filesystem(at(), images);
+        node.set("runtime", tree! { "imageFs" => images.clone(), "containerFs" => images });
+    }
+    let processes = [("maxpid", Some(usage.machine.max_pid)), ("curproc", Some(usage.machine.processes))];
+    node.set("rlimit", known(at(), &processes));
+    node
+}
+
+fn filesystem(at: Tree, of: &Filesystem) -> Tree {
+    known(
+        at,
+        &[
+            ("availableBytes", Some(of.available)),
+            ("capacityBytes", Some(of.capacity)),
+            ("usedBytes", Some(of.used)),
+            ("inodesFree", Some(of.inodes_free)),
+            ("inodes", Some(of.inodes)),
+            ("inodesUsed", Some(of.inodes_used)),
+        ],
+    )
+}
+
+fn node_network(usage: &Usage) -> Tree {
+    let interface = |of: &Interface| {
+        tree! {
+            "name" => of.name.as_str(),
+            "rxBytes" => of.rx_bytes as i64,
+            "rxErrors" => of.rx_errors as i64,
+            "txBytes" => of.tx_bytes as i64,
+            "txErrors" => of.tx_errors as i64,
+        }
+    };
+    let all: Vec<Tree> = usage.machine.interfaces.iter().map(interface).collect();
+    let mut network = all.first().cloned().unwrap_or_else(|| tree! {});
+    network.set("time", time(usage.at));
+    network.set("interfaces", all);
+    network
+}
+
+fn pod(pod: &PodUsage, usage: &Usage, brief: bool) -> Tree {
+    let containers: Vec<Tree> = pod.containers().iter().map(|stats| container(stats, pod, usage, brief)).collect();
+    let mut page = tree! {
+        "podRef" => tree! {
+            "name" => pod.name.as_str(),
+            "namespace" => pod.namespace.as_str(),
+            "uid" => pod.uid.as_str(),
+        },
+        "containers" => containers,
+    };
+    if let Some(started) = pod.started {
+        page.set("startTime", time(started));
+    }
+    let linux = pod.stats.linux.as_ref();
+    let parts = [
+        ("cpu", linux.and_then(|linux| linux.cpu.as_ref()).map(|of| cpu(of, usage))),
+        ("memory", linux.and_then(|linux| linux.memory.as_ref()).map(|of| memory(of, usage))),
+    ];
+    set_all(&mut page, parts);
+    if !brief {
+        let process = linux.and_then(|linux| value(&linux.process.as_ref()?.process_count));
+        let process = process.map(|count| tree! { "process_count" => count as i64 });
+        let network = linux.and_then(|linux| linux.network.as_ref()).map(|of| network(of, usage));
+        set_all(&mut page, [("network", network), ("process_stats", process)]);
+        page.set("ephemeral-storage", ephemeral(pod, usage));
+    }
+    page
+}
+
+fn set_all<const N: usize>(page: &mut Tree, parts: [(&str, Option<Tree>); N]) {
+    for (name, part) in parts {
+        if let Some(part) = part {
+            page.set(name, part);
+        }
+    }
+}
+
+fn container(stats: &ContainerStats, pod: &PodUsage, usage: &Usage, brief: bool) -> Tree {
+    let name = container_name(stats);
+    let mut page = tree! { "name" => name };
+    if let Some(started) = pod.container_started(name) {
+        page.set("startTime", time(started));
+    }
+    set_all(
+        &mut page,
+        [
+            ("cpu", stats.cpu.as_ref().map(|of| cpu(of, usage))),
+            ("memory", stats.memory.as_ref().map(|of| memory(of, usage))),
+        ],
+    );
+    if !brief {
+        set_all(
+            &mut page,
+            [
+                ("rootfs", stats.writable_layer.as_ref().map(|of| written(of, usage))),
+                ("swap", stats.swap.as_ref().map(|of| swap(of, usage))),
+            ],
+        );
+    }
+    page
+}
+
+fn cpu(of: &CpuUsage, usage: &Usage) -> Tree {
+    known(
+        moment(of.timestamp, usage),
+        &[
+            ("usageNanoCores", value(&of.usage_nano_cores)),
+            ("usageCoreNanoSeconds", value(&of.usage_core_nano_seconds)),
+        ],
+    )
+}
+
+fn memory(of: &MemoryUsage, usage: &Usage) -> Tree {
+    known(
+        moment(of.timestamp, usage),
+        &[
+            ("availableBytes", value(&of.available_bytes)),
+            ("usageBytes", value(&of.usage_bytes)),
+            ("workingSetBytes", value(&of.working_set_bytes)),
+            ("rssBytes", value(&of.rss_bytes)),
+            ("pageFaults", value(&of.page_faults)),
+            ("majorPageFaults", value(&of.major_page_faults)),
+        ],
+    )
+}
+
+fn swap(of: &SwapUsage, usage: &Usage) -> Tree {
+    known(
+        moment(of.timestamp, usage),
+        &[("swapAvailableBytes", value(&of.swap_available_bytes)), ("swapUsageBytes", value(&of.swap_usage_bytes))],
+    )
+}
+
+/// What a container wrote, on the file system of the images.
+fn written(of: &FilesystemUsage, usage: &Usage) -> Tree {
+    let images = usage.images.as_ref();
+    known(
+        moment(of.timestamp, usage),
+        &[
+            ("availableBytes", images.map(|images| images.available)),
+            ("capacityBytes", images.map(|images| images.capacity)),
+            ("usedBytes", value(&of.used_bytes)),
+            ("inodesFree", images.map(|images| images.inodes_free)),
+            ("inodes", images.map(|images| images.inodes)),
+            ("inodesUsed", value(&of.inodes_used)),
+        ],
+    )
+}
+
+fn ephemeral(pod: &PodUsage, usage: &Usage) -> Tree {
+    let written = |of: fn(&FilesystemUsage) -> &Option<cri::UInt64Value>| {
+        let layers = pod.containers().iter().filter_map(|stats| stats.writable_layer.as_ref());
+        layers.filter_map(|layer| value(of(layer))).sum::<u64>()
+    };
+    let of = &usage.machine.filesystem;
+    let of = Filesystem { used: written(|of| &of.used_bytes), inodes_used: written(|of| &of.inodes_used), ..*of };
+    filesystem(time(usage.at), &of)
+}
+
+fn network(of: &NetworkUsage, usage: &Usage) -> Tree {
+    let interface = |of: &NetworkInterfaceUsage| {
+        let mut page = tree! { "name" => of.name.as_str() };
+        let numbers = [
+            ("rxBytes", &of.rx_bytes),
+            ("rxErrors", &of.rx_errors),
+            ("txBytes", &of.tx_bytes),
+            ("txErrors", &of.tx_errors),
+        ];
+        for (name, number) in numbers {
+            page.set(name, value(number).unwrap_or(0) as i64);
+        }
+        page
+    };
+    let mut page = of.default_interface.as_ref().map_or_else(|| tree! {}, interface);
+    page.set("time", moment(of.timestamp, usage));
+    let first = of.default_interface.iter().map(interface);
+    let all: Vec<Tree> = first.chain(of.interfaces.iter().map(interface)).collect();
+    page.set("interfaces", if all.is_empty() { list![] } else { Tree::List(all) });
+    page
+}

@@ -1,0 +1,124 @@
+//! A static pod, from the text of its file.
+
+use api::{Tree, field, list, tree, yaml};
+
+use crate::pod;
+
+/// Reads, defaults and checks a pod. Its uid follows from where it came from and what it says, so that a changed file
+/// is another pod.
+pub fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree, String> {
+    let mut tree = yaml::decode(bytes).map_err(|error| error.to_string())?;
+    if (tree.str("apiVersion"), tree.str("kind")) != ("v1", "Pod") {
+        return Err(format!("a Pod of v1 is wanted, not a {:?} of {:?}", tree.str("kind"), tree.str("apiVersion")));
+    }
+    let uid = match tree.str("metadata.uid") {
+        "" => hash(&[node.as_bytes(), origin.as_bytes(), bytes]),
+        uid => uid.to_string(),
+    };
+    let name = format!("{}-{}", tree.str("metadata.name"), node.to_lowercase());
+    let meta = tree.child("metadata");
+    meta.set("name", name);
+    meta.set_default("namespace", "default");
+    meta.set("uid", uid.as_str());
+    let annotations = tree.child("metadata.annotations");
+    annotations.set(pod::HASH, uid.as_str());
+    annotations.set(pod::SOURCE, source);
+    tree.child("spec").set("nodeName", node);
+    // Nothing that the API knows of may drive it away.
+    tree.child("spec").list_entry("tolerations").push(tree! { "operator" => "Exists", "effect" => "NoExecute" });
+    check_references(&tree)?;
+    let kind = &kinds::core::pod::KIND;
+    (kind.set_defaults)(&mut tree);
+    let mut errors = field::Errors::default();
+    (kind.validate)(&tree, &mut errors);
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    if texts.is_empty() { Ok(tree) } else { Err(texts.join(", ")) }
+}
+
+/// It runs without the API, so that it cannot depend on what is there.
+fn check_references(pod: &Tree) -> Result<(), String> {
+    if !matches!(pod.str("spec.serviceAccountName"), "") {
+        return Err("spec.serviceAccountName: static pods cannot have a service account".to_string());
+    }
+    for volume in pod.list("spec.volumes") {
+        let of_api = ["configMap", "secret", "persistentVolumeClaim", "projected"];
+        if let Some(field) = of_api.iter().find(|field| volume.has(field)) {
+            return Err(format!("spec.volumes {:?}: static pods cannot use {field}", volume.str("name")));
+        }
+    }
+    Ok(())
+}
+
+/// 32 hexadecimal digits that follow from all parts.
+fn hash(parts: &[&[u8]]) -> String {
+    let mut sums = [0xcbf2_9ce4_8422_2325_u64, 0x6c62_272e_07bb_0142];
+    for byte in parts.iter().flat_map(|part| part.iter().copied().chain([0])) {
+        for (index, sum) in sums.iter_mut().enumerate() {
+            let mixed = *sum ^ u64::from(byte) ^ (index as u64) << 8;
+            *sum = mixed.wrapping_mul(0x100_0000_01b3).rotate_left(u32::try_from(index).unwrap_or(0));
+        }
+    }
+    format!("{:016x}{:016x}", sums[0], sums[1])
+}
+
+/// The mirror of a static pod, as the API is to show it.
+pub fn mirror(pod: &Tree, node: &Tree) -> Tree {
+    let mut mirror = pod.clone();
+    let uid = pod::uid(pod).to_string();
+    let owner = tree! {
+        "apiVersion" => "v1", "kind" => "Node", "controller" => true,
+        "name" => node.str("metadata.name"), "uid" => node.str("metadata.uid"),
+    };
+    let meta = mirror.child("metadata");
+    meta.remove("uid");
+    meta.set("ownerReferences", list![owner]);
+    mirror.child("metadata.annotations").set(pod::MIRROR, uid);
+    mirror.remove("status");
+    mirror
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a, image: i}]}}";
+
+    #[test]
+    fn a_static_pod_gets_its_name_and_its_uid() {
+        let one = read(POD.as_bytes(), "Node", "file", "/a").expect("a pod");
+        assert_eq!((one.str("metadata.name"), one.str("metadata.namespace")), ("web-node", "default"));
+        assert_eq!(one.str("spec.restartPolicy"), "Always");
+        assert!(pod::is_static(&one));
+        let again = read(POD.as_bytes(), "Node", "file", "/a").expect("a pod");
+        let moved = read(POD.as_bytes(), "Node", "file", "/b").expect("a pod");
+        assert_eq!(pod::uid(&one), pod::uid(&again));
+        assert_ne!(pod::uid(&one), pod::uid(&moved));
+        assert_eq!(pod::uid(&one).len(), 32);
+    }
+
+    #[test]
+    fn what_cannot_be_a_static_pod_is_refused() {
+        let cases = [
+            ("{apiVersion: v1, kind: Service}", "a Pod of v1 is wanted"),
+            ("{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: {}}", "spec.containers"),
+            (
+                "{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: {volumes: [{name: v, secret: {secretName: s}}], containers: [{name: a, image: i}]}}",
+                "static pods cannot use secret",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = read(text.as_bytes(), "n1", "file", "/a").expect_err(text);
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_mirror_shows_whose_it_is() {
+        let pod = read(POD.as_bytes(), "n1", "file", "/a").expect("a pod");
+        let node = tree! { "metadata" => tree! { "name" => "n1", "uid" => "x" } };
+        let mirror = mirror(&pod, &node);
+        assert_eq!(pod::annotation(&mirror, pod::MIRROR), pod::uid(&pod));
+        assert_eq!(mirror.list("metadata.ownerReferences")[0].str("uid"), "x");
+        assert!(!mirror.at("metadata").has("uid"));
+    }
+}

@@ -1,0 +1,119 @@
+//! Mirrors: what the API shows of static pods. They are made where they are missing and go with their pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Tree;
+use client::{DeleteOptions, Resource};
+
+use super::manifest;
+use crate::agent::Agent;
+use crate::pod;
+use crate::worker::Workers;
+
+const PODS: Resource = Resource::core("pods");
+const PAUSE: Duration = Duration::from_secs(1);
+const CHECK: Duration = Duration::from_secs(60);
+
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// Shows a static pod, by its uid.
+    Create(String),
+    /// Takes away a mirror: namespace, name and uid.
+    Delete(String, String, String),
+}
+
+/// What has to be done so that each static pod has its mirror and no mirror is without its pod.
+pub fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>]) -> Vec<Step> {
+    let wanted: BTreeMap<(&str, &str), &Arc<Tree>> =
+        statics.iter().map(|own| ((pod::namespace(own), pod::name(own)), own)).collect();
+    let mut steps = Vec::new();
+    let mut shown = Vec::new();
+    for mirror in seen.iter().filter(|seen| pod::is_mirror(seen)) {
+        let key = (pod::namespace(mirror), pod::name(mirror));
+        let own = wanted.get(&key).filter(|own| pod::annotation(mirror, pod::MIRROR) == pod::uid(own));
+        match own {
+            Some(_) if !pod::is_deleted(mirror) => shown.push(key),
+            // A mirror that somebody deleted goes, and comes again.
+            _ => steps.push(Step::Delete(key.0.to_string(), key.1.to_string(), pod::uid(mirror).to_string())),
+        }
+    }
+    let taken = |key: &(&str, &str)| seen.iter().any(|seen| (pod::namespace(seen), pod::name(seen)) == *key);
+    let missing = wanted.iter().filter(|(key, _)| !shown.contains(*key) && !taken(key));
+    steps.extend(missing.map(|(_, own)| Step::Create(pod::uid(own).to_string())));
+    steps
+}
+
+/// Keeps mirrors in step until it is dropped.
+pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>) {
+    loop {
+        let statics: Vec<Arc<Tree>> = workers.pods().into_iter().filter(|own| pod::is_static(own)).collect();
+        let steps = plan(&statics, &agent.pods.all());
+        let revision = agent.pods.revision();
+        for step in &steps {
+            if let Err(error) = carry_out(&agent, &statics, step).await {
+                tracing::debug!(%error, "a mirror pod could not be brought in step");
+            }
+        }
+        let pause = if steps.is_empty() { CHECK } else { PAUSE };
+        let moved = agent.pods.wait_until(|store| store.revision() > revision);
+        let _ = tokio::time::timeout(pause, async {
+            tokio::select! {
+                biased;
+                () = workers.changed() => {}
+                () = moved => {}
+            }
+        })
+        .await;
+    }
+}
+
+async fn carry_out(agent: &Agent, statics: &[Arc<Tree>], step: &Step) -> client::Result<()> {
+    match step {
+        Step::Create(uid) => {
+            let own = statics.iter().find(|own| pod::uid(own) == uid);
+            let (Some(own), Some(node)) = (own, agent.node_object()) else { return Ok(()) };
+            agent.client.create(PODS, pod::namespace(own), &manifest::mirror(own, &node)).await?;
+            agent.statuses.check(uid);
+            Ok(())
+        }
+        Step::Delete(namespace, name, uid) => {
+            let options = DeleteOptions { uid: Some(uid), grace_period_seconds: Some(0), ..DeleteOptions::default() };
+            match agent.client.delete(PODS, namespace, name, options).await {
+                Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    fn own(name: &str, uid: &str) -> Arc<Tree> {
+        let meta = tree! { "name" => name, "namespace" => "default", "uid" => uid };
+        Arc::new(tree! { "metadata" => meta })
+    }
+
+    fn mirror(name: &str, uid: &str, of: &str) -> Arc<Tree> {
+        let mut pod = (*own(name, uid)).clone();
+        pod.child("metadata.annotations").set(pod::MIRROR, of);
+        Arc::new(pod)
+    }
+
+    #[test]
+    fn mirrors_follow_their_pods() {
+        let delete = |name: &str, uid: &str| Step::Delete("default".into(), name.into(), uid.into());
+        assert_eq!(plan(&[own("a", "1")], &[]), [Step::Create("1".into())]);
+        assert_eq!(plan(&[own("a", "1")], &[mirror("a", "m", "1")]), []);
+        assert_eq!(plan(&[], &[mirror("a", "m", "1"), own("b", "2")]), [delete("a", "m")]);
+        // The changed pod is shown once the old mirror is gone.
+        assert_eq!(plan(&[own("a", "2")], &[mirror("a", "m", "1")]), [delete("a", "m")]);
+        // Somebody else's pod has the name: nothing can be shown.
+        assert_eq!(plan(&[own("a", "1")], &[own("a", "x")]), []);
+    }
+}

@@ -1,0 +1,162 @@
+//! What the runtime has of a pod: its sandboxes and containers, newest first, as plain values.
+
+use std::collections::BTreeMap;
+
+pub use cri::ContainerState as Stage;
+
+/// Labels and annotations that whoever looks at the runtime's containers knows them by.
+pub mod keys {
+    pub const POD_NAME: &str = "io.kubernetes.pod.name";
+    pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    pub const POD_UID: &str = "io.kubernetes.pod.uid";
+    pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+    pub const HASH: &str = "io.kubernetes.container.hash";
+    pub const RESTARTS: &str = "io.kubernetes.container.restartCount";
+    pub const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+    pub const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+    pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+    pub const DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
+    pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
+    pub const PORTS: &str = "io.kubernetes.container.ports";
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PodState {
+    pub sandboxes: Vec<Sandbox>,
+    pub containers: Vec<Container>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sandbox {
+    pub id: String,
+    pub attempt: u32,
+    pub is_ready: bool,
+    /// Nanoseconds since the epoch, as all times of the runtime's.
+    pub created_at: i64,
+    pub addresses: Vec<String>,
+    pub on_host_network: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Container {
+    pub id: String,
+    pub sandbox: String,
+    pub name: String,
+    pub restarts: i64,
+    pub stage: Stage,
+    pub hash: String,
+    pub created_at: i64,
+    pub started_at: i64,
+    pub finished_at: i64,
+    pub exit_code: i32,
+    pub reason: String,
+    pub message: String,
+    pub image: String,
+    pub image_id: String,
+    pub log_path: String,
+    pub annotations: BTreeMap<String, String>,
+    pub resources: Option<cri::LinuxContainerResources>,
+    pub user: Option<cri::LinuxContainerUser>,
+    pub stop_signal: i32,
+}
+
+impl Container {
+    pub fn is_running(&self) -> bool {
+        self.stage == Stage::Running
+    }
+
+    pub fn succeeded(&self) -> bool {
+        self.stage == Stage::Exited && self.exit_code == 0
+    }
+
+    pub fn annotation(&self, key: &str) -> &str {
+        self.annotations.get(key).map_or("", String::as_str)
+    }
+}
+
+impl PodState {
+    /// The newest sandbox.
+    pub fn sandbox(&self) -> Option<&Sandbox> {
+        self.sandboxes.first()
+    }
+
+    /// The newest of a container's.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.containers.iter().find(|container| container.name == name)
+    }
+
+    /// The newest of a container's in the sandbox that there is now.
+    pub fn active(&self, name: &str) -> Option<&Container> {
+        let sandbox = self.sandbox()?;
+        self.containers.iter().find(|container| container.name == name && container.sandbox == sandbox.id)
+    }
+
+    /// The one before the newest.
+    pub fn previous(&self, name: &str) -> Option<&Container> {
+        self.containers.iter().filter(|container| container.name == name).nth(1)
+    }
+
+    pub fn running(&self) -> impl Iterator<Item = &Container> {
+        self.containers.iter().filter(|container| matches!(container.stage, Stage::Running | Stage::Unknown))
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.running().next().is_none() && !self.sandboxes.iter().any(|sandbox| sandbox.is_ready)
+    }
+
+    /// Puts both lists in order.
+    pub fn sorted(mut self) -> PodState {
+        self.sandboxes.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
+        let order = |container: &Container| (container.created_at, container.restarts, container.id.clone());
+        self.containers.sort_by_key(|container| std::cmp::Reverse(order(container)));
+        self
+    }
+}
+
+/// A sandbox as the runtime tells of it.
+pub fn sandbox(status: &cri::PodSandboxStatus) -> Sandbox {
+    let network = status.network.clone().unwrap_or_default();
+    let more = network.additional_ips.into_iter().map(|address| address.ip);
+    let options = status.linux.clone().and_then(|linux| linux.namespaces).and_then(|namespaces| namespaces.options);
+    Sandbox {
+        id: status.id.clone(),
+        attempt: status.metadata.clone().unwrap_or_default().attempt,
+        is_ready: status.state() == cri::PodSandboxState::Ready,
+        created_at: status.created_at,
+        addresses: std::iter::once(network.ip).chain(more).filter(|ip| !ip.is_empty()).collect(),
+        on_host_network: options.is_some_and(|options| options.network() == cri::NamespaceMode::Node),
+    }
+}
+
+/// A container as the runtime tells of it.
+pub fn container(sandbox: &str, status: cri::ContainerStatus) -> Container {
+    let text = |map: &BTreeMap<String, String>, key: &str| map.get(key).cloned().unwrap_or_default();
+    let name = status.metadata.clone().unwrap_or_default().name;
+    let labelled = text(&status.labels, keys::CONTAINER_NAME);
+    Container {
+        stage: status.state(),
+        sandbox: sandbox.to_string(),
+        name: if labelled.is_empty() { name } else { labelled },
+        restarts: text(&status.annotations, keys::RESTARTS).parse().unwrap_or(0),
+        hash: text(&status.annotations, keys::HASH),
+        created_at: status.created_at,
+        started_at: status.started_at,
+        finished_at: status.finished_at,
+        exit_code: status.exit_code,
+        reason: status.reason,
+        message: status.message,
+        image: status.image.map(|image| named_image(&image)).unwrap_or_default(),
+        image_id: status.image_ref,
+        log_path: status.log_path,
+        annotations: status.annotations,
+        resources: status.resources.and_then(|resources| resources.linux),
+        user: status.user.and_then(|user| user.linux),
+        stop_signal: status.stop_signal,
+        id: status.id,
+    }
+}
+
+fn named_image(image: &cri::ImageSpec) -> String {
+    let named = if image.user_specified_image.is_empty() { &image.image } else { &image.user_specified_image };
+    named.clone()
+}

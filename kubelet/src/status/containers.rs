@@ -1,0 +1,232 @@
+//! The statuses of containers: what they are now, and what they were before.
+
+use api::{Tree, time, tree};
+
+use super::{Problem, View, counts, is_ready};
+use crate::plan::is_started;
+use crate::pod;
+use crate::state::{Container, Stage};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// The statuses by the three lists of containers.
+pub struct Containers([Vec<Tree>; 3]);
+
+impl Containers {
+    pub fn of(view: &View<'_>) -> Containers {
+        let prepared = prepared(view);
+        let list = |at: usize| view.pod.list(pod::LISTS[at]).iter().map(|spec| one(view, spec, at, prepared)).collect();
+        Containers([list(0), list(1), list(2)])
+    }
+
+    pub fn lists(self) -> [(&'static str, Vec<Tree>); 3] {
+        let [init, main, ephemeral] = self.0;
+        [("initContainerStatuses", init), ("containerStatuses", main), ("ephemeralContainerStatuses", ephemeral)]
+    }
+
+    pub fn init(&self) -> &[Tree] {
+        &self.0[0]
+    }
+
+    pub fn main(&self) -> &[Tree] {
+        &self.0[1]
+    }
+
+    /// Those that count and are not ready.
+    pub fn unready(&self, pod: &Tree) -> Vec<&str> {
+        let of = |at: usize| pod.list(pod::LISTS[at]).iter().zip(&self.0[at]).map(move |pair| (pair, at == 0));
+        let counted =
+            of(0).chain(of(1)).filter(|((spec, status), is_init)| counts(spec, *is_init) && !status.bool("ready"));
+        counted.map(|((_, status), _)| status.str("name")).collect()
+    }
+
+    /// Those that prepare and have not done so.
+    pub fn incomplete(&self, pod: &Tree) -> Vec<&str> {
+        if self.main().iter().any(|status| !status.at("state").has("waiting")) {
+            return Vec::new();
+        }
+        let pairs = pod.list(pod::LISTS[0]).iter().zip(self.init());
+        let is_done = |spec: &Tree, status: &Tree| match pod::is_sidecar(spec) {
+            true => status.bool("started"),
+            false => status.at("state.terminated").int("exitCode") == Some(0),
+        };
+        pairs.filter(|(spec, status)| !is_done(spec, status)).map(|(_, status)| status.str("name")).collect()
+    }
+}
+
+/// Whether all that has to prepare the pod has done so.
+fn prepared(view: &View<'_>) -> bool {
+    let done = |spec: &Tree| {
+        let Some(seen) = view.state.container(spec.str("name")) else { return false };
+        if pod::is_sidecar(spec) { is_started(spec, seen, (view.verdicts)(&seen.id)) } else { seen.succeeded() }
+    };
+    view.pod.list(pod::LISTS[0]).iter().all(done)
+}
+
+fn one(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
+    let name = spec.str("name");
+    let Some(seen) = view.state.container(name) else { return not_there(view, spec, list, prepared) };
+    let verdicts = (view.verdicts)(&seen.id);
+    let mut status = tree! {
+        "name" => name,
+        "image" => if seen.image.is_empty() { spec.str("image") } else { seen.image.as_str() },
+        "imageID" => seen.image_id.as_str(),
+        "containerID" => format!("{}://{}", view.runtime, seen.id),
+        "restartCount" => seen.restarts,
+        "started" => is_started(spec, seen, verdicts),
+        "ready" => ready(spec, seen, list, verdicts),
+    };
+    let ended = (seen.stage == Stage::Exited).then(|| terminated(view, seen));
+    let previous = view.state.previous(name).filter(|seen| seen.stage == Stage::Exited);
+    let waiting = waiting(view, name).filter(|_| !seen.is_running());
+    let (state, last) = match (waiting, ended) {
+        (Some(waiting), ended) => (waiting, ended.or_else(|| previous.map(|seen| terminated(view, seen)))),
+        (None, Some(ended)) => (tree! { "terminated" => ended }, previous.map(|seen| terminated(view, seen))),
+        (None, None) => (now(seen), previous.map(|seen| terminated(view, seen))),
+    };
+    status.set("state", state);
+    status.set("lastState", last.map_or_else(Tree::map_new, |last| tree! { "terminated" => last }));
+    add_details(spec, seen, &mut status);
+    status
+}
+
+/// One that prepares is ready once it is done.
+fn ready(spec: &Tree, seen: &Container, list: usize, verdicts: crate::plan::Verdicts) -> bool {
+    match list {
+        0 if !pod::is_sidecar(spec) => seen.succeeded(),
+        2 => false,
+        _ => is_ready(spec, seen, verdicts),
+    }
+}
+
+fn now(seen: &Container) -> Tree {
+    match seen.stage {
+        Stage::Running => tree! { "running" => tree! { "startedAt" => at(seen.started_at) } },
+        Stage::Created => waits("ContainerCreating", ""),
+        _ => waits("ContainerStatusUnknown", ""),
+    }
+}
+
+fn waits(reason: &str, message: &str) -> Tree {
+    let mut waiting = tree! { "reason" => reason };
+    if !message.is_empty() {
+        waiting.set("message", message);
+    }
+    tree! { "waiting" => waiting }
+}
+
+/// What holds a container up that should run.
+fn waiting(view: &View<'_>, name: &str) -> Option<Tree> {
+    if view.is_over {
+        return None;
+    }
+    if let Some(Problem { reason, message }) = view.problems.get(name) {
+        return Some(waits(reason, message));
+    }
+    let wait = view.waits.iter().find(|wait| wait.name == name)?;
+    let pod = view.pod;
+    let message = format!(
+        "back-off {} restarting failed container={name} pod={}_{}({})",
+        time::format_duration(wait.pause_seconds * SECOND),
+        pod::name(pod),
+        pod::namespace(pod),
+        pod::uid(pod)
+    );
+    Some(waits("CrashLoopBackOff", &message))
+}
+
+fn terminated(view: &View<'_>, seen: &Container) -> Tree {
+    let reason = match (seen.reason.as_str(), seen.exit_code) {
+        ("", 0) => "Completed",
+        ("", _) => "Error",
+        (reason, _) => reason,
+    };
+    let mut ended = tree! {
+        "exitCode" => i64::from(seen.exit_code),
+        "reason" => reason,
+        "startedAt" => at(seen.started_at),
+        "finishedAt" => at(seen.finished_at),
+        "containerID" => format!("{}://{}", view.runtime, seen.id),
+    };
+    if !seen.message.is_empty() {
+        ended.set("message", seen.message.as_str());
+    }
+    ended
+}
+
+fn at(nanos: i64) -> api::Str {
+    time::format_seconds(nanos.div_euclid(SECOND))
+}
+
+/// One that the runtime does not have: not yet, or not any more.
+fn not_there(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
+    let name = spec.str("name");
+    let key = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"][list];
+    let old = view.pod.at("status").list(key).iter().find(|status| status.str("name") == name);
+    let restarts = old.and_then(|old| old.int("restartCount")).unwrap_or(0);
+    if let Some(ended) = old.filter(|old| old.at("state").has("terminated")) {
+        return ended.clone();
+    }
+    if view.is_over && old.is_some_and(|old| old.at("state").has("running")) {
+        return lost(old, restarts);
+    }
+    let begins = if !prepared && list == 1 { "PodInitializing" } else { "ContainerCreating" };
+    let state = waiting(view, name).unwrap_or_else(|| waits(begins, ""));
+    tree! {
+        "name" => name,
+        "image" => spec.str("image"),
+        "imageID" => "",
+        "restartCount" => restarts,
+        "started" => false,
+        "ready" => false,
+        "state" => state,
+        "lastState" => old.map_or_else(Tree::map_new, |old| old.at("lastState").clone()),
+    }
+}
+
+/// It ran once, and nobody knows how it ended.
+fn lost(old: Option<&Tree>, restarts: i64) -> Tree {
+    let mut status = old.cloned().unwrap_or_default();
+    let ended = tree! {
+        "exitCode" => 137,
+        "reason" => "ContainerStatusUnknown",
+        "message" => "The container could not be located when the pod was terminated",
+        "startedAt" => Tree::Null,
+        "finishedAt" => Tree::Null,
+    };
+    status.set("state", tree! { "terminated" => ended });
+    status.set("restartCount", restarts);
+    status.set("ready", false);
+    status.set("started", false);
+    status
+}
+
+/// What the container was really given.
+fn add_details(spec: &Tree, seen: &Container, status: &mut Tree) {
+    let resources = spec.at("resources");
+    if resources.as_map().is_some_and(|map| !map.is_empty()) {
+        status.set("resources", resources.clone());
+        if resources.has("requests") {
+            status.set("allocatedResources", resources.at("requests").clone());
+        }
+    }
+    let mounts: Vec<Tree> = spec.list("volumeMounts").iter().map(mount).collect();
+    if !mounts.is_empty() {
+        status.set("volumeMounts", mounts);
+    }
+    if let Some(user) = &seen.user {
+        let groups: Vec<Tree> = user.supplemental_groups.iter().map(|group| Tree::from(*group)).collect();
+        let user = tree! { "uid" => user.uid, "gid" => user.gid, "supplementalGroups" => groups };
+        status.set("user", tree! { "linux" => user });
+    }
+}
+
+fn mount(spec: &Tree) -> Tree {
+    let mut mount = tree! { "name" => spec.str("name"), "mountPath" => spec.str("mountPath") };
+    if spec.bool("readOnly") {
+        mount.set("readOnly", true);
+        let recursive = spec.str("recursiveReadOnly");
+        mount.set("recursiveReadOnly", if recursive.is_empty() { "Disabled" } else { recursive });
+    }
+    mount
+}

@@ -1,0 +1,138 @@
+//! What the node says of a pod, from what the runtime has of it. Pure: whatever has to be remembered stands in the
+//! pod's status, or is handed in.
+
+pub mod conditions;
+mod containers;
+mod phase;
+#[cfg(test)]
+mod tests;
+pub mod writer;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::{Tree, time, tree};
+
+use crate::plan::{self, Verdicts, Wait};
+use crate::pod;
+use crate::state::PodState;
+use conditions::Facts;
+use containers::Containers;
+
+/// Why a container is not there, by its name: what a status says of one that waits.
+pub type Problems = BTreeMap<String, Problem>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What a status is made from.
+pub struct View<'a> {
+    pub pod: &'a Tree,
+    pub state: &'a PodState,
+    pub verdicts: &'a dyn Fn(&str) -> Verdicts,
+    /// Those that wait after a crash.
+    pub waits: &'a [Wait],
+    pub problems: &'a Problems,
+    /// How the runtime calls itself, in front of container ids.
+    pub runtime: &'a str,
+    pub host_ips: &'a [IpAddr],
+    /// Nothing of the pod will run again.
+    pub is_over: bool,
+    /// Why the node ends the pod, where it does.
+    pub ended: Option<&'a Problem>,
+    /// Seconds since the epoch.
+    pub now: i64,
+}
+
+pub fn status(view: &View<'_>) -> Tree {
+    let pod = view.pod;
+    let made = Containers::of(view);
+    let phase = match view.ended {
+        Some(_) => "Failed",
+        None => phase::of(view, &made),
+    };
+    let started = pod.str("status.startTime");
+    let mut status = tree! {
+        "phase" => phase,
+        "startTime" => if started.is_empty() { time::format_seconds(view.now) } else { started.into() },
+    };
+    if let Some(ended) = view.ended {
+        status.set("reason", ended.reason);
+        status.set("message", ended.message.as_str());
+    }
+    if let Some(generation) = pod.int("metadata.generation") {
+        status.set("observedGeneration", generation);
+    }
+    set_addresses(view, &mut status);
+    status.set("conditions", conditions::conditions(pod, &facts(view, &made, phase)));
+    for (key, list) in made.lists() {
+        if !list.is_empty() {
+            status.set(key, list);
+        }
+    }
+    status
+}
+
+fn facts<'a>(view: &View<'a>, made: &'a Containers, phase: &'a str) -> Facts<'a> {
+    let is_over = matches!(phase, "Succeeded" | "Failed");
+    let has_sandbox = view
+        .state
+        .sandbox()
+        .is_some_and(|sandbox| sandbox.is_ready && (sandbox.on_host_network || !sandbox.addresses.is_empty()));
+    Facts {
+        phase,
+        unready: made.unready(view.pod),
+        incomplete: made.incomplete(view.pod),
+        has_sandbox: has_sandbox && !is_over,
+        now: view.now,
+    }
+}
+
+fn set_addresses(view: &View<'_>, status: &mut Tree) {
+    let listed = |addresses: &[String]| -> Vec<Tree> {
+        addresses.iter().map(|address| tree! { "ip" => address.as_str() }).collect()
+    };
+    let host: Vec<String> = view.host_ips.iter().map(IpAddr::to_string).collect();
+    if let Some(first) = host.first() {
+        status.set("hostIP", first.as_str());
+        status.set("hostIPs", listed(&host));
+    }
+    let seen = view.state.sandbox().map(|sandbox| sandbox.addresses.clone()).unwrap_or_default();
+    let own = if view.pod.bool("spec.hostNetwork") { host } else { seen };
+    if let Some(first) = own.first() {
+        status.set("podIP", first.as_str());
+        status.set("podIPs", listed(&own));
+    } else if view.pod.at("status").has("podIP") {
+        // The sandbox is gone, but not what it was reached by: whoever looks at the end wants to know.
+        status.set("podIP", view.pod.str("status.podIP"));
+        status.set("podIPs", view.pod.list("status.podIPs").to_vec());
+    }
+}
+
+/// A pod that the node does not take.
+pub fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
+    let started = pod.str("status.startTime");
+    let mut status = tree! {
+        "phase" => "Failed",
+        "reason" => problem.reason,
+        "message" => format!("Pod was rejected: {}", problem.message),
+        "startTime" => if started.is_empty() { time::format_seconds(now) } else { started.into() },
+    };
+    if let Some(generation) = pod.int("metadata.generation") {
+        status.set("observedGeneration", generation);
+    }
+    status
+}
+
+/// Whether a container counts for the readiness of its pod.
+fn counts(spec: &Tree, is_init: bool) -> bool {
+    !is_init || pod::is_sidecar(spec)
+}
+
+/// Whether a container answers.
+pub fn is_ready(spec: &Tree, seen: &crate::state::Container, verdicts: Verdicts) -> bool {
+    plan::is_started(spec, seen, verdicts) && (!spec.has("readinessProbe") || verdicts.readiness == Some(true))
+}

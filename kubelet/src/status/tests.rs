@@ -1,0 +1,160 @@
+//! What is said of pods, as tables.
+
+use std::time::Duration;
+
+use api::{Tree, list, tree};
+
+use super::*;
+use crate::plan::Backoffs;
+use crate::state::{Container, Sandbox, Stage};
+
+fn pod(policy: &str) -> Tree {
+    tree! {
+        "metadata" => tree! { "name" => "web", "namespace" => "default", "uid" => "u", "generation" => 3 },
+        "spec" => tree! {
+            "restartPolicy" => policy,
+            "containers" => list![tree! { "name" => "a", "image" => "i" }, tree! { "name" => "b", "image" => "i" }],
+        },
+    }
+}
+
+/// `name`, what became of it: "running", "created" or an exit code; an earlier one of the same name comes later.
+fn container(index: usize, (name, what): &(&str, &str)) -> Container {
+    let exit_code = what.parse().unwrap_or(0);
+    let stage = match *what {
+        "running" => Stage::Running,
+        "created" => Stage::Created,
+        _ => Stage::Exited,
+    };
+    let status = cri::ContainerStatus {
+        id: format!("{name}{index}"),
+        metadata: Some(cri::ContainerMetadata { name: name.to_string(), attempt: 0 }),
+        state: stage.into(),
+        created_at: 100 - i64::try_from(index).unwrap_or(0),
+        started_at: 2_000_000_000,
+        finished_at: 3_000_000_000,
+        exit_code,
+        ..Default::default()
+    };
+    crate::state::container("s", status)
+}
+
+fn state(containers: &[(&str, &str)]) -> PodState {
+    let sandbox = Sandbox { id: "s".into(), is_ready: true, addresses: vec!["10.0.0.9".into()], ..Sandbox::default() };
+    let containers = containers.iter().enumerate().map(|(index, what)| container(index, what)).collect();
+    PodState { sandboxes: vec![sandbox], containers }.sorted()
+}
+
+fn say(pod: &Tree, state: &PodState, verdicts: Verdicts, waits: &[Wait], is_over: bool) -> Tree {
+    status(&View {
+        pod,
+        state,
+        verdicts: &|_| verdicts,
+        waits,
+        problems: &Problems::new(),
+        runtime: "tiphys",
+        host_ips: &["192.0.2.7".parse().expect("an address")],
+        is_over,
+        ended: None,
+        now: 60,
+    })
+}
+
+/// The phase, and of each container what it is and whether it is ready.
+fn short(status: &Tree) -> String {
+    let one = |status: &Tree| {
+        let state = status.at("state").as_map().and_then(|map| map.keys().next().map(str::to_string));
+        let state = state.unwrap_or_default();
+        let reason = status.at("state").at(&state).str("reason").to_string();
+        let ready = if status.bool("ready") { "+" } else { "-" };
+        format!("{}{ready}{state}{}", status.str("name"), if reason.is_empty() { reason } else { format!(":{reason}") })
+    };
+    let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+    let containers = lists.iter().flat_map(|list| status.list(list)).map(one);
+    std::iter::once(status.str("phase").to_string()).chain(containers).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_phase_follows_from_containers() {
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], bool, &'a str);
+    let cases: [Case<'_>; 8] = [
+        ("Always", &[], false, "Pending a-waiting:ContainerCreating b-waiting:ContainerCreating"),
+        ("Always", &[("a", "running")], false, "Pending a+running b-waiting:ContainerCreating"),
+        ("Always", &[("a", "running"), ("b", "running")], false, "Running a+running b+running"),
+        ("Always", &[("a", "running"), ("b", "1")], false, "Running a+running b-terminated:Error"),
+        ("Always", &[("a", "0"), ("b", "1")], false, "Running a-terminated:Completed b-terminated:Error"),
+        ("Never", &[("a", "0"), ("b", "0")], false, "Succeeded a-terminated:Completed b-terminated:Completed"),
+        ("OnFailure", &[("a", "0"), ("b", "1")], false, "Running a-terminated:Completed b-terminated:Error"),
+        ("Always", &[("a", "0"), ("b", "137")], true, "Failed a-terminated:Completed b-terminated:Error"),
+    ];
+    for (policy, containers, is_over, expected) in cases {
+        let status = say(&pod(policy), &state(containers), Verdicts::default(), &[], is_over);
+        assert_eq!(short(&status), expected, "{policy} {containers:?}");
+    }
+}
+
+#[test]
+fn containers_that_prepare_hold_the_others_up() {
+    let mut pod = pod("Never");
+    let init = list![tree! { "name" => "i", "image" => "i" }];
+    pod.child("spec").set("initContainers", init);
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
+    let cases: [Case<'_>; 4] = [
+        (&[("i", "running")], "Pending i-running a-waiting:PodInitializing b-waiting:PodInitializing", "False"),
+        (
+            &[("i", "0")],
+            "Pending i+terminated:Completed a-waiting:ContainerCreating b-waiting:ContainerCreating",
+            "True",
+        ),
+        (&[("i", "1")], "Failed i-terminated:Error a-waiting:PodInitializing b-waiting:PodInitializing", "False"),
+        (
+            &[("i", "0"), ("a", "running"), ("b", "running")],
+            "Running i+terminated:Completed a+running b+running",
+            "True",
+        ),
+    ];
+    for (containers, expected, initialized) in cases {
+        let status = say(&pod, &state(containers), Verdicts::default(), &[], false);
+        assert_eq!(short(&status), expected, "{containers:?}");
+        let condition = status.list("conditions").iter().find(|condition| condition.str("type") == "Initialized");
+        assert_eq!(condition.expect("it is there").str("status"), initialized, "{containers:?}");
+    }
+}
+
+#[test]
+fn what_probes_say_decides_about_readiness() {
+    let mut pod = pod("Always");
+    pod.child("spec").list_mut("containers")[0].set("readinessProbe", tree! {});
+    let running = state(&[("a", "running"), ("b", "running")]);
+    for (readiness, expected) in [(None, "Running a-running b+running"), (Some(true), "Running a+running b+running")] {
+        let verdicts = Verdicts { readiness, ..Verdicts::default() };
+        assert_eq!(short(&say(&pod, &running, verdicts, &[], false)), expected);
+    }
+}
+
+#[test]
+fn one_that_crashes_waits_and_shows_its_last_end() {
+    let mut backoffs = Backoffs::new(Duration::from_secs(300));
+    backoffs.started_again("a", 0, 0);
+    let wait = backoffs.wait("a", 3_000_000_000, 4_000_000_000).expect("it waits");
+    let state = state(&[("a", "1"), ("b", "running")]);
+    let status = say(&pod("Always"), &state, Verdicts::default(), &[wait], false);
+    assert_eq!(short(&status), "Running a-waiting:CrashLoopBackOff b+running");
+    let a = &status.list("containerStatuses")[0];
+    assert_eq!(a.str("state.waiting.message"), "back-off 10s restarting failed container=a pod=web_default(u)");
+    assert_eq!(a.at("lastState.terminated").int("exitCode"), Some(1));
+    assert_eq!(a.at("lastState.terminated").str("containerID"), "tiphys://a0");
+}
+
+#[test]
+fn the_rest_of_a_status_is_there() {
+    let status = say(&pod("Always"), &state(&[("a", "running"), ("b", "running")]), Verdicts::default(), &[], false);
+    assert_eq!(status.str("podIP"), "10.0.0.9");
+    assert_eq!(status.list("podIPs")[0].str("ip"), "10.0.0.9");
+    assert_eq!((status.str("hostIP"), status.str("startTime")), ("192.0.2.7", "1970-01-01T00:01:00Z"));
+    assert_eq!(status.int("observedGeneration"), Some(3));
+    let a = &status.list("containerStatuses")[0];
+    assert_eq!((a.str("containerID"), a.str("state.running.startedAt")), ("tiphys://a0", "1970-01-01T00:00:02Z"));
+    let types: Vec<&str> = status.list("conditions").iter().map(|condition| condition.str("status")).collect();
+    assert_eq!(types, ["True"; 5]);
+}

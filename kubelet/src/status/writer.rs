@@ -1,0 +1,290 @@
+//! Brings statuses to the API: the newest of each pod, once per change, and the last word before a pod's object goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, tree};
+use client::{Client, DeleteOptions, Ended, Error, Key, Patch, Queue, Resource, Store};
+
+use crate::pod;
+
+const PODS: Resource = Resource::core("pods");
+/// So many are written at the same time: each waits for the disk of the API server.
+const WORKERS: usize = 16;
+/// A pod that begins is on its way to something better: its first status waits for that a little.
+const BEGINS: Duration = Duration::from_millis(150);
+
+/// What the node alone says of a pod; what is not said any more is taken away.
+const OWN: [&str; 12] = [
+    "phase",
+    "reason",
+    "message",
+    "startTime",
+    "hostIP",
+    "hostIPs",
+    "podIP",
+    "podIPs",
+    "initContainerStatuses",
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+    "resize",
+];
+
+pub struct Writer {
+    client: Client,
+    /// The pods of this node, as the API has them.
+    pods: Arc<Store>,
+    entries: Mutex<BTreeMap<String, Entry>>,
+    queue: Arc<Queue>,
+}
+
+struct Entry {
+    namespace: String,
+    name: String,
+    status: Tree,
+    /// Nothing of the pod is left on the node.
+    is_gone: bool,
+    /// What was written last, and what the API answered to it, which the informer may not show yet.
+    written: Option<(Tree, Arc<Tree>)>,
+}
+
+/// What has to be written.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    Nothing,
+    Patch(Tree),
+    Delete,
+}
+
+impl Writer {
+    pub fn new(client: Client, pods: Arc<Store>) -> Arc<Writer> {
+        Arc::new(Writer { client, pods, entries: Mutex::default(), queue: Arc::new(Queue::default()) })
+    }
+
+    pub fn start(self: &Arc<Writer>) -> Vec<tokio::task::JoinHandle<()>> {
+        (0..WORKERS).map(|_| tokio::spawn(self.clone().run())).collect()
+    }
+
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
+    /// The status that was said last; where nothing was, that of the object.
+    pub fn last(&self, pod: &Tree) -> Tree {
+        let entries = self.entries();
+        entries.get(pod::uid(pod)).map_or_else(|| pod.at("status").clone(), |entry| entry.status.clone())
+    }
+
+    pub fn set(&self, pod: &Tree, status: Tree) {
+        let mut entries = self.entries();
+        let begins = status.str("phase") == "Pending" && !pod.at("status").has("startTime");
+        let entry = entries.entry(pod::uid(pod).to_string()).or_insert_with(|| Entry {
+            namespace: pod::namespace(pod).to_string(),
+            name: pod::name(pod).to_string(),
+            status: Tree::Null,
+            is_gone: false,
+            written: None,
+        });
+        let same = entry.status == status;
+        entry.status = status;
+        drop(entries);
+        let key = Key::from(pod::uid(pod));
+        match (same, begins) {
+            (true, _) => {}
+            (false, true) => self.queue.add_after(key, BEGINS),
+            (false, false) => self.queue.add(key),
+        }
+    }
+
+    /// Nothing of the pod is left here: its object may go once it has been deleted.
+    pub fn gone(&self, uid: &str) {
+        if let Some(entry) = self.entries().get_mut(uid) {
+            entry.is_gone = true;
+        }
+        self.queue.add(Key::from(uid));
+    }
+
+    /// The object has changed: what it says may not be what was said.
+    pub fn check(&self, uid: &str) {
+        self.queue.add(Key::from(uid));
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.entries().remove(uid);
+    }
+
+    /// Drops what is kept of pods that are not there any more.
+    pub fn keep(&self, uids: &BTreeSet<String>) {
+        self.entries().retain(|uid, _| uids.contains(uid));
+    }
+
+    async fn run(self: Arc<Writer>) {
+        while let Some(key) = self.queue.next().await {
+            let ended = match self.write(&key).await {
+                Ok(()) => Ended::Done,
+                Err(error) => {
+                    tracing::debug!(uid = &*key, %error, "a status could not be written");
+                    Ended::Failed
+                }
+            };
+            self.queue.done(key, ended);
+        }
+    }
+
+    async fn write(&self, uid: &str) -> client::Result<()> {
+        let Some((object, status, step)) = self.next_step(uid) else { return Ok(()) };
+        let (namespace, name) = (pod::namespace(&object), pod::name(&object));
+        let answer = match &step {
+            Step::Nothing => return Ok(()),
+            Step::Patch(patch) => self.client.patch(PODS, namespace, name, "status", Patch::Strategic(patch)).await,
+            Step::Delete => {
+                let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::of(&object) };
+                self.client.delete(PODS, namespace, name, options).await
+            }
+        };
+        match answer {
+            Ok(answer) => {
+                if let Step::Patch(_) = step {
+                    self.note(uid, status, answer);
+                }
+                Ok(())
+            }
+            // It is gone, or another one of its name is there.
+            Err(error) if is_over(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The object as it is now, and what is to be written of it.
+    fn next_step(&self, uid: &str) -> Option<(Arc<Tree>, Tree, Step)> {
+        let entries = self.entries();
+        let entry = entries.get(uid)?;
+        let seen = self.pods.get(&client::key(&entry.namespace, &entry.name))?;
+        let newer = |(_, answer): &&(Tree, Arc<Tree>)| client::revision_of(answer) >= client::revision_of(&seen);
+        let written = entry.written.as_ref().filter(newer);
+        let object = written.map_or_else(|| seen.clone(), |(_, answer)| answer.clone());
+        // Whatever the API made of it, it was written.
+        let is_settled = written.is_some_and(|(status, _)| *status == entry.status);
+        let shown = if pod::is_mirror(&object) { pod::annotation(&object, pod::MIRROR) } else { pod::uid(&object) };
+        let step = decide(&object, &entry.status, entry.is_gone, is_settled);
+        (shown == uid).then(|| (object.clone(), entry.status.clone(), step))
+    }
+
+    /// What was written, and what follows from it or was said meanwhile.
+    fn note(&self, uid: &str, status: Tree, answer: Tree) {
+        if let Some(entry) = self.entries().get_mut(uid) {
+            entry.written = Some((status, Arc::new(answer)));
+        }
+        self.queue.add(Key::from(uid));
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_over(error: &Error) -> bool {
+    error.is_not_found() || error.is_conflict()
+}
+
+/// What is to be written of an object whose status shall be this.
+pub fn decide(object: &Tree, status: &Tree, is_gone: bool, is_settled: bool) -> Step {
+    if let Some(patch) = difference(object.at("status"), status).filter(|_| !is_settled) {
+        let uid = pod::uid(object);
+        return Step::Patch(tree! { "metadata" => tree! { "uid" => uid }, "status" => patch });
+    }
+    if is_gone && pod::is_deleted(object) { Step::Delete } else { Step::Nothing }
+}
+
+/// A merge patch from what is there; None where nothing differs.
+fn difference(seen: &Tree, wanted: &Tree) -> Option<Tree> {
+    let wanted_map = wanted.as_map()?;
+    let mut patch = tree! {};
+    for (key, value) in wanted_map.iter() {
+        let differs = match key {
+            "conditions" => !has_conditions(seen.at("conditions"), value),
+            _ => seen.get(key) != Some(value),
+        };
+        if differs && key == "conditions" {
+            patch.set(key, whole(value));
+        } else if differs {
+            patch.set(key, value.clone());
+        }
+    }
+    for key in OWN.iter().filter(|key| !wanted_map.contains(key) && seen.has(key)) {
+        patch.set(key, Tree::Null);
+    }
+    patch.as_map().is_some_and(|map| !map.is_empty()).then_some(patch)
+}
+
+/// Conditions are merged field by field: what one does not say any more has to be taken away.
+fn whole(conditions: &Tree) -> Vec<Tree> {
+    let mut conditions = conditions.as_list().unwrap_or(&[]).to_vec();
+    for condition in &mut conditions {
+        ["reason", "message"].iter().for_each(|field| condition.set_default(field, Tree::Null));
+    }
+    conditions
+}
+
+/// Others have conditions of their own in the same list.
+fn has_conditions(seen: &Tree, wanted: &Tree) -> bool {
+    let seen = seen.as_list().unwrap_or(&[]);
+    let is_there = |condition: &Tree| {
+        let old = seen.iter().find(|old| old.str("type") == condition.str("type"));
+        let same = |field: &str, old: &Tree| same_field(old.at(field), condition.at(field));
+        old.is_some_and(|old| {
+            ["status", "reason", "message", "observedGeneration"].iter().all(|field| same(field, old))
+        })
+    };
+    wanted.as_list().unwrap_or(&[]).iter().all(is_there)
+}
+
+fn same_field(a: &Tree, b: &Tree) -> bool {
+    let empty = |tree: &Tree| matches!(tree, Tree::Null | Tree::Int(0)) || tree.as_str() == Some("");
+    a == b || empty(a) && empty(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::list;
+
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let condition = |status: &str| list![tree! { "type" => "Ready", "status" => status }];
+        let object = |status: Tree| tree! { "metadata" => tree! { "uid" => "u" }, "status" => status };
+        let running = || tree! { "phase" => "Running", "conditions" => condition("True") };
+        let cases = [
+            (object(running()), running(), "{}"),
+            (object(tree! {}), tree! { "phase" => "Pending" }, r#"{"phase":"Pending"}"#),
+            (object(running()), tree! { "phase" => "Running" }, "{}"),
+            (
+                object(tree! { "phase" => "Failed", "reason" => "Evicted" }),
+                tree! { "phase" => "Failed" },
+                r#"{"reason":null}"#,
+            ),
+            (object(tree! { "qosClass" => "Burstable" }), tree! {}, "{}"),
+        ];
+        for (object, status, expected) in cases {
+            let patch = match decide(&object, &status, false, false) {
+                Step::Patch(patch) => patch.at("status").clone(),
+                _ => tree! {},
+            };
+            assert_eq!(String::from_utf8_lossy(&api::json::encode(&patch, None)), expected);
+        }
+    }
+
+    #[test]
+    fn an_object_goes_after_the_last_word() {
+        let deleted = tree! { "metadata" => tree! { "uid" => "u", "deletionTimestamp" => "x" }, "status" => tree! {} };
+        let alive = tree! { "metadata" => tree! { "uid" => "u" }, "status" => tree! {} };
+        let status = tree! { "phase" => "Failed" };
+        assert!(matches!(decide(&deleted, &status, true, false), Step::Patch(_)));
+        assert_eq!(decide(&deleted, &tree! {}, true, false), Step::Delete);
+        assert_eq!(decide(&deleted, &tree! {}, false, false), Step::Nothing);
+        assert_eq!(decide(&deleted, &status, true, true), Step::Delete, "the API has it in its own words");
+        assert_eq!(decide(&alive, &tree! {}, true, false), Step::Nothing);
+    }
+}

@@ -1,0 +1,246 @@
+//! Carries a plan out on the node's file systems. All of it can be done again without harm.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use api::time::Timestamp;
+use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
+
+use super::files::{self, Files};
+use super::plan::{Backing, Expected, Failure, Plan, Step};
+use super::{Owner, atomic, mountinfo, ownership};
+
+/// Where a volume is made, and for whom.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The volume's folder below the pod's.
+    pub dir: PathBuf,
+    /// A file that says that a folder has been made and given to its owner.
+    pub ready: PathBuf,
+    pub owner: Owner,
+    pub now: Timestamp,
+}
+
+/// What became of a plan.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Made {
+    pub path: PathBuf,
+    pub read_only: bool,
+    /// A block device, which containers get as such.
+    pub is_device: bool,
+    /// An image that the runtime mounts: its name, and when it is pulled.
+    pub image: Option<(String, String)>,
+    /// The agent may set the security label of all of it.
+    pub relabel: bool,
+}
+
+pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
+    let here = |read_only, relabel| Made { path: place.dir.clone(), read_only, relabel, ..Made::default() };
+    match plan {
+        Plan::Folder(backing) => folder(&backing, place).map(|()| here(false, true)),
+        Plan::Files { files, backing, .. } => write(files, &backing, place).map(|()| here(true, true)),
+        Plan::Host { path, expected } => {
+            expect(&path, expected)?;
+            Ok(Made { path, ..Made::default() })
+        }
+        Plan::Bind { source, read_only } => bind(&source, read_only, place).map(|()| here(read_only, true)),
+        Plan::Device(path) => device(&path).map(|()| Made { path, is_device: true, ..Made::default() }),
+        Plan::Run { command, read_only } => run(&command, read_only, place).map(|()| here(read_only, false)),
+        Plan::Image { reference, pull_policy } => {
+            Ok(Made { read_only: true, image: Some((reference, pull_policy)), ..Made::default() })
+        }
+        Plan::Made { path, read_only, give, .. } => {
+            if give {
+                ownership::give(&path, &place.owner, read_only)?;
+            }
+            Ok(Made { path, read_only, relabel: true, ..Made::default() })
+        }
+    }
+}
+
+fn folder(backing: &Backing, place: &Place) -> Result<(), Failure> {
+    let stands = match backing {
+        Backing::Disk => place.dir.is_dir(),
+        _ => mountinfo::is_mounted(&place.dir)?,
+    };
+    if stands && place.ready.exists() {
+        return Ok(());
+    }
+    back(backing, &place.dir)?;
+    ownership::give(&place.dir, &place.owner, false)?;
+    // From now on it belongs to the pod, which may have given files to others.
+    make_all(place.ready.parent().unwrap_or(&place.ready))?;
+    Ok(fs::write(&place.ready, "")?)
+}
+
+fn write(files: Files, backing: &Backing, place: &Place) -> Result<(), Failure> {
+    let files = files::checked(files)?;
+    back(backing, &place.dir)?;
+    // The whole volume: links and the folder itself are the group's too.
+    let own = |_: &Path| ownership::give(&place.dir, &place.owner, true);
+    Ok(atomic::write(&place.dir, &files, place.now, own)?)
+}
+
+/// A folder that all may use, and what it stands on.
+fn back(backing: &Backing, dir: &Path) -> io::Result<()> {
+    if *backing != Backing::Disk && mountinfo::is_mounted(dir)? {
+        return Ok(());
+    }
+    make_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777))?;
+    match backing {
+        Backing::Disk => Ok(()),
+        Backing::Memory(size) => mount_memory(dir, *size),
+        Backing::HugePages { page_bytes } => {
+            mount_with("nodev", dir, "hugetlbfs", &format!("pagesize={page_bytes}")).map_err(io::Error::from)
+        }
+    }
+}
+
+/// What is kept in memory should not end in a swap file; kernels before 6.4 cannot say so.
+fn mount_memory(dir: &Path, size: Option<u64>) -> io::Result<()> {
+    let size = size.map(|bytes| format!("size={bytes}")).unwrap_or_default();
+    let unswapped = format!("{size},noswap");
+    let mounted = match mount_with("tmpfs", dir, "tmpfs", unswapped.trim_start_matches(',')) {
+        Err(rustix::io::Errno::INVAL) => mount_with("tmpfs", dir, "tmpfs", &size),
+        mounted => mounted,
+    };
+    Ok(mounted?)
+}
+
+fn mount_with(source: &str, dir: &Path, kind: &str, data: &str) -> rustix::io::Result<()> {
+    let data = std::ffi::CString::new(data).map_err(|_| rustix::io::Errno::INVAL)?;
+    mount(source, dir, kind, MountFlags::empty(), Some(data.as_c_str()))
+}
+
+fn make_all(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
+}
+
+fn bind(source: &Path, read_only: bool, place: &Place) -> Result<(), Failure> {
+    if mountinfo::is_mounted(&place.dir)? {
+        return Ok(());
+    }
+    let stat = fs::metadata(source).map_err(|error| format!("{}: {error}", source.display()))?;
+    if !stat.is_dir() {
+        return Err(format!("{}: not a directory", source.display()).into());
+    }
+    make_all(&place.dir)?;
+    mount_bind(source, &place.dir).map_err(io::Error::from)?;
+    if read_only {
+        let flags = MountFlags::BIND | MountFlags::RDONLY;
+        mount_remount(&place.dir, flags, c"").map_err(io::Error::from)?;
+        return Ok(());
+    }
+    Ok(ownership::give(&place.dir, &place.owner, read_only)?)
+}
+
+fn device(path: &Path) -> Result<(), Failure> {
+    let stat = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()));
+    match stat {
+        Ok(stat) if stat.file_type().is_block_device() => Ok(()),
+        Ok(_) => Err(Failure::at(Step::MapDevice, format!("{} is not a block device", path.display()))),
+        Err(why) => Err(Failure::at(Step::MapDevice, why)),
+    }
+}
+
+fn run(command: &super::command::Command, read_only: bool, place: &Place) -> Result<(), Failure> {
+    if mountinfo::is_mounted(&place.dir)? {
+        return Ok(());
+    }
+    make_all(&place.dir)?;
+    command.run()?;
+    if !read_only {
+        ownership::give(&place.dir, &place.owner, read_only)?;
+    }
+    Ok(())
+}
+
+/// Whether a path of the node is what the pod says it is; two kinds are made where there is nothing.
+fn expect(path: &Path, expected: Expected) -> Result<(), String> {
+    let stat = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_expected(path, expected)?,
+        stat => stat.ok(),
+    };
+    let kind = stat.map(|stat| stat.file_type());
+    let is = |test: fn(&fs::FileType) -> bool| kind.as_ref().is_some_and(test);
+    let (right, wanted) = match expected {
+        Expected::Anything => return Ok(()),
+        Expected::Directory | Expected::DirectoryOrCreate => (is(fs::FileType::is_dir), "a directory"),
+        Expected::File | Expected::FileOrCreate => (is(fs::FileType::is_file), "a file"),
+        Expected::Socket => (is(FileTypeExt::is_socket), "a socket file"),
+        Expected::CharDevice => (is(FileTypeExt::is_char_device), "a character device"),
+        Expected::BlockDevice => (is(FileTypeExt::is_block_device), "a block device"),
+    };
+    if right { Ok(()) } else { Err(format!("hostPath type check failed: {} is not {wanted}", path.display())) }
+}
+
+fn make_expected(path: &Path, expected: Expected) -> Result<Option<fs::Metadata>, String> {
+    let made = match expected {
+        Expected::DirectoryOrCreate => fs::create_dir_all(path),
+        Expected::FileOrCreate => fs::File::options().write(true).create(true).truncate(false).open(path).map(|_| ()),
+        _ => return Ok(None),
+    };
+    made.and_then(|()| fs::metadata(path)).map(Some).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_the_node_are_what_a_pod_says() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        fs::write(at("file"), "").unwrap();
+        fs::create_dir(at("dir")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("sock")).unwrap();
+        std::os::unix::fs::symlink(at("dir"), at("link")).unwrap();
+        let null = PathBuf::from("/dev/null");
+        let cases = [
+            (at("none"), Expected::Anything, true),
+            (at("none"), Expected::Directory, false),
+            (at("none"), Expected::File, false),
+            (at("dir"), Expected::Directory, true),
+            (at("link"), Expected::Directory, true),
+            (at("file"), Expected::Directory, false),
+            (at("file"), Expected::DirectoryOrCreate, false),
+            (at("new/er"), Expected::DirectoryOrCreate, true),
+            (at("fresh"), Expected::FileOrCreate, true),
+            (at("no/parent"), Expected::FileOrCreate, false),
+            (at("dir"), Expected::FileOrCreate, false),
+            (at("file"), Expected::File, true),
+            (at("sock"), Expected::Socket, true),
+            (at("file"), Expected::Socket, false),
+            (null.clone(), Expected::CharDevice, true),
+            (null, Expected::BlockDevice, false),
+        ];
+        for (path, expected, right) in cases {
+            assert_eq!(expect(&path, expected).is_ok(), right, "{} {expected:?}", path.display());
+        }
+        assert!(at("new/er").is_dir() && at("fresh").is_file() && !at("none").exists());
+        let error = expect(&at("file"), Expected::Directory).unwrap_err();
+        assert_eq!(error, format!("hostPath type check failed: {} is not a directory", at("file").display()));
+    }
+
+    #[test]
+    fn a_folder_is_given_to_its_group_once() {
+        let temp = tempfile::tempdir().unwrap();
+        let owner = Owner { fs_group: Some(77), ..Owner::default() };
+        let place = Place {
+            dir: temp.path().join("pods/u/volumes/e"),
+            ready: temp.path().join("plugins/e/ready"),
+            owner,
+            now: Timestamp { seconds: 0, nanos: 0 },
+        };
+        let made = carry_out(Plan::Folder(Backing::Disk), &place).unwrap();
+        let mode = || fs::metadata(&made.path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(), 0o2777);
+        fs::set_permissions(&made.path, fs::Permissions::from_mode(0o700)).unwrap();
+        carry_out(Plan::Folder(Backing::Disk), &place).unwrap();
+        assert_eq!(mode(), 0o700, "what the pod did since stays");
+    }
+}

@@ -1,0 +1,260 @@
+//! Certificates for pods: the agent makes a key, asks a signer for a certificate by a PodCertificateRequest, and
+//! asks for another one in time. Nothing is kept over a restart: a key is never read back from a pod's folder.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, base64, list, time, tree};
+use client::{Client, Random, Resource};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair, RsaKeySize};
+
+use super::Host;
+use crate::pod;
+
+const REQUESTS: Resource = Resource::new("certificates.k8s.io", "v1", "podcertificaterequests");
+const ACCOUNTS: Resource = Resource::core("serviceaccounts");
+const NODES: Resource = Resource::core("nodes");
+
+/// How often and how long a signer is waited for before the pod is told that it has to wait.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS: usize = 40;
+/// Certificates that were issued together are not all replaced together.
+const SPREAD: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    uid: String,
+    volume: String,
+    /// Which source of the volume it is.
+    source: usize,
+}
+
+/// A key and what was issued for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    pub key: String,
+    pub chain: String,
+    /// When it should be replaced, in seconds since the epoch.
+    pub due: i64,
+}
+
+/// A request that is under way.
+#[derive(Debug, Clone)]
+struct Asked {
+    name: String,
+    key: String,
+}
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    has: Option<Credential>,
+    asked: Option<Asked>,
+    /// A signer's refusal is for good.
+    refused: Option<String>,
+}
+
+/// What a request has come to.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Pending,
+    Refused(String),
+    Issued { chain: String, refresh: i64 },
+}
+
+pub struct Certificates {
+    states: Mutex<BTreeMap<Key, State>>,
+    random: Random,
+}
+
+impl Certificates {
+    pub fn new(seed: u64) -> Certificates {
+        Certificates { states: Mutex::default(), random: Random::seeded(seed) }
+    }
+
+    fn states(&self) -> MutexGuard<'_, BTreeMap<Key, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.states().retain(|key, _| key.uid != uid);
+    }
+
+    /// What a `podCertificate` of a projected volume asks for.
+    pub async fn get(
+        &self,
+        host: &Host,
+        pod: &Tree,
+        (volume, source): (&str, usize),
+        wanted: &Tree,
+    ) -> Result<Credential, String> {
+        let key = Key { uid: pod::uid(pod).to_string(), volume: volume.to_string(), source };
+        let mut state = self.states().get(&key).cloned().unwrap_or_default();
+        let now = host.clock.now().seconds;
+        if let Some(credential) = state.has.as_ref().filter(|has| now < has.due) {
+            return Ok(credential.clone());
+        }
+        let result = self.advance(host, pod, wanted, &mut state).await;
+        self.states().insert(key, state.clone());
+        match (result, state.has) {
+            // What it has still serves while another one is asked for.
+            (_, Some(credential)) => Ok(Credential { due: credential.due.max(now + 60), ..credential }),
+            (Err(why), None) => Err(why),
+            (Ok(()), None) => Err("credential bundle is not issued yet".to_string()),
+        }
+    }
+
+    /// Asks, unless that was done already, and takes what has come.
+    async fn advance(&self, host: &Host, pod: &Tree, wanted: &Tree, state: &mut State) -> Result<(), String> {
+        if let Some(refused) = &state.refused {
+            return Err(refused.clone());
+        }
+        let asked = match state.asked.clone() {
+            Some(asked) => asked,
+            None => ask(host, pod, wanted).await?,
+        };
+        state.asked = Some(asked.clone());
+        match wait(&host.client, pod::namespace(pod), &asked.name).await? {
+            None => state.asked = None,
+            Some(Answer::Pending) => {}
+            Some(Answer::Refused(why)) => {
+                state.refused = Some(why.clone());
+                return Err(why);
+            }
+            Some(Answer::Issued { chain, refresh }) => {
+                let spread = i64::try_from(self.random.below(SPREAD.as_secs())).unwrap_or(0);
+                state.has = Some(Credential { key: asked.key, chain, due: refresh + spread });
+                state.asked = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn ask(host: &Host, pod: &Tree, wanted: &Tree) -> Result<Asked, String> {
+    let kind = wanted.str("keyType").to_string();
+    // A large RSA key takes a second.
+    let made = tokio::task::spawn_blocking(move || make(&kind)).await.map_err(|error| error.to_string())?;
+    let (key, request) = made?;
+    let (namespace, account) = (pod::namespace(pod), pod.str("spec.serviceAccountName"));
+    let account = host.client.get(ACCOUNTS, namespace, account).await;
+    let account = account.map_err(|error| format!("while fetching service account: {}", error.message()))?;
+    let node = host.client.get(NODES, "", &host.node).await;
+    let node = node.map_err(|error| format!("while getting node object: {}", error.message()))?;
+    let made = host.client.create(REQUESTS, namespace, &object(pod, &account, &node, wanted, &request)).await;
+    let made = made.map_err(|error| format!("while creating PodCertificateRequest: {}", error.message()))?;
+    Ok(Asked { name: made.str("metadata.name").to_string(), key })
+}
+
+/// A key, and a request that proves that it is ours and asks for nothing: what the certificate says is the signer's
+/// to decide.
+fn make(kind: &str) -> Result<(String, Vec<u8>), String> {
+    let key = match kind {
+        "RSA3072" => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_3072),
+        "RSA4096" => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, RsaKeySize::_4096),
+        "ECDSAP256" => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
+        "ECDSAP384" => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+        "ECDSAP521" => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512),
+        "ED25519" => KeyPair::generate_for(&rcgen::PKCS_ED25519),
+        other => return Err(format!("while generating keypair: unknown key type {other:?}")),
+    };
+    let key = key.map_err(|error| format!("while generating keypair: {error}"))?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    let request = params.serialize_request(&key).map_err(|error| format!("while signing a request: {error}"))?;
+    Ok((key.serialize_pem(), request.der().to_vec()))
+}
+
+fn object(pod: &Tree, account: &Tree, node: &Tree, wanted: &Tree, request: &[u8]) -> Tree {
+    let owner = tree! { "apiVersion" => "v1", "kind" => "Pod", "name" => pod::name(pod), "uid" => pod::uid(pod) };
+    let mut spec = tree! {
+        "signerName" => wanted.str("signerName"), "podName" => pod::name(pod), "podUID" => pod::uid(pod),
+        "serviceAccountName" => account.str("metadata.name"), "serviceAccountUID" => account.str("metadata.uid"),
+        "nodeName" => node.str("metadata.name"), "nodeUID" => node.str("metadata.uid"),
+        "stubPKCS10Request" => base64::encode(request),
+    };
+    for (from, to) in
+        [("maxExpirationSeconds", "maxExpirationSeconds"), ("userAnnotations", "unverifiedUserAnnotations")]
+    {
+        if let Some(value) = wanted.get(from).filter(|value| !value.is_null()) {
+            spec.set(to, value.clone());
+        }
+    }
+    let metadata =
+        tree! { "generateName" => "req-", "namespace" => pod::namespace(pod), "ownerReferences" => list![owner] };
+    tree! {
+        "apiVersion" => "certificates.k8s.io/v1", "kind" => "PodCertificateRequest", "metadata" => metadata,
+        "spec" => spec,
+    }
+}
+
+/// The answer, if it comes soon; none where the request is gone.
+async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Option<Answer>, String> {
+    for look in 0..LOOKS {
+        if look > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        match client.get(REQUESTS, namespace, name).await {
+            Ok(request) => match answer(&request)? {
+                Answer::Pending => {}
+                answer => return Ok(Some(answer)),
+            },
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => {
+                return Err(format!("while getting PodCertificateRequest \"{namespace}/{name}\": {}", error.message()));
+            }
+        }
+    }
+    Ok(Some(Answer::Pending))
+}
+
+fn answer(request: &Tree) -> Result<Answer, String> {
+    for condition in request.list("status.conditions") {
+        let refused = |what: &str| {
+            let (reason, message) = (condition.str("reason"), condition.str("message"));
+            format!("PodCertificateRequest was permanently {what}: reason={reason:?} message={message:?}")
+        };
+        match condition.str("type") {
+            "Denied" => return Ok(Answer::Refused(refused("denied"))),
+            "Failed" => return Ok(Answer::Refused(refused("failed"))),
+            "Issued" => {
+                let refresh = time::parse(request.str("status.beginRefreshAt"))?.seconds;
+                return Ok(Answer::Issued { chain: request.str("status.certificateChain").to_string(), refresh });
+            }
+            _ => {}
+        }
+    }
+    Ok(Answer::Pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_come_to_an_end() {
+        let check = |status: &str, wanted: Answer| {
+            assert_eq!(answer(&api::yaml::decode(status.as_bytes()).unwrap()), Ok(wanted), "{status}");
+        };
+        check("{}", Answer::Pending);
+        check(
+            "status: {conditions: [{type: Denied, reason: R, message: M}]}",
+            Answer::Refused("PodCertificateRequest was permanently denied: reason=\"R\" message=\"M\"".to_string()),
+        );
+        check(
+            "status: {conditions: [{type: Issued}], certificateChain: C, beginRefreshAt: '1970-01-01T00:01:00Z'}",
+            Answer::Issued { chain: "C".to_string(), refresh: 60 },
+        );
+        let bad = api::yaml::decode(b"status: {conditions: [{type: Issued}], beginRefreshAt: soon}").unwrap();
+        assert!(answer(&bad).is_err());
+    }
+
+    #[test]
+    fn keys_of_all_kinds_are_made() {
+        for kind in ["RSA3072", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"] {
+            let (key, request) = make(kind).unwrap();
+            assert!(key.starts_with("-----BEGIN PRIVATE KEY-----") && request.len() > 50, "{kind}");
+        }
+        assert!(make("DSA").unwrap_err().contains("unknown key type \"DSA\""));
+    }
+}

@@ -1,0 +1,124 @@
+//! From a pod's claim to the persistent volume that it is bound to.
+
+use api::Tree;
+use client::{Client, Resource};
+
+use super::plan::{Failure, Step};
+use crate::pod;
+
+const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
+const VOLUMES: Resource = Resource::core("persistentvolumes");
+
+/// What a volume of a pod is.
+pub enum Found {
+    /// What the pod itself says.
+    Own,
+    Persistent(Box<Tree>),
+}
+
+impl Found {
+    /// What has the field of its kind.
+    pub fn spec<'a>(&'a self, volume: &'a Tree) -> &'a Tree {
+        self.persistent().map_or(volume, |persistent| persistent.at("spec"))
+    }
+
+    pub fn persistent(&self) -> Option<&Tree> {
+        if let Found::Persistent(volume) = self { Some(volume) } else { None }
+    }
+
+    pub fn name<'a>(&'a self, volume: &'a Tree) -> &'a str {
+        self.persistent().map_or(volume.str("name"), |persistent| persistent.str("metadata.name"))
+    }
+
+    pub fn read_only(&self, volume: &Tree) -> bool {
+        volume.bool("persistentVolumeClaim.readOnly")
+    }
+}
+
+/// Looks up a claim and its volume; a node may get them one by one, and only while its pods use them.
+pub async fn resolve(client: &Client, pod: &Tree, volume: &Tree) -> Result<Found, Failure> {
+    let Some(name) = claim_of(pod, volume) else { return Ok(Found::Own) };
+    let namespace = pod::namespace(pod);
+    let failed = |why: String| Failure::at(Step::Process, format!("error processing PVC {namespace}/{name}: {why}"));
+    let claim = client.get(CLAIMS, namespace, &name).await;
+    let claim = claim.map_err(|error| failed(format!("failed to fetch PVC from API server: {}", error.message())))?;
+    check(pod, volume, &claim).map_err(failed)?;
+    let bound = claim.str("spec.volumeName");
+    let found = client.get(VOLUMES, "", bound).await;
+    let found =
+        found.map_err(|error| failed(format!("failed to fetch PV {bound} from API server: {}", error.message())))?;
+    check_bound(&claim, &found).map_err(failed)?;
+    Ok(Found::Persistent(Box::new(found)))
+}
+
+/// The claim of a volume: one that it names, or one that was made for the pod.
+fn claim_of(pod: &Tree, volume: &Tree) -> Option<String> {
+    if volume.has("persistentVolumeClaim") {
+        return Some(volume.str("persistentVolumeClaim.claimName").to_string());
+    }
+    volume.has("ephemeral").then(|| format!("{}-{}", pod::name(pod), volume.str("name")))
+}
+
+fn check(pod: &Tree, volume: &Tree, claim: &Tree) -> Result<(), String> {
+    if volume.has("ephemeral") && !is_owned(claim, pod::uid(pod)) {
+        let (name, namespace) = (claim.str("metadata.name"), pod::namespace(pod));
+        return Err(format!(
+            "PVC {namespace}/{name} was not created for pod {namespace}/{} (pod is not owner)",
+            pod::name(pod)
+        ));
+    }
+    if claim.at("metadata").has("deletionTimestamp") {
+        return Err("PVC is being deleted".to_string());
+    }
+    if claim.str("status.phase") != "Bound" || claim.str("spec.volumeName").is_empty() {
+        return Err("PVC is not bound".to_string());
+    }
+    Ok(())
+}
+
+fn is_owned(claim: &Tree, uid: &str) -> bool {
+    claim.list("metadata.ownerReferences").iter().any(|owner| owner.bool("controller") && owner.str("uid") == uid)
+}
+
+fn check_bound(claim: &Tree, volume: &Tree) -> Result<(), String> {
+    let (bound, uid) = (volume.str("spec.claimRef.uid"), claim.str("metadata.uid"));
+    if bound == uid {
+        return Ok(());
+    }
+    let name = volume.str("metadata.name");
+    Err(format!("PVC {uid} is not bound to PV {name}: PV.Spec.ClaimRef.UID ({bound}) does not match PVC.UID ({uid})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_has_to_be_bound_and_the_pods_own() {
+        let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
+        let pod = read("metadata: {name: p, namespace: ns, uid: u}");
+        let (named, own) = (read("{name: v, persistentVolumeClaim: {claimName: c}}"), read("{name: v, ephemeral: {}}"));
+        assert_eq!(claim_of(&pod, &named).as_deref(), Some("c"));
+        assert_eq!(claim_of(&pod, &own).as_deref(), Some("p-v"));
+        assert_eq!(claim_of(&pod, &read("{name: v, emptyDir: {}}")), None);
+        let bound = "spec: {volumeName: x}, status: {phase: Bound}";
+        let owned = format!("{{metadata: {{name: p-v, ownerReferences: [{{controller: true, uid: u}}]}}, {bound}}}");
+        let cases = [
+            (&named, format!("{{{bound}}}"), None),
+            (&named, "{status: {phase: Pending}}".to_string(), Some("PVC is not bound")),
+            (&named, format!("{{metadata: {{deletionTimestamp: x}}, {bound}}}"), Some("PVC is being deleted")),
+            (&own, owned, None),
+            (
+                &own,
+                format!("{{metadata: {{name: p-v}}, {bound}}}"),
+                Some("PVC ns/p-v was not created for pod ns/p (pod is not owner)"),
+            ),
+        ];
+        for (volume, claim, wanted) in cases {
+            assert_eq!(check(&pod, volume, &read(&claim)).err().as_deref(), wanted, "{claim}");
+        }
+        let (claim, right) = (read("metadata: {uid: 1}"), read("spec: {claimRef: {uid: 1}}"));
+        assert!(check_bound(&claim, &right).is_ok() == (claim.str("metadata.uid") == right.str("spec.claimRef.uid")));
+        assert!(check_bound(&read("metadata: {uid: a}"), &read("spec: {claimRef: {uid: b}}")).is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! A program that mounts: what it is called with, and its run.
+
+use std::process::Stdio;
+
+/// Upstream gives a mount two minutes as well.
+const SECONDS: &str = "120";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    pub program: &'static str,
+    pub arguments: Vec<String>,
+}
+
+impl Command {
+    /// `mount -t KIND -o OPTIONS SOURCE TARGET`.
+    pub fn mount(kind: &str, options: &[String], source: &str, target: &str) -> Command {
+        let mut arguments = vec!["-t".to_string(), kind.to_string()];
+        if !options.is_empty() {
+            arguments.extend(["-o".to_string(), options.join(",")]);
+        }
+        arguments.extend([source.to_string(), target.to_string()]);
+        Command { program: "mount", arguments }
+    }
+
+    /// Runs it, and ends it where it hangs.
+    pub fn run(&self) -> Result<(), String> {
+        let output = std::process::Command::new("timeout")
+            .args(["--kill-after=5", SECONDS, self.program])
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("mount failed: {error}"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!(
+            "mount failed: {}\nMounting command: {}\nMounting arguments: {}\nOutput: {}",
+            output.status,
+            self.program,
+            self.arguments.join(" "),
+            said.trim_end()
+        ))
+    }
+}

@@ -1,0 +1,165 @@
+//! Volumes that drivers make: each a process with a socket, called by CSI. What is published for a pod is written
+//! down beside it, so that it can be taken back after a restart.
+
+mod node_info;
+mod record;
+mod registry;
+pub mod wire;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cri::grpc::Channel;
+
+use super::mountinfo;
+pub use record::{KIND, Record};
+use wire::{NodeUnpublishVolume, NodeUnstageVolume, capability};
+
+/// A driver that is there.
+#[derive(Clone)]
+pub struct Driver {
+    pub channel: Channel,
+    capabilities: BTreeSet<i32>,
+}
+
+impl Driver {
+    pub fn can(&self, what: i32) -> bool {
+        self.capabilities.contains(&what)
+    }
+}
+
+pub struct Csi {
+    root: PathBuf,
+    drivers: Mutex<BTreeMap<String, Driver>>,
+    /// Staging and unstaging of one volume, for whichever pods, come one after the other.
+    busy: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Csi {
+    pub fn new(root: &Path) -> Csi {
+        Csi { root: root.to_owned(), drivers: Mutex::default(), busy: Mutex::default() }
+    }
+
+    fn registry(&self) -> PathBuf {
+        self.root.join("plugins_registry")
+    }
+
+    fn drivers(&self) -> MutexGuard<'_, BTreeMap<String, Driver>> {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, name: &str, driver: Driver) {
+        self.drivers().insert(name.to_string(), driver);
+    }
+
+    fn drop_driver(&self, name: &str) {
+        self.drivers().remove(name);
+    }
+
+    pub fn driver(&self, name: &str) -> Result<Driver, String> {
+        let driver = self.drivers().get(name).cloned();
+        driver.ok_or_else(|| format!("driver name {name} not found in the list of registered CSI drivers"))
+    }
+
+    /// Volumes that must not be detached from this node, by their names in its status.
+    pub fn in_use(&self) -> BTreeSet<String> {
+        Record::all(&self.root).iter().filter_map(Record::unique_name).collect()
+    }
+
+    pub async fn alone(&self, driver: &str, handle: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            busy.retain(|_, lock| Arc::strong_count(lock) > 1);
+            busy.entry(format!("{driver}^{handle}")).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+
+    /// Where a volume is staged for all pods of the node.
+    pub fn staging(&self, record: &Record) -> PathBuf {
+        let plugin = self.root.join("plugins/kubernetes.io/csi");
+        match record.is_block {
+            true => plugin.join("volumeDevices/staging").join(&record.name),
+            false => plugin.join(&record.driver).join(sha256(&record.handle)).join("globalmount"),
+        }
+    }
+
+    /// Where a volume is published for one pod.
+    pub fn target(&self, record: &Record, uid: &str) -> PathBuf {
+        match record.is_block {
+            true => self.root.join("plugins/kubernetes.io/csi/volumeDevices/publish").join(&record.name).join(uid),
+            false => record.dir.join("mount"),
+        }
+    }
+
+    /// Takes back all that was published for a pod, and what no other pod needs staged.
+    pub async fn take_back(&self, pod_dir: &Path, uid: &str) -> Result<(), String> {
+        for record in Record::of_pod(pod_dir) {
+            let _alone = self.alone(&record.driver, &record.handle).await;
+            self.unpublish(&record, uid).await?;
+            let others = Record::all(&self.root);
+            let is_needed = others.iter().any(|other| other.dir != record.dir && other.is_same_volume(&record));
+            if record.is_persistent && !is_needed {
+                self.unstage(&record).await?;
+            }
+            record.forget().map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    async fn unpublish(&self, record: &Record, uid: &str) -> Result<(), String> {
+        let target = self.target(record, uid);
+        if fs::symlink_metadata(&target).is_err() {
+            return Ok(());
+        }
+        let driver = self.driver(&record.driver)?;
+        let request = NodeUnpublishVolume { volume_id: record.handle.clone(), target_path: text(&target) };
+        wire::unpublish(&driver.channel, request).await?;
+        remove_unmounted(&target).map_err(|error| error.to_string())
+    }
+
+    async fn unstage(&self, record: &Record) -> Result<(), String> {
+        let staging = self.staging(record);
+        if fs::symlink_metadata(&staging).is_err() {
+            return Ok(());
+        }
+        let driver = self.driver(&record.driver)?;
+        if driver.can(capability::STAGE_UNSTAGE_VOLUME) {
+            let request = NodeUnstageVolume { volume_id: record.handle.clone(), staging_target_path: text(&staging) };
+            wire::unstage(&driver.channel, request).await?;
+        }
+        remove_unmounted(&staging).map_err(|error| error.to_string())?;
+        // The folder above is this volume's alone.
+        let above = staging.parent().filter(|_| !record.is_block);
+        above.map_or(Ok(()), fs::remove_dir).map_err(|error| error.to_string())
+    }
+}
+
+/// Removes a path that a driver has left, but nothing that is still mounted or that holds something.
+fn remove_unmounted(path: &Path) -> io::Result<()> {
+    if mountinfo::is_mounted(path)? {
+        return Err(io::Error::other(format!("{} is still mounted", path.display())));
+    }
+    let removed = match fs::symlink_metadata(path) {
+        Ok(stat) if stat.is_dir() => fs::remove_dir(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+pub fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// In hexadecimal digits.
+pub fn sha256(text: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}

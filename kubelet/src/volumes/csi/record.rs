@@ -1,0 +1,126 @@
+//! What is known of a CSI volume of a pod, in a file beside it: after a restart it says whom to call.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use api::{Tree, json, tree};
+
+const FILE: &str = "vol_data.json";
+const FOLDERS: [(&str, bool); 2] = [("volumes", false), ("volumeDevices", true)];
+pub const KIND: &str = "kubernetes.io~csi";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The folder of the file.
+    pub dir: PathBuf,
+    /// The volume's name, or its persistent volume's.
+    pub name: String,
+    pub driver: String,
+    pub handle: String,
+    /// The VolumeAttachment; "" where nothing is attached.
+    pub attachment: String,
+    pub is_persistent: bool,
+    pub is_block: bool,
+}
+
+impl Record {
+    /// The folder of a volume of a pod.
+    pub fn dir(pod_dir: &Path, name: &str, is_block: bool) -> PathBuf {
+        pod_dir.join(if is_block { "volumeDevices" } else { "volumes" }).join(KIND).join(name)
+    }
+
+    pub fn write(&self, node: &str) -> io::Result<()> {
+        let mode = if self.is_persistent { "Persistent" } else { "Ephemeral" };
+        let data = tree! {
+            "attachmentID" => &self.attachment, "driverName" => &self.driver, "nodeName" => node,
+            "specVolID" => &self.name, "volumeHandle" => &self.handle, "volumeLifecycleMode" => mode,
+        };
+        let text = json::encode(&data, None);
+        if fs::read(self.dir.join(FILE)).is_ok_and(|there| there == text) {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.dir)?;
+        // Half a file would say nothing.
+        let next = self.dir.join(format!("{FILE}.tmp"));
+        fs::write(&next, text)?;
+        fs::rename(next, self.dir.join(FILE))
+    }
+
+    fn read(dir: PathBuf, is_block: bool) -> Option<Record> {
+        let data: Tree = json::decode(&fs::read(dir.join(FILE)).ok()?).ok()?;
+        let text = |key: &str| data.str(key).to_string();
+        Some(Record {
+            name: text("specVolID"),
+            driver: text("driverName"),
+            handle: text("volumeHandle"),
+            attachment: text("attachmentID"),
+            is_persistent: data.str("volumeLifecycleMode") != "Ephemeral",
+            is_block,
+            dir,
+        })
+    }
+
+    /// Of all CSI volumes of a pod.
+    pub fn of_pod(pod_dir: &Path) -> Vec<Record> {
+        let all = FOLDERS.iter().flat_map(|(folder, is_block)| {
+            entries(&pod_dir.join(folder).join(KIND)).into_iter().filter_map(|dir| Record::read(dir, *is_block))
+        });
+        all.collect()
+    }
+
+    /// Of all pods of the node.
+    pub fn all(root: &Path) -> Vec<Record> {
+        entries(&root.join("pods")).iter().flat_map(|pod_dir| Record::of_pod(pod_dir)).collect()
+    }
+
+    /// Its name in a node's status; none where the control plane has nothing to attach.
+    pub fn unique_name(&self) -> Option<String> {
+        (!self.attachment.is_empty()).then(|| format!("kubernetes.io/csi/{}^{}", self.driver, self.handle))
+    }
+
+    pub fn is_same_volume(&self, other: &Record) -> bool {
+        self.driver == other.driver && self.handle == other.handle
+    }
+
+    pub fn forget(&self) -> io::Result<()> {
+        match fs::remove_file(self.dir.join(FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_found_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let record = |uid: &str, is_block: bool, attachment: &str| Record {
+            dir: Record::dir(&temp.path().join("pods").join(uid), "pv", is_block),
+            name: "pv".into(),
+            driver: "d".into(),
+            handle: "h".into(),
+            attachment: attachment.into(),
+            is_persistent: true,
+            is_block,
+        };
+        let (one, two) = (record("a", false, "att"), record("b", true, ""));
+        one.write("n").unwrap();
+        two.write("n").unwrap();
+        assert_eq!(Record::all(temp.path()), [one.clone(), two.clone()]);
+        assert_eq!(one.unique_name().as_deref(), Some("kubernetes.io/csi/d^h"));
+        assert_eq!(two.unique_name(), None);
+        one.forget().unwrap();
+        one.forget().unwrap();
+        assert_eq!(Record::all(temp.path()), [two]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Drivers make themselves known by a socket in a folder, and are gone when it is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::Client;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use tokio::io::unix::AsyncFd;
+
+use super::wire::{self, Empty, RegistrationStatus};
+use super::{Csi, Driver, node_info};
+
+const KIND: &str = "CSIPlugin";
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(122);
+
+/// A socket as it stands there: one that was made anew is another one.
+type Seen = BTreeMap<PathBuf, (u64, i64)>;
+
+/// Sockets that were called, and the drivers that answered.
+#[derive(Default)]
+struct Known {
+    sockets: Seen,
+    drivers: BTreeMap<PathBuf, String>,
+}
+
+impl Known {
+    fn enter(&mut self, socket: PathBuf, seen: (u64, i64), driver: Option<String>) {
+        if let Some(driver) = driver {
+            self.drivers.insert(socket.clone(), driver);
+        }
+        self.sockets.insert(socket, seen);
+    }
+
+    /// Forgets what is not there any more; the drivers that are gone with it.
+    fn leave(&mut self, found: &Seen) -> Vec<String> {
+        self.sockets.retain(|socket, seen| found.get(socket) == Some(seen));
+        let gone: Vec<PathBuf> =
+            self.drivers.keys().filter(|socket| !self.sockets.contains_key(*socket)).cloned().collect();
+        gone.iter().filter_map(|socket| self.drivers.remove(socket)).collect()
+    }
+}
+
+impl Csi {
+    /// Follows the folder of sockets for ever.
+    pub async fn run(&self, client: &Client, node: &str) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if let Err(error) = self.follow(client, node).await {
+                tracing::warn!(error, "drivers of volumes cannot be found");
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn follow(&self, client: &Client, node: &str) -> Result<(), String> {
+        let folder = self.registry();
+        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        let watch = Folder::watch(&folder).map_err(|error| error.to_string())?;
+        let (mut known, mut pause) = (Known::default(), FIRST_PAUSE);
+        loop {
+            // What failed is tried again; all else waits for the kernel to tell.
+            match self.look(client, node, &folder, &mut known).await.map_err(|error| error.to_string())? {
+                true => {
+                    pause = FIRST_PAUSE;
+                    watch.changed().await;
+                }
+                false => {
+                    let _ = tokio::time::timeout(pause, watch.changed()).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Brings what is known up to what is there; false where something failed.
+    async fn look(&self, client: &Client, node: &str, folder: &Path, known: &mut Known) -> io::Result<bool> {
+        let mut all = node_info::initialize(client, node).await.is_ok();
+        let found = sockets(folder)?;
+        for name in known.leave(&found) {
+            self.deregister(client, node, &name).await;
+        }
+        for (socket, seen) in found {
+            if known.sockets.contains_key(&socket) {
+                continue;
+            }
+            match self.register(client, node, &socket).await {
+                Ok(name) => known.enter(socket, seen, name),
+                Err(error) => {
+                    tracing::warn!(socket = %socket.display(), error, "a driver could not be registered");
+                    all = false;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The name of the driver, or none where the socket is not one's.
+    async fn register(&self, client: &Client, node: &str, socket: &Path) -> Result<Option<String>, String> {
+        let channel = cri::grpc::dial(socket);
+        let info = wire::get_info(&channel, Empty {}).await?;
+        if info.kind != KIND {
+            tracing::info!(socket = %socket.display(), kind = info.kind, "a plugin of another kind is left to others");
+            return Ok(None);
+        }
+        let endpoint = if info.endpoint.is_empty() { socket.to_path_buf() } else { PathBuf::from(&info.endpoint) };
+        let result = match check(&info.name, &info.supported_versions) {
+            Ok(()) => self.install(client, node, &info.name, &endpoint).await,
+            Err(error) => Err(error),
+        };
+        let error = result
+            .as_ref()
+            .err()
+            .map(|error| format!("RegisterPlugin error -- plugin registration failed with err: {error}"));
+        let status = RegistrationStatus { plugin_registered: result.is_ok(), error: error.unwrap_or_default() };
+        wire::notify(&channel, status).await?;
+        result.map(|()| Some(info.name))
+    }
+
+    async fn install(&self, client: &Client, node: &str, name: &str, endpoint: &Path) -> Result<(), String> {
+        let channel = cri::grpc::dial(endpoint);
+        let info = wire::node_get_info(&channel, Empty {}).await?;
+        let capabilities = wire::node_get_capabilities(&channel, Empty {}).await?;
+        let capabilities =
+            capabilities.capabilities.iter().filter_map(|of| of.rpc.as_ref()).map(|rpc| rpc.kind).collect();
+        node_info::install(client, node, name, &info).await?;
+        self.add(name, Driver { channel, capabilities });
+        Ok(())
+    }
+
+    async fn deregister(&self, client: &Client, node: &str, name: &str) {
+        self.drop_driver(name);
+        if let Err(error) = node_info::uninstall(client, node, name).await {
+            tracing::warn!(driver = name, error, "a driver that is gone is still shown");
+        }
+    }
+}
+
+/// Upstream takes any driver of version 1.
+fn check(name: &str, versions: &[String]) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("the driver has no name".to_string());
+    }
+    if versions.iter().any(|version| version.trim_start_matches('v').split('.').next() == Some("1")) {
+        return Ok(());
+    }
+    Err(format!("validation failed for CSI Driver {name}: none of the versions specified {versions:?} are supported"))
+}
+
+fn sockets(folder: &Path) -> io::Result<Seen> {
+    let mut found = Seen::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        let Ok(stat) = entry.metadata() else { continue };
+        if stat.file_type().is_socket() && !hidden {
+            found.insert(entry.path(), (stat.ino(), stat.ctime_nsec()));
+        }
+    }
+    Ok(found)
+}
+
+/// Hears of what comes and goes in a folder.
+struct Folder(AsyncFd<OwnedFd>);
+
+impl Folder {
+    fn watch(folder: &Path) -> io::Result<Folder> {
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let what = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
+        inotify::add_watch(&events, folder, what)?;
+        #[expect(deprecated, reason = "unsound only for types that change their descriptor; this one owns it")]
+        Ok(Folder(AsyncFd::new(events)?))
+    }
+
+    async fn changed(&self) {
+        loop {
+            let Ok(mut ready) = self.0.readable().await else { return std::future::pending().await };
+            let mut bytes = [0; 4096];
+            let read = ready.try_io(|events| Ok(rustix::io::read(events.get_ref(), &mut bytes)?));
+            if matches!(read, Ok(Ok(1..))) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_of_version_1_are_taken() {
+        let check = |versions: &[&str]| check("d", &versions.iter().map(|v| v.to_string()).collect::<Vec<_>>()).is_ok();
+        assert!(check(&["1.0.0"]) && check(&["0.3.0", "v1.2.0"]));
+        assert!(!check(&[]) && !check(&["0.3.0"]) && !check(&["2.0.0", "10.0.0"]));
+    }
+}

@@ -1,0 +1,196 @@
+//! CSI v1 as far as a node needs it, and how a driver makes itself known: messages by their published field
+//! numbers, and one function a call.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cri::Status;
+use cri::grpc::{Channel, call};
+
+/// Upstream gives a driver as long for each call.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Empty {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PluginInfo {
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(string, tag = "3")]
+    pub endpoint: String,
+    #[prost(string, repeated, tag = "4")]
+    pub supported_versions: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RegistrationStatus {
+    #[prost(bool, tag = "1")]
+    pub plugin_registered: bool,
+    #[prost(string, tag = "2")]
+    pub error: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeInfo {
+    #[prost(string, tag = "1")]
+    pub node_id: String,
+    #[prost(int64, tag = "2")]
+    pub max_volumes_per_node: i64,
+    #[prost(message, optional, tag = "3")]
+    pub accessible_topology: Option<Topology>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Topology {
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub segments: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeCapabilities {
+    #[prost(message, repeated, tag = "1")]
+    pub capabilities: Vec<NodeCapability>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeCapability {
+    #[prost(message, optional, tag = "1")]
+    pub rpc: Option<NodeRpc>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeRpc {
+    #[prost(int32, tag = "1")]
+    pub kind: i32,
+}
+
+/// What a driver can do on a node.
+pub mod capability {
+    pub const STAGE_UNSTAGE_VOLUME: i32 = 1;
+    pub const SINGLE_NODE_MULTI_WRITER: i32 = 5;
+    pub const VOLUME_MOUNT_GROUP: i32 = 6;
+}
+
+/// Who may have a volume at the same time.
+pub mod access {
+    pub const SINGLE_NODE_WRITER: i32 = 1;
+    pub const MULTI_NODE_READER_ONLY: i32 = 3;
+    pub const MULTI_NODE_MULTI_WRITER: i32 = 5;
+    pub const SINGLE_NODE_SINGLE_WRITER: i32 = 6;
+    pub const SINGLE_NODE_MULTI_WRITER: i32 = 7;
+}
+
+/// Either `block` or `mount`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct VolumeCapability {
+    #[prost(message, optional, tag = "1")]
+    pub block: Option<Empty>,
+    #[prost(message, optional, tag = "2")]
+    pub mount: Option<MountVolume>,
+    #[prost(message, optional, tag = "3")]
+    pub access_mode: Option<AccessMode>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MountVolume {
+    #[prost(string, tag = "1")]
+    pub fs_type: String,
+    #[prost(string, repeated, tag = "2")]
+    pub mount_flags: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub volume_mount_group: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AccessMode {
+    #[prost(int32, tag = "1")]
+    pub mode: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeStageVolume {
+    #[prost(string, tag = "1")]
+    pub volume_id: String,
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub publish_context: BTreeMap<String, String>,
+    #[prost(string, tag = "3")]
+    pub staging_target_path: String,
+    #[prost(message, optional, tag = "4")]
+    pub volume_capability: Option<VolumeCapability>,
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub secrets: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub volume_context: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeUnstageVolume {
+    #[prost(string, tag = "1")]
+    pub volume_id: String,
+    #[prost(string, tag = "2")]
+    pub staging_target_path: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodePublishVolume {
+    #[prost(string, tag = "1")]
+    pub volume_id: String,
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub publish_context: BTreeMap<String, String>,
+    #[prost(string, tag = "3")]
+    pub staging_target_path: String,
+    #[prost(string, tag = "4")]
+    pub target_path: String,
+    #[prost(message, optional, tag = "5")]
+    pub volume_capability: Option<VolumeCapability>,
+    #[prost(bool, tag = "6")]
+    pub readonly: bool,
+    #[prost(btree_map = "string, string", tag = "7")]
+    pub secrets: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub volume_context: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeUnpublishVolume {
+    #[prost(string, tag = "1")]
+    pub volume_id: String,
+    #[prost(string, tag = "2")]
+    pub target_path: String,
+}
+
+macro_rules! calls {
+    ($($name:ident: $path:literal ($request:ty) -> $response:ty,)*) => { $(
+        pub async fn $name(channel: &Channel, request: $request) -> Result<$response, String> {
+            in_time(call::<$request, $response>(channel, $path, request)).await
+        }
+    )* };
+}
+
+calls! {
+    get_info: "/pluginregistration.Registration/GetInfo" (Empty) -> PluginInfo,
+    notify: "/pluginregistration.Registration/NotifyRegistrationStatus" (RegistrationStatus) -> Empty,
+    node_get_info: "/csi.v1.Node/NodeGetInfo" (Empty) -> NodeInfo,
+    node_get_capabilities: "/csi.v1.Node/NodeGetCapabilities" (Empty) -> NodeCapabilities,
+    stage: "/csi.v1.Node/NodeStageVolume" (NodeStageVolume) -> Empty,
+    unstage: "/csi.v1.Node/NodeUnstageVolume" (NodeUnstageVolume) -> Empty,
+    publish: "/csi.v1.Node/NodePublishVolume" (NodePublishVolume) -> Empty,
+    unpublish: "/csi.v1.Node/NodeUnpublishVolume" (NodeUnpublishVolume) -> Empty,
+}
+
+async fn in_time<T>(work: impl Future<Output = Result<T, Status>>) -> Result<T, String> {
+    let late = |_| Err(Status::deadline_exceeded("context deadline exceeded"));
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(late).map_err(|status| told(&status))
+}
+
+/// As Go writes what went wrong.
+fn told(status: &Status) -> String {
+    let code = match status.code() {
+        cri::Code::Cancelled => "Canceled".to_string(),
+        code => format!("{code:?}"),
+    };
+    format!("rpc error: code = {code} desc = {}", status.message())
+}

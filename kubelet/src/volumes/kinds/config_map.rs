@@ -1,0 +1,88 @@
+//! The keys of a ConfigMap as files.
+
+use api::{Tree, base64};
+
+use super::{Ask, Kind, Planning, default_mode, mode};
+use crate::objects::{CONFIG_MAPS, Objects};
+use crate::pod;
+use crate::volumes::files::{File, Files};
+use crate::volumes::plan::{Backing, Plan};
+
+pub const KIND: Kind = Kind { field: "configMap", folder: "kubernetes.io~configmap", refreshes: true, plan };
+
+fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+    Box::pin(async move {
+        let files = files(&ask.host.objects, ask.pod, ask.source, default_mode(ask.source)).await?;
+        Ok(Plan::Files { files, backing: Backing::Disk, due: None })
+    })
+}
+
+pub async fn files(objects: &Objects, pod: &Tree, source: &Tree, default_mode: u32) -> Result<Files, String> {
+    let name = source.str("name");
+    let object = objects.get(CONFIG_MAPS, pod::namespace(pod), name).await?;
+    match object {
+        Some(object) => chosen(&object, source, default_mode),
+        None if source.bool("optional") => Ok(Files::new()),
+        None => Err(format!("configmap {name:?} not found")),
+    }
+}
+
+fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, String> {
+    let data = |key: &str| -> Option<Result<Vec<u8>, String>> {
+        let text = object.map("data").get(key).and_then(Tree::as_str).map(|text| Ok(text.as_bytes().to_vec()));
+        text.or_else(|| object.map("binaryData").get(key).and_then(Tree::as_str).map(base64::decode))
+    };
+    let keys = object.map("data").keys().chain(object.map("binaryData").keys());
+    let missing = |key: &str| format!("configmap references non-existent config key: {key}");
+    choose(keys, data, source, default_mode, missing)
+}
+
+/// All keys, or those that items name, by the items' paths.
+pub fn choose<'a>(
+    keys: impl Iterator<Item = &'a str>,
+    data: impl Fn(&str) -> Option<Result<Vec<u8>, String>>,
+    source: &Tree,
+    default_mode: u32,
+    missing: impl Fn(&str) -> String,
+) -> Result<Files, String> {
+    let items = source.list("items");
+    if items.is_empty() {
+        return keys
+            .filter_map(|key| Some((key, data(key)?)))
+            .map(|(key, data)| Ok((key.to_string(), File::new(data?, default_mode))))
+            .collect();
+    }
+    let mut files = Files::new();
+    for item in items {
+        match data(item.str("key")) {
+            Some(data) => {
+                files.insert(item.str("path").to_string(), File::new(data?, mode(item, default_mode)));
+            }
+            None if source.bool("optional") => {}
+            None => return Err(missing(item.str("key"))),
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_files() {
+        let object = api::yaml::decode(b"{data: {a: x, b: ''}, binaryData: {c: AAE=}}").unwrap();
+        type Wanted<'a> = &'a [(&'a str, &'a [u8], u32)];
+        let check = |source: &str, wanted: Result<Wanted<'_>, &str>| {
+            let got = chosen(&object, &api::yaml::decode(source.as_bytes()).unwrap(), 0o644);
+            let got = got.as_ref().map_err(String::as_str).map(|files| {
+                files.iter().map(|(path, file)| (path.as_str(), &file.data[..], file.mode)).collect::<Vec<_>>()
+            });
+            assert_eq!(got, wanted.map(<[_]>::to_vec), "{source}");
+        };
+        check("{name: x}", Ok(&[("a", b"x", 0o644), ("b", b"", 0o644), ("c", &[0, 1], 0o644)]));
+        check("{items: [{key: a, path: p/q, mode: 256}]}", Ok(&[("p/q", b"x", 0o400)]));
+        check("{items: [{key: z, path: p}]}", Err("configmap references non-existent config key: z"));
+        check("{optional: true, items: [{key: z, path: p}, {key: c, path: d}]}", Ok(&[("d", &[0, 1], 0o644)]));
+    }
+}

@@ -1,0 +1,315 @@
+//! A volume that a driver makes: staged once for the node where the driver wants that, then published for the pod.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use api::{Tree, base64, json};
+use client::Resource;
+
+use super::{Ask, Kind, Planning};
+use crate::objects::SECRETS;
+use crate::pod;
+use crate::volumes::csi::wire::{
+    self, AccessMode, Empty, MountVolume, NodePublishVolume, NodeStageVolume, VolumeCapability, access, capability,
+};
+use crate::volumes::csi::{self, Driver, Record, sha256, text};
+use crate::volumes::plan::{Failure, Plan, Step};
+
+pub const KIND: Kind = Kind { field: "csi", folder: csi::KIND, refreshes: false, plan };
+
+const DRIVERS: Resource = Resource::new("storage.k8s.io", "v1", "csidrivers");
+const ATTACHMENTS: Resource = Resource::new("storage.k8s.io", "v1", "volumeattachments");
+
+type Words = BTreeMap<String, String>;
+
+fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+    Box::pin(make(ask))
+}
+
+async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
+    let object = driver_object(ask).await?;
+    let record = record(ask, &object)?;
+    // From here on the node says that it uses the volume.
+    record.write(&ask.host.node)?;
+    let driver =
+        ask.host.csi.driver(&record.driver).map_err(|why| Failure::at(first_step(&record), unknown(&record, &why)))?;
+    let context = attachment(ask, &record).await?;
+    let capability = capability_of(ask, &driver, &record);
+    let _alone = ask.host.csi.alone(&record.driver, &record.handle).await;
+    if record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME) {
+        stage(ask, &driver, &record, &context, &capability).await.map_err(|why| Failure::at(Step::MountDevice, why))?;
+    }
+    publish(ask, &driver, &record, &object, (context, capability)).await?;
+    let path = ask.host.csi.target(&record, pod::uid(ask.pod));
+    if record.is_block {
+        return Ok(Plan::Device(path));
+    }
+    let read_only = is_read_only(ask);
+    let give = !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask, &object);
+    Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
+}
+
+fn first_step(record: &Record) -> Step {
+    if record.is_persistent { Step::MountDevice } else { Step::SetUp }
+}
+
+fn unknown(record: &Record, why: &str) -> String {
+    match record.is_persistent {
+        true => format!("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: {why}"),
+        false => format!("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {why}"),
+    }
+}
+
+/// What the cluster says of the driver; null where it says nothing.
+async fn driver_object(ask: &Ask<'_>) -> Result<Tree, Failure> {
+    match ask.host.client.get(DRIVERS, "", ask.source.str("driver")).await {
+        Err(error) if error.is_not_found() => Ok(Tree::Null),
+        Err(error) => Err(Failure::from(error.message())),
+        Ok(object) => Ok(object),
+    }
+}
+
+fn record(ask: &Ask<'_>, object: &Tree) -> Result<Record, Failure> {
+    let is_persistent = ask.persistent.is_some();
+    check_mode(ask.source.str("driver"), object, is_persistent)?;
+    let driver = ask.source.str("driver").to_string();
+    let handle = match is_persistent {
+        true => ask.source.str("volumeHandle").to_string(),
+        false => format!("csi-{}", sha256(&format!("{}{}", pod::uid(ask.pod), ask.name))),
+    };
+    let is_attached = is_persistent && object.at("spec").get("attachRequired").and_then(Tree::as_bool) != Some(false);
+    let attachment = format!("csi-{}", sha256(&format!("{handle}{driver}{}", ask.host.node)));
+    let is_block = ask.persistent.is_some_and(|volume| volume.str("spec.volumeMode") == "Block");
+    let pod_dir = ask.host.config.pod_dir(pod::uid(ask.pod));
+    Ok(Record {
+        dir: Record::dir(&pod_dir, ask.name, is_block),
+        name: ask.name.to_string(),
+        attachment: if is_attached { attachment } else { String::new() },
+        driver,
+        handle,
+        is_persistent,
+        is_block,
+    })
+}
+
+/// A driver is asked only for what it says that it makes.
+fn check_mode(driver: &str, object: &Tree, is_persistent: bool) -> Result<(), Failure> {
+    let modes: Vec<&str> = object.list("spec.volumeLifecycleModes").iter().filter_map(Tree::as_str).collect();
+    let modes = if modes.is_empty() { vec!["Persistent"] } else { modes };
+    let wanted = if is_persistent { "Persistent" } else { "Ephemeral" };
+    if modes.contains(&wanted) || (is_persistent && object.is_null()) {
+        return Ok(());
+    }
+    Err(Failure::from(format!("volume mode {wanted:?} not supported by driver {driver} (only supports {modes:?})")))
+}
+
+/// What the attacher found out, once the volume is attached.
+async fn attachment(ask: &Ask<'_>, record: &Record) -> Result<Words, Failure> {
+    if record.attachment.is_empty() {
+        return Ok(Words::new());
+    }
+    let waits = |why: String| Failure::at(Step::WaitForAttach, why);
+    let found = ask.host.client.get(ATTACHMENTS, "", &record.attachment).await;
+    let found = found.map_err(|error| waits(format!("volume attachment is not there yet: {}", error.message())))?;
+    if !found.bool("status.attached") {
+        let why = match found.str("status.attachError.message") {
+            "" => format!("volume {} is not attached yet", record.handle),
+            why => why.to_string(),
+        };
+        return Err(waits(why));
+    }
+    Ok(words(found.at("status.attachmentMetadata")))
+}
+
+fn words(tree: &Tree) -> Words {
+    let entries = tree.as_map().into_iter().flat_map(api::Map::iter);
+    entries.map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_string())).collect()
+}
+
+fn is_read_only(ask: &Ask<'_>) -> bool {
+    ask.read_only || ask.source.bool("readOnly")
+}
+
+fn capability_of(ask: &Ask<'_>, driver: &Driver, record: &Record) -> VolumeCapability {
+    let modes = ask.persistent.map(|volume| volume.list("spec.accessModes")).unwrap_or_default();
+    let mode = access_mode(
+        modes.first().and_then(Tree::as_str).unwrap_or("ReadWriteOnce"),
+        driver.can(capability::SINGLE_NODE_MULTI_WRITER),
+    );
+    let access_mode = Some(AccessMode { mode });
+    if record.is_block {
+        return VolumeCapability { block: Some(Empty {}), mount: None, access_mode };
+    }
+    let options = ask.persistent.map(|volume| volume.list("spec.mountOptions")).unwrap_or_default();
+    let group = ask.owner.fs_group.filter(|_| driver.can(capability::VOLUME_MOUNT_GROUP));
+    let mount = MountVolume {
+        fs_type: ask.source.str("fsType").to_string(),
+        mount_flags: options.iter().filter_map(Tree::as_str).map(str::to_string).collect(),
+        volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
+    };
+    VolumeCapability { block: None, mount: Some(mount), access_mode }
+}
+
+fn access_mode(mode: &str, is_precise: bool) -> i32 {
+    match (mode, is_precise) {
+        ("ReadOnlyMany", _) => access::MULTI_NODE_READER_ONLY,
+        ("ReadWriteMany", _) => access::MULTI_NODE_MULTI_WRITER,
+        ("ReadWriteOncePod", true) => access::SINGLE_NODE_SINGLE_WRITER,
+        ("ReadWriteOnce", true) => access::SINGLE_NODE_MULTI_WRITER,
+        _ => access::SINGLE_NODE_WRITER,
+    }
+}
+
+/// Whether the agent gives the volume to the pod's group.
+fn is_given(ask: &Ask<'_>, object: &Tree) -> bool {
+    match object.str("spec.fsGroupPolicy") {
+        "None" => false,
+        "File" => true,
+        _ => {
+            let modes = ask.persistent.map(|volume| volume.list("spec.accessModes")).unwrap_or_default();
+            let once = modes.iter().any(|mode| matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod")));
+            !ask.source.str("fsType").is_empty() && once
+        }
+    }
+}
+
+async fn stage(
+    ask: &Ask<'_>,
+    driver: &Driver,
+    record: &Record,
+    context: &Words,
+    capability: &VolumeCapability,
+) -> Result<(), String> {
+    let staging = ask.host.csi.staging(record);
+    std::fs::create_dir_all(&staging).map_err(|error| error.to_string())?;
+    let request = NodeStageVolume {
+        volume_id: record.handle.clone(),
+        publish_context: context.clone(),
+        staging_target_path: text(&staging),
+        volume_capability: Some(capability.clone()),
+        secrets: secrets(ask, "nodeStageSecretRef", "NodeStageSecretRef").await?,
+        volume_context: words(ask.source.at("volumeAttributes")),
+    };
+    wire::stage(&driver.channel, request).await.map(|_| ())
+}
+
+async fn publish(
+    ask: &Ask<'_>,
+    driver: &Driver,
+    record: &Record,
+    object: &Tree,
+    (publish_context, capability): (Words, VolumeCapability),
+) -> Result<(), String> {
+    let target = ask.host.csi.target(record, pod::uid(ask.pod));
+    let above = target.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(above).map_err(|error| error.to_string())?;
+    let is_staged = record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME);
+    let mut secrets = secrets(ask, "nodePublishSecretRef", "NodePublishSecretRef").await?;
+    let mut volume_context = words(ask.source.at("volumeAttributes"));
+    volume_context.extend(pod_info(ask.pod, object, record.is_persistent));
+    let tokens = tokens(ask, object).await?;
+    match object.bool("spec.serviceAccountTokenInSecrets") {
+        true => secrets.extend(tokens),
+        false => volume_context.extend(tokens),
+    }
+    let request = NodePublishVolume {
+        volume_id: record.handle.clone(),
+        publish_context,
+        staging_target_path: if is_staged { text(&ask.host.csi.staging(record)) } else { String::new() },
+        target_path: text(&target),
+        volume_capability: Some(capability),
+        readonly: is_read_only(ask),
+        secrets,
+        volume_context,
+    };
+    wire::publish(&driver.channel, request).await.map(|_| ())
+}
+
+/// What a driver that asks for it is told of the pod.
+fn pod_info(pod: &Tree, object: &Tree, is_persistent: bool) -> Words {
+    if !object.bool("spec.podInfoOnMount") {
+        return Words::new();
+    }
+    let info = [
+        ("pod.name", pod::name(pod)),
+        ("pod.namespace", pod::namespace(pod)),
+        ("pod.uid", pod::uid(pod)),
+        ("serviceAccount.name", pod.str("spec.serviceAccountName")),
+        ("ephemeral", if is_persistent { "false" } else { "true" }),
+    ];
+    info.into_iter().map(|(key, value)| (format!("csi.storage.k8s.io/{key}"), value.to_string())).collect()
+}
+
+/// Tokens of the pod's account, for the audiences that the driver names.
+async fn tokens(ask: &Ask<'_>, object: &Tree) -> Result<Words, String> {
+    let wanted = object.list("spec.tokenRequests");
+    let mut tokens = Tree::map_new();
+    for request in wanted {
+        let token = ask.host.tokens.get(&ask.host.client, &*ask.host.clock, ask.pod, request).await?;
+        let shown = api::tree! { "token" => token.text, "expirationTimestamp" => token.expiration };
+        tokens.set(request.str("audience"), shown);
+    }
+    if wanted.is_empty() {
+        return Ok(Words::new());
+    }
+    let text = String::from_utf8_lossy(&json::encode(&tokens, None)).into_owned();
+    Ok(Words::from([("csi.storage.k8s.io/serviceAccount.tokens".to_string(), text)]))
+}
+
+async fn secrets(ask: &Ask<'_>, field: &str, named: &str) -> Result<Words, String> {
+    let reference = ask.source.at(field);
+    let name = reference.str("name");
+    if name.is_empty() {
+        return Ok(Words::new());
+    }
+    let namespace = match ask.persistent {
+        Some(_) => reference.str("namespace"),
+        None => pod::namespace(ask.pod),
+    };
+    let secret = ask.host.client.get(SECRETS, namespace, name).await;
+    let secret = secret.map_err(|error| format!("fetching {named} {namespace}/{name} failed: {}", error.message()))?;
+    let read = |(key, value): (&str, &Tree)| {
+        let bytes = base64::decode(value.as_str().unwrap_or_default())?;
+        Ok((key.to_string(), String::from_utf8_lossy(&bytes).into_owned()))
+    };
+    secret.map("data").iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_of_access_are_those_of_csi() {
+        for (mode, plain, precise) in
+            [("ReadWriteOnce", 1, 7), ("ReadOnlyMany", 3, 3), ("ReadWriteMany", 5, 5), ("ReadWriteOncePod", 1, 6)]
+        {
+            assert_eq!((access_mode(mode, false), access_mode(mode, true)), (plain, precise), "{mode}");
+        }
+    }
+
+    #[test]
+    fn a_driver_makes_what_it_says() {
+        let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
+        let check = |object: &Tree, is_persistent: bool| check_mode("d", object, is_persistent).is_ok();
+        assert!(check(&Tree::Null, true) && !check(&Tree::Null, false));
+        let both = read("spec: {volumeLifecycleModes: [Persistent, Ephemeral]}");
+        assert!(check(&both, true) && check(&both, false));
+        let inline = read("spec: {volumeLifecycleModes: [Ephemeral]}");
+        assert_eq!(
+            check_mode("d", &inline, true).unwrap_err().why,
+            "volume mode \"Persistent\" not supported by driver d (only supports [\"Ephemeral\"])"
+        );
+    }
+
+    #[test]
+    fn a_driver_is_told_of_the_pod_where_it_asks() {
+        let pod =
+            api::yaml::decode(b"{metadata: {name: p, namespace: ns, uid: u}, spec: {serviceAccountName: a}}").unwrap();
+        let asks = api::yaml::decode(b"spec: {podInfoOnMount: true}").unwrap();
+        assert!(pod_info(&pod, &Tree::Null, true).is_empty());
+        let told = pod_info(&pod, &asks, false);
+        let value = |key: &str| told[&format!("csi.storage.k8s.io/{key}")].clone();
+        assert_eq!([value("pod.name"), value("serviceAccount.name"), value("ephemeral")], ["p", "a", "true"]);
+    }
+}

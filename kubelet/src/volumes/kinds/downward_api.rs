@@ -1,0 +1,65 @@
+//! What a pod says of itself, as files.
+
+use api::Tree;
+
+use super::{Ask, Kind, Planning, default_mode, mode};
+use crate::fields;
+use crate::volumes::files::{File, Files};
+use crate::volumes::plan::Plan;
+
+pub const KIND: Kind = Kind { field: "downwardAPI", folder: "kubernetes.io~downward-api", refreshes: true, plan };
+
+fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+    Box::pin(async move {
+        let files = files(ask.pod, ask.source, default_mode(ask.source), &ask.host.allocatable())?;
+        Ok(Plan::Files { files, backing: ask.host.in_memory(ask.pod), due: None })
+    })
+}
+
+pub fn files(pod: &Tree, source: &Tree, default_mode: u32, allocatable: &Tree) -> Result<Files, String> {
+    let (mut files, mut errors) = (Files::new(), Vec::new());
+    for item in source.list("items") {
+        match value(pod, item, allocatable) {
+            Ok(value) => {
+                files.insert(item.str("path").to_string(), File::new(value, mode(item, default_mode)));
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(files) } else { Err(all(errors)) }
+}
+
+fn value(pod: &Tree, item: &Tree, allocatable: &Tree) -> Result<String, String> {
+    if item.has("resourceFieldRef") {
+        return fields::resource(pod, "", item.at("resourceFieldRef"), allocatable);
+    }
+    let path = item.str("fieldRef.fieldPath");
+    fields::metadata(pod, path).ok_or_else(|| format!("unsupported fieldPath: {path}"))
+}
+
+/// Several errors as upstream writes them.
+pub fn all(mut errors: Vec<String>) -> String {
+    match errors.len() {
+        1 => errors.remove(0),
+        _ => format!("[{}]", errors.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_written_into_files() {
+        let pod = api::yaml::decode(
+            b"{metadata: {name: p, labels: {a: b}}, spec: {containers: [{name: c, resources: {limits: {cpu: '2'}}}]}}",
+        );
+        let pod = pod.unwrap();
+        let read = |source: &str| files(&pod, &api::yaml::decode(source.as_bytes()).unwrap(), 0o644, &Tree::Null);
+        let good = "items: [{path: l, fieldRef: {fieldPath: metadata.labels}, mode: 256}, {path: r, resourceFieldRef: {containerName: c, resource: limits.cpu}}]";
+        let wanted = [("l", File::new("a=\"b\"", 0o400)), ("r", File::new("2", 0o644))];
+        assert_eq!(read(good).unwrap(), wanted.map(|(path, file)| (path.to_string(), file)).into());
+        let bad = "items: [{path: l, fieldRef: {fieldPath: x}}, {path: r, resourceFieldRef: {containerName: d, resource: limits.cpu}}]";
+        assert_eq!(read(bad).unwrap_err(), "[unsupported fieldPath: x, container d not found]");
+    }
+}

@@ -1,0 +1,122 @@
+//! A folder that lives as long as its pod: on disk, in memory or on huge pages.
+
+use api::Tree;
+use api::quantity::Quantity;
+
+use super::{Ask, Kind, Planning};
+use crate::pod;
+use crate::volumes::plan::{Backing, Plan};
+
+pub const KIND: Kind = Kind { field: "emptyDir", folder: "kubernetes.io~empty-dir", refreshes: false, plan };
+
+fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+    Box::pin(async move { Ok(Plan::Folder(backing(ask.pod, ask.source, ask.host.memory())?)) })
+}
+
+fn backing(pod: &Tree, source: &Tree, node_memory: Option<u64>) -> Result<Backing, String> {
+    match source.str("medium") {
+        "" => Ok(Backing::Disk),
+        "Memory" => Ok(Backing::Memory(memory(pod, bytes(source.get("sizeLimit")), node_memory))),
+        medium if medium.starts_with("HugePages") => huge_pages(pod, medium),
+        medium => Err(format!("unknown storage medium {medium:?}")),
+    }
+}
+
+/// As much as is asked for, but never more than the pod or the node has.
+pub fn memory(pod: &Tree, wanted: Option<u64>, node_memory: Option<u64>) -> Option<u64> {
+    [wanted, pod_limit(pod), node_memory].into_iter().flatten().filter(|bytes| *bytes > 0).min()
+}
+
+fn bytes(quantity: Option<&Tree>) -> Option<u64> {
+    let text = match quantity? {
+        Tree::Int(number) => number.to_string(),
+        other => other.as_str()?.to_string(),
+    };
+    u64::try_from(Quantity::parse(&text).ok()?.value()).ok()
+}
+
+/// What all containers of a pod may use together; none where one of them is not limited.
+fn pod_limit(pod: &Tree) -> Option<u64> {
+    let limit = |of: &Tree| bytes(of.map("resources.limits").get("memory"));
+    if let Some(limit) = limit(pod.at("spec")) {
+        return Some(limit);
+    }
+    let mut beside = 0u64;
+    let mut most = 0u64;
+    for container in pod.list("spec.initContainers") {
+        let own = limit(container)?;
+        if pod::is_sidecar(container) {
+            beside = beside.saturating_add(own);
+        }
+        most = most.max(if pod::is_sidecar(container) { beside } else { beside.saturating_add(own) });
+    }
+    let mut together = beside;
+    for container in pod.list("spec.containers") {
+        together = together.saturating_add(limit(container)?);
+    }
+    Some(most.max(together))
+}
+
+fn huge_pages(pod: &Tree, medium: &str) -> Result<Backing, String> {
+    let wanted = medium.strip_prefix("HugePages-").map(page_bytes).transpose()?;
+    let mut found = None;
+    for container in pod::containers(pod) {
+        for resource in container.map("resources.requests").keys() {
+            let Some(size) = resource.strip_prefix("hugepages-") else { continue };
+            let size = page_bytes(size)?;
+            if wanted.is_some_and(|wanted| wanted != size) {
+                continue;
+            }
+            if found.is_some_and(|found| found != size) {
+                return Err(format!("medium: {medium} can't be used if container requests multiple huge page sizes"));
+            }
+            found = Some(size);
+        }
+    }
+    let page_bytes = found.ok_or_else(|| {
+        format!("medium {medium}: hugePages storage requested, but there is no resource request for huge pages")
+    })?;
+    Ok(Backing::HugePages { page_bytes })
+}
+
+fn page_bytes(text: &str) -> Result<u64, String> {
+    let size = Quantity::parse(text).map_err(|error| format!("{text}: {error}"))?;
+    u64::try_from(size.value()).map_err(|_| format!("{text} is no size of a page"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_in_memory_is_no_larger_than_its_pod() {
+        let check = |pod: &str, source: &str, wanted: Result<Backing, &str>| {
+            let (pod, source) =
+                (api::yaml::decode(pod.as_bytes()).unwrap(), api::yaml::decode(source.as_bytes()).unwrap());
+            let got = backing(&pod, &source, Some(1000));
+            assert_eq!(got.as_ref().map_err(String::as_str), wanted.as_ref().map_err(|text| *text), "{source:?}");
+        };
+        let limited = "spec: {containers: [{name: a, resources: {limits: {memory: '100'}}}, {name: b, resources: {limits: {memory: '50'}}}]}";
+        let open = "spec: {containers: [{name: a, resources: {limits: {memory: '100'}}}, {name: b}]}";
+        let whole = "spec: {resources: {limits: {memory: '70'}}, containers: [{name: b}]}";
+        let init = "spec: {initContainers: [{name: i, resources: {limits: {memory: '300'}}}], containers: [{name: a, resources: {limits: {memory: '100'}}}]}";
+        check(open, "{}", Ok(Backing::Disk));
+        check(open, "{medium: Memory}", Ok(Backing::Memory(Some(1000))));
+        check(open, "{medium: Memory, sizeLimit: 2k}", Ok(Backing::Memory(Some(1000))));
+        check(open, "{medium: Memory, sizeLimit: '0'}", Ok(Backing::Memory(Some(1000))));
+        check(limited, "{medium: Memory}", Ok(Backing::Memory(Some(150))));
+        check(limited, "{medium: Memory, sizeLimit: 20}", Ok(Backing::Memory(Some(20))));
+        check(whole, "{medium: Memory}", Ok(Backing::Memory(Some(70))));
+        check(init, "{medium: Memory}", Ok(Backing::Memory(Some(300))));
+        check(open, "{medium: Tape}", Err("unknown storage medium \"Tape\""));
+        let pages = "spec: {containers: [{name: a, resources: {requests: {hugepages-2Mi: 4Mi}}}]}";
+        check(pages, "{medium: HugePages}", Ok(Backing::HugePages { page_bytes: 2 << 20 }));
+        check(pages, "{medium: HugePages-2Mi}", Ok(Backing::HugePages { page_bytes: 2 << 20 }));
+        let none = "medium HugePages-1Gi: hugePages storage requested, but there is no resource request for huge pages";
+        check(pages, "{medium: HugePages-1Gi}", Err(none));
+        let two = "spec: {containers: [{name: a, resources: {requests: {hugepages-2Mi: 4Mi, hugepages-1Gi: 1Gi}}}]}";
+        let many = "medium: HugePages can't be used if container requests multiple huge page sizes";
+        check(two, "{medium: HugePages}", Err(many));
+        check(two, "{medium: HugePages-1Gi}", Ok(Backing::HugePages { page_bytes: 1 << 30 }));
+    }
+}

@@ -1,0 +1,27 @@
+//! A path of the node.
+
+use super::{Ask, Kind, Planning};
+use crate::volumes::plan::{Expected, Plan};
+
+pub const KIND: Kind = Kind { field: "hostPath", folder: "kubernetes.io~host-path", refreshes: false, plan };
+
+fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+    Box::pin(async move {
+        let expected = expected(ask.source.str("type"))?;
+        Ok(Plan::Host { path: ask.source.str("path").into(), expected })
+    })
+}
+
+fn expected(text: &str) -> Result<Expected, String> {
+    Ok(match text {
+        "" => Expected::Anything,
+        "DirectoryOrCreate" => Expected::DirectoryOrCreate,
+        "Directory" => Expected::Directory,
+        "FileOrCreate" => Expected::FileOrCreate,
+        "File" => Expected::File,
+        "Socket" => Expected::Socket,
+        "CharDevice" => Expected::CharDevice,
+        "BlockDevice" => Expected::BlockDevice,
+        other => return Err(format!("{other} is an invalid volume type")),
+    })
+}

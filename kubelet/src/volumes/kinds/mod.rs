@@ -1,0 +1,79 @@
+//! The kinds of volumes, a file each. A kind reads the pod and what it refers to, and says what is to be done.
+
+mod config_map;
+mod csi;
+mod downward_api;
+mod empty_dir;
+mod host_path;
+mod image;
+mod local;
+mod nfs;
+mod projected;
+mod secret;
+
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use api::Tree;
+
+use super::plan::{Failure, Plan};
+use super::{Host, Owner};
+
+pub use empty_dir::memory;
+
+/// In the order in which a volume is asked which one it is; it is one only.
+pub const KINDS: &[Kind] = &[
+    empty_dir::KIND,
+    config_map::KIND,
+    secret::KIND,
+    projected::KIND,
+    downward_api::KIND,
+    host_path::KIND,
+    image::KIND,
+    // Those below can be persistent volumes too, as host paths can.
+    local::KIND,
+    nfs::KIND,
+    csi::KIND,
+];
+
+pub struct Kind {
+    /// The field that a volume of this kind has.
+    pub field: &'static str,
+    /// The folder below `volumes`: upstream's name of the plugin with its slash as a tilde.
+    pub folder: &'static str,
+    /// What it is made of can change while the pod runs.
+    pub refreshes: bool,
+    pub plan: for<'a> fn(&'a Ask<'a>) -> Planning<'a>,
+}
+
+pub type Planning<'a> = Pin<Box<dyn Future<Output = Result<Plan, Failure>> + Send + 'a>>;
+
+/// One volume, as its kind sees it.
+pub struct Ask<'a> {
+    pub host: &'a Host,
+    pub pod: &'a Tree,
+    /// What stands below the kind's field.
+    pub source: &'a Tree,
+    /// The persistent volume that has it, where it is none of the pod's own.
+    pub persistent: Option<&'a Tree>,
+    /// Its folder: the volume's name, or the persistent volume's.
+    pub name: &'a str,
+    pub dir: PathBuf,
+    /// The pod asks for it to be read only.
+    pub read_only: bool,
+    pub owner: &'a Owner,
+}
+
+/// The kind of a volume: of a pod's entry, or of a persistent volume's spec.
+pub fn of(volume: &Tree) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| volume.has(kind.field))
+}
+
+/// The mode that an item says, or the volume.
+fn mode(item: &Tree, default: u32) -> u32 {
+    item.int("mode").and_then(|mode| u32::try_from(mode).ok()).unwrap_or(default)
+}
+
+fn default_mode(source: &Tree) -> u32 {
+    source.int("defaultMode").and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644)
+}

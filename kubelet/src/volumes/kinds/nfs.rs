@@ -1,0 +1,50 @@
+//! A folder of another machine, by NFS.
+
+use api::Tree;
+
+use super::{Ask, Kind, Planning};
+use crate::volumes::command::Command;
+use crate::volumes::plan::Plan;
+
+pub const KIND: Kind = Kind { field: "nfs", folder: "kubernetes.io~nfs", refreshes: false, plan };
+
+fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+    Box::pin(async move {
+        let read_only = ask.read_only || ask.source.bool("readOnly");
+        let target = ask.dir.to_string_lossy();
+        Ok(Plan::Run { command: command(ask.source, ask.persistent, read_only, &target), read_only })
+    })
+}
+
+fn command(source: &Tree, persistent: Option<&Tree>, read_only: bool, target: &str) -> Command {
+    let server = source.str("server");
+    // An address of IPv6 has colons of its own.
+    let server = if server.contains(':') && !server.starts_with('[') { format!("[{server}]") } else { server.into() };
+    let mut options: Vec<String> = if read_only { vec!["ro".to_string()] } else { Vec::new() };
+    let wanted = persistent.map(|volume| volume.list("spec.mountOptions")).unwrap_or_default();
+    options.extend(wanted.iter().filter_map(Tree::as_str).map(str::to_string));
+    options.sort();
+    options.dedup();
+    Command::mount("nfs", &options, &format!("{server}:{}", source.str("path")), target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_is_what_upstream_calls() {
+        let check = |source: &str, volume: &str, read_only: bool, wanted: &str| {
+            let (source, volume) =
+                (api::yaml::decode(source.as_bytes()).unwrap(), api::yaml::decode(volume.as_bytes()).unwrap());
+            let command = command(&source, Some(&volume), read_only, "/k/v");
+            assert_eq!(format!("{} {}", command.program, command.arguments.join(" ")), wanted);
+        };
+        let source = "{server: nfs.example, path: /export/a}";
+        check(source, "{}", false, "mount -t nfs nfs.example:/export/a /k/v");
+        check(source, "{}", true, "mount -t nfs -o ro nfs.example:/export/a /k/v");
+        let volume = "{spec: {mountOptions: [nfsvers=4.2, hard, hard]}}";
+        check(source, volume, true, "mount -t nfs -o hard,nfsvers=4.2,ro nfs.example:/export/a /k/v");
+        check("{server: 'fd00::1', path: /a}", "{}", false, "mount -t nfs [fd00::1]:/a /k/v");
+    }
+}

@@ -1,0 +1,58 @@
+//! The keys of a Secret as files, which never reach a disk.
+
+use api::{Tree, base64};
+
+use super::{Ask, Kind, Planning, config_map, default_mode};
+use crate::objects::{Objects, SECRETS};
+use crate::pod;
+use crate::volumes::files::Files;
+use crate::volumes::plan::Plan;
+
+pub const KIND: Kind = Kind { field: "secret", folder: "kubernetes.io~secret", refreshes: true, plan };
+
+fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
+    Box::pin(async move {
+        let name = ask.source.str("secretName");
+        let files = files(&ask.host.objects, ask.pod, name, ask.source, default_mode(ask.source)).await?;
+        Ok(Plan::Files { files, backing: ask.host.in_memory(ask.pod), due: None })
+    })
+}
+
+pub async fn files(
+    objects: &Objects,
+    pod: &Tree,
+    name: &str,
+    source: &Tree,
+    default_mode: u32,
+) -> Result<Files, String> {
+    let object = objects.get(SECRETS, pod::namespace(pod), name).await?;
+    match object {
+        Some(object) => chosen(&object, source, default_mode),
+        None if source.bool("optional") => Ok(Files::new()),
+        None => Err(format!("secret {name:?} not found")),
+    }
+}
+
+fn chosen(object: &Tree, source: &Tree, default_mode: u32) -> Result<Files, String> {
+    let data = |key: &str| object.map("data").get(key).and_then(Tree::as_str).map(base64::decode);
+    let missing = |key: &str| format!("references non-existent secret key: {key}");
+    config_map::choose(object.map("data").keys(), data, source, default_mode, missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_become_files() {
+        let object = api::yaml::decode(b"{data: {a: eA==, b: AAE=}}").unwrap();
+        let read = |source: &str| chosen(&object, &api::yaml::decode(source.as_bytes()).unwrap(), 0o600);
+        let files = read("{secretName: s}").unwrap();
+        assert_eq!(
+            files.iter().map(|(path, file)| (path.as_str(), &file.data[..])).collect::<Vec<_>>(),
+            [("a", &b"x"[..]), ("b", &[0, 1])]
+        );
+        assert!(files.values().all(|file| file.mode == 0o600));
+        assert_eq!(read("{items: [{key: z, path: p}]}").unwrap_err(), "references non-existent secret key: z");
+    }
+}

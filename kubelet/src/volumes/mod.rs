@@ -1,0 +1,391 @@
+//! What the volumes of a pod are on this node: folders and files that its containers get to see. A kind of volume
+//! decides what is to be done (`plan`), `act` does it, and `remove` takes it away again.
+
+mod act;
+mod atomic;
+mod certificates;
+mod claims;
+mod command;
+pub mod csi;
+mod files;
+mod kinds;
+mod mountinfo;
+mod mounts;
+mod ownership;
+mod plan;
+mod remove;
+mod subpath;
+mod tokens;
+mod trust;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::Tree;
+use api::quantity::Quantity;
+use client::{Client, Clock, Random};
+use tokio::time::Instant;
+
+use crate::objects::Objects;
+use crate::{Config, pod};
+use act::{Made, Place};
+use kinds::Ask;
+use plan::{Backing, Failure, Plan, Step};
+
+pub use mounts::{Given, devices, mounts};
+pub use ownership::Owner;
+
+/// Pauses between attempts, doubled up to the longest, as upstream's.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(122);
+/// How long a pod waits for its volumes before that is worth an event of its own.
+const PATIENCE: Duration = Duration::from_secs(123);
+
+/// How often a driver is called again that wants it.
+const REPEAT: Duration = Duration::from_secs(60);
+/// How soon it is seen that a volume has been attached.
+const ATTACH_PAUSE: Duration = Duration::from_secs(1);
+
+/// What the kinds of volumes need of the agent.
+pub struct Host {
+    pub config: Arc<Config>,
+    pub node: String,
+    pub client: Client,
+    pub clock: Arc<dyn Clock>,
+    pub objects: Arc<Objects>,
+    /// What the node has for pods, by resource; null while that is not known.
+    pub allocatable: Box<dyn Fn() -> Tree + Send + Sync>,
+    tokens: tokens::Tokens,
+    certificates: certificates::Certificates,
+    csi: csi::Csi,
+}
+
+impl Host {
+    pub fn new(
+        config: Arc<Config>,
+        node: &str,
+        client: Client,
+        clock: Arc<dyn Clock>,
+        objects: Arc<Objects>,
+        allocatable: impl Fn() -> Tree + Send + Sync + 'static,
+    ) -> Host {
+        let (node, allocatable) = (node.to_string(), Box::new(allocatable));
+        let csi = csi::Csi::new(&config.root_dir);
+        let certificates = certificates::Certificates::new(Random::fresh_seed());
+        let tokens = tokens::Tokens::default();
+        Host { config, node, client, clock, objects, allocatable, tokens, certificates, csi }
+    }
+
+    fn allocatable(&self) -> Tree {
+        (self.allocatable)()
+    }
+
+    fn memory(&self) -> Option<u64> {
+        let memory = Quantity::parse(self.allocatable().str("memory"));
+        memory.ok().and_then(|memory| u64::try_from(memory.value()).ok())
+    }
+
+    /// What files stand on that must not reach a disk.
+    fn in_memory(&self, pod: &Tree) -> Backing {
+        Backing::Memory(kinds::memory(pod, None, self.memory()))
+    }
+}
+
+/// Something to tell the pod's owner of: a warning with upstream's reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// All volumes of a pod that its containers use.
+#[derive(Debug, Clone, Default)]
+pub struct Mounted {
+    pub volumes: BTreeMap<String, Volume>,
+    /// What could not be brought up to date; the pod goes on with what it has.
+    pub warnings: Vec<Warning>,
+    /// When to look again although nothing is known to have changed.
+    pub again: Option<Duration>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Volume {
+    /// The name of its folder: its own, or that of its persistent volume.
+    pub name: String,
+    made: Made,
+}
+
+impl Volume {
+    /// An image that has to be pulled before containers start, and its pull policy.
+    pub fn image(&self) -> Option<(&str, &str)> {
+        self.made.image.as_ref().map(|(reference, policy)| (reference.as_str(), policy.as_str()))
+    }
+}
+
+/// Some volumes are not there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub warnings: Vec<Warning>,
+    /// All of it in one line.
+    pub message: String,
+    /// When to try again although nothing is known to have changed.
+    pub again: Duration,
+}
+
+pub struct Volumes {
+    host: Host,
+    pods: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<State>>>>,
+}
+
+/// What is known of one pod's volumes.
+#[derive(Default)]
+struct State {
+    done: BTreeMap<String, Done>,
+    failures: u32,
+    /// Since when it waits for what is not there.
+    waiting: Option<Instant>,
+    /// Held by what is being done to its files, which goes on where nobody waits for it any more.
+    busy: Arc<tokio::sync::Mutex<()>>,
+}
+
+struct Done {
+    volume: Volume,
+    stamp: Option<u64>,
+    refreshes: bool,
+    /// When it was made, where it has to be made again from time to time.
+    repeats: Option<Instant>,
+}
+
+impl Done {
+    /// There is nothing to look at.
+    fn stays(&self) -> bool {
+        match self.repeats {
+            Some(made) => made.elapsed() < REPEAT,
+            None => !self.refreshes,
+        }
+    }
+}
+
+impl Volumes {
+    pub fn new(host: Host) -> Volumes {
+        Volumes { host, pods: Mutex::default() }
+    }
+
+    /// Finds the drivers of volumes as they come and go, for ever.
+    pub async fn run(&self) {
+        self.host.csi.run(&self.host.client, &self.host.node).await;
+    }
+
+    /// What the node's status says of volumes that must not be detached.
+    pub fn in_use(&self) -> BTreeSet<String> {
+        self.host.csi.in_use()
+    }
+
+    fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<State>>>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self, uid: &str) -> Arc<tokio::sync::Mutex<State>> {
+        self.pods().entry(uid.to_string()).or_default().clone()
+    }
+
+    /// Makes what is missing and brings up to date what has changed. It can be called at any time, as often as one
+    /// likes, after `Objects::register`.
+    pub async fn prepare(&self, pod: &Tree) -> Result<Mounted, Problem> {
+        let state = self.state(pod::uid(pod));
+        let mut state = state.lock().await;
+        let (mut mounted, mut failures) = (Mounted::default(), Vec::new());
+        let used = used(pod);
+        for volume in pod.list("spec.volumes").iter().filter(|volume| used.contains(volume.str("name"))) {
+            let name = volume.str("name");
+            match self.one(pod, volume, &mut state).await {
+                Ok(due) => mounted.again = mounted.again.into_iter().chain(due).min(),
+                Err((failure, of)) => match state.done.contains_key(name) {
+                    true => mounted.warnings.push(warning(&failure, &of)),
+                    false => failures.push((name.to_string(), of, failure)),
+                },
+            }
+        }
+        if !failures.is_empty() {
+            return Err(state.problem(&failures));
+        }
+        (state.failures, state.waiting) = (0, None);
+        mounted.volumes = state.done.iter().map(|(name, done)| (name.clone(), done.volume.clone())).collect();
+        Ok(mounted)
+    }
+
+    /// One volume, and after what time it is due again. A failure comes with the name of what failed.
+    async fn one(&self, pod: &Tree, volume: &Tree, state: &mut State) -> Result<Option<Duration>, (Failure, String)> {
+        let name = volume.str("name");
+        if state.done.get(name).is_some_and(Done::stays) {
+            return Ok(None);
+        }
+        let found = claims::resolve(&self.host.client, pod, volume).await;
+        let found = found.map_err(|failure| (failure, name.to_string()))?;
+        let made = self.make(pod, volume, &found, state).await;
+        let (made, due) = made.map_err(|failure| (failure, found.name(volume).to_string()))?;
+        if let Some(done) = made {
+            state.done.insert(name.to_string(), done);
+        }
+        let now = self.host.clock.now().seconds;
+        Ok(due.map(|due| Duration::from_secs(u64::try_from(due - now).unwrap_or(0).max(1))))
+    }
+
+    /// None where all is as it was.
+    async fn make(
+        &self,
+        pod: &Tree,
+        volume: &Tree,
+        found: &claims::Found,
+        state: &State,
+    ) -> Result<(Option<Done>, Option<i64>), Failure> {
+        let (spec, name) = (found.spec(volume), found.name(volume));
+        let kind = kinds::of(spec).ok_or_else(|| unknown(spec))?;
+        let owner = Owner::of(pod);
+        let folder = self.host.config.pod_dir(pod::uid(pod));
+        let dir = folder.join("volumes").join(kind.folder).join(name);
+        let ask = Ask {
+            host: &self.host,
+            pod,
+            source: spec.at(kind.field),
+            persistent: found.persistent(),
+            name,
+            dir: dir.clone(),
+            read_only: found.read_only(volume),
+            owner: &owner,
+        };
+        let plan = (kind.plan)(&ask).await?;
+        let due = if let Plan::Files { due, .. } = &plan { *due } else { None };
+        let stamp = plan.stamp();
+        if state.done.get(volume.str("name")).is_some_and(|before| before.stamp == stamp && before.repeats.is_none()) {
+            return Ok((None, due));
+        }
+        let repeats = matches!(plan, Plan::Made { repeats: true, .. }).then(Instant::now);
+        let ready = folder.join("plugins").join(kind.folder).join(name).join("ready");
+        let place = Place { dir, ready, owner, now: self.host.clock.now() };
+        let busy = state.busy.clone().lock_owned().await;
+        let made = blocking(move || {
+            let _busy = busy;
+            act::carry_out(plan, &place)
+        });
+        let made = made.await?;
+        let volume = Volume { name: name.to_string(), made };
+        Ok((Some(Done { volume, stamp, refreshes: kind.refreshes, repeats }), due))
+    }
+}
+
+/// File systems may be slow; a worker of the runtime is not held up by them.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(Failure::from(error.to_string())),
+    }
+}
+
+fn unknown(spec: &Tree) -> Failure {
+    let fields: Vec<&str> =
+        spec.as_map().map(|map| map.keys().filter(|key| *key != "name").collect()).unwrap_or_default();
+    Failure::at(Step::Process, format!("no volume plugin matched: {}", fields.join(", ")))
+}
+
+/// The volumes that some container has; others are not made.
+fn used(pod: &Tree) -> BTreeSet<&str> {
+    let lists = ["volumeMounts", "volumeDevices"];
+    pod::containers(pod)
+        .flat_map(|container| lists.iter().flat_map(|list| container.list(list)))
+        .map(|mount| mount.str("name"))
+        .collect()
+}
+
+fn warning(failure: &Failure, name: &str) -> Warning {
+    let message = format!("{} failed for volume {name:?} : {}", failure.step.operation(), failure.why);
+    Warning { reason: failure.step.reason(), message }
+}
+
+/// The name in the pod, the name of what failed, and why.
+type Failed = (String, String, Failure);
+
+impl State {
+    /// Upstream tells of each attempt that failed, and after a while that the pod waits. What cannot even be
+    /// attempted is told at once.
+    fn problem(&mut self, failures: &[Failed]) -> Problem {
+        let longest = if failures.iter().all(|failure| failure.2.step == Step::WaitForAttach) {
+            ATTACH_PAUSE
+        } else {
+            LONGEST_PAUSE
+        };
+        let again = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(longest);
+        self.failures += 1;
+        let since = *self.waiting.get_or_insert_with(Instant::now);
+        let is_attempt = |failure: &&Failed| !matches!(failure.2.step, Step::Process | Step::WaitForAttach);
+        let mut warnings: Vec<Warning> =
+            failures.iter().filter(is_attempt).map(|(_, name, failure)| warning(failure, name)).collect();
+        let message = waits(failures);
+        if since.elapsed() >= PATIENCE || failures.iter().any(|failure| failure.2.step == Step::Process) {
+            self.waiting = None;
+            warnings.push(Warning {
+                reason: "FailedMount",
+                message: format!("Unable to attach or mount volumes: {message}"),
+            });
+        }
+        Problem { warnings, message, again }
+    }
+}
+
+fn waits(failures: &[Failed]) -> String {
+    let names = |wanted: &dyn Fn(Step) -> bool| {
+        let names = failures.iter().filter(|(_, _, failure)| wanted(failure.step)).map(|(name, ..)| name.as_str());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let unprocessed: Vec<&str> = failures
+        .iter()
+        .filter(|(_, _, failure)| failure.step == Step::Process)
+        .map(|(_, _, failure)| failure.why.as_str())
+        .collect();
+    let why = if unprocessed.is_empty() { "context deadline exceeded".to_string() } else { unprocessed.join("; ") };
+    format!(
+        "unmounted volumes=[{}], unattached volumes=[{}], failed to process volumes=[{}]: {why}",
+        names(&|_| true),
+        names(&|step| step == Step::WaitForAttach),
+        names(&|step| step == Step::Process),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(name: &str, step: Step, why: &str) -> Failed {
+        (name.to_string(), name.to_string(), Failure::at(step, why))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_told_in_upstreams_words() {
+        let mut state = State::default();
+        let failures = [failed("a", Step::SetUp, "configmap \"y\" not found")];
+        let first = state.problem(&failures);
+        let message = "MountVolume.SetUp failed for volume \"a\" : configmap \"y\" not found";
+        assert_eq!(first.warnings, [Warning { reason: "FailedMount", message: message.to_string() }]);
+        assert_eq!(first.again, FIRST_PAUSE);
+        assert_eq!(state.problem(&failures).again, FIRST_PAUSE * 2);
+        tokio::time::advance(PATIENCE).await;
+        let late = state.problem(&failures).warnings.pop().unwrap();
+        let wanted = "Unable to attach or mount volumes: unmounted volumes=[a], unattached volumes=[], failed to process volumes=[]: context deadline exceeded";
+        assert_eq!(late.message, wanted);
+        assert_eq!(state.problem(&failures).warnings.len(), 1, "its patience starts anew");
+        let claim = state.problem(&[failures[0].clone(), failed("b", Step::Process, "no claim")]);
+        let wanted = "Unable to attach or mount volumes: unmounted volumes=[a b], unattached volumes=[], failed to process volumes=[b]: no claim";
+        assert_eq!(claim.warnings.last().unwrap().message, wanted);
+        let attach = failed("c", Step::WaitForAttach, "later");
+        assert!(waits(&[attach]).contains("unattached volumes=[c]"));
+    }
+
+    #[test]
+    fn only_what_containers_use_is_made() {
+        let pod = api::yaml::decode(
+            b"spec: {initContainers: [{volumeMounts: [{name: a}]}], containers: [{volumeDevices: [{name: b}]}], volumes: [{name: c}]}",
+        );
+        assert_eq!(used(&pod.unwrap()), BTreeSet::from(["a", "b"]));
+    }
+}

@@ -1,0 +1,85 @@
+//! What is mounted, as the kernel tells it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
+
+/// The places at or below a folder where something is mounted, the deepest and last ones first: in this order they
+/// can be unmounted.
+pub fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?, dir))
+}
+
+fn parse(table: &[u8], dir: &Path) -> Vec<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let places = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescape);
+    let mut places: Vec<PathBuf> = places.filter(|place| place.starts_with(dir)).collect();
+    // Later lines lie over earlier ones.
+    places.reverse();
+    places.sort_by_key(|place| std::cmp::Reverse(place.components().count()));
+    places
+}
+
+/// Spaces and the like are written as three octal digits.
+fn unescape(text: &[u8]) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match (first, code) {
+            (b'\\', Some(code)) => {
+                bytes.push(code);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+/// Whether something is mounted at the path itself; false where there is nothing.
+pub fn is_mounted(path: &Path) -> io::Result<bool> {
+    let stat = match rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
+        Err(rustix::io::Errno::NOENT) => return Ok(false),
+        stat => stat?,
+    };
+    if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        return Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+    }
+    Ok(below(path)?.iter().any(|place| place == path))
+}
+
+/// Unmounts what is mounted at a place, however often.
+pub fn unmount(path: &Path) -> io::Result<()> {
+    while is_mounted(path)? {
+        rustix::mount::unmount(path, rustix::mount::UnmountFlags::NOFOLLOW)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_comes_first() {
+        let table = b"22 1 0:20 / / rw - ext4 /dev/vda rw\n\
+            23 22 0:21 / /k/pods/u/volumes/a rw - tmpfs tmpfs rw\n\
+            24 23 0:22 / /k/pods/u/volumes/a/deep\\040er rw - tmpfs tmpfs rw\n\
+            25 22 0:23 / /k/pods/u2/volumes/a rw - tmpfs tmpfs rw\n";
+        let found = parse(table, Path::new("/k/pods/u"));
+        assert_eq!(found, [Path::new("/k/pods/u/volumes/a/deep er"), Path::new("/k/pods/u/volumes/a")]);
+    }
+
+    #[test]
+    fn what_is_mounted_is_known() {
+        assert!(is_mounted(Path::new("/proc")).unwrap());
+        assert!(!is_mounted(Path::new("/proc/self/nothing")).unwrap());
+        assert!(!is_mounted(tempfile::tempdir().unwrap().path()).unwrap());
+    }
+}

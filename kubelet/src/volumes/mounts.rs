@@ -1,0 +1,286 @@
+//! What a container gets to see of its pod's volumes, as the runtime is told it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use api::Tree;
+use cri::MountPropagation;
+
+use super::subpath::Subpath;
+use super::{Mounted, Volume, blocking};
+use crate::expand::expand;
+use crate::{Config, pod};
+
+/// What is known of a container when its mounts are made.
+#[derive(Default)]
+pub struct Given<'a> {
+    /// Its environment: names and values.
+    pub env: &'a [(String, String)],
+    /// The images of image volumes as they were pulled, by volume.
+    pub images: &'a [(String, cri::ImageSpec)],
+    /// The users and groups of the pod's own user namespace, where it has one.
+    pub users: Option<&'a cri::UserNamespace>,
+    /// The runtime can make all that is mounted below read only too.
+    pub recursive_read_only: bool,
+}
+
+/// The mounts of a container, in its order. What `subPath` names is made where it is missing.
+pub async fn mounts(
+    config: &Config,
+    pod: &Tree,
+    container: &Tree,
+    mounted: &Mounted,
+    given: &Given<'_>,
+) -> Result<Vec<cri::Mount>, String> {
+    let mut made = Vec::new();
+    let mut labelled = BTreeSet::new();
+    for (index, mount) in container.list("volumeMounts").iter().enumerate() {
+        let name = mount.str("name");
+        let volume = mounted.volumes.get(name).filter(|volume| !volume.made.is_device);
+        let volume = volume.ok_or_else(|| {
+            format!("cannot find volume {name:?} to mount into container {:?}", container.str("name"))
+        })?;
+        let mut plain = plain(mount, volume, given)?;
+        let path = sub_path(mount, given.env)?;
+        if volume.made.image.is_some() {
+            plain.image_sub_path = path;
+        } else if !path.is_empty() {
+            let at = Place { config, pod, container, volume, index };
+            plain.host_path = at.bound(&path).await?;
+        }
+        // One container is enough to set the labels of a volume.
+        plain.selinux_relabel = volume.made.relabel && labelled.insert(name);
+        made.push(plain);
+    }
+    Ok(made)
+}
+
+/// Block devices of a container.
+pub fn devices(container: &Tree, mounted: &Mounted) -> Result<Vec<cri::Device>, String> {
+    let device = |wanted: &Tree| {
+        let name = wanted.str("name");
+        let volume = mounted.volumes.get(name).filter(|volume| volume.made.is_device);
+        let volume = volume
+            .ok_or_else(|| format!("cannot find volume {name:?} to pass into container {:?}", container.str("name")))?;
+        Ok(cri::Device {
+            container_path: wanted.str("devicePath").to_string(),
+            host_path: text(&volume.made.path),
+            permissions: if volume.made.read_only { "r" } else { "mrw" }.to_string(),
+        })
+    };
+    container.list("volumeDevices").iter().map(device).collect()
+}
+
+/// A mount but for what `subPath` says.
+fn plain(mount: &Tree, volume: &Volume, given: &Given<'_>) -> Result<cri::Mount, String> {
+    let inside = mount.str("mountPath");
+    let container_path = if inside.starts_with('/') { inside.to_string() } else { format!("/{inside}") };
+    let propagation = propagation(mount.str("mountPropagation"))?;
+    let users = given.users.cloned().unwrap_or_default();
+    let image = volume.made.image.is_some().then(|| image(mount.str("name"), given)).transpose()?;
+    Ok(cri::Mount {
+        container_path,
+        host_path: text(&volume.made.path),
+        readonly: mount.bool("readOnly") || volume.made.read_only,
+        propagation: propagation.into(),
+        uid_mappings: users.uids,
+        gid_mappings: users.gids,
+        recursive_read_only: recursive_read_only(mount, propagation, given.recursive_read_only)?,
+        image,
+        ..cri::Mount::default()
+    })
+}
+
+fn image(name: &str, given: &Given<'_>) -> Result<cri::ImageSpec, String> {
+    let pulled = given.images.iter().find(|(volume, _)| volume == name);
+    pulled.map(|(_, image)| image.clone()).ok_or_else(|| format!("the image of volume {name:?} is not pulled"))
+}
+
+fn propagation(text: &str) -> Result<MountPropagation, String> {
+    match text {
+        "" | "None" => Ok(MountPropagation::Private),
+        "HostToContainer" => Ok(MountPropagation::HostToContainer),
+        "Bidirectional" => Ok(MountPropagation::Bidirectional),
+        other => Err(format!("invalid MountPropagation mode: {other:?}")),
+    }
+}
+
+fn recursive_read_only(mount: &Tree, propagation: MountPropagation, supported: bool) -> Result<bool, String> {
+    let mode = mount.str("recursiveReadOnly");
+    if matches!(mode, "" | "Disabled") {
+        return Ok(false);
+    }
+    let refused =
+        |why: &str| Err(format!("volume {:?} requested recursive read-only mode, but it is {why}", mount.str("name")));
+    if !mount.bool("readOnly") {
+        return refused("not read-only");
+    }
+    if propagation != MountPropagation::Private {
+        return refused(&format!("not compatible with propagation {:?}", mount.str("mountPropagation")));
+    }
+    match mode {
+        "IfPossible" => Ok(supported),
+        "Enabled" if supported => Ok(true),
+        "Enabled" => refused("not supported by the runtime"),
+        other => Err(format!("unknown recursive read-only mode {other:?}")),
+    }
+}
+
+/// The path below the volume, checked, or "".
+fn sub_path(mount: &Tree, env: &[(String, String)]) -> Result<String, String> {
+    let path = match mount.str("subPathExpr") {
+        "" => mount.str("subPath").to_string(),
+        expression => expanded(expression, env)?,
+    };
+    if path.starts_with('/') {
+        return Err(format!("error SubPath `{path}` must not be an absolute path"));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(format!("unable to provision SubPath `{path}`: must not contain '..'"));
+    }
+    Ok(path)
+}
+
+fn expanded(expression: &str, env: &[(String, String)]) -> Result<String, String> {
+    let values: BTreeMap<&str, &str> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let mut missing = BTreeSet::new();
+    let path = expand(expression, |name| {
+        let value = values.get(name).filter(|value| !value.is_empty());
+        if value.is_none() {
+            missing.insert(name.to_string());
+        }
+        value.map(|value| value.to_string())
+    });
+    if missing.is_empty() {
+        return Ok(path);
+    }
+    Err(format!("missing value for {}", missing.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
+/// Which mount of which container a path below a volume is for.
+struct Place<'a> {
+    config: &'a Config,
+    pod: &'a Tree,
+    container: &'a Tree,
+    volume: &'a Volume,
+    index: usize,
+}
+
+impl Place<'_> {
+    /// Where the path is bound. A user is not told more than that it failed: it could tell of the node's files.
+    async fn bound(&self, path: &str) -> Result<String, String> {
+        let target = self.config.pod_dir(pod::uid(self.pod)).join("volume-subpaths").join(&self.volume.name);
+        let target = target.join(self.container.str("name")).join(self.index.to_string());
+        let wanted =
+            Subpath { volume: self.volume.made.path.clone(), path: PathBuf::from(path), target: target.clone() };
+        let bound = blocking(move || wanted.bind().map_err(super::plan::Failure::from)).await;
+        bound.map(|()| text(&target)).map_err(|failure| {
+            let (pod, volume, container) = (pod::name(self.pod), &self.volume.name, self.container.str("name"));
+            tracing::warn!(pod, volume, container, path, error = failure.why, "no subPath");
+            format!("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")
+        })
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volumes::act::Made;
+
+    fn read(text: &str) -> Tree {
+        api::yaml::decode(text.as_bytes()).unwrap()
+    }
+
+    fn mounted(list: &[(&str, Made)]) -> Mounted {
+        let volume = |name: &str, made: &Made| Volume { name: name.to_string(), made: made.clone() };
+        let volumes = list.iter().map(|(name, made)| (name.to_string(), volume(name, made))).collect();
+        Mounted { volumes, ..Mounted::default() }
+    }
+
+    #[tokio::test]
+    async fn mounts_are_told_to_the_runtime() {
+        let folder = Made { path: "/v/e".into(), relabel: true, ..Made::default() };
+        let files = Made { path: "/v/c".into(), read_only: true, ..Made::default() };
+        let image = Made { read_only: true, image: Some(("img".into(), String::new())), ..Made::default() };
+        let device = Made { path: "/dev/x".into(), is_device: true, ..Made::default() };
+        let mounted = mounted(&[("e", folder), ("c", files), ("i", image), ("d", device)]);
+        let pulled = cri::ImageSpec { image: "sha256:1".into(), ..cri::ImageSpec::default() };
+        let images = [("i".to_string(), pulled.clone())];
+        let given = Given { images: &images, recursive_read_only: true, ..Given::default() };
+        let container = read(
+            r#"
+name: m
+volumeMounts:
+- {name: e, mountPath: /e, mountPropagation: HostToContainer}
+- {name: e, mountPath: again, readOnly: true, recursiveReadOnly: IfPossible}
+- {name: c, mountPath: /c}
+- {name: i, mountPath: /i, subPath: a/b}
+volumeDevices: [{name: d, devicePath: /dev/in}]
+"#,
+        );
+        let got = mounts(&Config::default(), &Tree::Null, &container, &mounted, &given).await.unwrap();
+        let seen: Vec<_> = got
+            .iter()
+            .map(|m| (m.container_path.as_str(), m.host_path.as_str(), m.readonly, m.selinux_relabel))
+            .collect();
+        let wanted = [
+            ("/e", "/v/e", false, true),
+            ("/again", "/v/e", true, false),
+            ("/c", "/v/c", true, false),
+            ("/i", "", true, false),
+        ];
+        assert_eq!(seen, wanted);
+        assert_eq!(got[0].propagation, i32::from(MountPropagation::HostToContainer));
+        assert_eq!([got[0].recursive_read_only, got[1].recursive_read_only], [false, true]);
+        assert_eq!((got[3].image.as_ref(), got[3].image_sub_path.as_str()), (Some(&pulled), "a/b"));
+        let devices = devices(&container, &mounted).unwrap();
+        assert_eq!((devices[0].host_path.as_str(), devices[0].permissions.as_str()), ("/dev/x", "mrw"));
+        let missing = read("{name: m, volumeMounts: [{name: d, mountPath: /d}]}");
+        let error = mounts(&Config::default(), &Tree::Null, &missing, &mounted, &given).await.unwrap_err();
+        assert_eq!(error, "cannot find volume \"d\" to mount into container \"m\"");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let check = |mount: &str, supported: bool, wanted: Result<bool, &str>| {
+            let mount = read(mount);
+            let got =
+                propagation(mount.str("mountPropagation")).and_then(|how| recursive_read_only(&mount, how, supported));
+            assert_eq!(got.as_ref().map_err(String::as_str), wanted.as_ref().map_err(|text| *text));
+        };
+        check("{name: v, recursiveReadOnly: IfPossible, readOnly: true}", false, Ok(false));
+        check("{name: v, recursiveReadOnly: Enabled, readOnly: true}", true, Ok(true));
+        let none = "volume \"v\" requested recursive read-only mode, but it is not supported by the runtime";
+        check("{name: v, recursiveReadOnly: Enabled, readOnly: true}", false, Err(none));
+        let writable = "volume \"v\" requested recursive read-only mode, but it is not read-only";
+        check("{name: v, recursiveReadOnly: Enabled}", true, Err(writable));
+        let both = "volume \"v\" requested recursive read-only mode, but it is not compatible with propagation \"Bidirectional\"";
+        check(
+            "{name: v, recursiveReadOnly: Enabled, readOnly: true, mountPropagation: Bidirectional}",
+            true,
+            Err(both),
+        );
+        check("{mountPropagation: Sideways}", true, Err("invalid MountPropagation mode: \"Sideways\""));
+    }
+
+    #[test]
+    fn paths_below_a_volume_are_expanded_and_checked() {
+        let env = [("A".to_string(), "x".to_string()), ("E".to_string(), String::new())];
+        let cases = [
+            ("{subPath: a/b}", Ok("a/b")),
+            ("{}", Ok("")),
+            ("{subPathExpr: $(A)/b}", Ok("x/b")),
+            ("{subPathExpr: $(Z)/$(E)}", Err("missing value for E, Z")),
+            ("{subPath: /a}", Err("error SubPath `/a` must not be an absolute path")),
+            ("{subPath: a/../b}", Err("unable to provision SubPath `a/../b`: must not contain '..'")),
+            ("{subPath: a..b}", Ok("a..b")),
+        ];
+        for (mount, wanted) in cases {
+            assert_eq!(sub_path(&read(mount), &env).as_deref().map_err(String::as_str), wanted, "{mount}");
+        }
+    }
+}

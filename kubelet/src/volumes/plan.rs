@@ -1,0 +1,127 @@
+//! What is to be done for a volume on this node, as a value. It is made from the pod and from what it refers to, and
+//! carried out by `act`.
+
+use std::path::PathBuf;
+
+use super::command::Command;
+use super::files::{self, Files};
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plan {
+    /// A folder of the pod's own, empty at first.
+    Folder(Backing),
+    /// Files that the agent writes and keeps up to date.
+    Files {
+        files: Files,
+        backing: Backing,
+        /// When some of them have to be made anew, in seconds since the epoch.
+        due: Option<i64>,
+    },
+    /// A path of the node, as it is.
+    Host { path: PathBuf, expected: Expected },
+    /// A path of the node, mounted into the pod's folder.
+    Bind { source: PathBuf, read_only: bool },
+    /// A block device of the node, which containers get as a device.
+    Device(PathBuf),
+    /// What a program mounts.
+    Run { command: Command, read_only: bool },
+    /// The content of an image, which the runtime mounts.
+    Image { reference: String, pull_policy: String },
+    /// Somebody else has made it already.
+    Made {
+        path: PathBuf,
+        read_only: bool,
+        /// It is the agent who gives it to the pod's group.
+        give: bool,
+        /// It has to be made again from time to time.
+        repeats: bool,
+    },
+}
+
+/// What a folder stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backing {
+    Disk,
+    /// A file system of its own in memory, of so many bytes at most.
+    Memory(Option<u64>),
+    HugePages {
+        page_bytes: u64,
+    },
+}
+
+/// What a path of the node has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    Anything,
+    DirectoryOrCreate,
+    Directory,
+    FileOrCreate,
+    File,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+impl Plan {
+    /// Equal for plans that would do the same; none where doing it again costs nothing.
+    pub fn stamp(&self) -> Option<u64> {
+        match self {
+            Plan::Files { files, .. } => Some(files::stamp(files)),
+            _ => None,
+        }
+    }
+}
+
+/// Why a volume is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub step: Step,
+    pub why: String,
+}
+
+/// Where it failed; upstream's events say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// It is not known yet what the volume is.
+    Process,
+    WaitForAttach,
+    MountDevice,
+    SetUp,
+    MapDevice,
+}
+
+impl Step {
+    pub fn reason(self) -> &'static str {
+        match self {
+            Step::MapDevice => "FailedMapVolume",
+            _ => "FailedMount",
+        }
+    }
+
+    pub fn operation(self) -> &'static str {
+        match self {
+            Step::Process | Step::SetUp => "MountVolume.SetUp",
+            Step::WaitForAttach => "MountVolume.WaitForAttach",
+            Step::MountDevice => "MountVolume.MountDevice",
+            Step::MapDevice => "MapVolume.MapPodDevice",
+        }
+    }
+}
+
+impl Failure {
+    pub fn at(step: Step, why: impl Into<String>) -> Failure {
+        Failure { step, why: why.into() }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure { step: Step::SetUp, why }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure { step: Step::SetUp, why: error.to_string() }
+    }
+}

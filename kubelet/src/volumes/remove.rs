@@ -1,0 +1,84 @@
+//! Takes a pod's volumes away. Nothing is ever deleted through a mount: what is mounted is unmounted first, and
+//! what cannot be unmounted stays, with all else.
+
+use std::io;
+use std::path::Path;
+
+use super::plan::Failure;
+use super::{FIRST_PAUSE, LONGEST_PAUSE, Volumes, blocking, mountinfo};
+
+impl Volumes {
+    /// Unmounts and removes all that a pod has on this node, when none of its containers is left. What fails can be
+    /// tried again.
+    pub async fn remove(&self, uid: &str) -> Result<(), String> {
+        let state = self.state(uid);
+        let mut state = state.lock().await;
+        state.done.clear();
+        let _busy = state.busy.clone().lock_owned().await;
+        self.host.tokens.forget(uid);
+        self.host.certificates.forget(uid);
+        self.host.objects.forget(uid);
+        let dir = self.host.config.pod_dir(uid);
+        // A driver takes back itself what it has made.
+        self.host.csi.take_back(&dir, uid).await?;
+        blocking(move || clear(&dir).map_err(Failure::from)).await.map_err(|failure| failure.why)?;
+        self.pods().remove(uid);
+        Ok(())
+    }
+
+    /// Removes what pods have left that nobody knows any more. It may have to wait for drivers to be there again.
+    pub async fn clean_up(&self, is_known: impl Fn(&str) -> bool) {
+        let mut pause = FIRST_PAUSE;
+        while !self.clean_up_once(&is_known).await {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn clean_up_once(&self, is_known: &impl Fn(&str) -> bool) -> bool {
+        let found = self.reconstruct().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the folders of pods cannot be read");
+            Vec::new()
+        });
+        let mut all = true;
+        for uid in found.iter().filter(|uid| !is_known(uid)) {
+            if let Err(error) = self.remove(uid).await {
+                tracing::warn!(uid, error, "what a pod has left could not be taken away");
+                all = false;
+            }
+        }
+        all
+    }
+
+    /// Pods that have something on this node, from before the agent started too: those that are not known any more
+    /// have to be removed.
+    pub fn reconstruct(&self) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(self.host.config.root_dir.join("pods")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut uids = Vec::new();
+        for entry in entries {
+            uids.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        uids.sort();
+        Ok(uids)
+    }
+}
+
+fn clear(dir: &Path) -> io::Result<()> {
+    for place in mountinfo::below(dir)? {
+        mountinfo::unmount(&place).map_err(|error| told(&place, "cannot be unmounted", &error))?;
+    }
+    if let Some(place) = mountinfo::below(dir)?.first() {
+        return Err(io::Error::other(format!("{} is still mounted", place.display())));
+    }
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(told(dir, "cannot be removed", &error)),
+        _ => Ok(()),
+    }
+}
+
+fn told(path: &Path, what: &str, error: &io::Error) -> io::Error {
+    io::Error::other(format!("{} {what}: {error}", path.display()))
+}

@@ -1,0 +1,129 @@
+//! A path below a volume, bound where no container can turn it into another one. The volume may hold links that a
+//! pod has set to lead out of it: the kernel resolves the path within the volume, and what it finds is bound by its
+//! descriptor.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+
+use super::mountinfo;
+
+pub struct Subpath {
+    pub volume: PathBuf,
+    /// Relative, without `..`.
+    pub path: PathBuf,
+    /// Where it is bound.
+    pub target: PathBuf,
+}
+
+const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+fn open_within(root: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), WITHIN)
+}
+
+impl Subpath {
+    /// Makes the path where it is missing, and binds it.
+    pub fn bind(&self) -> io::Result<()> {
+        let root = rustix::fs::openat(CWD, &self.volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let found = match open_within(&root, &self.path, OFlags::PATH) {
+            Err(rustix::io::Errno::NOENT) => {
+                make(&root, &self.path)?;
+                open_within(&root, &self.path, OFlags::PATH)?
+            }
+            found => found?,
+        };
+        let stat = rustix::fs::fstat(&found)?;
+        if self.is_bound(&stat)? {
+            return Ok(());
+        }
+        mountinfo::unmount(&self.target)?;
+        self.make_target(FileType::from_raw_mode(stat.st_mode))?;
+        Ok(rustix::mount::mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), &self.target)?)
+    }
+
+    /// Whether this very file is bound there already.
+    fn is_bound(&self, wanted: &Stat) -> io::Result<bool> {
+        if !mountinfo::is_mounted(&self.target)? {
+            return Ok(false);
+        }
+        let bound = rustix::fs::statat(CWD, &self.target, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok((bound.st_dev, bound.st_ino) == (wanted.st_dev, wanted.st_ino))
+    }
+
+    /// A folder for a folder, a file for anything else; what stood there for another is replaced.
+    fn make_target(&self, kind: FileType) -> io::Result<()> {
+        let parent = self.target.parent().unwrap_or(&self.target);
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(parent)?;
+        let there = fs::symlink_metadata(&self.target).ok();
+        let fits = there.as_ref().map(|there| there.is_dir() == (kind == FileType::Directory));
+        match (fits, kind) {
+            (Some(true), _) => return Ok(()),
+            (Some(false), FileType::Directory) => fs::remove_file(&self.target)?,
+            (Some(false), _) => fs::remove_dir(&self.target)?,
+            (None, _) => {}
+        }
+        match kind {
+            FileType::Directory => fs::DirBuilder::new().mode(0o750).create(&self.target),
+            _ => fs::File::options().write(true).create_new(true).open(&self.target).map(|_| ()),
+        }
+    }
+}
+
+/// Makes all folders of a path that are missing, with the mode of the volume itself.
+fn make(root: &OwnedFd, path: &Path) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(root)?.st_mode & 0o7777);
+    let mut here = open_within(root, Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
+    let mut at = PathBuf::new();
+    for part in path.components() {
+        at.push(part);
+        here = match open_within(root, &at, OFlags::PATH | OFlags::DIRECTORY) {
+            Err(rustix::io::Errno::NOENT) => make_one(&here, Path::new(part.as_os_str()), mode)?,
+            next => next?,
+        };
+    }
+    Ok(())
+}
+
+fn make_one(parent: &OwnedFd, name: &Path, mode: Mode) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(parent, name, mode) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // Only what was just made: a link that came in between is not followed.
+    let made = open_within(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
+    rustix::fs::fchmod(&made, mode)?;
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn folders_are_made_within_the_volume_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let (volume, outside) = (temp.path().join("v"), temp.path().join("o"));
+        fs::create_dir(&volume).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::set_permissions(&volume, fs::Permissions::from_mode(0o2775)).unwrap();
+        symlink(&outside, volume.join("absolute")).unwrap();
+        symlink("../o", volume.join("relative")).unwrap();
+        symlink("a", volume.join("inside")).unwrap();
+        let root = rustix::fs::openat(CWD, &volume, OFlags::PATH, Mode::empty()).unwrap();
+        let make = |path: &str| make(&root, Path::new(path));
+        make("a/b/c").unwrap();
+        let mode = fs::metadata(volume.join("a/b/c")).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o2775);
+        make("inside/d").unwrap();
+        assert!(volume.join("a/d").is_dir());
+        assert!(make("absolute/x").is_err() && make("relative/x").is_err());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    }
+}

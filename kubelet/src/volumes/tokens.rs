@@ -1,0 +1,122 @@
+//! Tokens of service accounts for pods, kept until they are due to be replaced.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use api::{Tree, list, tree};
+use client::{Client, Clock, Resource};
+
+use crate::pod;
+
+const ACCOUNTS: Resource = Resource::core("serviceaccounts");
+/// None is used for longer, however long it would hold.
+const LONGEST_USE_SECONDS: i64 = 24 * 3600;
+const DEFAULT_SECONDS: i64 = 3600;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    pub text: String,
+    /// When it should be replaced, in seconds since the epoch.
+    pub due: i64,
+    /// When it ends, as the server says it.
+    pub expiration: String,
+    expires: i64,
+}
+
+/// A token is one pod's, for one audience and one length of life.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    uid: String,
+    account: String,
+    audience: Vec<String>,
+    seconds: i64,
+}
+
+#[derive(Default)]
+pub struct Tokens(Mutex<BTreeMap<Key, Token>>);
+
+impl Tokens {
+    /// What a `serviceAccountToken` of a projected volume asks for.
+    pub async fn get(&self, client: &Client, clock: &dyn Clock, pod: &Tree, source: &Tree) -> Result<Token, String> {
+        let audience = source.str("audience");
+        let audience = if audience.is_empty() { Vec::new() } else { vec![audience.to_string()] };
+        let seconds = source.int("expirationSeconds").unwrap_or(DEFAULT_SECONDS);
+        self.request(client, clock, pod, audience, seconds).await
+    }
+
+    pub async fn request(
+        &self,
+        client: &Client,
+        clock: &dyn Clock,
+        pod: &Tree,
+        audience: Vec<String>,
+        seconds: i64,
+    ) -> Result<Token, String> {
+        let account = pod.str("spec.serviceAccountName").to_string();
+        let key = Key { uid: pod::uid(pod).to_string(), account, audience, seconds };
+        let now = clock.now().seconds;
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(token) = kept.as_ref().filter(|token| now < token.due) {
+            return Ok(token.clone());
+        }
+        match ask(client, pod, &key, now).await {
+            Ok(token) => {
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, token.clone());
+                Ok(token)
+            }
+            // One that still holds is better than none.
+            Err(error) => kept.filter(|token| now < token.expires).ok_or(format!("failed to fetch token: {error}")),
+        }
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, _| key.uid != uid);
+    }
+}
+
+async fn ask(client: &Client, pod: &Tree, key: &Key, now: i64) -> Result<Token, String> {
+    let answer =
+        client.create_subresource(ACCOUNTS, pod::namespace(pod), &key.account, "token", &request(pod, key)).await;
+    let answer = answer.map_err(|error| error.message())?;
+    let text = answer.str("status.token").to_string();
+    // The server may have shortened its life. Its clock may differ from ours: only the length counts.
+    let seconds = answer.int("spec.expirationSeconds").unwrap_or(key.seconds);
+    let expiration = answer.str("status.expirationTimestamp").to_string();
+    Ok(Token { text, due: now + use_seconds(seconds), expiration, expires: now + seconds })
+}
+
+fn request(pod: &Tree, key: &Key) -> Tree {
+    let bound = tree! { "apiVersion" => "v1", "kind" => "Pod", "name" => pod::name(pod), "uid" => pod::uid(pod) };
+    let mut spec = tree! { "expirationSeconds" => key.seconds, "boundObjectRef" => bound, "audiences" => list![] };
+    for audience in &key.audience {
+        spec.list_entry("audiences").push(audience.into());
+    }
+    tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest", "spec" => spec }
+}
+
+/// Four fifths of its life, or a day.
+fn use_seconds(seconds: i64) -> i64 {
+    (seconds - seconds / 5).clamp(1, LONGEST_USE_SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_replaced_in_time() {
+        for (seconds, wanted) in [(3600, 2880), (600, 480), (7 * 86_400, 86_400), (0, 1)] {
+            assert_eq!(use_seconds(seconds), wanted, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_bound_to_its_pod() {
+        let pod = api::yaml::decode(b"metadata: {name: p, uid: u}").unwrap();
+        let key = Key { uid: "u".into(), account: "a".into(), audience: vec!["x".into()], seconds: 600 };
+        let asked = request(&pod, &key);
+        assert_eq!(asked.list("spec.audiences"), [Tree::from("x")]);
+        assert_eq!(asked.str("spec.boundObjectRef.uid"), "u");
+        assert_eq!(asked.int("spec.expirationSeconds"), Some(600));
+    }
+}

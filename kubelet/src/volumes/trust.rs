@@ -1,0 +1,110 @@
+//! Trust anchors of ClusterTrustBundles, each once.
+
+use std::collections::BTreeSet;
+
+use api::selector::Selector;
+use api::{Tree, base64};
+
+use crate::objects::{Objects, TRUST_BUNDLES};
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+
+pub async fn anchors(objects: &Objects, source: &Tree) -> Result<Vec<u8>, String> {
+    let all = objects.all(TRUST_BUNDLES).await?;
+    Ok(merged(choose(&all, source)?).into_bytes())
+}
+
+/// The bundle of a name, or those of a signer that labels select.
+fn choose<'a>(all: &'a [Tree], source: &Tree) -> Result<Vec<&'a Tree>, String> {
+    let optional = source.bool("optional");
+    if source.has("name") {
+        let name = source.str("name");
+        let found = all.iter().find(|bundle| bundle.str("metadata.name") == name);
+        return match found {
+            Some(bundle) => Ok(vec![bundle]),
+            None if optional => Ok(Vec::new()),
+            None => Err(format!(
+                "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {name:?} not found"
+            )),
+        };
+    }
+    let selector = match source.get("labelSelector") {
+        Some(selector) if !selector.is_null() => {
+            Selector::from_object(selector).map_err(|error| format!("while parsing label selector: {error}"))?
+        }
+        _ => Selector::nothing(),
+    };
+    let signer = source.str("signerName");
+    let is_meant =
+        |bundle: &&Tree| bundle.str("spec.signerName") == signer && selector.matches_map(bundle.map("metadata.labels"));
+    let found: Vec<&Tree> = all.iter().filter(is_meant).collect();
+    if found.is_empty() && !optional {
+        return Err("combination of signerName and labelSelector matched zero ClusterTrustBundles".to_string());
+    }
+    Ok(found)
+}
+
+fn merged(bundles: Vec<&Tree>) -> String {
+    let mut anchors = BTreeSet::new();
+    for bundle in bundles {
+        for block in bundle.str("spec.trustBundle").split(BEGIN).skip(1) {
+            let text: String = block.split(END).next().unwrap_or_default().split_whitespace().collect();
+            anchors.extend(base64::decode(&text));
+        }
+    }
+    anchors.iter().map(|anchor| pem(anchor)).collect()
+}
+
+fn pem(der: &[u8]) -> String {
+    let text = base64::encode(der);
+    let mut out = format!("{BEGIN}\n");
+    for line in text.as_bytes().chunks(64) {
+        out.push_str(&String::from_utf8_lossy(line));
+        out.push('\n');
+    }
+    out.push_str(END);
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundle(name: &str, signer: &str, labels: &str, anchors: &[&[u8]]) -> Tree {
+        let text: String = anchors.iter().map(|anchor| pem(anchor)).collect();
+        let mut bundle =
+            api::yaml::decode(format!("{{metadata: {{name: '{name}', labels: {labels}}}}}").as_bytes()).unwrap();
+        bundle.child("spec").set("signerName", signer);
+        bundle.child("spec").set("trustBundle", format!("a comment\n{text}"));
+        bundle
+    }
+
+    #[test]
+    fn bundles_are_chosen_and_merged() {
+        let all = [
+            bundle("a", "", "{}", &[b"one", b"two"]),
+            bundle("s:b", "s", "{x: w}", &[b"two", b"three"]),
+            bundle("s:c", "s", "{x: z}", &[&[7; 100]]),
+        ];
+        let check = |source: &str, wanted: Result<&[&[u8]], &str>| {
+            let source = api::yaml::decode(source.as_bytes()).unwrap();
+            let wanted = wanted.map(|anchors| anchors.iter().map(|anchor| pem(anchor)).collect::<String>());
+            let got = choose(&all, &source).map(merged);
+            assert_eq!(got.as_ref().map_err(String::as_str), wanted.as_ref().map_err(|text| *text), "{source:?}");
+        };
+        check("{name: a}", Ok(&[b"one", b"two"]));
+        check("{name: z, optional: true}", Ok(&[]));
+        check(
+            "{name: z}",
+            Err("while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"z\" not found"),
+        );
+        check("{signerName: s, labelSelector: {}}", Ok(&[&[7; 100], b"three", b"two"]));
+        check("{signerName: s, labelSelector: {matchLabels: {x: w}}}", Ok(&[b"three", b"two"]));
+        let none = "combination of signerName and labelSelector matched zero ClusterTrustBundles";
+        check("{signerName: s}", Err(none));
+        check("{signerName: t, labelSelector: {}}", Err(none));
+        check("{signerName: t, labelSelector: {}, optional: true}", Ok(&[]));
+    }
+}

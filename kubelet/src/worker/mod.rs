@@ -1,0 +1,237 @@
+//! A worker a pod: it is woken when something of its pod changes, decides what is to be done, and does it. One that
+//! fails or hangs holds nobody else up.
+
+mod end;
+mod start;
+mod sync;
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use api::Tree;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::agent::Agent;
+use crate::pod;
+use crate::state::PodState;
+use crate::status::Problem;
+pub use sync::from_labels;
+use sync::{Memory, Next};
+
+/// After a failure, growing.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Why and how a pod is ended by the node itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ending {
+    pub problem: Problem,
+    /// Instead of the pod's own.
+    pub grace_seconds: Option<i64>,
+    /// What is said of it besides, as a condition.
+    pub condition: Option<Tree>,
+}
+
+/// What is wanted of a pod.
+#[derive(Debug, Clone, Default)]
+struct Wanted {
+    pod: Arc<Tree>,
+    /// Its object is gone, or it was never ours: nothing of it shall be left.
+    is_removed: bool,
+    /// The node ends it.
+    ending: Option<Ending>,
+}
+
+impl Wanted {
+    /// It shall not run any more.
+    fn ends(&self) -> bool {
+        self.is_removed || self.ending.is_some() || pod::is_deleted(&self.pod) || pod::is_over(&self.pod)
+    }
+}
+
+struct Worker {
+    wanted: watch::Sender<Wanted>,
+    wake: Arc<Notify>,
+    /// What the runtime had of it when it was last looked at.
+    state: Arc<Mutex<Arc<PodState>>>,
+    task: JoinHandle<()>,
+}
+
+pub struct Workers {
+    agent: Arc<Agent>,
+    workers: Mutex<BTreeMap<String, Worker>>,
+    /// Told when a worker begins or has ended.
+    moved: Notify,
+}
+
+impl Workers {
+    pub fn new(agent: Arc<Agent>) -> Arc<Workers> {
+        Arc::new(Workers { agent, workers: Mutex::default(), moved: Notify::new() })
+    }
+
+    /// A pod of this node is there, or has changed.
+    pub fn update(self: &Arc<Workers>, pod: Arc<Tree>) {
+        let mut workers = self.workers();
+        let uid = pod::uid(&pod).to_string();
+        if let Some(worker) = workers.get(&uid) {
+            worker.wanted.send_modify(|wanted| wanted.pod = pod);
+            worker.wake.notify_one();
+            return;
+        }
+        let worker = self.begin(Wanted { pod, ..Wanted::default() });
+        workers.insert(uid, worker);
+        self.moved.notify_one();
+    }
+
+    /// A pod is gone: what is left of it here has to go.
+    pub fn remove(self: &Arc<Workers>, uid: &str) {
+        if let Some(worker) = self.workers().get(uid) {
+            worker.wanted.send_modify(|wanted| wanted.is_removed = true);
+            worker.wake.notify_one();
+        }
+    }
+
+    /// The runtime has something of a pod that nobody knows: `pod` is what can be told of it.
+    pub fn clean_up(self: &Arc<Workers>, pod: Arc<Tree>) {
+        let mut workers = self.workers();
+        let uid = pod::uid(&pod).to_string();
+        workers.entry(uid).or_insert_with(|| self.begin(Wanted { pod, is_removed: true, ending: None }));
+    }
+
+    /// The node ends a pod.
+    pub fn end(&self, uid: &str, ending: Ending) {
+        if let Some(worker) = self.workers().get(uid) {
+            worker.wanted.send_modify(|wanted| {
+                wanted.ending.get_or_insert(ending);
+            });
+            worker.wake.notify_one();
+        }
+    }
+
+    /// Something of a pod has changed on the node.
+    pub fn wake(&self, uid: &str) {
+        if let Some(worker) = self.workers().get(uid) {
+            worker.wake.notify_one();
+        }
+    }
+
+    /// Waits until there is a new pod, or one less, since the last time.
+    pub async fn changed(&self) {
+        self.moved.notified().await;
+    }
+
+    pub fn knows(&self, uid: &str) -> bool {
+        self.workers().contains_key(uid)
+    }
+
+    /// All pods that are worked on.
+    pub fn pods(&self) -> Vec<Arc<Tree>> {
+        self.workers().values().map(|worker| worker.wanted.borrow().pod.clone()).collect()
+    }
+
+    /// A pod as the node knows it, and what the runtime has of it.
+    pub fn find(&self, uid: &str) -> Option<(Arc<Tree>, Arc<PodState>)> {
+        let workers = self.workers();
+        let worker = workers.get(uid)?;
+        let state = worker.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some((worker.wanted.borrow().pod.clone(), state))
+    }
+
+    /// Ends all workers where they are; pods run on.
+    pub fn stop(&self) {
+        self.workers().values().for_each(|worker| worker.task.abort());
+    }
+
+    fn begin(self: &Arc<Workers>, wanted: Wanted) -> Worker {
+        let uid = pod::uid(&wanted.pod).to_string();
+        let (sender, receiver) = watch::channel(wanted);
+        let wake = Arc::new(Notify::new());
+        let state = Arc::new(Mutex::default());
+        let run = Run {
+            workers: self.clone(),
+            wanted: receiver,
+            wake: wake.clone(),
+            memory: Memory::new(self.agent.config.crash_loop_max, state.clone()),
+        };
+        let workers = self.clone();
+        let task = tokio::spawn(async move {
+            run.run().await;
+            workers.workers().remove(&uid);
+            workers.moved.notify_one();
+        });
+        Worker { wanted: sender, wake, state, task }
+    }
+
+    fn workers(&self) -> MutexGuard<'_, BTreeMap<String, Worker>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One worker's loop.
+struct Run {
+    workers: Arc<Workers>,
+    wanted: watch::Receiver<Wanted>,
+    wake: Arc<Notify>,
+    memory: Memory,
+}
+
+impl Run {
+    async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        let agent = self.workers.agent.clone();
+        loop {
+            let wanted = self.wanted.borrow_and_update().clone();
+            let next = contained(sync::sync(&agent, &wanted, &mut self.memory, &self.wanted)).await;
+            let next = next.unwrap_or_else(|| {
+                tracing::error!(pod = pod::name(&wanted.pod), "the work on a pod panicked; it is tried again");
+                Next::Failed
+            });
+            let wait = match next {
+                Next::Gone => return,
+                Next::Again => Duration::ZERO,
+                Next::Failed => {
+                    let now = pause;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    now
+                }
+                Next::Idle(until) => {
+                    pause = FIRST_PAUSE;
+                    let left = until.map(|until| (until - agent.now()).max(0).unsigned_abs());
+                    left.map_or(agent.config.sync_frequency, Duration::from_nanos)
+                }
+            };
+            // Whether woken or not: what has to be done is decided anew.
+            let _ = tokio::time::timeout(wait, self.wake.notified()).await;
+        }
+    }
+}
+
+/// None where it panicked.
+async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
+    let mut work = Box::pin(work);
+    std::future::poll_fn(move |context| {
+        let poll = std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(&mut work).poll(context)));
+        match poll {
+            Ok(Poll::Ready(value)) => Poll::Ready(Some(value)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(_) => Poll::Ready(None),
+        }
+    })
+    .await
+}
+
+/// A container of a pod, as events name it.
+pub fn subject(pod: &Tree, container: &str) -> Tree {
+    let mut subject = pod.clone();
+    for list in pod::LISTS {
+        if pod.list(list).iter().any(|spec| spec.str("name") == container) {
+            subject.set("fieldPath", format!("{list}{{{container}}}"));
+        }
+    }
+    subject
+}

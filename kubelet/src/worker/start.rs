@@ -1,0 +1,530 @@
+//! Brings a pod up: its sandbox, then its containers, one after the other.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::{Tree, tree};
+use client::Resource;
+
+use super::sync::{self, Memory, Told};
+use super::{end, subject};
+use crate::agent::Agent;
+use crate::images::{self, Wanted};
+use crate::make::{self, container, dns, env, hostname, sandbox};
+use crate::plan::{Plan, Start};
+use crate::pod;
+use crate::state::{PodState, Stage, keys};
+use crate::status::Problem;
+use crate::volumes::{self, Mounted};
+
+/// How much of a container's last words is kept.
+const MOST_MESSAGE: usize = 4096;
+const MOST_LINES: usize = 80;
+const MOST_LOG: u64 = 2048;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The pod is to end: what was begun is not gone on with.
+    Ends,
+    /// It is known when to try again.
+    Waits,
+    Failed,
+}
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// What is there already.
+pub struct Given<'a> {
+    pub state: &'a Arc<PodState>,
+    pub mounted: &'a Mounted,
+    pub told: Told<'a>,
+}
+
+/// Does what was decided.
+pub async fn carry_out(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    memory: &mut Memory,
+    given: &Given<'_>,
+    plan: &Plan,
+) -> Result<()> {
+    let (state, told) = (given.state, given.told);
+    if plan.kill_pod {
+        end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
+    }
+    for kill in &plan.kills {
+        let seen = state.containers.iter().find(|seen| seen.id == kill.id);
+        let grace = kill
+            .probe
+            .and_then(|field| pod::container(pod, &kill.name)?.at(field).int("terminationGracePeriodSeconds"));
+        if let Some(seen) = seen {
+            let kill = end::Kill { message: &kill.message, grace };
+            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
+        }
+    }
+    let sandbox = match plan.sandbox {
+        Some(attempt) => make_sandbox(agent, pod, memory, attempt).await?,
+        None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
+    };
+    if plan.starts.is_empty() {
+        return Ok(());
+    }
+    let addresses = addresses(agent, pod, &sandbox, state).await?;
+    let config = sandbox_config(agent, pod, memory, 0)?;
+    let images = volume_images(agent, pod, given, &config).await?;
+    let place = Place { sandbox: &sandbox, config: &config, addresses: &addresses, images: &images, given };
+    let mut result = Ok(());
+    for start in &plan.starts {
+        if told.borrow().ends() {
+            return Err(Failure::Ends);
+        }
+        // One that cannot be started does not hold up the others.
+        if let Err(failure) = start_container(agent, pod, memory, &place, start).await {
+            result = Err(failure);
+        }
+    }
+    result
+}
+
+/// Where containers are started.
+struct Place<'a> {
+    sandbox: &'a str,
+    config: &'a cri::PodSandboxConfig,
+    addresses: &'a [String],
+    /// Of volumes, by name.
+    images: &'a [(String, cri::ImageSpec)],
+    given: &'a Given<'a>,
+}
+
+/// Waits for something that may take long, unless the pod is to end meanwhile.
+pub async fn unless_ended<T>(told: Told<'_>, work: impl Future<Output = T>) -> Option<T> {
+    let mut told = told.clone();
+    tokio::select! {
+        biased;
+        _ = told.wait_for(super::Wanted::ends) => None,
+        done = work => Some(done),
+    }
+}
+
+async fn make_sandbox(agent: &Arc<Agent>, pod: &Arc<Tree>, memory: &mut Memory, attempt: u32) -> Result<String> {
+    let config = sandbox_config(agent, pod, memory, attempt)?;
+    let logs = PathBuf::from(&config.log_directory);
+    let made = std::fs::create_dir_all(&logs);
+    if let Err(error) = made {
+        return Err(failed_sandbox(agent, pod, &format!("{}: {error}", logs.display())));
+    }
+    let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(agent, pod)? };
+    match agent.runtime.run_sandbox(request).await {
+        Ok(answer) => Ok(answer.pod_sandbox_id),
+        Err(status) => Err(failed_sandbox(agent, pod, status.message())),
+    }
+}
+
+fn failed_sandbox(agent: &Agent, pod: &Tree, why: &str) -> Failure {
+    let text = format!("Failed to create pod sandbox: rpc error: {why}");
+    agent.recorder.warning(pod, "FailedCreatePodSandBox", text);
+    Failure::Failed
+}
+
+/// The runtime's name for the pod's class; one that does not exist fails the pod.
+fn handler(agent: &Agent, pod: &Tree) -> Result<String> {
+    let name = pod.str("spec.runtimeClassName");
+    if name.is_empty() {
+        return Ok(String::new());
+    }
+    match agent.classes.get(name) {
+        Some(class) => Ok(class.str("handler").to_string()),
+        None => Err(failed_sandbox(agent, pod, &format!("RuntimeClass {name:?} not found"))),
+    }
+}
+
+fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) -> Result<cri::PodSandboxConfig> {
+    let config = &agent.config;
+    let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
+    let (resolver, warnings) = dns::of(pod, &cluster, &agent.resolver());
+    if !std::mem::replace(&mut memory.warned, true) {
+        warnings.into_iter().for_each(|text| agent.recorder.warning(pod, "DNSConfigForming", text));
+    }
+    let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(|why| {
+        agent.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
+        Failure::Failed
+    })?;
+    Ok(sandbox::config(
+        pod,
+        sandbox::Given {
+            attempt,
+            logs: &config.pod_logs_dir,
+            hostname,
+            resolver: &resolver,
+            cgroup_parent: crate::cgroups::pod_parent(config, pod),
+            users: None,
+            overhead: None,
+            resources: None,
+            volume_groups: &[],
+        },
+    ))
+}
+
+/// The addresses of a sandbox that may have been made just now.
+async fn addresses(agent: &Agent, pod: &Tree, sandbox: &str, state: &PodState) -> Result<Vec<String>> {
+    if pod.bool("spec.hostNetwork") {
+        return Ok(agent.host_ips().iter().map(ToString::to_string).collect());
+    }
+    if let Some(known) = state.sandboxes.iter().find(|known| known.id == sandbox) {
+        return Ok(known.addresses.clone());
+    }
+    let fresh = agent.runtime.pod(pod::uid(pod)).await.map_err(|_| Failure::Failed)?;
+    let made = fresh.sandboxes.into_iter().find(|made| made.id == sandbox);
+    Ok(made.map(|made| made.addresses).unwrap_or_default())
+}
+
+async fn start_container(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    memory: &mut Memory,
+    place: &Place<'_>,
+    start: &Start,
+) -> Result<()> {
+    let state = place.given.state;
+    let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
+    let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
+    let made = make_container(agent, pod, spec, place, start).await;
+    let started = match made {
+        Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
+        Err(problem) => Err(problem),
+    };
+    if start.restarts > 0 {
+        let ended_at = ended.map_or(agent.now(), |ended| ended.finished_at);
+        memory.backoffs.started_again(&start.name, ended_at, agent.now());
+    }
+    match started {
+        Ok(()) => {
+            memory.problems.remove(&start.name);
+            remove_older(agent, state, &start.name).await;
+            Ok(())
+        }
+        Err(problem) => {
+            let waits = matches!(problem.reason, "ImagePullBackOff" | "ErrImagePull");
+            memory.problems.insert(start.name.clone(), problem);
+            Err(if waits { Failure::Waits } else { Failure::Failed })
+        }
+    }
+}
+
+/// Of a container that is started again, only the last one is kept beside the new one.
+async fn remove_older(agent: &Agent, state: &PodState, name: &str) {
+    let older = state.containers.iter().filter(|seen| seen.name == name && !seen.is_running()).skip(1);
+    for seen in older {
+        if let Err(status) = agent.runtime.remove(&seen.id).await {
+            tracing::debug!(container = seen.id, error = status.message(), "an old container stays");
+        }
+    }
+}
+
+async fn make_container(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    spec: &Tree,
+    place: &Place<'_>,
+    start: &Start,
+) -> std::result::Result<String, Problem> {
+    let secrets = pull_secrets(agent, pod).await;
+    let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
+    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
+    let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
+    check_user(pod, spec, &image).map_err(config_error)?;
+    let variables = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    let seen = volumes::Given {
+        env: &variables,
+        images: place.images,
+        users: None,
+        recursive_read_only: agent.recursive_read_only,
+    };
+    let volumes = volumes::mounts(&agent.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
+    let mut mounts = own_mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
+    mounts.extend(volumes);
+    let devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
+    let target = match container::target(spec, pod) {
+        Some(name) => place.given.state.active(name).map(|seen| seen.id.clone()).unwrap_or_default(),
+        None => String::new(),
+    };
+    let seccomp_root = agent.config.root_dir.join("seccomp").display().to_string();
+    let config = container::config(
+        pod,
+        spec,
+        container::Given {
+            restarts: start.restarts,
+            image: cri::ImageSpec { image: image.id.clone(), ..images::spec(spec.str("image")) },
+            env: &variables,
+            mounts,
+            devices,
+            cdi_devices: Vec::new(),
+            annotations: Vec::new(),
+            limits: agent.limits(),
+            security: container::Security {
+                target: &target,
+                users: None,
+                volume_groups: &[],
+                seccomp_root: &seccomp_root,
+                seccomp_default: false,
+            },
+            cpuset: Default::default(),
+        },
+    );
+    let logs = sync::logs(agent, pod).join(&start.name);
+    std::fs::create_dir_all(&logs).map_err(|error| config_error(format!("{}: {error}", logs.display())))?;
+    let request = cri::CreateContainerRequest {
+        pod_sandbox_id: place.sandbox.to_string(),
+        config: Some(config),
+        sandbox_config: Some(place.config.clone()),
+    };
+    let answer = agent
+        .runtime
+        .create(request)
+        .await
+        .map_err(|status| failed(agent, pod, &start.name, "CreateContainerError", status.message().to_string()))?;
+    agent.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
+    Ok(answer.container_id)
+}
+
+fn ends() -> Problem {
+    Problem { reason: "ContainerCreating", message: String::new() }
+}
+
+fn failed(agent: &Agent, pod: &Tree, name: &str, reason: &'static str, message: String) -> Problem {
+    agent.recorder.warning(&subject(pod, name), "Failed", format!("Error: {message}"));
+    Problem { reason, message }
+}
+
+/// What the pod may pull its images with; a secret that is missing is not there.
+async fn pull_secrets(agent: &Agent, pod: &Tree) -> Vec<Arc<Tree>> {
+    let mut secrets = Vec::new();
+    for reference in pod.list("spec.imagePullSecrets") {
+        let name = reference.str("name");
+        match agent.objects.get(Resource::core("secrets"), pod::namespace(pod), name).await {
+            Ok(Some(secret)) => secrets.push(Arc::new(secret)),
+            Ok(None) | Err(_) => {
+                let text = format!(
+                    "Unable to retrieve some image pull secrets ({name}); attempting to pull the image may not succeed."
+                );
+                agent.recorder.warning(pod, "FailedToRetrieveImagePullSecret", text);
+            }
+        }
+    }
+    secrets
+}
+
+/// The images of volumes, pulled like those of containers.
+async fn volume_images(
+    agent: &Arc<Agent>,
+    pod: &Tree,
+    given: &Given<'_>,
+    config: &cri::PodSandboxConfig,
+) -> Result<Vec<(String, cri::ImageSpec)>> {
+    let mut made = Vec::new();
+    for (name, volume) in &given.mounted.volumes {
+        let Some((reference, policy)) = volume.image() else { continue };
+        let container = tree! { "name" => name.as_str(), "image" => reference, "imagePullPolicy" => policy };
+        let secrets = pull_secrets(agent, pod).await;
+        let wanted = Wanted { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
+        let ensured = unless_ended(given.told, agent.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
+        let image = ensured.map_err(|_| Failure::Waits)?;
+        made.push((name.clone(), cri::ImageSpec { image: image.id, ..images::spec(reference) }));
+    }
+    Ok(made)
+}
+
+/// A container that must not run as root does not.
+fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> std::result::Result<(), String> {
+    let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
+    let either = |key: &str| if own.has(key) { own.at(key) } else { of_pod.at(key) };
+    if either("runAsNonRoot").as_bool() != Some(true) {
+        return Ok(());
+    }
+    let named = make::named(pod);
+    let name = spec.str("name");
+    match (either("runAsUser").as_int(), image.uid) {
+        (Some(0), _) => {
+            Err(format!("container's runAsUser breaks non-root policy (pod: \"{named}\", container: {name})"))
+        }
+        (Some(_), _) => Ok(()),
+        (None, Some(0)) => {
+            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
+        }
+        (None, Some(_)) => Ok(()),
+        (None, None) if image.username.is_empty() => {
+            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
+        }
+        (None, None) => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root (pod: \"{named}\", container: {name})",
+            image.username
+        )),
+    }
+}
+
+async fn variables(
+    agent: &Agent,
+    pod: &Tree,
+    spec: &Tree,
+    addresses: &[String],
+) -> std::result::Result<Vec<(String, String)>, String> {
+    let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
+    let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
+    let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
+    let mut objects = Vec::new();
+    for (resource, name) in env::references(spec) {
+        let found = agent.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;
+        objects.extend(found.map(|object| (resource, name, object)));
+    }
+    let object = |resource: &str, name: &str| {
+        let found = objects.iter().find(|(of, known, _)| *of == resource && known == name);
+        found.map(|(_, _, object)| object)
+    };
+    let allocatable = agent.allocatable();
+    let known = env::Known {
+        object: &object,
+        services: &services,
+        pod_ips: addresses,
+        host_ips: &host_ips,
+        node_name: &agent.node,
+        allocatable: &allocatable,
+    };
+    env::of(pod, spec, &known)
+}
+
+/// What every container gets besides its volumes: its names, and a place for its last words.
+fn own_mounts(
+    agent: &Agent,
+    pod: &Tree,
+    spec: &Tree,
+    addresses: &[String],
+    start: &Start,
+) -> std::result::Result<Vec<cri::Mount>, String> {
+    let dir = agent.config.pod_dir(pod::uid(pod));
+    let mut mounts = Vec::new();
+    let path = spec.str("terminationMessagePath");
+    if !path.is_empty() {
+        let file = container::message_file(&dir, &start.name, start.restarts);
+        write_file(&file, b"", 0o666)?;
+        mounts.push(bind(&file, path));
+    }
+    let is_mounted = |path: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("mountPath") == path);
+    if !is_mounted("/etc/hosts") && !pod.bool("spec.hostNetwork") {
+        let file = dir.join("etc-hosts");
+        write_file(&file, hostname::hosts(pod, addresses, &agent.config.cluster_domain).as_bytes(), 0o644)?;
+        mounts.push(bind(&file, "/etc/hosts"));
+    } else if !is_mounted("/etc/hosts") && !pod.list("spec.hostAliases").is_empty() {
+        let file = dir.join("etc-hosts");
+        let host = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+        write_file(&file, hostname::hosts_of_host(pod, &host).as_bytes(), 0o644)?;
+        mounts.push(bind(&file, "/etc/hosts"));
+    }
+    Ok(mounts)
+}
+
+fn bind(host: &Path, container: &str) -> cri::Mount {
+    cri::Mount { host_path: host.display().to_string(), container_path: container.to_string(), ..Default::default() }
+}
+
+fn write_file(path: &Path, text: &[u8], mode: u32) -> std::result::Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let write = || {
+        path.parent().map(std::fs::create_dir_all).transpose()?;
+        let mut file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
+        file.write_all(text)?;
+        file.set_permissions(std::fs::Permissions::from_mode(mode))
+    };
+    write().map_err(|error: std::io::Error| format!("{}: {error}", path.display()))
+}
+
+async fn run_container(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    spec: &Tree,
+    (id, restarts): (&str, i64),
+    place: &Place<'_>,
+) -> std::result::Result<(), Problem> {
+    let name = spec.str("name");
+    if let Err(status) = agent.runtime.start(id).await {
+        return Err(failed(agent, pod, name, "RunContainerError", status.message().to_string()));
+    }
+    agent.recorder.normal(&subject(pod, name), "Started", "Container started");
+    link_log(agent, pod, name, id, restarts);
+    let Some(hook) = spec.at("lifecycle").get("postStart") else { return Ok(()) };
+    let address = place.addresses.first().map_or("", String::as_str);
+    match unless_ended(place.given.told, crate::hooks::run(agent, id, spec, hook, address)).await {
+        None | Some(Ok(())) => Ok(()),
+        Some(Err(why)) => {
+            agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", why.as_str());
+            let _ = agent.runtime.stop(id, grace(pod)).await;
+            Err(Problem { reason: "PostStartHookError", message: why })
+        }
+    }
+}
+
+pub fn grace(pod: &Tree) -> i64 {
+    pod.int("spec.terminationGracePeriodSeconds").unwrap_or(30)
+}
+
+/// The name by which collectors of logs find a container's.
+fn link_log(agent: &Agent, pod: &Tree, name: &str, id: &str, restarts: i64) {
+    let log = sync::logs(agent, pod).join(name).join(format!("{restarts}.log"));
+    let file = link_of(agent, pod, name, id);
+    let made = file.parent().map(std::fs::create_dir_all).transpose();
+    if let Err(error) = made.and_then(|_| std::os::unix::fs::symlink(log, &file)) {
+        tracing::debug!(%error, file = %file.display(), "a link to a log could not be made");
+    }
+}
+
+/// `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log`
+pub fn link_of(agent: &Agent, pod: &Tree, name: &str, id: &str) -> PathBuf {
+    let dir = agent.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers");
+    dir.join(format!("{}_{}_{name}-{id}.log", pod::name(pod), pod::namespace(pod)))
+}
+
+/// What containers that have ended wanted to say: of a file of theirs, or of their log.
+pub fn read_messages(agent: &Agent, pod: &Tree, state: &mut PodState) {
+    let dir = agent.config.pod_dir(pod::uid(pod));
+    for seen in state.containers.iter_mut().filter(|seen| seen.stage == Stage::Exited && seen.message.is_empty()) {
+        let file = container::message_file(&dir, &seen.name, seen.restarts);
+        let own = read_start(&file).unwrap_or_default();
+        let falls_back = seen.annotation(keys::MESSAGE_POLICY) == "FallbackToLogsOnError" && seen.exit_code != 0;
+        seen.message = match own.is_empty() && falls_back {
+            true => last_lines(Path::new(&seen.log_path)),
+            false => own,
+        };
+    }
+}
+
+fn read_start(file: &Path) -> Option<String> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let most = u64::try_from(MOST_MESSAGE).unwrap_or(u64::MAX);
+    std::fs::File::open(file).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The end of a log, without the times and streams in front of its lines.
+fn last_lines(log: &Path) -> String {
+    use std::io::{Read, Seek, SeekFrom};
+    let read = || -> std::io::Result<String> {
+        let mut file = std::fs::File::open(log)?;
+        let length = file.metadata()?.len();
+        // The lines' heads take about as much again.
+        file.seek(SeekFrom::Start(length.saturating_sub(MOST_LOG * 4)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect();
+    let mut out: String =
+        lines[lines.len().saturating_sub(MOST_LINES)..].iter().flat_map(|line| [*line, "\n"]).collect();
+    let most = usize::try_from(MOST_LOG).unwrap_or(usize::MAX);
+    if out.len() > most {
+        let at = out.char_indices().map(|(at, _)| at).find(|at| out.len() - at <= most).unwrap_or(0);
+        out = out.split_off(at);
+    }
+    out
+}

@@ -1,0 +1,269 @@
+//! One look at a pod, and what follows from it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, time, tree};
+use tokio::sync::watch;
+
+use super::{Ending, Wanted, end, start};
+use crate::agent::Agent;
+use crate::make;
+use crate::plan::{self, Backoffs, Plan, Wait};
+use crate::pod;
+use crate::state::PodState;
+use crate::status::{self, Problem, Problems};
+use crate::volumes::Mounted;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// What a worker remembers of its pod.
+pub struct Memory {
+    pub backoffs: Backoffs,
+    pub problems: Problems,
+    pub is_admitted: bool,
+    /// Why the node ended it, once it has.
+    pub ended: Option<Ending>,
+    /// Nothing runs any more, and nothing is left but what logs need.
+    pub is_stopped: bool,
+    pub warned: bool,
+    /// Pauses that were told of.
+    pauses: Vec<Wait>,
+    shown: Arc<Mutex<Arc<PodState>>>,
+}
+
+impl Memory {
+    pub fn new(longest: Duration, shown: Arc<Mutex<Arc<PodState>>>) -> Memory {
+        Memory {
+            backoffs: Backoffs::new(longest),
+            problems: Problems::new(),
+            is_admitted: false,
+            ended: None,
+            is_stopped: false,
+            warned: false,
+            pauses: Vec::new(),
+            shown,
+        }
+    }
+}
+
+/// When to look again.
+#[derive(Debug, PartialEq)]
+pub enum Next {
+    /// At this time, if nothing happens before.
+    Idle(Option<i64>),
+    /// At once.
+    Again,
+    /// After a pause that grows.
+    Failed,
+    /// Nothing is left to be done, ever.
+    Gone,
+}
+
+/// Whether a pod is to end while something is done for it.
+pub type Told<'a> = &'a watch::Receiver<Wanted>;
+
+pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+    let state = match look(agent, &wanted.pod, memory).await {
+        Ok(state) => state,
+        Err(status) => {
+            tracing::warn!(pod = pod::name(&wanted.pod), error = status.message(), "the runtime does not answer");
+            return Next::Failed;
+        }
+    };
+    if let Some(ending) = &wanted.ending {
+        memory.ended.get_or_insert_with(|| ending.clone());
+    }
+    if wanted.ends() || memory.ended.is_some() {
+        return end::sync(agent, wanted, memory, state).await;
+    }
+    if !memory.is_admitted && !admit(agent, wanted, memory, &state) {
+        return Next::Again;
+    }
+    if let Some(ending) = overdue(&wanted.pod, agent.now()) {
+        memory.ended = Some(ending);
+        return Next::Again;
+    }
+    run(agent, wanted, memory, state, told).await
+}
+
+/// What the runtime has of the pod now.
+pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime::Result<Arc<PodState>> {
+    let mut state = agent.runtime.pod(pod::uid(pod)).await?;
+    start::read_messages(agent, pod, &mut state);
+    let state = Arc::new(state);
+    *memory.shown.lock().unwrap_or_else(PoisonError::into_inner) = state.clone();
+    Ok(state)
+}
+
+/// A pod that runs already was admitted by whoever started it.
+fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
+    let pod = &wanted.pod;
+    memory.is_admitted = true;
+    if !state.sandboxes.is_empty() {
+        agent.admission.take(pod);
+        return true;
+    }
+    let node = agent.node_object().unwrap_or_default();
+    let Err(problem) = agent.admission.admit(pod, &node, &agent.rules()) else { return true };
+    agent.recorder.warning(pod, problem.reason, problem.message.as_str());
+    agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
+    memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
+    false
+}
+
+/// A pod that has had its time.
+fn overdue(pod: &Tree, now: i64) -> Option<Ending> {
+    (now >= deadline(pod)?).then(|| Ending {
+        problem: Problem {
+            reason: "DeadlineExceeded",
+            message: "Pod was active on the node longer than the specified deadline".to_string(),
+        },
+        grace_seconds: None,
+        condition: None,
+    })
+}
+
+fn deadline(pod: &Tree) -> Option<i64> {
+    let limit = pod.int("spec.activeDeadlineSeconds")?;
+    let started = time::parse(pod.str("status.startTime")).ok()?;
+    Some((started.seconds + limit) * SECOND)
+}
+
+async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>, told: Told<'_>) -> Next {
+    let pod = &wanted.pod;
+    agent.objects.register(pod);
+    agent.probes.follow(pod, &state);
+    let plan = decide(agent, pod, memory, &state);
+    // What was done about a container that runs now is no problem any more.
+    memory.problems.retain(|name, _| plan.starts.iter().any(|start| start.name == *name));
+    say(agent, wanted, memory, &state, &plan);
+    tell_of_pauses(agent, pod, memory, &plan);
+    if plan.kill_pod && plan.sandbox.is_none() {
+        return end::finish(agent, wanted, memory, state).await;
+    }
+    let mounted = match volumes(agent, pod, told).await {
+        Ok(mounted) => mounted,
+        Err(next) => return next,
+    };
+    if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
+        return idle(agent, pod, &plan, mounted.again);
+    }
+    let done =
+        start::carry_out(agent, pod, memory, &start::Given { state: &state, mounted: &mounted, told }, &plan).await;
+    let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
+    agent.probes.follow(pod, &state);
+    let next = decide(agent, pod, memory, &state);
+    say(agent, wanted, memory, &state, &next);
+    tell_of_pauses(agent, pod, memory, &next);
+    match done {
+        Ok(()) if next.starts.is_empty() && next.kills.is_empty() && !next.kill_pod => {
+            idle(agent, pod, &next, mounted.again)
+        }
+        Ok(()) | Err(start::Failure::Ends) => Next::Again,
+        Err(start::Failure::Waits) => idle(agent, pod, &next, mounted.again),
+        Err(start::Failure::Failed) => Next::Failed,
+    }
+}
+
+/// Containers that wait after a crash, once for each pause.
+fn tell_of_pauses(agent: &Agent, pod: &Tree, memory: &mut Memory, plan: &Plan) {
+    for wait in plan.waits.iter().filter(|wait| !memory.pauses.contains(wait)) {
+        let text = format!("Back-off restarting failed container {} in pod {}", wait.name, make::named(pod));
+        agent.recorder.warning(&super::subject(pod, &wait.name), "BackOff", text);
+    }
+    memory.pauses.clone_from(&plan.waits);
+}
+
+fn idle(agent: &Agent, pod: &Tree, plan: &Plan, again: Option<Duration>) -> Next {
+    let waits = plan.waits.iter().map(|wait| wait.until).chain(again.map(|pause| after(agent, pause)));
+    Next::Idle(waits.chain(deadline(pod)).chain(agent.images.next_try(pod::uid(pod))).min())
+}
+
+fn after(agent: &Agent, pause: Duration) -> i64 {
+    agent.now().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// The pod's volumes, brought up to date; or when to try again.
+async fn volumes(agent: &Arc<Agent>, pod: &Tree, told: Told<'_>) -> Result<Mounted, Next> {
+    let prepared = start::unless_ended(told, agent.volumes.prepare(pod)).await.ok_or(Next::Again)?;
+    let (result, warnings) = match prepared {
+        Ok(mounted) => (Ok(mounted.clone()), mounted.warnings),
+        Err(problem) => (Err(Next::Idle(Some(after(agent, problem.again)))), problem.warnings),
+    };
+    for warning in warnings {
+        agent.recorder.warning(pod, warning.reason, warning.message);
+    }
+    result
+}
+
+fn decide(agent: &Agent, pod: &Tree, memory: &Memory, state: &PodState) -> Plan {
+    let verdicts = |id: &str| agent.probes.verdicts(id);
+    plan::plan(&plan::View { pod, state, verdicts: &verdicts, backoffs: &memory.backoffs, now: agent.now() })
+}
+
+/// Says what there is of a pod that runs.
+fn say(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) {
+    let status = make_status(agent, wanted, memory, state, plan);
+    agent.statuses.set(&wanted.pod, status);
+}
+
+pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) -> Tree {
+    let pod = with_last_status(agent, &wanted.pod);
+    let verdicts = |id: &str| agent.probes.verdicts(id);
+    let ended = memory.ended.as_ref().map(|ending| &ending.problem);
+    let mut status = status::status(&status::View {
+        pod: &pod,
+        state,
+        verdicts: &verdicts,
+        waits: &plan.waits,
+        problems: &memory.problems,
+        runtime: &agent.runtime_name,
+        host_ips: &agent.host_ips(),
+        is_over: wanted.ends() || memory.is_stopped || memory.ended.is_some(),
+        ended: ended.filter(|_| memory.is_stopped),
+        now: agent.now() / SECOND,
+    });
+    let condition = memory.ended.as_ref().and_then(|ending| ending.condition.clone());
+    if let Some(condition) = condition {
+        status.list_entry("conditions").push(condition);
+    }
+    status
+}
+
+/// Times of changes go by what was said last, which the object may not show yet.
+fn with_last_status(agent: &Agent, pod: &Tree) -> Tree {
+    let mut pod = pod.clone();
+    let last = agent.statuses.last(&pod);
+    if last.is_null() {
+        return pod;
+    }
+    // Conditions of others are in the object alone.
+    let own: Vec<Tree> = last.list("conditions").to_vec();
+    let others = pod
+        .list("status.conditions")
+        .iter()
+        .filter(|condition| !own.iter().any(|own| own.str("type") == condition.str("type")));
+    let conditions: Vec<Tree> = own.iter().cloned().chain(others.cloned()).collect();
+    let status = pod.child("status");
+    for (key, value) in last.as_map().into_iter().flat_map(|map| map.iter()) {
+        status.set(key, value.clone());
+    }
+    status.set("conditions", conditions);
+    pod
+}
+
+/// A pod of which only the runtime knows, from the labels of its sandbox.
+pub fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
+    tree! {
+        "apiVersion" => "v1",
+        "kind" => "Pod",
+        "metadata" => tree! { "name" => name, "namespace" => namespace, "uid" => uid },
+        "spec" => tree! {},
+    }
+}
+
+/// The folder of a pod's logs.
+pub fn logs(agent: &Agent, pod: &Tree) -> std::path::PathBuf {
+    make::log_dir(&agent.config.pod_logs_dir, pod)
+}

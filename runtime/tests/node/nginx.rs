@@ -1,0 +1,157 @@
+//! Debian's nginx in an image of the test's making: pushed to Debian's registry, pulled with a password, and asked
+//! over its pod's address and a port of the host.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cri::{
+    AuthConfig, Code, ContainerConfig, ImageService, ImageSpec, ImageStatusRequest, NamespaceMode, NetworkConfig,
+    PortMapping, PullImageRequest, RuntimeConfig, RuntimeService, Status, UpdateRuntimeConfigRequest,
+};
+use runtime::images::{Config, Images, Silent};
+
+use crate::debian::{Registry, user};
+use crate::harness::{Node, Tar, container, layer, options, secured, text, wait_for};
+use crate::network::{address, networked};
+
+const CONFIGURATION: &str = "\
+daemon off;
+pid /tmp/nginx.pid;
+error_log stderr;
+events {}
+http {
+    access_log /dev/stdout;
+    server { listen 80; location / { return 200 'nginx in $hostname for $http_host\\n'; } }
+}
+";
+
+/// Where `./test --prepare` has unpacked Debian's nginx and the libraries that it needs.
+fn unpacked() -> PathBuf {
+    let tools = std::env::var_os("TIPHYS_TEST_TOOLS").map(PathBuf::from);
+    let tools = tools.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-tools"));
+    let folder = tools.join("nginx");
+    assert!(folder.join("usr/sbin/nginx").is_file(), "{} is not there: ./test --prepare", folder.display());
+    folder
+}
+
+/// The program and the libraries; not what else the packages have.
+fn nginx_layer() -> Vec<u8> {
+    let root = unpacked();
+    let mut tar = Tar::default();
+    for folder in ["etc/", "etc/nginx/", "var/", "var/log/", "var/log/nginx/", "var/lib/", "var/lib/nginx/"] {
+        tar.entry(folder, b'5', 0o755, "", &[]);
+    }
+    tar.entry("etc/nginx/nginx.conf", b'0', 0o644, "", CONFIGURATION.as_bytes());
+    tar.entry("etc/group", b'0', 0o644, "", b"root:x:0:\nnogroup:x:65534:\n");
+    tar.entry("etc/passwd", b'0', 0o644, "", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
+    add(&mut tar, &root, Path::new("usr/sbin"));
+    for folder in ["lib", "lib64", "usr/lib"] {
+        add(&mut tar, &root, Path::new(folder));
+    }
+    tar.finish()
+}
+
+fn add(tar: &mut Tar, root: &Path, folder: &Path) {
+    let Ok(entries) = fs::read_dir(root.join(folder)) else { return };
+    for entry in entries.flatten() {
+        let (name, kind) = (entry.file_name().into_string().unwrap(), entry.file_type().unwrap());
+        let path = folder.join(&name);
+        let shown = path.to_str().unwrap();
+        if kind.is_dir() {
+            if !["gconv", "engines-3", "ossl-modules"].contains(&name.as_str()) {
+                add(tar, root, &path);
+            }
+        } else if kind.is_symlink() {
+            let target = fs::read_link(entry.path()).unwrap();
+            tar.entry(shown, b'2', 0o777, target.to_str().unwrap(), &[]);
+        } else if name == "nginx" || name.contains(".so") {
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            tar.entry(shown, b'0', mode, "", &fs::read(entry.path()).unwrap());
+        }
+    }
+}
+
+async fn publish(name: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let images = Images::open(folder.path(), Default::default()).unwrap();
+    let config = Config { entrypoint: vec!["/usr/sbin/nginx".into()], ..Default::default() };
+    let layers = vec![layer(), nginx_layer()];
+    let id = images.make("maker.local/nginx:1", layers, config, &Silent).await.unwrap();
+    images.push(&id, name, user()).await.unwrap();
+}
+
+fn spec(image: &str) -> Option<ImageSpec> {
+    Some(ImageSpec { image: image.into(), ..Default::default() })
+}
+
+async fn pull(node: &Node, image: &str, password: &str) -> Result<String, Status> {
+    let auth = AuthConfig { username: "user".into(), password: password.into(), ..Default::default() };
+    let request = PullImageRequest { image: spec(image), auth: Some(auth), ..Default::default() };
+    node.images.pull_image(request).await.map(|answer| answer.image_ref)
+}
+
+fn get(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn nginx_answers_over_its_pod_and_a_port_of_the_host() {
+    let node = Node::start().await;
+    let registry = Registry::start().await;
+    let name = registry.name("web/nginx:1.22");
+    publish(&name).await;
+    let network_config = Some(NetworkConfig { pod_cidr: "10.213.81.0/24".into() });
+    let runtime_config = Some(RuntimeConfig { network_config });
+    node.runtime.update_runtime_config(UpdateRuntimeConfigRequest { runtime_config }).await.unwrap();
+
+    let error = pull(&node, &name, "wrong").await.unwrap_err();
+    assert!(error.message().contains(&format!("{} refuses web/nginx", registry.address)), "{error}");
+    assert!(error.message().contains("password"), "{error}");
+    let error = pull(&node, &registry.name("web/nginx:none"), "secret").await.unwrap_err();
+    assert_eq!(error.code(), Code::NotFound, "{error}");
+
+    let id = pull(&node, &name, "secret").await.unwrap();
+    let status = ImageStatusRequest { image: spec(&name), verbose: false };
+    let image = node.images.image_status(status).await.unwrap().image.unwrap();
+    let digest = image.repo_digests[0].clone();
+    assert_eq!(pull(&node, &digest, "secret").await.unwrap(), id);
+
+    for (number, image) in [name, digest].iter().enumerate() {
+        let mut pod = networked(&node, &format!("web-{number}"));
+        let host_port = 18080 + number as i32;
+        pod.port_mappings = vec![PortMapping { container_port: 80, host_port, ..Default::default() }];
+        let sandbox = node.run_sandbox(&pod).await;
+        let mut config = ContainerConfig { image: spec(image), command: Vec::new(), ..container("nginx", "") };
+        secured(&mut config).namespace_options = Some(options(NamespaceMode::Pod, NamespaceMode::Container));
+        let id = node.run(&sandbox, config, &pod).await;
+        let ip = address(&node, &sandbox).await;
+        let log = node.status(&id).await.log_path;
+        wait_for("nginx to listen", || TcpStream::connect((ip, 80)).is_ok() || panic_if_ended(&log));
+        let host = "127.0.0.1".parse().unwrap();
+        for address in [SocketAddr::new(ip.into(), 80), SocketAddr::new(host, host_port as u16)] {
+            let answer = get(address);
+            assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("Server: nginx/1.22"), "{answer}");
+            assert!(answer.ends_with(&format!("nginx in web-{number} for {address}\n")), "{answer}");
+        }
+        wait_for("both requests in the log", || text(Path::new(&log)).matches("\"GET / HTTP/1.1\" 200").count() == 2);
+        node.remove_sandbox(&sandbox).await;
+        assert!(TcpStream::connect((host, host_port as u16)).is_err(), "the port goes with the pod");
+    }
+    node.end().await;
+}
+
+/// An nginx that says why it cannot start will not start later.
+fn panic_if_ended(log: &str) -> bool {
+    let said = text(Path::new(log));
+    assert!(!said.contains("[emerg]"), "{said}");
+    false
+}

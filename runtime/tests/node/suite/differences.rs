@@ -1,0 +1,58 @@
+//! Where containerd 1.6 says something else, and why that is no reason to do as it does.
+
+pub struct Difference {
+    pub case: &'static str,
+    pub says: &'static str,
+    pub why: &'static str,
+}
+
+pub fn of(case: &str) -> Option<&'static Difference> {
+    DIFFERENCES.iter().find(|difference| difference.case == case)
+}
+
+/// Of calls and fields that came after it.
+const LATER: &str = "the protocol has it since later than containerd 1.6";
+
+pub const DIFFERENCES: &[Difference] = &[
+    Difference {
+        case: "StopPodSandbox: one that is not there",
+        says: "NotFound",
+        why: "a client that repeats a call has to hear that all is well, as the protocol says; later versions do so",
+    },
+    Difference {
+        case: "StopContainer: one that is not there",
+        says: "NotFound",
+        why: "as with sandboxes: a repeated call must not fail",
+    },
+    Difference { case: "StreamPodSandboxes: the list in pieces", says: "Unimplemented", why: LATER },
+    Difference { case: "StreamContainers: the list in pieces", says: "Unimplemented", why: LATER },
+    Difference { case: "StreamContainerStats: the list in pieces", says: "Unimplemented", why: LATER },
+    Difference { case: "StreamPodSandboxStats: the list in pieces", says: "Unimplemented", why: LATER },
+    Difference { case: "StreamImages: the list in pieces", says: "Unimplemented", why: LATER },
+    Difference { case: "UpdatePodSandboxResources: news of a pod", says: "Unimplemented", why: LATER },
+    Difference { case: "UpdatePodSandboxResources: one that is not there", says: "Unimplemented", why: LATER },
+    Difference { case: "RuntimeConfig: who makes control groups", says: "Unimplemented", why: LATER },
+    Difference { case: "GetContainerEvents: a container's life", says: "Unimplemented", why: LATER },
+    Difference { case: "Status: what it can do", says: "", why: LATER },
+    Difference { case: "ImageFsInfo: where images are, and how much", says: "images 1 some, containers 0", why: LATER },
+    Difference {
+        case: "CreateContainer: in a sandbox that was stopped",
+        says: "NotFound",
+        why: "it misses the sandbox's task; the sandbox itself is there, and a client must not take it for gone",
+    },
+    Difference {
+        case: "UpdateContainerResources: of one that ended",
+        says: "ok",
+        why: "it changes a record of what will never run again; ours says that nothing was done",
+    },
+    Difference {
+        case: "ListImages: one, all and none",
+        says: "one: others too, another: some, all: some",
+        why: "it pays no heed to the filter",
+    },
+    Difference {
+        case: "ListContainerStats: those that run, by pod",
+        says: "ended layer, main cpu memory layer",
+        why: "the protocol asks for those that run; it lists the layers of others as well",
+    },
+];

@@ -1,0 +1,79 @@
+//! A client of the addresses that Exec, Attach and PortForward give out.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Empty;
+use hyper_util::rt::TokioIo;
+use streaming::remote_command::{Ending, Options, Remote, connect};
+use streaming::{Carrier, agreed, ask};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+pub type Upgraded = TokioIo<hyper::upgrade::Upgraded>;
+
+/// Goes to an address and changes the protocol; the status and the reason if that is refused.
+pub async fn upgrade(url: &str, carrier: Carrier, protocols: &[&str]) -> Result<(String, Upgraded), String> {
+    let rest = url.strip_prefix("http://").ok_or(format!("{url:?} is no address"))?;
+    let (host, path) = rest.split_once('/').ok_or(format!("{url:?} has no path"))?;
+    let socket = TcpStream::connect(host).await.map_err(|error| format!("{host}: {error}"))?;
+    let failed = |error: hyper::Error| error.to_string();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(failed)?;
+    tokio::spawn(connection.with_upgrades());
+    let method = if carrier == Carrier::Spdy { "POST" } else { "GET" };
+    let request = Request::builder().method(method).uri(format!("/{path}")).header("host", host);
+    let mut request = request.body(Empty::<Bytes>::new()).unwrap();
+    ask(&mut request, carrier, protocols);
+    let asked = request.headers().clone();
+    let response = sender.send_request(request).await.map_err(failed)?;
+    let status = response.status().as_u16();
+    let protocol = agreed(&asked, &response, carrier).map_err(|why| format!("{status}: {why}"))?;
+    Ok((protocol, TokioIo::new(hyper::upgrade::on(response).await.map_err(failed)?)))
+}
+
+pub async fn command(url: &str, carrier: Carrier, protocol: &str, options: Options) -> Remote {
+    let (agreed, io) = upgrade(url, carrier, &[protocol]).await.unwrap();
+    connect(io, carrier, &agreed, options).await.unwrap()
+}
+
+/// Sends an input, ends it, and takes whatever comes: output, error output and the ending.
+pub async fn talk(remote: Remote, input: &[u8]) -> (String, String, Result<Ending, io::ErrorKind>) {
+    let Remote { stdin, stdout, stderr, resize, ending } = remote;
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            let _ = stdin.write_all(input).await;
+            let _ = stdin.shutdown().await;
+        }
+    };
+    let all = async { tokio::join!(feed, drain(stdout), drain(stderr), ending) };
+    let ((), out, err, ending) = tokio::time::timeout(DEADLINE, all).await.expect("a command's end");
+    drop(resize);
+    (out, err, ending.map_err(|error| error.kind()))
+}
+
+pub async fn drain(stream: Option<streaming::Reader>) -> String {
+    let mut data = Vec::new();
+    if let Some(mut stream) = stream {
+        let _ = stream.read_to_end(&mut data).await;
+    }
+    String::from_utf8_lossy(&data).into_owned()
+}
+
+/// Reads until a text is there.
+pub async fn read_until(stream: &mut streaming::Reader, text: &str) -> String {
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    let reading = async {
+        while !seen.contains(text) {
+            let length = stream.read(&mut buffer).await.unwrap();
+            assert_ne!(length, 0, "the end came before {text:?}: {seen:?}");
+            seen += &String::from_utf8_lossy(&buffer[..length]);
+        }
+    };
+    tokio::time::timeout(DEADLINE, reading).await.unwrap_or_else(|_| panic!("waited for {text:?}"));
+    seen
+}

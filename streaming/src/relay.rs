@@ -1,0 +1,334 @@
+//! Between a client and the server that has the streams: the connection is passed on as it is, or what the server
+//! behind does not speak is put into SPDY.
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
+
+use crate::port_forward::{self, TUNNEL, TUNNEL_PREFERRED};
+use crate::remote_command::{self, Ending, Options, Remote, Streams, Verb, remote_command};
+use crate::websocket::{Role, byte_stream};
+use crate::{Carrier, Connection, Timeouts, agreed, ask, tunnel, upgrade};
+
+/// What a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    Command(Verb, Options),
+    Forward,
+}
+
+/// How its connection is passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Both ends speak the same.
+    Through,
+    /// Channels of a WebSocket become streams of SPDY.
+    Translated(Verb, Options),
+    /// SPDY is taken out of the WebSocket that carries it.
+    Unwrapped,
+}
+
+impl Way {
+    /// To a server that knows SPDY and the older protocols over WebSocket.
+    pub fn of(headers: &HeaderMap, asked: Asked) -> Way {
+        if !upgrade::is_websocket(headers) {
+            return Way::Through;
+        }
+        let names = |wanted: &str| upgrade::websocket_protocols(headers).iter().any(|name| name == wanted);
+        match asked {
+            Asked::Command(verb, options) if names("v5.channel.k8s.io") => Way::Translated(verb, options),
+            Asked::Forward if names(TUNNEL) => Way::Unwrapped,
+            _ => Way::Through,
+        }
+    }
+}
+
+/// Whether a request asks for an upgrade at all.
+pub fn is_upgrade(headers: &HeaderMap) -> bool {
+    upgrade::has_token(headers, http::header::CONNECTION.as_str(), "upgrade")
+        && headers.contains_key(http::header::UPGRADE)
+}
+
+/// What a client is answered.
+#[derive(Debug)]
+pub enum Relayed {
+    /// By this end, which passes on what comes after it.
+    Here(Response<Full<Bytes>>),
+    /// By the server behind, which did not upgrade.
+    Behind(Response<Incoming>),
+}
+
+/// What goes on of the headers: an upgrade and nothing else. Who asks was a matter of this end.
+const PASSED: &[&str] = &["connection", "upgrade", "x-stream-protocol-version", "origin", "user-agent"];
+const PASSED_PREFIX: &str = "sec-websocket-";
+/// What is read of the text that comes with a refusal.
+const MAX_REFUSAL: usize = 64 << 10;
+
+/// Passes a request on to `place` of the server behind. `send` brings a request there; why it could not is the error.
+pub async fn relay<B, F, Fut>(
+    mut request: Request<B>,
+    way: Way,
+    place: PathAndQuery,
+    timeouts: Timeouts,
+    send: F,
+) -> Result<Relayed, String>
+where
+    F: FnOnce(Request<Full<Bytes>>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<Response<Incoming>, String>> + Send + 'static,
+{
+    match way {
+        Way::Through => {
+            let client = hyper::upgrade::on(&mut request);
+            let mut onward = onward(request.method().clone(), place);
+            *onward.headers_mut() = passed(request.headers());
+            let response = send(onward).await?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                return Ok(Relayed::Behind(response));
+            }
+            Ok(Relayed::Here(join(client, response, timeouts)))
+        }
+        Way::Translated(verb, options) => {
+            let run = move |streams| async move {
+                let behind = command(place, options, send).await;
+                match behind {
+                    Ok(remote) => carry(streams, remote).await,
+                    Err(why) => Ending::Internal(why),
+                }
+            };
+            Ok(Relayed::Here(remote_command(request, verb, options, timeouts, run)))
+        }
+        Way::Unwrapped => {
+            let upgrading = match upgrade::websocket(&mut request, TUNNEL_PREFERRED) {
+                Ok(upgrading) => upgrading,
+                Err(refusal) => return Ok(Relayed::Here(refusal.response())),
+            };
+            let mut onward = onward(Method::POST, place);
+            ask(&mut onward, Carrier::Spdy, port_forward::SPDY_PREFERRED);
+            let asked = onward.headers().clone();
+            let mut response = send(onward).await?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                return Ok(Relayed::Behind(response));
+            }
+            agreed(&asked, &response, Carrier::Spdy)?;
+            let behind = hyper::upgrade::on(&mut response);
+            tokio::spawn(pass(upgrading.connection, behind, timeouts, |io| byte_stream(io, Role::Server)));
+            Ok(Relayed::Here(upgrading.response))
+        }
+    }
+}
+
+/// Sends a request over a fresh connection, which may then be upgraded.
+pub async fn send<IO, B>(io: IO, request: Request<B>) -> hyper::Result<Response<Incoming>>
+where
+    IO: Connection,
+    B: hyper::body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "a connection to a server behind ended");
+        }
+    });
+    sender.send_request(request).await
+}
+
+fn onward(method: Method, place: PathAndQuery) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::default());
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::from(place);
+    request
+}
+
+fn passed(headers: &HeaderMap) -> HeaderMap {
+    let goes_on = |name: &str| PASSED.contains(&name) || name.starts_with(PASSED_PREFIX);
+    let all = headers.iter().filter(|(name, _)| goes_on(name.as_str()));
+    let mut passed = HeaderMap::new();
+    for (name, value) in all {
+        passed.append(name.clone(), value.clone());
+    }
+    passed
+}
+
+/// Both sides have agreed: bytes pass as they come.
+fn join(client: OnUpgrade, mut response: Response<Incoming>, timeouts: Timeouts) -> Response<Full<Bytes>> {
+    let behind = hyper::upgrade::on(&mut response);
+    tokio::spawn(pass(client, behind, timeouts, |io| io));
+    response.map(|_| Full::default())
+}
+
+async fn pass<IO: Connection>(
+    client: OnUpgrade,
+    behind: OnUpgrade,
+    timeouts: Timeouts,
+    as_bytes: impl FnOnce(TokioIo<hyper::upgrade::Upgraded>) -> IO,
+) {
+    let (client, behind) = match tokio::try_join!(client, behind) {
+        Ok(both) => both,
+        Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
+    };
+    if let Err(error) = tunnel(as_bytes(TokioIo::new(client)), TokioIo::new(behind), timeouts.idle).await {
+        tracing::debug!(%error, "an upgraded connection ended");
+    }
+}
+
+/// Asks the server behind to run the command, over SPDY.
+async fn command<F, Fut>(place: PathAndQuery, options: Options, send: F) -> Result<Remote, String>
+where
+    F: FnOnce(Request<Full<Bytes>>) -> Fut,
+    Fut: Future<Output = Result<Response<Incoming>, String>>,
+{
+    let mut onward = onward(Method::POST, place);
+    ask(&mut onward, Carrier::Spdy, remote_command::SPDY_PREFERRED);
+    let asked = onward.headers().clone();
+    let mut response = send(onward).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(format!("unable to upgrade connection: {}", refusal(response).await));
+    }
+    let protocol = agreed(&asked, &response, Carrier::Spdy)?;
+    let upgraded = hyper::upgrade::on(&mut response).await.map_err(|error| error.to_string())?;
+    let connected = remote_command::connect(TokioIo::new(upgraded), Carrier::Spdy, &protocol, options).await;
+    connected.map_err(|error| error.to_string())
+}
+
+/// The words of a refusal: those of a Status, or the text as it is.
+async fn refusal(response: Response<Incoming>) -> String {
+    let body = Limited::new(response.into_body(), MAX_REFUSAL).collect().await;
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let status = serde_json::from_slice::<serde_json::Value>(&body).ok();
+    let message = status.as_ref().and_then(|status| status["message"].as_str());
+    message.map_or_else(|| String::from_utf8_lossy(&body).trim_end().to_string(), str::to_string)
+}
+
+/// Carries a command's streams until it has ended, or the client is gone.
+async fn carry(streams: Streams, remote: Remote) -> Ending {
+    let Streams { stdin, stdout, stderr, resize: mut sizes, mut gone } = streams;
+    // Ended with this function: nobody waits for input.
+    let mut inputs = JoinSet::new();
+    if let (Some(mut from), Some(mut to)) = (stdin, remote.stdin) {
+        inputs.spawn(async move {
+            if tokio::io::copy(&mut from, &mut to).await.is_ok() {
+                let _ = to.shutdown().await;
+            }
+            // Whoever drops its end of a stream resets it, and the command may not have read all.
+            std::future::pending::<()>().await;
+        });
+    }
+    if let Some(mut terminal) = remote.resize {
+        inputs.spawn(async move {
+            while let Some(size) = sizes.next().await {
+                if terminal.resize(size).await.is_err() {
+                    return;
+                }
+            }
+            std::future::pending::<()>().await;
+        });
+    }
+    let mut outputs = JoinSet::new();
+    for (from, to) in [(remote.stdout, stdout), (remote.stderr, stderr)] {
+        if let (Some(mut from), Some(mut to)) = (from, to) {
+            outputs.spawn(async move {
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+            });
+        }
+    }
+    let ended = async {
+        let ending = remote.ending.await;
+        while outputs.join_next().await.is_some() {}
+        ending
+    };
+    tokio::select! {
+        biased;
+        ending = ended => relayed(ending),
+        () = gone.wait() => Ending::Internal("the client is gone".to_string()),
+    }
+}
+
+/// An ending in the words of the one who told it.
+fn relayed(ending: std::io::Result<Ending>) -> Ending {
+    match ending {
+        Ok(Ending::ExitCode { code, message }) => {
+            let words = message.strip_prefix("command terminated with non-zero exit code: ");
+            let message = words.map(str::to_string).unwrap_or(message);
+            Ending::ExitCode { code, message }
+        }
+        Ok(Ending::Failed(message)) => {
+            let words = message.strip_prefix("Internal error occurred: ");
+            Ending::Internal(words.map(str::to_string).unwrap_or(message))
+        }
+        Ok(ending) => ending,
+        Err(error) => Ending::Internal(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn only_what_is_not_known_behind_is_translated() {
+        let options = Options { stdout: true, ..Options::default() };
+        let command = Asked::Command(Verb::Exec, options);
+        let websocket = |protocol| {
+            headers(&[("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", protocol)])
+        };
+        let spdy = headers(&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")]);
+        let cases = [
+            (websocket("v5.channel.k8s.io"), command, Way::Translated(Verb::Exec, options)),
+            (websocket("v4.channel.k8s.io, v5.channel.k8s.io"), command, Way::Translated(Verb::Exec, options)),
+            (websocket("v4.channel.k8s.io"), command, Way::Through),
+            (websocket("v5.channel.k8s.io"), Asked::Forward, Way::Through),
+            (websocket(TUNNEL), Asked::Forward, Way::Unwrapped),
+            (websocket("v4.channel.k8s.io"), Asked::Forward, Way::Through),
+            (spdy.clone(), command, Way::Through),
+            (spdy, Asked::Forward, Way::Through),
+        ];
+        for (headers, asked, want) in cases {
+            assert_eq!(Way::of(&headers, asked), want, "{headers:?} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn who_asks_is_not_passed_on() {
+        let all = headers(&[
+            ("authorization", "Bearer secret"),
+            ("cookie", "a=b"),
+            ("impersonate-user", "root"),
+            ("content-length", "0"),
+            ("connection", "Upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-key", "k"),
+            ("sec-websocket-version", "13"),
+        ]);
+        let passed = passed(&all);
+        let mut names: Vec<&str> = passed.keys().map(|name| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["connection", "sec-websocket-key", "sec-websocket-version", "upgrade"]);
+    }
+
+    #[test]
+    fn an_ending_keeps_its_words() {
+        let exit = |message: &str| Ending::ExitCode { code: 3, message: message.to_string() };
+        let cases = [
+            (Ending::Success, Ending::Success),
+            (exit("command terminated with non-zero exit code: exit status 3"), exit("exit status 3")),
+            (Ending::Failed("Internal error occurred: no".to_string()), Ending::Internal("no".to_string())),
+            (Ending::Failed("no".to_string()), Ending::Internal("no".to_string())),
+        ];
+        for (ending, want) in cases {
+            assert_eq!(relayed(Ok(ending)), want);
+        }
+    }
+}

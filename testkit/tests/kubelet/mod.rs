@@ -1,0 +1,45 @@
+//! Parts of the node agent against a real server, as the node that they run on.
+
+mod csi;
+mod volumes;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use cluster::pki::Subject;
+use testkit::{Cluster, client::tls};
+
+/// A client that is a node.
+pub fn node_client(cluster: &Cluster, name: &str) -> client::Client {
+    let pki = cluster.pki();
+    let authority = pki.read("ca").expect("an authority").expect("an authority");
+    let subject = Subject {
+        file: format!("node-{name}"),
+        authority: "ca",
+        common_name: format!("system:node:{name}"),
+        organization: "system:nodes".to_string(),
+        names: Vec::new(),
+        addresses: Vec::new(),
+    };
+    let pair = pki.issue(&authority, &subject).expect("a certificate");
+    let address = cluster.address();
+    let https = client::https::Https::new("127.0.0.1", address.port(), None, Arc::new(tls(&authority, Some(&pair))))
+        .expect("a client");
+    client::Client::new(Arc::new(https), "test")
+}
+
+/// Whether this is the run that may mount: the test runs itself again where nobody else sees its mounts, and where
+/// they end with it.
+pub fn is_apart(test: &str) -> bool {
+    if std::env::var_os("MOUNTS_APART").is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().expect("a path");
+    let mut again = Command::new("unshare");
+    again.args(["--mount", "--propagation", "private"]).arg(own).args(["--exact", test, "--nocapture"]);
+    let output = again.env("MOUNTS_APART", "1").output().expect("unshare runs: these tests need root");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("1 passed"), "it ran: {said}");
+    false
+}

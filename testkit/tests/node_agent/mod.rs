@@ -1,0 +1,328 @@
+//! From a client through the API server to a node's agent, and back: logs, commands, ports, and who may come in.
+
+mod stand_in;
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use api::{Tree, json, list, tree};
+use bytes::Bytes;
+use cluster::component::follow::Follow;
+use cluster::component::node::{self, Access, Listeners};
+use cluster::local::Local;
+use cluster::pki;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use kubelet::Config;
+use kubelet::config::Serving;
+use kubelet::serve::{Node, Settings};
+use streaming::port_forward::{self, Forwarder};
+use streaming::remote_command::{self, Ending, Options, Remote};
+use streaming::{Carrier, agreed, ask};
+use testkit::{Client, Cluster};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+use stand_in::{Agent, StandIn};
+
+const NODE: &str = "n1";
+const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const UID: &str = "11111111-2222-3333-4444-555555555555";
+const POD: &str = "/api/v1/namespaces/default/pods/p";
+const LINE: &str = "2026-01-02T03:04:05.000000001Z stdout F";
+
+/// A server, a node with its agent, and a pod that runs there.
+struct Scene {
+    cluster: Cluster,
+    runtime: Arc<StandIn>,
+    /// The one of TLS, the one for reading, the one for health.
+    ports: [Option<SocketAddr>; 3],
+    _stop: watch::Sender<bool>,
+    _dir: tempfile::TempDir,
+}
+
+async fn start(features: &[&str]) -> Scene {
+    let cluster = Cluster::start(testkit::Kept::Embedded).await;
+    let dir = tempfile::tempdir().expect("a folder");
+    let log = dir.path().join("0.log");
+    std::fs::write(&log, format!("{LINE} one\n{LINE} two\n")).expect("a log");
+    let runtime = StandIn::start(log).await;
+    let pod = make(&cluster.client).await;
+    let agent = Arc::new(Agent { runtime: runtime.clone(), pod });
+    let (stop, stopped) = watch::channel(false);
+    let node = Arc::new(Node::new(agent, Settings::default()));
+    let (config, client) = agent_config(&cluster);
+    let listeners = Listeners::bind(&config, false).await.expect("ports");
+    let ports = [listeners.secure(), listeners.read_only(), listeners.health()];
+    let pair = node::serving_pair(&config, LOOPBACK).expect("a certificate");
+    let access = Access::of(&config, &client);
+    node::serve(listeners, &pair, access, node, &stopped, &mut Follow::default()).expect("ports");
+    let binding = cluster::addons::kubelet_api_admin();
+    let made = cluster.client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
+    assert_eq!(made.code, 201);
+    let port = ports[0].expect("a port").port();
+    show_node(&cluster.client, port, features).await;
+    Scene { cluster, runtime, ports, _stop: stop, _dir: dir }
+}
+
+fn agent_config(cluster: &Cluster) -> (Config, client::Client) {
+    let client = Local::new(cluster.server()).client("kubelet", format!("system:node:{NODE}"), &["system:nodes"]);
+    let serving = Serving {
+        address: LOOPBACK,
+        healthz_port: free_port(),
+        client_ca_file: Some(cluster.pki().dir().join("ca.crt")),
+        ..Serving::default()
+    };
+    let config = Config {
+        node_name: NODE.to_string(),
+        port: free_port(),
+        read_only_port: free_port(),
+        serving,
+        ..Config::default()
+    };
+    (config, client)
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind((LOOPBACK, 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// The pod as its agent sees it: with a status that is ahead of the server's.
+async fn make(client: &Client) -> Tree {
+    super::service_account(client).await;
+    let mut pod = super::pod("p");
+    pod.child("spec").set("nodeName", NODE);
+    let made = client.post("/api/v1/namespaces/default/pods", &pod).await;
+    assert_eq!(made.code, 201, "{}", made.text());
+    let mut pod = made.tree();
+    pod.child("metadata").set("uid", UID);
+    let id = format!("standin://{}", stand_in::CONTAINER);
+    let status = tree! { "name" => "c", "containerID" => id, "state" => tree! { "running" => tree! {} } };
+    pod.child("status").set("containerStatuses", list![status]);
+    pod
+}
+
+async fn show_node(client: &Client, port: u16, features: &[&str]) {
+    let node = tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => tree! { "name" => NODE } };
+    assert_eq!(client.post("/api/v1/nodes", &node).await.code, 201);
+    let status = tree! { "status" => tree! {
+        "addresses" => list![tree! { "type" => "InternalIP", "address" => "127.0.0.1" }],
+        "daemonEndpoints" => tree! { "kubeletEndpoint" => tree! { "Port" => i64::from(port) } },
+        "declaredFeatures" => features.iter().map(|name| Tree::from(*name)).collect::<Vec<_>>(),
+    } };
+    let text = String::from_utf8(json::encode(&status, None)).expect("text");
+    let shown = client.patch(&format!("/api/v1/nodes/{NODE}/status"), "merge", &text).await;
+    assert_eq!(shown.code, 200, "{}", shown.text());
+}
+
+impl Scene {
+    /// An upgraded connection to a place of the API, and the protocol that was agreed on.
+    async fn upgrade(
+        &self,
+        carrier: Carrier,
+        protocols: &[&str],
+        place: &str,
+    ) -> Result<(TokioIo<hyper::upgrade::Upgraded>, String), String> {
+        let mut request = Request::new(Full::<Bytes>::default());
+        *request.uri_mut() = format!("{POD}/{place}").parse().expect("a place");
+        if carrier == Carrier::Spdy {
+            *request.method_mut() = http::Method::POST;
+        }
+        request.headers_mut().insert("host", http::HeaderValue::from_static("tiphys"));
+        ask(&mut request, carrier, protocols);
+        let asked = request.headers().clone();
+        let stream = self.cluster.client.dial().await;
+        let mut response = streaming::relay::send(stream, request).await.expect("an answer");
+        match agreed(&asked, &response, carrier) {
+            Ok(protocol) => Ok((TokioIo::new(hyper::upgrade::on(&mut response).await.expect("an upgrade")), protocol)),
+            Err(_) => Err(text(response).await),
+        }
+    }
+
+    async fn command(&self, carrier: Carrier, protocol: &str, place: &str) -> Remote {
+        let (io, protocol) = self.upgrade(carrier, &[protocol], place).await.expect("an upgrade");
+        let options = Options { stdin: true, stdout: true, ..Options::default() };
+        remote_command::connect(io, carrier, &protocol, options).await.expect("streams")
+    }
+}
+
+async fn text(response: http::Response<Incoming>) -> String {
+    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(testkit::client::DEADLINE, future).await.unwrap_or_else(|_| panic!("{what}: not in time"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_read_from_their_end_and_followed() {
+    let scene = start(&[]).await;
+    let client = &scene.cluster.client;
+    let log = client.get(&format!("{POD}/log")).await;
+    assert_eq!((log.code, log.text().as_str()), (200, "one\ntwo\n"));
+    assert_eq!(log.headers["content-type"], "text/plain");
+    let last = client.get(&format!("{POD}/log?tailLines=1&timestamps=true&container=c")).await;
+    assert_eq!(last.text(), "2026-01-02T03:04:05.000000001Z two\n");
+    assert_eq!(client.get(&format!("{POD}/log?limitBytes=5")).await.text(), "one\nt");
+    let none = client.get(&format!("{POD}/log?previous=true")).await;
+    assert_eq!(none.code, 400);
+    assert_eq!(none.tree().str("message"), r#"previous terminated container "c" in pod "p" not found"#);
+
+    let mut request = Request::new(Full::<Bytes>::default());
+    *request.uri_mut() = format!("{POD}/log?follow=true&tailLines=0").parse().expect("a place");
+    request.headers_mut().insert("host", http::HeaderValue::from_static("tiphys"));
+    let response = streaming::relay::send(client.dial().await, request).await.expect("an answer");
+    let mut body = response.into_body();
+    let mut file = std::fs::OpenOptions::new().append(true).open(&scene.runtime.log).expect("the log");
+    write!(file, "{LINE} three\n{LINE} half").expect("a line");
+    let piece = soon("a line", body.frame()).await.expect("a piece").expect("a piece");
+    assert_eq!(piece.into_data().expect("data"), "three\n");
+    // The rest of the line goes to the old file under its new name, the next one to a new file.
+    std::fs::rename(&scene.runtime.log, scene.runtime.log.with_extension("old")).expect("another name");
+    write!(file, " four\n").expect("the rest");
+    let piece = soon("the rest", body.frame()).await.expect("a piece").expect("a piece");
+    assert_eq!(piece.into_data().expect("data"), "half four\n");
+    std::fs::write(&scene.runtime.log, format!("{LINE} five\n")).expect("a new log");
+    let piece = soon("the new file", body.frame()).await.expect("a piece").expect("a piece");
+    assert_eq!(piece.into_data().expect("data"), "five\n");
+    scene.runtime.is_running.store(false, Ordering::SeqCst);
+    assert!(soon("the end", body.frame()).await.is_none(), "the container has ended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_run_by_every_protocol_and_both_ways() {
+    for features in [&[][..], &["ExtendWebSocketsToKubelet"]] {
+        let scene = start(features).await;
+        for (carrier, protocol) in [
+            (Carrier::WebSocket, "v5.channel.k8s.io"),
+            (Carrier::WebSocket, "v4.channel.k8s.io"),
+            (Carrier::Spdy, "v4.channel.k8s.io"),
+        ] {
+            for verb in ["exec", "attach"] {
+                let place = format!("{verb}?stdin=true&stdout=true&command=a%20b&command=%26");
+                let remote = scene.command(carrier, protocol, &place).await;
+                let (mut stdin, mut stdout) = (remote.stdin.expect("stdin"), remote.stdout.expect("stdout"));
+                stdin.write_all(b"hello").await.expect("input");
+                let mut out = [0; 5];
+                soon("output", stdout.read_exact(&mut out)).await.expect("output");
+                assert_eq!(&out, b"hello", "{verb} {protocol}");
+                if protocol == "v4.channel.k8s.io" && carrier == Carrier::WebSocket {
+                    // By this one nobody can say that there is no more input.
+                    continue;
+                }
+                stdin.shutdown().await.expect("the end of input");
+                let message = "command terminated with non-zero exit code: exit status 3".to_string();
+                let ending = soon("the ending", remote.ending).await.expect("an ending");
+                assert_eq!(ending, Ending::ExitCode { code: 3, message }, "{verb} {protocol}");
+            }
+        }
+        let asked = scene.runtime.asked.lock().expect("a lock").take().expect("a command");
+        assert_eq!((asked.container_id.as_str(), asked.cmd), ("c1", vec!["a b".to_string(), "&".to_string()]));
+        assert!(asked.stdin && asked.stdout && !asked.stderr && !asked.tty);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_run_is_told() {
+    let scene = start(&[]).await;
+    let client = &scene.cluster.client;
+    let plain = client.get(&format!("{POD}/exec?command=ls&stdout=true")).await;
+    assert_eq!((plain.code, plain.tree().str("message")), (400, "Upgrade request required"));
+    scene.runtime.is_running.store(false, Ordering::SeqCst);
+    let place = "exec?command=ls&stdin=true&stdout=true";
+    let refused = scene.upgrade(Carrier::Spdy, &["v4.channel.k8s.io"], place).await.err();
+    assert_eq!(refused.as_deref(), Some("container not found (\"c\")\n"));
+    let remote = scene.command(Carrier::WebSocket, "v5.channel.k8s.io", place).await;
+    let ending = soon("the ending", remote.ending).await.expect("an ending");
+    let why = "Internal error occurred: unable to upgrade connection: container not found (\"c\")";
+    assert_eq!(ending, Ending::Failed(why.to_string()));
+    // Nobody is there any more.
+    show_port(client, 1).await;
+    let refused = scene.upgrade(Carrier::Spdy, &["v4.channel.k8s.io"], place).await.err().unwrap_or_default();
+    assert!(refused.contains("error dialing backend: dial tcp 127.0.0.1:1: connect: connection refused"), "{refused}");
+    let log = client.get(&format!("{POD}/log")).await;
+    let want =
+        "Get \"https://127.0.0.1:1/containerLogs/default/p/c\": dial tcp 127.0.0.1:1: connect: connection refused";
+    assert_eq!((log.code, log.tree().str("message")), (500, want));
+}
+
+async fn show_port(client: &Client, port: u16) {
+    let change = format!(r#"{{"status":{{"daemonEndpoints":{{"kubeletEndpoint":{{"Port":{port}}}}}}}}}"#);
+    assert_eq!(client.patch(&format!("/api/v1/nodes/{NODE}/status"), "merge", &change).await.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_are_forwarded_over_spdy_and_its_tunnel() {
+    for features in [&[][..], &["ExtendWebSocketsToKubelet"]] {
+        let scene = start(features).await;
+        for (carrier, protocols) in
+            [(Carrier::Spdy, port_forward::SPDY_PREFERRED), (Carrier::WebSocket, port_forward::TUNNEL_PREFERRED)]
+        {
+            let (io, _) = scene.upgrade(carrier, protocols, "portforward").await.expect("an upgrade");
+            let forwarder = Forwarder::new(io, carrier);
+            let (mut data, outcome) = forwarder.connect(80).await.expect("a port").split();
+            data.write_all(b"hello").await.expect("bytes");
+            data.shutdown().await.expect("an end");
+            let mut got = String::new();
+            soon("an echo", data.read_to_string(&mut got)).await.expect("an echo");
+            assert_eq!(got, "port 80: hello", "{carrier:?}");
+            assert_eq!(soon("an outcome", outcome).await, Ok(()));
+            let (_data, outcome) = forwarder.connect(1).await.expect("a port").split();
+            assert_eq!(soon("an outcome", outcome).await, Err("nobody listens".to_string()), "{carrier:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_knows_who_may_ask() {
+    let scene = start(&[]).await;
+    let [secure, read_only, health] = scene.ports;
+    let secure = secure.expect("a port");
+    let pki = scene.cluster.pki();
+    let check = async |user: Option<&str>, path: &str, code: u16, words: &str| {
+        let pair = user.map(|user| pki.read(user).expect("a pair").expect("a pair"));
+        let got = asked(secure, pair.as_ref(), path).await;
+        assert_eq!((got.0, got.1.contains(words)), (code, true), "{user:?} {path}: {}", got.1);
+    };
+    check(None, "/pods", 401, "Unauthorized").await;
+    check(Some("admin"), "/pods", 200, "\"PodList\"").await;
+    check(Some("apiserver-kubelet-client"), "/configz", 200, "kubeletconfig").await;
+    check(Some("apiserver-kubelet-client"), "/metrics", 200, "kubelet_running_pods 1").await;
+    check(Some("admin"), "/nothing", 404, "404 page not found").await;
+    check(Some("admin"), "/debug/pprof/heap", 405, "profiling endpoint is disabled").await;
+    let no = "Forbidden (user=system:kube-scheduler, verb=get, resource=nodes, subresource(s)=[pods proxy])";
+    check(Some("scheduler"), "/pods", 403, no).await;
+    let proxied = scene.cluster.client.get(&format!("/api/v1/nodes/{NODE}/proxy/pods")).await;
+    assert_eq!((proxied.code, proxied.tree().str("kind")), (200, "PodList"));
+    for (port, path, code) in [
+        (health, "/healthz", 200),
+        (health, "/pods", 404),
+        (read_only, "/pods", 200),
+        (read_only, "/containerLogs/default/p/c", 404),
+    ] {
+        let stream = tokio::net::TcpStream::connect(port.expect("a port")).await.expect("it listens");
+        let request = Request::get(path).header("host", "n").body(Full::<Bytes>::default()).expect("a request");
+        assert_eq!(streaming::relay::send(stream, request).await.expect("an answer").status(), code, "{path}");
+    }
+}
+
+/// Asks an agent itself, whoever it says it is.
+async fn asked(at: SocketAddr, user: Option<&pki::Pair>, path: &str) -> (u16, String) {
+    let identity = user.map(|pair| {
+        server::callout::Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).expect("an identity")
+    });
+    let tls = server::callout::trust::config(&server::callout::Trust::Anybody, identity.as_ref()).expect("TLS");
+    let stream = tokio::net::TcpStream::connect(at).await.expect("it listens");
+    let name = rustls::pki_types::ServerName::from(IpAddr::from([127, 0, 0, 1]));
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("TLS");
+    let request = Request::get(path).header("host", "n").body(Full::<Bytes>::default()).expect("a request");
+    let response = streaming::relay::send(stream, request).await.expect("an answer");
+    (response.status().as_u16(), text(response).await)
+}

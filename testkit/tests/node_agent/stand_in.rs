@@ -1,0 +1,241 @@
+//! A runtime with one container, whose command is to give back what it gets, and the pod around it.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use api::Tree;
+use client::{Clock, SystemClock};
+use cri::{Answers, Status};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kubelet::serve::Host;
+use streaming::Timeouts;
+use streaming::port_forward::port_forward;
+use streaming::remote_command::{Ending, Options, Streams, Verb, remote_command};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+
+pub const CONTAINER: &str = "c1";
+
+pub struct StandIn {
+    pub log: PathBuf,
+    pub is_running: AtomicBool,
+    /// Where streams are served.
+    address: String,
+    /// What was asked of it last.
+    pub asked: Mutex<Option<cri::ExecRequest>>,
+}
+
+impl StandIn {
+    pub async fn start(log: PathBuf) -> Arc<StandIn> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let service = service_fn(|request| async { Ok::<_, Infallible>(serve(request)) });
+                let http = hyper::server::conn::http1::Builder::new();
+                tokio::spawn(http.serve_connection(TokioIo::new(socket), service).with_upgrades());
+            }
+        });
+        Arc::new(StandIn { log, is_running: AtomicBool::new(true), address, asked: Mutex::default() })
+    }
+
+    fn container(&self) -> cri::ContainerStatus {
+        let running = self.is_running.load(Ordering::SeqCst);
+        let state = if running { cri::ContainerState::Running } else { cri::ContainerState::Exited };
+        cri::ContainerStatus {
+            id: CONTAINER.to_string(),
+            state: state as i32,
+            log_path: self.log.to_string_lossy().into_owned(),
+            ..Default::default()
+        }
+    }
+}
+
+fn serve(request: Request<Incoming>) -> Response<http_body_util::Full<bytes::Bytes>> {
+    let timeouts = Timeouts::default();
+    if request.uri().path() == "/ports" {
+        return port_forward(request, timeouts, |port, mut connection| async move {
+            if port == 1 {
+                return Err("nobody listens".to_string());
+            }
+            connection.write_all(format!("port {port}: ").as_bytes()).await.map_err(|error| error.to_string())?;
+            let (mut read, mut write) = tokio::io::split(connection);
+            tokio::io::copy(&mut read, &mut write).await.map_err(|error| error.to_string())?;
+            write.shutdown().await.map_err(|error| error.to_string())
+        });
+    }
+    let options = Options::from_query(request.uri().query().unwrap_or_default()).expect("streams");
+    let verb = if request.uri().path() == "/exec" { Verb::Exec } else { Verb::Attach };
+    remote_command(request, verb, options, timeouts, echo)
+}
+
+async fn echo(streams: Streams) -> Ending {
+    let (Some(mut stdin), Some(mut stdout)) = (streams.stdin, streams.stdout) else {
+        return Ending::Failed("no streams".to_string());
+    };
+    let copied = tokio::io::copy(&mut stdin, &mut stdout).await;
+    let _ = stdout.shutdown().await;
+    match copied {
+        Ok(0) => Ending::Success,
+        Ok(_) => Ending::ExitCode { code: 3, message: "exit status 3".to_string() },
+        Err(error) => Ending::Failed(error.to_string()),
+    }
+}
+
+/// Calls that nothing here asks for.
+macro_rules! absent {
+    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
+        async fn $call(&self, _: cri::$request) -> Result<cri::$response, Status> {
+            Err(Status::unimplemented(stringify!($call)))
+        }
+    )* };
+}
+
+macro_rules! absent_streams {
+    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
+        async fn $call(&self, _: cri::$request) -> Result<Answers<cri::$response>, Status> {
+            Err(Status::unimplemented(stringify!($call)))
+        }
+    )* };
+}
+
+fn matches(filter: &std::collections::BTreeMap<String, String>, key: &str, value: &str) -> bool {
+    filter.get(key).is_none_or(|wanted| wanted == value)
+}
+
+impl cri::RuntimeService for StandIn {
+    async fn list_containers(&self, asked: cri::ListContainersRequest) -> Result<cri::ListContainersResponse, Status> {
+        let labels = asked.filter.unwrap_or_default().label_selector;
+        let there = matches(&labels, "io.kubernetes.pod.uid", super::UID)
+            && matches(&labels, "io.kubernetes.container.name", "c")
+            && self.is_running.load(Ordering::SeqCst);
+        let container = cri::Container { id: CONTAINER.to_string(), ..Default::default() };
+        Ok(cri::ListContainersResponse { containers: there.then_some(container).into_iter().collect() })
+    }
+
+    async fn container_status(&self, _: cri::ContainerStatusRequest) -> Result<cri::ContainerStatusResponse, Status> {
+        Ok(cri::ContainerStatusResponse { status: Some(self.container()), ..Default::default() })
+    }
+
+    async fn list_pod_sandbox(&self, _: cri::ListPodSandboxRequest) -> Result<cri::ListPodSandboxResponse, Status> {
+        let sandbox = cri::PodSandbox { id: "s1".to_string(), ..Default::default() };
+        Ok(cri::ListPodSandboxResponse { items: vec![sandbox] })
+    }
+
+    async fn exec(&self, asked: cri::ExecRequest) -> Result<cri::ExecResponse, Status> {
+        let query = format!("stdin={}&stdout={}&stderr={}", asked.stdin, asked.stdout, asked.stderr);
+        *self.asked.lock().expect("a lock") = Some(asked);
+        Ok(cri::ExecResponse { url: format!("{}/exec?{query}", self.address) })
+    }
+
+    async fn attach(&self, asked: cri::AttachRequest) -> Result<cri::AttachResponse, Status> {
+        let query = format!("stdin={}&stdout={}&stderr={}", asked.stdin, asked.stdout, asked.stderr);
+        Ok(cri::AttachResponse { url: format!("{}/attach?{query}", self.address) })
+    }
+
+    async fn port_forward(&self, _: cri::PortForwardRequest) -> Result<cri::PortForwardResponse, Status> {
+        Ok(cri::PortForwardResponse { url: format!("{}/ports", self.address) })
+    }
+
+    absent! {
+        version(VersionRequest) -> VersionResponse,
+        run_pod_sandbox(RunPodSandboxRequest) -> RunPodSandboxResponse,
+        stop_pod_sandbox(StopPodSandboxRequest) -> StopPodSandboxResponse,
+        remove_pod_sandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse,
+        pod_sandbox_status(PodSandboxStatusRequest) -> PodSandboxStatusResponse,
+        create_container(CreateContainerRequest) -> CreateContainerResponse,
+        start_container(StartContainerRequest) -> StartContainerResponse,
+        stop_container(StopContainerRequest) -> StopContainerResponse,
+        remove_container(RemoveContainerRequest) -> RemoveContainerResponse,
+        update_container_resources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse,
+        reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse,
+        exec_sync(ExecSyncRequest) -> ExecSyncResponse,
+        container_stats(ContainerStatsRequest) -> ContainerStatsResponse,
+        list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse,
+        pod_sandbox_stats(PodSandboxStatsRequest) -> PodSandboxStatsResponse,
+        list_pod_sandbox_stats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse,
+        update_runtime_config(UpdateRuntimeConfigRequest) -> UpdateRuntimeConfigResponse,
+        status(StatusRequest) -> StatusResponse,
+        checkpoint_container(CheckpointContainerRequest) -> CheckpointContainerResponse,
+        checkpoint_pod(CheckpointPodRequest) -> CheckpointPodResponse,
+        restore_pod(RestorePodRequest) -> RestorePodResponse,
+        list_metric_descriptors(ListMetricDescriptorsRequest) -> ListMetricDescriptorsResponse,
+        list_pod_sandbox_metrics(ListPodSandboxMetricsRequest) -> ListPodSandboxMetricsResponse,
+        runtime_config(RuntimeConfigRequest) -> RuntimeConfigResponse,
+        update_pod_sandbox_resources(UpdatePodSandboxResourcesRequest) -> UpdatePodSandboxResourcesResponse,
+    }
+
+    absent_streams! {
+        stream_pod_sandboxes(StreamPodSandboxesRequest) -> StreamPodSandboxesResponse,
+        stream_containers(StreamContainersRequest) -> StreamContainersResponse,
+        stream_container_stats(StreamContainerStatsRequest) -> StreamContainerStatsResponse,
+        stream_pod_sandbox_stats(StreamPodSandboxStatsRequest) -> StreamPodSandboxStatsResponse,
+        get_container_events(GetEventsRequest) -> ContainerEventResponse,
+        stream_pod_sandbox_metrics(StreamPodSandboxMetricsRequest) -> StreamPodSandboxMetricsResponse,
+    }
+}
+
+impl cri::ImageService for StandIn {
+    absent! {
+        list_images(ListImagesRequest) -> ListImagesResponse,
+        image_status(ImageStatusRequest) -> ImageStatusResponse,
+        pull_image(PullImageRequest) -> PullImageResponse,
+        remove_image(RemoveImageRequest) -> RemoveImageResponse,
+        image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse,
+    }
+
+    absent_streams! { stream_images(StreamImagesRequest) -> StreamImagesResponse }
+}
+
+/// What a node's agent would know of its pod.
+pub struct Agent {
+    pub runtime: Arc<StandIn>,
+    pub pod: Tree,
+}
+
+impl Host for Agent {
+    fn node_name(&self) -> &str {
+        super::NODE
+    }
+
+    fn pods(&self) -> Vec<Tree> {
+        vec![self.pod.clone()]
+    }
+
+    fn runtime(&self) -> Arc<dyn cri::DynRuntimeService> {
+        self.runtime.clone()
+    }
+
+    fn images(&self) -> Arc<dyn cri::DynImageService> {
+        self.runtime.clone()
+    }
+
+    fn configuration(&self) -> Tree {
+        api::tree! { "kind" => "KubeletConfiguration" }
+    }
+
+    fn metrics(&self) -> String {
+        "kubelet_running_pods 1\n".to_string()
+    }
+
+    fn probe_metrics(&self) -> String {
+        String::new()
+    }
+
+    fn sync_loop(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(SystemClock)
+    }
+
+    fn root_dir(&self) -> PathBuf {
+        "/".into()
+    }
+}
