@@ -102,7 +102,7 @@ pub fn main() -> ExitCode {
 fn measure_runtime(how: &How) -> Result<bool> {
     match figures::runtime::enter()? {
         Some(result) => Ok(result),
-        None => measure(how, async |plan, report| figures::runtime::run(how.quick, plan, report).await),
+        None => measure(how, async |plan, report| Box::pin(figures::runtime::run(how.quick, plan, report)).await),
     }
 }
 

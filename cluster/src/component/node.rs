@@ -160,7 +160,7 @@ impl Handler for Plain {
             let path = &question.path;
             let below =
                 |root: &&str| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            match self.paths.iter().any(|root| below(&root)) {
+            match self.paths.iter().any(|root| below(root)) {
                 true => self.node.answer(request(question)).await,
                 false => Reply::text(404, "404 page not found\n").into(),
             }

@@ -127,7 +127,7 @@ fn told(ending: Result<Ending, std::io::ErrorKind>) -> String {
     match ending {
         Ok(Ending::Success) => "Success".into(),
         Ok(Ending::ExitCode { code, .. }) => format!("code {code}"),
-        Ok(Ending::Failed(why)) => format!("failed: {why}"),
+        Ok(Ending::Failed(why) | Ending::Internal(why)) => format!("failed: {why}"),
         Err(kind) => format!("{kind:?}"),
     }
 }
