@@ -135,7 +135,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let agent = match plan.agent {
         Some(options) => {
             progress("node");
-            Some(agent::start(&server, options).await?)
+            Some(Box::pin(agent::start(&server, options)).await?)
         }
         None => None,
     };

@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
