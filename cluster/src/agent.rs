@@ -199,10 +199,10 @@ fn serve_ports(
     let host = Arc::new(Served::new(agent, metrics, shown));
     let answers = Arc::new(serve::Node::new(host, serve::Settings::of(config)));
     let address = config.node_ips.first().copied().unwrap_or(config.serving.address);
-    let pair = component::node::serving_pair(config, address)?;
+    let serving = component::node::serving(config, address)?;
     let (stop, stopped) = watch::channel(false);
     let mut follow = Follow::default();
-    let serving = component::node::serve(listeners, &pair, Access::of(config, client), answers, &stopped, &mut follow)?;
+    component::node::serve(listeners, serving.clone(), Access::of(config, client), answers, &stopped, &mut follow)?;
     tokio::spawn(follow.run(stopped));
     Ok((stop, serving))
 }

@@ -39,7 +39,7 @@ pub struct Plan {
     /// How many nodes there are that run nothing.
     pub fake_nodes: u32,
     /// What the node agent of this machine is told; none where it runs elsewhere.
-    pub agent: Option<agent::Options>,
+    pub agent: Option<Box<agent::Options>>,
 }
 
 /// Which controllers run, by upstream's rule, and what they are told.
@@ -113,7 +113,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("store");
     let (chosen, scheduling) = (plan.controllers.take(), plan.scheduler.take());
     plan.config.port = address.port();
-    let server = open(plan.engine, plan.config, plan.authentication).await?;
+    let server = Box::pin(open(plan.engine, plan.config, plan.authentication)).await?;
     progress("API server");
     let task = tokio::spawn(server::http::serve::serve(server.clone(), listener, tls));
     // What is written through the server itself; readiness comes with it.
@@ -135,7 +135,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let agent = match plan.agent {
         Some(options) => {
             progress("node");
-            Some(Box::pin(agent::start(&server, options)).await?)
+            Some(Box::pin(agent::start(&server, *options)).await?)
         }
         None => None,
     };

@@ -194,7 +194,7 @@ fn run_up(args: UpArgs) -> Result<()> {
         controllers: args.controllers,
         is_scheduling: !args.disable_scheduler,
         fake_nodes: args.fake_nodes,
-        agent: if args.disable_agent { None } else { agent::Options::of(args.agent, &data_dir)? },
+        agent: if args.disable_agent { None } else { agent::Options::of(args.agent, &data_dir)?.map(Box::new) },
         config: server::Config::default(),
     };
     runtime()?.block_on(async {

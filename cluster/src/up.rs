@@ -37,7 +37,7 @@ pub struct Up {
     /// How many nodes there are that run nothing but behave.
     pub fake_nodes: u32,
     /// What the node agent of this machine is told; none where there shall be none.
-    pub agent: Option<agent::Options>,
+    pub agent: Option<Box<agent::Options>>,
     pub config: server::Config,
 }
 
@@ -63,7 +63,8 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let serving = credentials::serving(&current)?;
     let mut told = own.controller_options(&config)?;
     let controllers = Arc::make_mut(&mut told);
-    controllers.allocate_node_cidrs = options.agent.is_some();
+    // Machines that join need a range each; nodes that run nothing may be more than there are ranges.
+    controllers.allocate_node_cidrs = options.agent.is_some() || options.fake_nodes == 0;
     controllers.cluster_cidr = vec![POD_RANGE.to_string()];
     controllers.local_path_folder = volumes(&options.data_dir)?;
     let plan = Plan {

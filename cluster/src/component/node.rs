@@ -110,25 +110,25 @@ impl Access {
 }
 
 /// What the agent shows: files where the configuration names them, else a certificate that is made here.
-pub fn serving_pair(config: &Config, at: IpAddr) -> Result<Pair> {
+pub fn serving(config: &Config, at: IpAddr) -> Result<Arc<Serving>> {
     let certificates = &config.certificates;
-    match (&certificates.tls_cert_file, &certificates.tls_private_key_file) {
-        (Some(certificate), Some(key)) => Pair::read(certificate, key),
-        _ => pki::self_signed(&config.node_name, at),
-    }
+    let pair = match (&certificates.tls_cert_file, &certificates.tls_private_key_file) {
+        (Some(certificate), Some(key)) => Pair::read(certificate, key)?,
+        _ => pki::self_signed(&config.node_name, at)?,
+    };
+    Ok(Arc::new(Serving::new(pki::certificates(&pair)?, pki::private_key(&pair)?)?))
 }
 
-/// Serves the ports until `stopped` turns true. What is shown can be exchanged by what is given back.
+/// Serves the ports until `stopped` turns true. Whoever keeps `serving` can exchange what is shown.
 pub fn serve(
     listeners: Listeners,
-    pair: &Pair,
+    serving: Arc<Serving>,
     access: Access,
     node: Arc<Node>,
     stopped: &watch::Receiver<bool>,
     follow: &mut Follow,
-) -> Result<Arc<Serving>> {
-    let serving = Arc::new(Serving::new(pki::certificates(pair)?, pki::private_key(pair)?)?);
-    let tls = tls::server_config(serving.clone(), &tls::Options::default())?;
+) -> Result<()> {
+    let tls = tls::server_config(serving, &tls::Options::default())?;
     let secure = Arc::new(Secure::new(access, node.clone())?);
     secure.follow(follow);
     let plain = |paths| Arc::new(Plain { node: node.clone(), paths });
@@ -142,7 +142,7 @@ pub fn serve(
             tokio::spawn(component::serve(listener, tls, handler, stopped.clone()));
         }
     }
-    Ok(serving)
+    Ok(())
 }
 
 /// What is answered without asking who it is for.
@@ -160,7 +160,7 @@ impl Handler for Plain {
             let path = &question.path;
             let below =
                 |root: &&str| path.strip_prefix(*root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            match self.paths.iter().any(|root| below(root)) {
+            match self.paths.iter().any(below) {
                 true => self.node.answer(request(question)).await,
                 false => Reply::text(404, "404 page not found\n").into(),
             }

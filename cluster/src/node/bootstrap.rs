@@ -97,8 +97,10 @@ pub struct Rotated {
     /// What is wanted now: addresses may have changed.
     pub wanted: Box<dyn Fn() -> Option<Wanted> + Send + Sync>,
     /// Takes up a new one, and the old one at the start.
-    pub take: Box<dyn Fn(&Pair) -> Result<()> + Send + Sync>,
+    pub take: Take,
 }
+
+type Take = Box<dyn Fn(&Pair) -> Result<()> + Send + Sync>;
 
 impl Rotated {
     /// The client's own, which whoever follows the kubeconfig takes up by itself.

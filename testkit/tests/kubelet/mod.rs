@@ -1,5 +1,7 @@
 //! Parts of the node agent against a real server, as the node that they run on.
 
+#![allow(clippy::unwrap_used)]
+
 mod csi;
 mod volumes;
 

@@ -58,9 +58,9 @@ async fn start(features: &[&str]) -> Scene {
     let (config, client) = agent_config(&cluster);
     let listeners = Listeners::bind(&config, false).await.expect("ports");
     let ports = [listeners.secure(), listeners.read_only(), listeners.health()];
-    let pair = node::serving_pair(&config, LOOPBACK).expect("a certificate");
+    let serving = node::serving(&config, LOOPBACK).expect("a certificate");
     let access = Access::of(&config, &client);
-    node::serve(listeners, &pair, access, node, &stopped, &mut Follow::default()).expect("ports");
+    node::serve(listeners, serving, access, node, &stopped, &mut Follow::default()).expect("ports");
     let binding = cluster::addons::kubelet_api_admin();
     let made = cluster.client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
     assert_eq!(made.code, 201);
