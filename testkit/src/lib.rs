@@ -181,7 +181,7 @@ async fn try_boot(
         agent: None,
     };
     change(&mut plan, &own.pki);
-    let running = start(plan, &|_| {}).await?;
+    let running = Box::pin(start(plan, &|_| {})).await?;
     let (authority, admin) = current.admin.expect("an administrator");
     let client = Client::new(running.address, &authority, &admin);
     Ok((running, client))

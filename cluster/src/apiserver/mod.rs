@@ -33,7 +33,7 @@ pub async fn run(flags: Flags) -> Result<Running> {
     let followed = [authentication::followed(&flags)?, authorization::followed(&flags.authorization)?];
     let followed: Vec<_> = followed.into_iter().flatten().collect();
     let plan = plan(&flags, own.as_ref(), &current, serving.clone())?;
-    let running = boot::start(plan, &|step| tracing::info!(step, "starting")).await?;
+    let running = Box::pin(boot::start(plan, &|step| tracing::info!(step, "starting"))).await?;
     let kubeconfig = flags.data_dir.as_ref().map(|dir| (dir.join("kubeconfig"), running.address));
     if let (Some((path, address)), Some((authority, admin))) = (&kubeconfig, &current.admin) {
         up::write_kubeconfig(path, *address, authority, admin)?;
