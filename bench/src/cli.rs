@@ -46,7 +46,13 @@ enum Command {
     /// Measures the control loops over a thousand fake nodes
     Controllers(How),
     /// Measures the scheduler on five thousand nodes
-    Scheduler(How),
+    Scheduler {
+        #[command(flatten)]
+        how: How,
+        /// Decisions alone, or pods served by the API; both by default
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(figures::scheduler::PARTS))]
+        parts: Vec<String>,
+    },
     /// Measures the container runtime beside containerd; needs root
     Runtime(How),
     /// A tenant that asks as much as it can
@@ -72,8 +78,8 @@ pub fn main() -> ExitCode {
         Command::Controllers(how) => {
             measure(&how, async |plan, report| figures::controllers::run(how.quick, plan, report).await)
         }
-        Command::Scheduler(how) => {
-            measure(&how, async |plan, report| figures::scheduler::run(how.quick, plan, report).await)
+        Command::Scheduler { how, parts } => {
+            measure(&how, async |plan, report| figures::scheduler::run(how.quick, plan, &parts, report).await)
         }
         Command::Runtime(how) => measure_runtime(&how),
         Command::Flood { address, path, token } => runtime()

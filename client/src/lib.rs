@@ -41,5 +41,5 @@ pub use requests::{Client, DeleteOptions, Patch, Propagation};
 pub use resource::Resource;
 pub use store::{Change, Key, Store};
 pub use throttle::Throttled;
-pub use transport::{Body, Pieces, Sending, Transport};
+pub use transport::{Body, Pieces, Sending, Transport, Unread};
 pub use watch::{Event, Watch};

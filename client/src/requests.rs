@@ -7,7 +7,7 @@ use api::{Tree, json, tree};
 use bytes::Bytes;
 use http::{Method, Request, header};
 
-use crate::{Body, Error, Fence, Pieces, Resource, Result, Transport, Watch, fence, written};
+use crate::{Body, Error, Fence, Pieces, Resource, Result, Transport, Unread, Watch, fence, written};
 
 const JSON: &str = "application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -201,6 +201,14 @@ impl Client {
 impl Client {
     pub async fn create(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<Tree> {
         self.put(resource, Method::POST, &resource.path(namespace), JSON, object).await
+    }
+
+    /// The same for one who does not want to see what became of it; a server of this process then does not say.
+    pub async fn create_unread(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<()> {
+        let mut request = self.request(Method::POST, &resource.path(namespace), (JSON, JSON), Some(object))?;
+        request.extensions_mut().insert(Unread);
+        let (code, bytes) = in_time(self.exchange(request)).await?;
+        if (200..300).contains(&code) { Ok(()) } else { answer(code, &bytes).map(drop) }
     }
 
     pub async fn update(&self, resource: Resource, namespace: &str, name: &str, object: &Tree) -> Result<Tree> {

@@ -22,6 +22,10 @@ pub struct Body {
 #[derive(Debug, Clone, Copy)]
 pub struct Pieces;
 
+/// Stands among the extensions of a request of whose good answer only the code is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Unread;
+
 /// The type of an event that is a whole line.
 pub(crate) const LINE: &[u8] = b"LINE";
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::Map;
 use bytes::Bytes;
-use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport};
+use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport, Unread};
 use http::{Method, Request, Response};
 use scheduler::config::Configuration;
 use server::{Server, local};
@@ -20,6 +20,9 @@ impl InProcess {
     async fn exchange(&self, mut request: Request<Bytes>) -> client::Result<Response<Body>> {
         if request.extensions_mut().remove::<Pieces>().is_some() {
             request.extensions_mut().insert(local::Pieces);
+        }
+        if request.extensions_mut().remove::<Unread>().is_some() {
+            request.extensions_mut().insert(local::Unread);
         }
         let answer = self.handle(request).await?;
         let pieces = answer.extensions().get::<local::Pieces>().is_some();

@@ -17,6 +17,7 @@ use crate::objects::Objects;
 use crate::probes::Probes;
 use crate::runtime::Runtime;
 use crate::status::writer::Writer;
+use crate::users::Users;
 use crate::volumes::Volumes;
 
 const SECOND: i64 = 1_000_000_000;
@@ -35,6 +36,7 @@ pub struct Agent {
     pub statuses: Arc<Writer>,
     pub images: Images,
     pub admission: Admission,
+    pub users: Users,
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,

@@ -24,6 +24,7 @@ pub mod serve;
 pub mod sources;
 pub mod state;
 pub mod status;
+pub mod users;
 pub mod volumes;
 pub mod worker;
 

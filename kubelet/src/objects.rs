@@ -114,6 +114,11 @@ impl Objects {
         }
     }
 
+    /// Tells of a pod that something else has changed for.
+    pub fn tell(&self, uid: &str) {
+        (self.shared.changed)(uid);
+    }
+
     fn enter(&self, state: &mut State, reference: &Reference, uid: &str) {
         let followed = state.followed.entry(reference.clone()).or_insert_with(|| {
             let known = Arc::new(ordered::Sender::new(None));
@@ -391,5 +396,81 @@ spec:
         assert_eq!(of(CONFIG_MAPS), ["a/c1", "a/c2", "a/c3"]);
         assert_eq!(of(SECRETS), ["a/pull", "a/s1", "a/s2", "a/s3", "a/s4", "a/s5"]);
         assert_eq!(of(TRUST_BUNDLES), ["/"]);
+    }
+
+    /// A server that answers lists with one ConfigMap, and watches with silence.
+    struct Silent {
+        immutable: bool,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl client::Transport for Silent {
+        fn send(&self, request: http::Request<Bytes>) -> client::Sending<'_> {
+            let uri = request.uri().to_string();
+            let watches = uri.contains("watch=true");
+            self.asked.lock().unwrap().push(uri);
+            let object = format!(
+                r#"{{"metadata":{{"name":"m","resourceVersion":"3"}},"immutable":{},"data":{{"k":"v"}}}}"#,
+                self.immutable
+            );
+            let list = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{object}]}}"#);
+            Box::pin(async move {
+                let body = client::Body::new(http_body_util::Full::new(Bytes::from(list)));
+                if watches { std::future::pending().await } else { Ok(http::Response::new(body)) }
+            })
+        }
+    }
+
+    fn pod(uid: &str, map: &str) -> Tree {
+        let text = format!(
+            "{{metadata: {{namespace: a, uid: {uid}}}, spec: {{volumes: [{{name: v, configMap: {{name: {map}}}}}]}}}}"
+        );
+        api::yaml::decode(text.as_bytes()).unwrap()
+    }
+
+    fn objects(immutable: bool) -> (Objects, Arc<Silent>) {
+        let server = Arc::new(Silent { immutable, asked: Mutex::default() });
+        (Objects::new(Client::new(server.clone(), "test"), 1, |_| {}), server)
+    }
+
+    async fn settle() {
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_share_a_watch_that_ends_with_the_last_of_them() {
+        let (objects, server) = objects(false);
+        objects.register(&pod("u1", "m"));
+        objects.register(&pod("u2", "m"));
+        objects.register(&pod("u2", "m"));
+        let found = objects.get(CONFIG_MAPS, "a", "m").await.unwrap().unwrap();
+        assert_eq!(found.map("data").str("k"), "v");
+        settle().await;
+        let path = "/api/v1/namespaces/a/configmaps?";
+        let wanted = [
+            format!("{path}fieldSelector=metadata.name%3Dm"),
+            format!("{path}watch=true&fieldSelector=metadata.name%3Dm&allowWatchBookmarks=true&resourceVersion=7"),
+        ];
+        assert_eq!(*server.asked.lock().unwrap(), wanted);
+        objects.forget("u1");
+        assert!(objects.get(CONFIG_MAPS, "a", "m").await.is_ok());
+        objects.register(&pod("u2", "other"));
+        let gone = objects.get(CONFIG_MAPS, "a", "m").await.unwrap_err();
+        assert_eq!(gone, "object \"a\"/\"m\" not registered");
+        assert_eq!(objects.get(CONFIG_MAPS, "a", "other").await, Ok(None), "it is known to be missing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_change_is_not_watched() {
+        let (objects, server) = objects(true);
+        objects.register(&pod("u1", "m"));
+        assert!(objects.get(CONFIG_MAPS, "a", "m").await.unwrap().is_some());
+        settle().await;
+        assert_eq!(server.asked.lock().unwrap().len(), 1);
+        objects.register(&pod("u2", "m"));
+        settle().await;
+        assert_eq!(server.asked.lock().unwrap().len(), 2, "another of its name may have come");
     }
 }

@@ -21,6 +21,7 @@ use crate::runtime::Runtime;
 use crate::sources;
 use crate::state::keys;
 use crate::status::writer::Writer;
+use crate::users::Users;
 use crate::volumes::{Host, Volumes};
 use crate::worker::{Workers, from_labels};
 
@@ -97,6 +98,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         images: Images::new(runtime.clone(), recorder.clone(), clock.clone(), parallel),
         probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake),
         admission: Admission::default(),
+        users: Users::open(config.clone()),
         objects,
         volumes: Volumes::new(host),
         pods: pods.store().clone(),
@@ -124,12 +126,25 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
     let finding = agent.clone();
     tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
+    tasks.push(tokio::spawn(show_volumes(agent.clone(), node)));
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
     if let Some(folder) = agent.config.static_pod_path.clone() {
         tasks.push(tokio::spawn(sources::follow_folder(agent.clone(), workers.clone(), folder)));
     }
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     Ok(Running { agent, workers, informers, tasks })
+}
+
+/// Says in the node's status which volumes must not be detached.
+async fn show_volumes(agent: Arc<Agent>, node: Arc<Node>) {
+    let mut used = agent.volumes.in_use();
+    loop {
+        let now = used.borrow_and_update().iter().cloned().collect();
+        node.tell(|reports| reports.volumes_in_use = Some(now));
+        if used.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 fn make_folders(config: &Config) -> Result<(), String> {

@@ -54,7 +54,9 @@ fn pod(cgroups: &Hierarchies, holder: i32, image: &Path, work: &Path) -> Result<
     // In a namespace of its own the container could not find it.
     let holder = init::process_of(holder)?;
     let (said, says) = pipe_with(PipeFlags::CLOEXEC).at("making a pipe")?;
-    match sys::fork(libc::CLONE_NEWPID | libc::CLONE_NEWNS).at("cloning")? {
+    let group = cgroups.entry(CGROUP)?;
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS;
+    match sys::fork_in(flags, group.as_ref().map(|fd| fd.as_fd())).at("cloning")? {
         Fork::Child => {
             drop(said);
             let error = contained(cgroups, holder.as_fd(), image, work).err().map(|error| error.to_string());
@@ -82,7 +84,7 @@ fn plug(holder: i32) -> Result<()> {
 }
 
 fn contained(cgroups: &Hierarchies, holder: BorrowedFd, image: &Path, work: &Path) -> Result<()> {
-    cgroups.join(CGROUP)?;
+    cgroups.join_v1(CGROUP)?;
     let flags = libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     sys::setns(holder, flags).at("joining the pod")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).at("parting from the host")?;

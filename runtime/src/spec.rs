@@ -19,7 +19,7 @@ pub struct SandboxSpec {
     pub sysctls: BTreeMap<String, String>,
     pub shm_bytes: u64,
     pub oom_score_adj: Option<i32>,
-    pub cgroup: CgroupSpec,
+    pub cgroup: String,
     pub userns: Option<IdMaps>,
 }
 

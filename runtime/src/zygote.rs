@@ -8,13 +8,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Hierarchies;
 use crate::error::{Context, Result};
 use crate::sys::{self, Attributes, Fork};
 use crate::{shim, wire};
@@ -25,7 +26,6 @@ pub const COMMAND: &str = "runtime-zygote";
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     folder: PathBuf,
-    cgroup: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,19 +38,23 @@ pub struct Zygote {
 }
 
 impl Zygote {
-    pub fn start() -> Result<Zygote> {
+    /// It lives in the shims' control group, so that none of them has to move there.
+    pub fn start(cgroup: &str) -> Result<Zygote> {
         let program = sealed_self()?;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .at("making the zygote's socket")?;
         let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
             .arg(COMMAND)
+            .arg(cgroup)
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .current_dir("/")
             .spawn()
             .at("starting the zygote")?;
-        Ok(Zygote { socket: Mutex::new(ours), child })
+        let zygote = Zygote { socket: Mutex::new(ours), child };
+        heard(&zygote.socket())?;
+        Ok(zygote)
     }
 
     pub fn pid(&self) -> u32 {
@@ -58,15 +62,23 @@ impl Zygote {
     }
 
     /// Forks a shim that serves `listener`, for the pod whose state is in `folder`.
-    pub fn fork_shim(&self, folder: &Path, cgroup: &str, listener: OwnedFd) -> Result<i32> {
-        let order = Order { folder: folder.to_path_buf(), cgroup: cgroup.to_string() };
-        let socket = self.socket.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    pub fn fork_shim(&self, folder: &Path, listener: OwnedFd) -> Result<i32> {
+        let order = Order { folder: folder.to_path_buf() };
+        let socket = self.socket();
         wire::send(&*socket, &order, &[listener.as_fd()]).at("asking the zygote for a shim")?;
-        match wire::receive::<Forked>(&*socket).at("hearing from the zygote")? {
-            Some((Forked(Ok(pid)), _)) => Ok(pid),
-            Some((Forked(Err(reason)), _)) => crate::error::refused(reason),
-            None => crate::error::refused("the zygote is gone"),
-        }
+        heard(&socket)
+    }
+
+    fn socket(&self) -> MutexGuard<'_, OwnedFd> {
+        self.socket.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn heard(socket: &OwnedFd) -> Result<i32> {
+    match wire::receive::<Forked>(socket).at("hearing from the zygote")? {
+        Some((Forked(Ok(pid)), _)) => Ok(pid),
+        Some((Forked(Err(reason)), _)) => crate::error::refused(reason),
+        None => crate::error::refused("the zygote is gone"),
     }
 }
 
@@ -93,6 +105,11 @@ pub fn main() -> std::process::ExitCode {
     let _ = sys::set_dumpable(false);
     sys::ignore_children();
     let socket = io::stdin();
+    let settled = settle().map(|()| 0).map_err(|error| error.to_string());
+    let failed = settled.is_err();
+    if wire::send(socket.as_fd(), &Forked(settled), &[]).is_err() || failed {
+        return std::process::ExitCode::FAILURE;
+    }
     loop {
         match wire::receive::<Order>(socket.as_fd()) {
             Ok(Some((order, mut files))) => {
@@ -111,9 +128,16 @@ pub fn main() -> std::process::ExitCode {
     std::process::ExitCode::SUCCESS
 }
 
+fn settle() -> Result<()> {
+    let cgroup = std::env::args().nth(2).unwrap_or_default();
+    let cgroups = Hierarchies::detect()?;
+    cgroups.create(&cgroup)?;
+    cgroups.join(&cgroup)
+}
+
 fn fork_shim(order: Order, listener: OwnedFd) -> std::result::Result<i32, String> {
     match sys::fork(0) {
-        Ok(Fork::Child) => sys::exit(shim::main(&order.folder, &order.cgroup, listener)),
+        Ok(Fork::Child) => sys::exit(shim::main(&order.folder, listener)),
         Ok(Fork::Parent(pid)) => Ok(pid),
         Err(error) => Err(format!("forking a shim: {error}")),
     }

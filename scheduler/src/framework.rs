@@ -210,6 +210,16 @@ pub enum PostFilter {
     Preempt { node: NodeId, victims: Vec<Arc<Pod>> },
 }
 
+/// A way to make room on a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    pub node: NodeId,
+    /// The most important one first; never empty.
+    pub victims: Vec<Arc<Pod>>,
+    /// How many budgets would not allow it.
+    pub violations: usize,
+}
+
 /// What happened in the cluster. A pod that waits comes back where a plugin that refused it hopes for better
 /// by that.
 pub enum Event<'a> {
@@ -368,6 +378,17 @@ pub trait Plugin: Send + Sync {
 
     fn post_filter(&self, _asked: &PostFiltering) -> PostFilter {
         PostFilter::Skip
+    }
+
+    /// Whether its filter can say what would be if some pods were gone. One that has heard others speak of the
+    /// cluster as it is cannot, and is not asked.
+    fn foresees(&self) -> bool {
+        true
+    }
+
+    /// Which ways to make room are to be chosen from, or why none is.
+    fn screen(&self, _cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
+        Ok(candidates)
     }
 
     /// `nodes` are those that the pod fits. `slot` is what the plugin's filter was given.

@@ -11,6 +11,7 @@ mod metrics;
 pub mod model;
 pub mod permit;
 pub mod plugins;
+mod pod_resources;
 pub mod profile;
 #[cfg(test)]
 mod properties;

@@ -71,6 +71,8 @@ pub struct Call {
     pub turns: Option<crate::fairness::turns::Turns>,
     /// A watch hands its objects over as they are kept; a request of this process may ask for it.
     pub pieces: bool,
+    /// Nobody reads a good answer; a request of this process may say so.
+    pub unread: bool,
     /// Refused for want of a seat, in upstream's own form: how many seconds the client is to stay away.
     pub too_many: Option<u32>,
     /// Texts for Warning headers, in order.
@@ -126,6 +128,7 @@ impl Call {
             held: None,
             turns: None,
             pieces: false,
+            unread: false,
             too_many: None,
             warnings: Vec::new(),
             decided: None,

@@ -1,6 +1,7 @@
 //! Health, readiness, metrics and the version: paths that are no resources.
 
 mod checks;
+mod slis;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -10,12 +11,15 @@ use http::Method;
 use crate::Server;
 use crate::call::{Answer, Call, answer, json_answer, text};
 
+pub use slis::Slis;
+
 pub struct Health {
     /// A bit for each [`Step`] of the start that is done.
     done: AtomicU8,
     leaving: AtomicBool,
     /// Seconds since the Unix epoch.
     started: i64,
+    slis: Slis,
 }
 
 /// What a server makes for itself when it starts.
@@ -35,7 +39,7 @@ pub enum Step {
 
 impl Health {
     pub fn new(started: i64) -> Health {
-        Health { done: AtomicU8::new(0), leaving: AtomicBool::new(false), started }
+        Health { done: AtomicU8::new(0), leaving: AtomicBool::new(false), started, slis: Slis::default() }
     }
 
     pub fn set_done(&self, step: Step) {

@@ -223,7 +223,12 @@ impl Server {
 
     /// An object from the cache by storage path and key, for parts of the server that look things up.
     pub fn object(&self, storage: &str, key: &str) -> Option<Arc<Tree>> {
-        Some(self.decoded.tree(&self.caches.get(storage)?.get(key)?)).filter(|object| initializers::is_seen(object))
+        Some(self.decoded.tree(&self.item(storage, key)?)).filter(|object| initializers::is_seen(object))
+    }
+
+    /// The same as it is kept, whether it is to be seen or not.
+    pub fn item(&self, storage: &str, key: &str) -> Option<Arc<Item>> {
+        self.caches.get(storage)?.get(key)
     }
 
     /// All objects of a storage path from the cache, or those of one namespace, in the order of their keys.

@@ -20,6 +20,11 @@ use crate::{Server, chain, http::serve};
 #[derive(Debug, Clone, Copy)]
 pub struct Pieces;
 
+/// Stands among the extensions of a request whose sender looks at nothing of a good answer but its code: the object
+/// that was written is not put into words for nobody.
+#[derive(Debug, Clone, Copy)]
+pub struct Unread;
+
 pub const LINE: &str = "LINE";
 
 pub async fn handle(server: &Arc<Server>, request: Request<Bytes>, user: Arc<User>) -> Answer {
@@ -30,9 +35,11 @@ pub async fn handle(server: &Arc<Server>, request: Request<Bytes>, user: Arc<Use
         leave: Arc::default(),
     };
     let pieces = request.extensions().get::<Pieces>().is_some();
+    let unread = request.extensions().get::<Unread>().is_some();
     let mut call = serve::read(request, peer, server.now());
     call.user = Some(user);
     call.pieces = pieces;
+    call.unread = unread;
     let mut answer = chain::handle(server.clone(), call).await;
     if pieces && answer.body_mut().take_apart() {
         answer.extensions_mut().insert(Pieces);

@@ -36,6 +36,9 @@ pub fn shaping(call: &Call, accepted: Accepted) -> Result<Shaping, Status> {
 
 /// The answer about one object.
 pub fn outcome(call: &Call, resource: &Resource, code: u16, outcome: &Outcome) -> Result<Answer, Status> {
+    if is_unread(call) {
+        return Ok(answer(code, Media::Json.name(), Body::empty()));
+    }
     let accepted = accepted(call)?;
     if let Outcome::Stored(item) = outcome
         && accepted == Accepted::JSON
@@ -44,6 +47,11 @@ pub fn outcome(call: &Call, resource: &Resource, code: u16, outcome: &Outcome) -
         return Ok(answer(code, Media::Json.name(), with_newline(&item.bytes)));
     }
     tree(call, resource, code, outcome.tree(resource))
+}
+
+/// The audit log may want to know what was answered.
+fn is_unread(call: &Call) -> bool {
+    call.unread && call.audit.is_none()
 }
 
 /// Upstream's encoder ends a document with a line end; the stored bytes are sent as they are.

@@ -1,12 +1,14 @@
-//! Tells users what happened to an object, by Events. Nobody waits for it: what cannot be written is
-//! dropped and counted.
+//! Tells users what happened to an object, by Events. Nobody waits for it, or not for long: what cannot be written
+//! is dropped and counted.
 
 mod correlate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{Tree, tree};
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::{Client, Clock, Metrics, Patch, Resource};
 use correlate::{Correlator, Write};
@@ -15,6 +17,10 @@ const EVENTS: Resource = Resource::core("events");
 const ACTED_EVENTS: Resource = Resource::new("events.k8s.io", "v1", "events");
 /// As many wait to be written; more are dropped.
 const WAITING: usize = 1000;
+/// So many are written at once: they share the waits for the store.
+const MOST_UNDER_WAY: usize = 64;
+/// So long waits who would rather wait than have an event dropped.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What happened, and to what.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +58,7 @@ pub struct Note<'a> {
     pub text: String,
 }
 
-/// Writes the events of a process, one after the other.
+/// Writes the events of a process, those that are new beside each other.
 #[derive(Clone)]
 pub struct Events {
     sender: mpsc::Sender<(Client, Event)>,
@@ -110,14 +116,31 @@ impl Recorder {
         self.note(object, "Warning", note);
     }
 
+    /// The same where so much happens at once that there may be no room: a little time is given to make some.
+    pub async fn note_normal_in_turn(&self, object: &Tree, note: Note<'_>) {
+        let event = self.noted(object, "Normal", note);
+        let sent = self.events.sender.send_timeout((self.client.clone(), event), PATIENCE).await;
+        if sent.is_err() {
+            self.events.metrics.event(false);
+        }
+    }
+
     fn note(&self, object: &Tree, kind: &'static str, note: Note<'_>) {
+        self.send(self.noted(object, kind, note));
+    }
+
+    fn noted(&self, object: &Tree, kind: &'static str, note: Note<'_>) -> Event {
         let related = note.related.map(reference);
         let acted = Acted { action: note.action, related, instance: self.instance.clone() };
-        self.record(object, kind, note.reason, note.text, Some(acted));
+        self.event(object, kind, note.reason, note.text, Some(acted))
     }
 
     fn record(&self, object: &Tree, kind: &'static str, reason: &str, message: String, acted: Option<Acted>) {
-        let event = Event {
+        self.send(self.event(object, kind, reason, message, acted));
+    }
+
+    fn event(&self, object: &Tree, kind: &'static str, reason: &str, message: String, acted: Option<Acted>) -> Event {
+        Event {
             component: self.component,
             host: self.host.clone(),
             object: reference(object),
@@ -126,7 +149,10 @@ impl Recorder {
             message,
             at: self.events.clock.now(),
             acted,
-        };
+        }
+    }
+
+    fn send(&self, event: Event) {
         if self.events.sender.try_send((self.client.clone(), event)).is_err() {
             self.events.metrics.event(false);
         }
@@ -157,17 +183,39 @@ fn reference(object: &Tree) -> Tree {
 
 async fn write_all(mut receiver: mpsc::Receiver<(Client, Event)>, metrics: Metrics) {
     let mut correlator = Correlator::default();
-    while let Some((client, event)) = receiver.recv().await {
+    let mut under_way = JoinSet::new();
+    loop {
+        let next = tokio::select! {
+            biased;
+            Some(done) = under_way.join_next() => {
+                written(done, &mut correlator, &metrics);
+                continue;
+            }
+            next = receiver.recv(), if under_way.len() < MOST_UNDER_WAY => next,
+        };
+        let Some((client, event)) = next else { break };
         let Some((key, write)) = correlator.take(event) else {
             metrics.event(false);
             continue;
         };
-        let result = carry_out(&client, &write).await;
-        metrics.event(result.is_ok());
-        if let Err(error) = result {
-            tracing::debug!(%error, "an event is dropped");
-            correlator.forget(&key);
+        // What is changed has to be there, and changes come in order.
+        while write.patch.is_some() && !under_way.is_empty() {
+            if let Some(done) = under_way.join_next().await {
+                written(done, &mut correlator, &metrics);
+            }
         }
+        under_way.spawn(async move { (key, carry_out(&client, &write).await) });
+    }
+    while under_way.join_next().await.is_some() {}
+}
+
+/// An event is written, or never will be.
+fn written(done: Result<(String, crate::Result<()>), JoinError>, correlator: &mut Correlator, metrics: &Metrics) {
+    let Ok((key, result)) = done else { return };
+    metrics.event(result.is_ok());
+    if let Err(error) = result {
+        tracing::debug!(%error, "an event is dropped");
+        correlator.forget(&key);
     }
 }
 
@@ -182,5 +230,8 @@ async fn carry_out(client: &Client, write: &Write) -> crate::Result<()> {
             result => return result.map(drop),
         }
     }
-    client.create(resource, namespace, object).await.map(drop)
+    client.create_unread(resource, namespace, object).await
 }
+
+#[cfg(test)]
+mod tests;

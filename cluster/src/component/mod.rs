@@ -38,8 +38,8 @@ pub trait Work: Send + Sync + 'static {
     /// Ends where it is: somebody else works by now.
     fn abort(&self);
 
-    /// The checks of `/healthz`, `/livez` or `/readyz`, each by its name and whether it holds.
-    fn checks(&self, root: &str) -> Vec<(&'static str, bool)>;
+    /// The checks of `healthz`, `livez` or `readyz`, each by its name and whether it holds.
+    fn checks(&self, probe: &str) -> Vec<(&'static str, bool)>;
 
     fn metrics(&self) -> String;
 

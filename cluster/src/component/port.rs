@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client::SystemClock;
 use http::Method;
 use server::auth::{Authorities, RequestHeader};
+use server::health::Slis;
 use server::http::component::{self, Handler, Question, Reply, Replying};
 use server::http::tls::{self, Serving};
 use tokio::net::TcpListener;
@@ -43,7 +44,10 @@ impl Port {
 struct Shown {
     delegated: Delegated,
     work: Arc<dyn Work>,
+    slis: Slis,
 }
+
+const PROBES: [&str; 3] = ["healthz", "livez", "readyz"];
 
 /// Serves where the flags say; None for port 0.
 pub async fn serve(
@@ -64,7 +68,7 @@ pub async fn serve(
     let pair = pair(common, address.ip())?;
     let serving = Arc::new(Serving::new(pki::certificates(&pair)?, pki::private_key(&pair)?)?);
     let tls = tls::server_config(serving.clone(), &tls::Options::default())?;
-    let shown = Arc::new(Shown { delegated: delegated(common, follow)?, work });
+    let shown = Arc::new(Shown { delegated: delegated(common, follow)?, work, slis: Slis::default() });
     follow_files(common, serving.clone(), &shown, follow);
     tokio::spawn(component::serve(listener, Some(tls), shown, stopped));
     Ok(Some(Port { address, serving }))
@@ -171,22 +175,36 @@ impl Shown {
         if question.path == "/metrics" {
             return Reply::text(200, work.metrics());
         }
-        let roots = ["/healthz", "/livez", "/readyz"];
-        let health = roots.iter().find_map(|root| Some((root, question.path.strip_prefix(root)?)));
+        if question.path == "/metrics/slis" {
+            return Reply::text(200, self.indicators());
+        }
+        let path = question.path.strip_prefix('/').unwrap_or_default();
+        let health = PROBES.iter().find_map(|probe| Some((*probe, path.strip_prefix(*probe)?)));
         match health {
-            Some((root, rest)) if rest.is_empty() || rest.starts_with('/') => shown(&work.checks(root), root, rest),
+            Some((probe, rest)) if rest.is_empty() || rest.starts_with('/') => {
+                shown(&work.checks(probe), probe, rest, &self.slis)
+            }
             _ => work.show(question).unwrap_or_else(|| Reply::text(404, "404 page not found\n")),
         }
+    }
+
+    fn indicators(&self) -> String {
+        let of = |probe: &'static str| {
+            let checks = self.work.checks(probe).into_iter();
+            checks.map(move |(name, is_well)| ((probe, name), is_well))
+        };
+        self.slis.text(&PROBES.into_iter().flat_map(of).collect::<Vec<_>>())
     }
 }
 
 /// All checks, or the one that is named.
-fn shown(checks: &[(&'static str, bool)], root: &str, rest: &str) -> Reply {
+fn shown(checks: &[(&'static str, bool)], probe: &'static str, rest: &str, slis: &Slis) -> Reply {
     let name = rest.trim_start_matches('/');
     let asked: Vec<_> = checks.iter().filter(|(other, _)| name.is_empty() || *other == name).collect();
     if asked.is_empty() {
         return Reply::text(404, "404 page not found\n");
     }
+    asked.iter().for_each(|(name, is_well)| slis.saw(probe, name, *is_well));
     if asked.iter().all(|(_, well)| *well) {
         return Reply::text(200, "ok");
     }
@@ -195,7 +213,7 @@ fn shown(checks: &[(&'static str, bool)], root: &str, rest: &str) -> Reply {
         false => format!("[-]{name} failed: reason withheld\n"),
     };
     let lines: String = asked.iter().map(line).collect();
-    Reply::text(500, format!("{lines}{} check failed\n", root.trim_start_matches('/')))
+    Reply::text(500, format!("{lines}{probe} check failed\n"))
 }
 
 #[cfg(test)]
@@ -206,7 +224,7 @@ mod tests {
     fn checks_are_shown_alone_and_together() {
         let checks = [("leaderElection", true), ("deployment-controller", false)];
         let check = |rest: &str, code: u16, text: &str| {
-            let reply = shown(&checks, "/readyz", rest);
+            let reply = shown(&checks, "readyz", rest, &Slis::default());
             let body = String::from_utf8_lossy(&reply.body).into_owned();
             assert_eq!(reply.code, code, "{rest}: {body}");
             assert!(body.contains(text), "{rest}: {body}");

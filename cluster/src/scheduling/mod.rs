@@ -87,6 +87,14 @@ impl Scheduling {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nothing before it follows pods.
+    fn pod_resources(&self) -> String {
+        match &*self.state() {
+            State::Runs(running) => running.pod_resources(),
+            State::Waits(_) | State::Ended => String::new(),
+        }
+    }
+
     fn explainer(&self) -> Option<Explainer> {
         match &*self.state() {
             State::Runs(running) => Some(running.explainer()),
@@ -129,15 +137,15 @@ impl Work for Scheduling {
     }
 
     /// One that waits for its lease is well, and it is ready once it knows all that there is.
-    fn checks(&self, root: &str) -> Vec<(&'static str, bool)> {
+    fn checks(&self, probe: &str) -> Vec<(&'static str, bool)> {
         let (is_well, is_synced) = match &*self.state() {
             State::Waits(_) => (true, false),
             State::Runs(running) => (running.is_well(), running.is_synced()),
             State::Ended => (false, false),
         };
-        match root {
-            "/livez" => vec![("ping", true), ("scheduler", is_well)],
-            "/readyz" => vec![("leaderElection", true), ("sched-handler-sync", is_synced), ("shutdown", is_well)],
+        match probe {
+            "livez" => vec![("ping", true), ("scheduler", is_well)],
+            "readyz" => vec![("leaderElection", true), ("sched-handler-sync", is_synced), ("shutdown", is_well)],
             _ => vec![("ping", true), ("leaderElection", true), ("scheduler", is_well)],
         }
     }
@@ -161,6 +169,9 @@ impl Work for Scheduling {
     fn show(&self, question: &Question) -> Option<Reply> {
         if question.path == "/configz" {
             return Some(Reply::json(200, &tree! { "componentconfig" => self.shown.clone() }));
+        }
+        if question.path == "/metrics/resources" {
+            return Some(Reply::text(200, self.pod_resources()));
         }
         let info = asked(question)?;
         let gone = || Reply::text(503, "the scheduler does not run\n");

@@ -14,7 +14,7 @@ pub fn answer(sync_loop: &Result<(), String>, name: &str, verbose: bool) -> Answ
         return text(StatusCode::NOT_FOUND, "404 page not found\n");
     }
     let failed = asked.iter().any(|(_, result)| result.is_err());
-    if !failed && !(verbose && name.is_empty()) {
+    if !(failed || verbose && name.is_empty()) {
         return text(StatusCode::OK, "ok");
     }
     let line = |(name, result): &&(&str, &Result<(), String>)| match result {

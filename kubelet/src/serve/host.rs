@@ -9,6 +9,7 @@ use cri::{DynImageService, DynRuntimeService};
 
 use super::Host;
 use crate::agent::Agent;
+use crate::pod;
 use crate::run::Running;
 use crate::worker::Workers;
 
@@ -24,6 +25,13 @@ impl Served {
     pub fn new(running: &Running, metrics: Metrics, configuration: Tree) -> Served {
         Served { agent: running.agent.clone(), workers: running.workers.clone(), metrics, configuration }
     }
+
+    fn with_status(&self, pod: Arc<Tree>) -> Tree {
+        let status = self.agent.statuses.last(&pod);
+        let mut pod = Arc::unwrap_or_clone(pod);
+        pod.set("status", status);
+        pod
+    }
 }
 
 impl Host for Served {
@@ -32,13 +40,12 @@ impl Host for Served {
     }
 
     fn pods(&self) -> Vec<Tree> {
-        let with_status = |pod: Arc<Tree>| {
-            let status = self.agent.statuses.last(&pod);
-            let mut pod = Arc::unwrap_or_clone(pod);
-            pod.set("status", status);
-            pod
-        };
-        self.workers.pods().into_iter().map(with_status).collect()
+        self.workers.pods().into_iter().map(|pod| self.with_status(pod)).collect()
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Option<Tree> {
+        let is_it = |pod: &Arc<Tree>| pod::namespace(pod) == namespace && pod::name(pod) == name;
+        self.workers.pods().into_iter().find(is_it).map(|pod| self.with_status(pod))
     }
 
     fn runtime(&self) -> Arc<dyn DynRuntimeService> {

@@ -34,10 +34,7 @@ pub trait Host: Send + Sync + 'static {
     /// The pods of this node, static ones too, each with the newest status that is known here.
     fn pods(&self) -> Vec<Tree>;
 
-    fn pod(&self, namespace: &str, name: &str) -> Option<Tree> {
-        let is_it = |pod: &Tree| crate::pod::namespace(pod) == namespace && crate::pod::name(pod) == name;
-        self.pods().into_iter().find(is_it)
-    }
+    fn pod(&self, namespace: &str, name: &str) -> Option<Tree>;
 
     fn runtime(&self) -> Arc<dyn DynRuntimeService>;
 

@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn a_static_pod_gets_its_name_and_its_uid() {
-        let one = read(POD.as_bytes(), "Node", "file", "/a").expect("a pod");
+        let one = read(POD.as_bytes(), "node", "file", "/a").expect("a pod");
         assert_eq!((one.str("metadata.name"), one.str("metadata.namespace")), ("web-node", "default"));
         assert_eq!(one.str("spec.restartPolicy"), "Always");
         assert!(pod::is_static(&one));
-        let again = read(POD.as_bytes(), "Node", "file", "/a").expect("a pod");
-        let moved = read(POD.as_bytes(), "Node", "file", "/b").expect("a pod");
+        let again = read(POD.as_bytes(), "node", "file", "/a").expect("a pod");
+        let moved = read(POD.as_bytes(), "node", "file", "/b").expect("a pod");
         assert_eq!(pod::uid(&one), pod::uid(&again));
         assert_ne!(pod::uid(&one), pod::uid(&moved));
         assert_eq!(pod::uid(&one).len(), 32);

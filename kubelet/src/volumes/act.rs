@@ -46,7 +46,10 @@ pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
             Ok(Made { path, ..Made::default() })
         }
         Plan::Bind { source, read_only } => bind(&source, read_only, place).map(|()| here(read_only, true)),
-        Plan::Device(path) => device(&path).map(|()| Made { path, is_device: true, ..Made::default() }),
+        Plan::Device { path, read_only } => {
+            device(&path)?;
+            Ok(Made { path, read_only, is_device: true, ..Made::default() })
+        }
         Plan::Run { command, read_only } => run(&command, read_only, place).map(|()| here(read_only, false)),
         Plan::Image { reference, pull_policy } => {
             Ok(Made { read_only: true, image: Some((reference, pull_policy)), ..Made::default() })
@@ -189,6 +192,9 @@ fn make_expected(path: &Path, expected: Expected) -> Result<Option<fs::Metadata>
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::super::apart;
     use super::*;
 
     #[test]
@@ -226,16 +232,53 @@ mod tests {
         assert_eq!(error, format!("hostPath type check failed: {} is not a directory", at("file").display()));
     }
 
+    fn place(root: &Path, name: &str) -> Place {
+        Place {
+            dir: root.join("pods/u/volumes").join(name),
+            ready: root.join("pods/u/plugins").join(name).join("ready"),
+            owner: Owner { fs_group: Some(77), ..Owner::default() },
+            now: Timestamp { seconds: 0, nanos: 0 },
+        }
+    }
+
+    #[test]
+    fn mounts_are_made_once_and_taken_away_without_what_they_show() {
+        if !apart::is_apart("volumes::act::tests::mounts_are_made_once_and_taken_away_without_what_they_show") {
+            return;
+        }
+        let temp = tempfile::tempdir().unwrap();
+        let (root, outside) = (temp.path(), temp.path().join("outside"));
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("kept"), "x").unwrap();
+        let plans = [
+            ("writable", Plan::Bind { source: outside.clone(), read_only: false }),
+            ("fixed", Plan::Bind { source: outside.clone(), read_only: true }),
+            ("memory", Plan::Folder(Backing::Memory(Some(1 << 20)))),
+            ("pages", Plan::Folder(Backing::HugePages { page_bytes: 2 << 20 })),
+        ];
+        for (name, plan) in plans.iter().chain(&plans) {
+            carry_out(plan.clone(), &place(root, name)).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        }
+        assert_eq!(mountinfo::below(&root.join("pods")).unwrap().len(), plans.len(), "twice is once");
+        let at = |name: &str| place(root, name).dir;
+        fs::write(at("writable").join("new"), "").unwrap();
+        assert_eq!(fs::metadata(outside.join("new")).unwrap().gid(), 77);
+        assert_eq!(fs::write(at("fixed").join("no"), "").unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+        assert_eq!(rustix::fs::statvfs(at("memory")).unwrap().f_blocks * 4096, 1 << 20);
+        // Somebody still has a file open: nothing is taken away, least of all what is shown.
+        let busy = fs::File::open(at("writable").join("kept")).unwrap();
+        let refused = super::super::remove::clear(&root.join("pods/u")).unwrap_err();
+        assert!(refused.to_string().contains("writable cannot be unmounted"), "{refused}");
+        drop(busy);
+        super::super::remove::clear(&root.join("pods/u")).unwrap();
+        assert!(!root.join("pods/u").exists());
+        assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "x");
+    }
+
     #[test]
     fn a_folder_is_given_to_its_group_once() {
         let temp = tempfile::tempdir().unwrap();
-        let owner = Owner { fs_group: Some(77), ..Owner::default() };
-        let place = Place {
-            dir: temp.path().join("pods/u/volumes/e"),
-            ready: temp.path().join("plugins/e/ready"),
-            owner,
-            now: Timestamp { seconds: 0, nanos: 0 },
-        };
+        let place = place(temp.path(), "e");
         let made = carry_out(Plan::Folder(Backing::Disk), &place).unwrap();
         let mode = || fs::metadata(&made.path).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode(), 0o2777);

@@ -2,6 +2,8 @@
 //! decides what is to be done (`plan`), `act` does it, and `remove` takes it away again.
 
 mod act;
+#[cfg(test)]
+mod apart;
 mod atomic;
 mod certificates;
 mod claims;
@@ -24,7 +26,7 @@ use std::time::Duration;
 
 use api::Tree;
 use api::quantity::Quantity;
-use client::{Client, Clock, Random};
+use client::{Client, Clock, Random, ordered};
 use tokio::time::Instant;
 
 use crate::objects::Objects;
@@ -174,11 +176,12 @@ impl Volumes {
 
     /// Finds the drivers of volumes as they come and go, for ever.
     pub async fn run(&self) {
-        self.host.csi.run(&self.host.client, &self.host.node).await;
+        let Host { client, node, objects, csi, .. } = &self.host;
+        csi.run(&csi::Finder { client, node, wake: &|uid| objects.tell(uid) }).await;
     }
 
     /// What the node's status says of volumes that must not be detached.
-    pub fn in_use(&self) -> BTreeSet<String> {
+    pub fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
         self.host.csi.in_use()
     }
 

@@ -10,7 +10,12 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 /// The places at or below a folder where something is mounted, the deepest and last ones first: in this order they
 /// can be unmounted.
 pub fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?, dir))
+    // The kernel knows no links: a root that is one would hide what is mounted there.
+    let dir = match dir.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        dir => dir?,
+    };
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?, &dir))
 }
 
 fn parse(table: &[u8], dir: &Path) -> Vec<PathBuf> {
@@ -51,7 +56,8 @@ pub fn is_mounted(path: &Path) -> io::Result<bool> {
     if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
         return Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
     }
-    Ok(below(path)?.iter().any(|place| place == path))
+    let path = path.canonicalize()?;
+    Ok(below(&path)?.contains(&path))
 }
 
 /// Unmounts what is mounted at a place, however often.

@@ -22,7 +22,7 @@ pub enum Plan {
     /// A path of the node, mounted into the pod's folder.
     Bind { source: PathBuf, read_only: bool },
     /// A block device of the node, which containers get as a device.
-    Device(PathBuf),
+    Device { path: PathBuf, read_only: bool },
     /// What a program mounts.
     Run { command: Command, read_only: bool },
     /// The content of an image, which the runtime mounts.

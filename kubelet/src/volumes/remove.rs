@@ -66,7 +66,7 @@ impl Volumes {
     }
 }
 
-fn clear(dir: &Path) -> io::Result<()> {
+pub(super) fn clear(dir: &Path) -> io::Result<()> {
     for place in mountinfo::below(dir)? {
         mountinfo::unmount(&place).map_err(|error| told(&place, "cannot be unmounted", &error))?;
     }

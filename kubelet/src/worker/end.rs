@@ -210,5 +210,6 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
         std::fs::remove_dir_all(folder)
             .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
     }
+    agent.users.release(uid);
     Ok(())
 }

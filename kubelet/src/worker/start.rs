@@ -150,6 +150,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
         agent.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
         Failure::Failed
     })?;
+    let users = agent.users.of(pod).map_err(|why| failed_sandbox(agent, pod, &why))?;
     Ok(sandbox::config(
         pod,
         sandbox::Given {
@@ -158,7 +159,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
             hostname,
             resolver: &resolver,
             cgroup_parent: crate::cgroups::pod_parent(config, pod),
-            users: None,
+            users: users.as_ref(),
             overhead: None,
             resources: None,
             volume_groups: &[],
@@ -235,10 +236,11 @@ async fn make_container(
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
     check_user(pod, spec, &image).map_err(config_error)?;
     let variables = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    let users = agent.users.of(pod).map_err(config_error)?;
     let seen = volumes::Given {
         env: &variables,
         images: place.images,
-        users: None,
+        users: users.as_ref(),
         recursive_read_only: agent.recursive_read_only,
     };
     let volumes = volumes::mounts(&agent.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
@@ -264,7 +266,7 @@ async fn make_container(
             limits: agent.limits(),
             security: container::Security {
                 target: &target,
-                users: None,
+                users: users.as_ref(),
                 volume_groups: &[],
                 seccomp_root: &seccomp_root,
                 seccomp_default: false,

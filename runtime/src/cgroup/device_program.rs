@@ -45,10 +45,22 @@ fn program(rules: &[DeviceRule]) -> Vec<u64> {
         instruction(LOAD_WORD, 5, 1, 8, 0),
     ];
     for rule in rules.iter().rev() {
-        code.extend(block(rule));
+        let block = block(rule);
+        let decides = block.len() == ANSWER;
+        code.extend(block);
+        if decides {
+            // The kernel refuses a program with instructions that are never reached.
+            return code;
+        }
     }
-    code.extend([instruction(MOVE_CONSTANT, 0, 0, 0, 0), instruction(EXIT, 0, 0, 0, 0)]);
+    code.extend(answer(false));
     code
+}
+
+const ANSWER: usize = 2;
+
+fn answer(allow: bool) -> [u64; ANSWER] {
+    [instruction(MOVE_CONSTANT, 0, 0, 0, allow.into()), instruction(EXIT, 0, 0, 0, 0)]
 }
 
 fn block(rule: &DeviceRule) -> Vec<u64> {
@@ -79,14 +91,13 @@ fn block(rule: &DeviceRule) -> Vec<u64> {
         tests.extend(number.map(|n| vec![instruction(JUMP_NOT_EQUAL, register, 0, 0, n as i32)]));
     }
     let mut code: Vec<u64> = tests.concat();
-    let answer = [instruction(MOVE_CONSTANT, 0, 0, 0, rule.allow.into()), instruction(EXIT, 0, 0, 0, 0)];
-    let length = code.len() + answer.len();
+    let length = code.len() + ANSWER;
     for (index, word) in code.iter_mut().enumerate() {
         if matches!(*word as u8, JUMP_NOT_EQUAL | JUMP_NOT_EQUAL_REGISTER) {
             *word |= ((length - index - 1) as u64) << 16;
         }
     }
-    code.extend(answer);
+    code.extend(answer(rule.allow));
     code
 }
 
@@ -142,6 +153,15 @@ mod tests {
 
     fn rule(allow: bool, kind: &str, major: Option<u32>, minor: Option<u32>, access: &str) -> DeviceRule {
         DeviceRule { allow, kind: kind.into(), major, minor, access: access.into() }
+    }
+
+    #[test]
+    fn nothing_stands_behind_a_rule_for_all() {
+        let all = rule(false, "a", None, None, "rwm");
+        assert_eq!(program(std::slice::from_ref(&all)), program(&[]), "both refuse everything");
+        let null = rule(true, "c", Some(1), Some(3), "rwm");
+        assert_eq!(program(&[null.clone(), all.clone()]), program(std::slice::from_ref(&all)));
+        assert_eq!(program(&[all, null.clone()]), program(&[null]));
     }
 
     #[test]

@@ -9,10 +9,13 @@ pub mod stats;
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::error::{Context, Result, refused};
-use crate::spec::{CgroupSpec, DeviceRule, Resources};
+use crate::spec::{DeviceRule, Resources};
 use limits::Write;
 
 /// Controllers of version 1 that limits, statistics and devices need; others keep the agent's group.
@@ -104,18 +107,23 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Makes the path and sets its limits.
-    pub fn set(&self, spec: &CgroupSpec) -> Result<()> {
-        self.create(&spec.path)?;
-        self.update(&spec.path, &spec.resources)
+    /// Sets limits. What the machine cannot limit, and need not for security, is told as a warning.
+    pub fn update(&self, path: &str, resources: &Resources) -> Result<Vec<String>> {
+        let writes = if self.unified_only() { limits::v2(resources) } else { limits::v1(resources)? };
+        let (writes, missing): (Vec<_>, Vec<_>) = writes.into_iter().partition(|write| self.has(path, write));
+        for write in &writes {
+            self.write(path, write)?;
+        }
+        let told = missing.iter().flat_map(|write| &write.values);
+        Ok(told
+            .map(|(file, value)| format!("{file} {value} is not set: the machine does not limit large pages"))
+            .collect())
     }
 
-    pub fn update(&self, path: &str, resources: &Resources) -> Result<()> {
-        let writes = if self.unified_only() { limits::v2(resources) } else { limits::v1(resources)? };
-        for pair in writes {
-            self.write(path, &pair)?;
-        }
-        Ok(())
+    /// Clients name a limit for every size of large pages there is, also where no controller counts them.
+    fn has(&self, path: &str, write: &Write) -> bool {
+        let there = |(file, _): &(String, String)| self.file(write.controller, path, file).is_some_and(|f| f.exists());
+        write.controller != "hugetlb" || write.values.iter().all(there)
     }
 
     /// Two limits that bind each other are tried in either order: which is right depends on the old values.
@@ -151,13 +159,32 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Moves this process there.
-    pub fn join(&self, path: &str) -> Result<()> {
-        for folder in self.all(path) {
-            let file = folder.join("cgroup.procs");
+    /// Where a child is forked into, so that it need not move: version 2's part of the path, which must be there.
+    /// The child itself goes on with `join_v1`.
+    pub fn entry(&self, path: &str) -> Result<Option<OwnedFd>> {
+        let Some(root) = &self.v2 else { return Ok(None) };
+        let folder = below(root, path);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&folder, flags, Mode::empty());
+        opened.context(|| format!("opening {}", folder.display())).map(Some)
+    }
+
+    /// Moves this process, which must have one thread. A move of a whole process waits until every CPU has passed
+    /// through the scheduler; that of a thread by itself waits for nothing.
+    pub fn join_v1(&self, path: &str) -> Result<()> {
+        for (_, folder) in self.folders(path) {
+            let file = folder.join("tasks");
             fs::write(&file, "0").context(|| format!("entering {}", file.display()))?;
         }
         Ok(())
+    }
+
+    /// Moves this process of one thread in every hierarchy.
+    pub fn join(&self, path: &str) -> Result<()> {
+        self.join_v1(path)?;
+        let Some(root) = &self.v2 else { return Ok(()) };
+        let file = below(root, path).join("cgroup.procs");
+        fs::write(&file, "0").context(|| format!("entering {}", file.display()))
     }
 
     /// Kills every process below the path. Whoever waits for them sees them end.

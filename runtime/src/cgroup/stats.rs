@@ -98,7 +98,7 @@ impl Hierarchies {
         }
     }
 
-    fn file(&self, controller: &str, path: &str, file: &str) -> Option<PathBuf> {
+    pub(super) fn file(&self, controller: &str, path: &str, file: &str) -> Option<PathBuf> {
         let root = self.controller(controller).or(self.v2.as_deref().filter(|_| self.unified_only()))?;
         Some(below(root, path).join(file))
     }

@@ -87,10 +87,11 @@ fn begin() -> Result<()> {
 
 fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible> {
     begin()?;
-    place.cgroups.set(&spec.cgroup)?;
+    let unlimited = place.cgroups.update(&spec.cgroup.path, &spec.cgroup.resources)?;
     place.cgroups.restrict_devices(&spec.cgroup.path, &spec.device_rules)?;
-    place.cgroups.join(&spec.cgroup.path)?;
-    let ready = process::prepare(&spec.process)?;
+    place.cgroups.join_v1(&spec.cgroup.path)?;
+    let mut ready = process::prepare(&spec.process)?;
+    ready.warnings.extend(unlimited);
     let pod_userns = if spec.userns.is_some() { Some(userns::open(place.holder_pid)?) } else { None };
     let opened = mounts::open(spec, place.cgroups, pod_userns.as_ref().map(|fd| fd.as_fd()))?;
     enter_pod(spec, place.holder)?;
@@ -146,8 +147,12 @@ fn build_root(spec: &ContainerSpec, opened: mounts::Opened) -> Result<Root> {
 
 /// Makes a folder the root, and lets go of everything that was above it.
 pub fn pivot(root: BorrowedFd) -> Result<()> {
+    let old = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .at("opening the old root")?;
     fchdir(root).at("entering the new root")?;
     pivot_root(".", ".").at("changing the root")?;
+    // Both are at the same place now: only from within it is the old one meant, and the new one keeps what it shares.
+    fchdir(&old).at("entering the old root")?;
     mount_change(".", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .at("parting from the old root")?;
     unmount(".", UnmountFlags::DETACH).at("letting go of the old root")?;
@@ -226,7 +231,7 @@ fn set_streams(stdin: Option<BorrowedFd>, stdout: BorrowedFd, stderr: BorrowedFd
 
 fn beside(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> Result<std::convert::Infallible> {
     begin()?;
-    place.cgroups.join(&spec.cgroup.path)?;
+    place.cgroups.join_v1(&spec.cgroup.path)?;
     let ready = process::prepare(process)?;
     let mut flags =
         libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC | libc::CLONE_NEWCGROUP;

@@ -198,11 +198,13 @@ fn image(lower: &[PathBuf], sub_path: &str, userns: Option<BorrowedFd>) -> Resul
     if sub_path.is_empty() {
         return Ok(whole);
     }
-    let folder = Root::new(whole)
+    // Its mount lasts as long as it is open.
+    let whole = Root::new(whole);
+    let folder = whole
         .open(sub_path, OFlags::PATH | OFlags::DIRECTORY)
         .context(|| format!("opening {sub_path:?} of the image"))?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    open_tree(&folder, "", flags).context(|| format!("mounting {sub_path:?} of the image"))
+    open_tree(&folder, "", flags).context(|| format!("mounting {sub_path:?} of the image (this needs Linux 6.15)"))
 }
 
 /// The kernel's own words for what it did not like, if it has any.

@@ -7,7 +7,7 @@ use cri::{NamespaceMode, PodSandboxConfig};
 use super::{host_ipc, host_network, namespaces, userns};
 use crate::cgroup::parent_path;
 use crate::error::{Result, refused};
-use crate::spec::{CgroupSpec, Resources, SandboxSpec};
+use crate::spec::SandboxSpec;
 
 /// Where pods of a client that names no parent are.
 pub const DEFAULT_CGROUP_PARENT: &str = "/tiphys";
@@ -41,7 +41,7 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig) -> Result<SandboxSpec> {
         sysctls: sysctls(config)?,
         shm_bytes: SHM_BYTES,
         oom_score_adj: Some(PAUSE_OOM_SCORE),
-        cgroup: CgroupSpec { path: format!("{}/{id}", sandbox_cgroup(config)), resources: Resources::default() },
+        cgroup: format!("{}/{id}", sandbox_cgroup(config)),
         userns: userns(config)?,
     })
 }
@@ -113,7 +113,7 @@ mod tests {
         let spec = spec.unwrap();
         assert!(spec.network && spec.ipc && spec.pid);
         assert_eq!(spec.hostname.as_deref(), Some("web"));
-        assert_eq!(spec.cgroup.path, "/kubepods/pod1/s1");
+        assert_eq!(spec.cgroup, "/kubepods/pod1/s1");
         assert_eq!(spec.sysctls["net.ipv4.ip_unprivileged_port_start"], "0");
     }
 

@@ -3,10 +3,13 @@
 mod client;
 mod containers;
 mod convert;
+mod devices;
 mod exec;
 pub mod fault;
 mod images;
+mod life;
 mod lists;
+mod metrics;
 mod network;
 mod records;
 mod recovery;
@@ -87,7 +90,7 @@ impl Service {
         let inner = Inner {
             host: host(&cgroups)?,
             cgroups,
-            zygote: Zygote::start()?,
+            zygote: Zygote::start(&options.shim_cgroup)?,
             images,
             network: Network::open(&options)?,
             sandboxes: Table::default(),

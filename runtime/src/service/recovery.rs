@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use cri::ContainerState;
 
 use super::Service;
-use super::containers::{known_end, new_container};
+use super::containers::new_container;
+use super::life::known_end;
 use super::records::{self, ContainerRecord, SandboxRecord, Stage};
 use super::sandboxes::{container_folders, remove_folder};
 use super::state::{Container, Sandbox, Status};

@@ -323,25 +323,31 @@ impl RuntimeService for Service {
         &self,
         _: ListMetricDescriptorsRequest,
     ) -> Result<ListMetricDescriptorsResponse, Status> {
-        unsupported("ListMetricDescriptors")
+        Ok(ListMetricDescriptorsResponse { descriptors: super::metrics::descriptors() })
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: ListPodSandboxMetricsRequest,
     ) -> Result<ListPodSandboxMetricsResponse, Status> {
-        unsupported("ListPodSandboxMetrics")
+        Ok(ListPodSandboxMetricsResponse { pod_metrics: self.pods_metrics().await? })
     }
 
     async fn stream_pod_sandbox_metrics(
         &self,
         _: StreamPodSandboxMetricsRequest,
     ) -> Result<Answers<StreamPodSandboxMetricsResponse>, Status> {
-        unsupported("StreamPodSandboxMetrics")
+        let list = self.pods_metrics().await?;
+        Ok(chunks(list, |pod_sandbox_metrics| StreamPodSandboxMetricsResponse { pod_sandbox_metrics }))
     }
 }
 
 impl Service {
+    async fn pods_metrics(&self) -> Result<Vec<PodSandboxMetrics>, Status> {
+        let (service, list) = (self.clone(), self.measured_sandboxes(None));
+        blocking(move || list.iter().map(|s| service.pod_metrics(s)).collect()).await.map_err(status)
+    }
+
     async fn containers_usage(&self, filter: Option<ContainerStatsFilter>) -> Result<Vec<ContainerStats>, Status> {
         let (service, list) = (self.clone(), self.measured_containers(filter));
         blocking(move || list.iter().map(|c| service.container_usage(c)).collect()).await.map_err(status)

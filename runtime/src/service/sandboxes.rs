@@ -61,7 +61,7 @@ impl Service {
         fault::point("sandbox-recorded");
         write_files(&sandbox.folder, &config)?;
         let listener = client::listener(&sandbox.folder)?;
-        self.0.zygote.fork_shim(&sandbox.folder, &self.0.options.shim_cgroup, listener)?;
+        self.0.zygote.fork_shim(&sandbox.folder, listener)?;
         fault::point("shim-forked");
         let networked = spec.network;
         let shim = self.adopt(sandbox).await?;

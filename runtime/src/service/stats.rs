@@ -96,10 +96,13 @@ fn network(pause: i32, now: i64) -> Option<NetworkUsage> {
     if pause == 0 {
         return None;
     }
-    let text = std::fs::read_to_string(format!("/proc/{pause}/net/dev")).ok()?;
-    let mut interfaces = interfaces(&text);
+    let mut interfaces = interfaces_of(pause);
     let default = interfaces.iter().position(|i| i.name == "eth0").map(|at| interfaces.remove(at));
     Some(NetworkUsage { timestamp: now, default_interface: default, interfaces })
+}
+
+pub(super) fn interfaces_of(pause: i32) -> Vec<NetworkInterfaceUsage> {
+    interfaces(&std::fs::read_to_string(format!("/proc/{pause}/net/dev")).unwrap_or_default())
 }
 
 fn interfaces(table: &str) -> Vec<NetworkInterfaceUsage> {

@@ -31,7 +31,15 @@ impl Shim {
         let flags = if start.pid == PidMode::Container && start.handler.is_none() { libc::CLONE_NEWPID } else { 0 };
         let mode = if start.handler.is_some() { &PidMode::Node } else { &start.pid };
         let holder = init::process_of(self.pause)?;
-        let pid = match self.fork_into(mode, flags)? {
+        let group = match &start.handler {
+            // The other program moves its container by itself.
+            Some(_) => None,
+            None => {
+                self.cgroups.create(&start.cgroup)?;
+                self.cgroups.entry(&start.cgroup)?
+            }
+        };
+        let pid = match self.fork_into(mode, flags, group)? {
             Fork::Child => {
                 let place =
                     Place { cgroups: &self.cgroups, holder: &holder, holder_pid: self.pause, report: &theirs, streams };
@@ -72,7 +80,7 @@ impl Shim {
     }
 
     /// A fork whose child sees the processes of this mode.
-    fn fork_into(&self, mode: &PidMode, flags: i32) -> Result<Fork> {
+    fn fork_into(&self, mode: &PidMode, flags: i32, group: Option<OwnedFd>) -> Result<Fork> {
         let target = match mode {
             PidMode::Container | PidMode::Node => None,
             PidMode::Pod => Some(super::namespace(self.pause, "pid")?),
@@ -81,7 +89,7 @@ impl Shim {
         if let Some(target) = &target {
             sys::setns(target.as_fd(), libc::CLONE_NEWPID).at("entering the process namespace")?;
         }
-        let forked = sys::fork(flags);
+        let forked = sys::fork_in(flags, group.as_ref().map(|fd| fd.as_fd()));
         if target.is_some() && !matches!(forked, Ok(Fork::Child)) {
             sys::setns(self.own_pids.as_fd(), libc::CLONE_NEWPID).at("leaving the process namespace")?;
         }
@@ -89,14 +97,14 @@ impl Shim {
     }
 
     pub(super) fn exec(&mut self, exec: protocol::Exec, files: Vec<OwnedFd>, asker: Asker) -> Result<()> {
-        let holder_pid = match self.containers.get(&exec.container) {
-            Some(Container { pid, state: State::Running, .. }) => *pid,
+        let (holder_pid, group) = match self.containers.get(&exec.container) {
+            Some(Container { pid, state: State::Running, cgroup, .. }) => (*pid, self.cgroups.entry(cgroup)?),
             _ => return refused(format!("container {:?} is not running", exec.container)),
         };
         let streams = exec_streams(&exec, files)?;
         let (report, theirs) = report_pair()?;
         let holder = init::process_of(holder_pid)?;
-        let pid = match self.fork_into(&PidMode::Target(holder_pid), 0)? {
+        let pid = match self.fork_into(&PidMode::Target(holder_pid), 0, group)? {
             Fork::Child => {
                 let spec = match self.read_spec(&exec.container) {
                     Ok(spec) => spec,

@@ -78,8 +78,8 @@ struct Exec {
 }
 
 /// The shim's whole life. The code is the process's.
-pub fn main(folder: &Path, cgroup: &str, listener: OwnedFd) -> i32 {
-    match Shim::begin(folder, cgroup, listener).and_then(|mut shim| shim.serve()) {
+pub fn main(folder: &Path, listener: OwnedFd) -> i32 {
+    match Shim::begin(folder, listener).and_then(|mut shim| shim.serve()) {
         Ok(()) => 0,
         Err(error) => {
             let _ = std::fs::write(folder.join("shim.error"), error.to_string());
@@ -89,7 +89,7 @@ pub fn main(folder: &Path, cgroup: &str, listener: OwnedFd) -> i32 {
 }
 
 impl Shim {
-    fn begin(folder: &Path, cgroup: &str, listener: OwnedFd) -> Result<Shim> {
+    fn begin(folder: &Path, listener: OwnedFd) -> Result<Shim> {
         sys::set_name("tiphys:shim");
         sys::reset_signals();
         rustix::process::setsid().at("starting a session")?;
@@ -100,8 +100,6 @@ impl Shim {
         }
         sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0).at("becoming a reaper")?;
         let cgroups = Hierarchies::detect()?;
-        cgroups.create(cgroup)?;
-        cgroups.join(cgroup)?;
         // Losing the shim is losing the pod: it should be the last to go. Without the right to say so it may go.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-998");
         let own_pids = rustix::fs::open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

@@ -32,13 +32,17 @@ pub fn start(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies) -> Result
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("making a socket")?;
-    let pid = match sys::fork(flags(spec)).at("making the sandbox's namespaces")? {
-        Fork::Child => {
-            drop(ours);
-            hold(spec, folder, cgroups, theirs)
-        }
-        Fork::Parent(pid) => pid,
-    };
+    // The pod's own limits are its client's to set.
+    cgroups.create(&spec.cgroup)?;
+    let group = cgroups.entry(&spec.cgroup)?;
+    let pid =
+        match sys::fork_in(flags(spec), group.as_ref().map(|fd| fd.as_fd())).at("making the sandbox's namespaces")? {
+            Fork::Child => {
+                drop(ours);
+                hold(spec, folder, cgroups, theirs)
+            }
+            Fork::Parent(pid) => pid,
+        };
     drop(theirs);
     let ready = introduce(spec, pid, &ours);
     match ready {
@@ -98,8 +102,7 @@ fn set_up(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: &Own
     sys::reset_signals();
     sys::ignore_children();
     sys::set_name("tiphys:pause");
-    cgroups.set(&spec.cgroup)?;
-    cgroups.join(&spec.cgroup.path)?;
+    cgroups.join_v1(&spec.cgroup)?;
     let mut warnings = Vec::new();
     if let Some(score) = spec.oom_score_adj {
         warnings.extend(process::set_oom_score(score)?);

@@ -10,7 +10,7 @@ use cri::{
     UpdateContainerResourcesRequest,
 };
 
-use crate::harness::{Node, container, options, secured, text, wait_for};
+use crate::harness::{Node, container, options, secured, text, unified, wait_for};
 
 #[tokio::test]
 async fn a_pod_from_start_to_end() {
@@ -185,8 +185,14 @@ async fn limits_are_set_and_changed_in_place() {
     });
     let id = node.run(&sandbox, config, &pod).await;
     let limit = |memory: i64| LinuxContainerResources { memory_limit_in_bytes: memory, ..Default::default() };
-    let read = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/cpu/cpu.cfs_quota_us || cat /sys/fs/cgroup/memory.max";
-    assert_eq!(node.exec(&id, read).await.1, format!("{}\n512\n20000\n", 64 << 20));
+    // As the container itself sees them.
+    let (read, cpu) = match unified() {
+        true => ("cd /sys/fs/cgroup; cat memory.max cpu.weight cpu.max", "20\n20000 100000\n"),
+        false => {
+            ("cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes cpu/cpu.shares cpu/cpu.cfs_quota_us", "512\n20000\n")
+        }
+    };
+    assert_eq!(node.exec(&id, read).await.1, format!("{}\n{cpu}", 64 << 20));
     for memory in [128i64 << 20, 32 << 20] {
         let request = UpdateContainerResourcesRequest {
             container_id: id.clone(),
@@ -194,7 +200,7 @@ async fn limits_are_set_and_changed_in_place() {
             ..Default::default()
         };
         node.runtime.update_container_resources(request).await.unwrap();
-        assert_eq!(node.exec(&id, read).await.1, format!("{memory}\n512\n20000\n"));
+        assert_eq!(node.exec(&id, read).await.1, format!("{memory}\n{cpu}"));
         let shown = node.status(&id).await.resources.unwrap().linux.unwrap();
         assert_eq!((shown.memory_limit_in_bytes, shown.cpu_shares), (memory, 512));
     }

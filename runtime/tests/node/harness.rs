@@ -17,6 +17,10 @@ use cri::{
 use runtime::images::{Config, Images, Silent};
 
 pub const IMAGE: &str = "test.local/busybox:1";
+/// Two layers of a few files, to be mounted as a volume.
+pub const VOLUME: &str = "test.local/volume:1";
+/// Its links lead out of the root, or would.
+pub const LINKS: &str = "test.local/links:1";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Node {
@@ -79,6 +83,40 @@ impl Node {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Gives pods addresses, from now on.
+    pub async fn network(&self) {
+        let cidr = cri::NetworkConfig { pod_cidr: "10.213.77.0/24".into() };
+        let config = cri::RuntimeConfig { network_config: Some(cidr) };
+        let request = cri::UpdateRuntimeConfigRequest { runtime_config: Some(config) };
+        self.runtime.update_runtime_config(request).await.unwrap();
+    }
+
+    /// A pod with a network of its own.
+    pub fn networked_config(&self, name: &str) -> PodSandboxConfig {
+        let mut pod = self.sandbox_config(name);
+        let security = pod.linux.as_mut().unwrap().security_context.as_mut().unwrap();
+        security.namespace_options = Some(options(NamespaceMode::Pod, NamespaceMode::Container));
+        pod
+    }
+
+    /// What a file of a container's or the pod's control group says: of version 1, or of version 2 where it is alone.
+    pub fn group_file(&self, below: &str, controller: &str, v1: &str, v2: &str) -> String {
+        let folder = PathBuf::from("/sys/fs/cgroup");
+        let old = folder.join(controller).join(&self.name).join(below).join(v1);
+        let file = if unified() { folder.join(&self.name).join(below).join(v2) } else { old };
+        fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).trim().to_string()
+    }
+
+    pub fn set_group_file(&self, below: &str, controller: &str, file: &str, value: &str) {
+        let folder = PathBuf::from("/sys/fs/cgroup");
+        let folder = if unified() { folder } else { folder.join(controller) };
+        fs::write(folder.join(&self.name).join(below).join(file), value).unwrap();
+    }
+
+    pub fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().unwrap().id()
     }
 
     /// Where all of this test's control groups are.
@@ -299,7 +337,20 @@ impl Node {
     }
 }
 
-/// Files named after the addresses that pods have. A namespace or a veth cannot outlive the pod's last process.
+/// Whether the machine has version 2 of control groups alone.
+pub fn unified() -> bool {
+    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+}
+
+/// Leaves the machine's mounts alone: what is mounted from now on is seen by this thread and what it starts.
+pub fn leave_mounts() {
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    // SAFETY: the folder that this thread works in stays the same; files and memory are shared as before.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+}
+
+/// Files named after the addresses that pods have.
 pub fn leases(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -363,7 +414,29 @@ async fn make_image(root: &Path) {
     fs::create_dir_all(root).unwrap();
     let images = Images::open(root, Default::default()).unwrap();
     let config = Config { env: vec!["FROM_IMAGE=yes".into()], cmd: vec!["sh".into()], ..Default::default() };
-    images.make(IMAGE, vec![layer()], config, &Silent).await.unwrap();
+    images.make(IMAGE, vec![layer()], config.clone(), &Silent).await.unwrap();
+    images.make(VOLUME, volume_layers(), config.clone(), &Silent).await.unwrap();
+    images.make(LINKS, vec![layer(), links_layer()], config, &Silent).await.unwrap();
+}
+
+fn volume_layers() -> Vec<Vec<u8>> {
+    let (mut below, mut above) = (Tar::default(), Tar::default());
+    for folder in ["data/", "data/sub/"] {
+        below.entry(folder, b'5', 0o755, "", &[]);
+    }
+    below.entry("data/file", b'0', 0o644, "", b"below");
+    below.entry("data/sub/deep", b'0', 0o644, "", b"deep");
+    above.entry("data/file", b'0', 0o644, "", b"above");
+    vec![below.finish(), above.finish()]
+}
+
+fn links_layer() -> Vec<u8> {
+    let mut tar = Tar::default();
+    tar.entry("etc/resolv.conf", b'2', 0o777, "../../../../../tmp/tiphys-escape/resolv.conf", &[]);
+    tar.entry("etc/hostname", b'2', 0o777, "/tmp/tiphys-escape/hostname", &[]);
+    tar.entry("volume", b'2', 0o777, "../../tmp/tiphys-escape/volume", &[]);
+    tar.entry("work", b'2', 0o777, "/proc/1/root/tmp/tiphys-escape", &[]);
+    tar.finish()
 }
 
 pub fn layer() -> Vec<u8> {

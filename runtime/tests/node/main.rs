@@ -6,8 +6,11 @@ mod carriers;
 mod containers;
 #[path = "../shared/registry.rs"]
 mod debian;
+mod floods;
 mod handlers;
 mod harness;
+mod leaks;
+mod measures;
 mod network;
 mod nginx;
 mod recovery;
@@ -15,4 +18,5 @@ mod security;
 mod streaming;
 mod suite;
 mod usage;
+mod volumes;
 mod wire;

@@ -12,6 +12,7 @@ pub struct ExtenderConfig {
     pub url_prefix: String,
     /// Verbs are "" where the extender is not asked that.
     pub filter_verb: String,
+    pub preempt_verb: String,
     pub prioritize_verb: String,
     pub bind_verb: String,
     pub weight: i64,
@@ -77,9 +78,6 @@ fn extender(reader: &mut Reader, tree: &Tree, path: &Path<'_>) -> ExtenderConfig
     if !prioritize_verb.is_empty() && weight <= 0 {
         reader.errors.invalid(&path.field("weight"), weight, "must have a positive weight applied to it");
     }
-    if !preempt_verb.is_empty() {
-        reader.errors.forbidden(&path.field("preemptVerb"), "extenders are not asked about preemption");
-    }
     if !url_prefix.starts_with("http://") && !url_prefix.starts_with("https://") {
         reader.errors.invalid(&path.field("urlPrefix"), &url_prefix, "must be an http or https URL");
     }
@@ -88,6 +86,7 @@ fn extender(reader: &mut Reader, tree: &Tree, path: &Path<'_>) -> ExtenderConfig
         enable_https: enable_https || url_prefix.starts_with("https://"),
         url_prefix: url_prefix.trim_end_matches('/').to_string(),
         filter_verb,
+        preempt_verb,
         prioritize_verb,
         bind_verb,
         weight,

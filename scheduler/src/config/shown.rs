@@ -83,6 +83,7 @@ fn extender(extender: &ExtenderConfig) -> Tree {
     tree! {
         "urlPrefix" => extender.url_prefix.as_str(),
         "filterVerb" => extender.filter_verb.as_str(),
+        "preemptVerb" => extender.preempt_verb.as_str(),
         "prioritizeVerb" => extender.prioritize_verb.as_str(),
         "bindVerb" => extender.bind_verb.as_str(),
         "weight" => extender.weight,

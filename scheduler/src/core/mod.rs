@@ -12,7 +12,7 @@ use client::Random;
 use tokio::time::Instant;
 
 use crate::cycle::{Decided, Decider, Decision, Failure, Preemption};
-use crate::extender::Extenders;
+use crate::extender::{Extenders, Rooms};
 use crate::framework::{Cycle, Permit, Point, Refusal};
 use crate::metrics::Metrics;
 use crate::model::{Node, Pod};
@@ -46,16 +46,23 @@ pub enum Step {
     /// Nothing, until something happens or this time comes.
     Idle(Option<Instant>),
     Bind(Placing),
-    /// Extenders are to be asked about these nodes first.
+    /// Extenders are to be asked something first.
     Ask(Asking),
     Wait(Box<Waits>),
 }
 
-/// A pod that plugins have found nodes for.
+/// A pod that extenders have a say about.
 pub struct Asking {
     pub waiting: Waiting,
     pub profile: Arc<Profile>,
-    pub nodes: Vec<Str>,
+    pub about: About,
+}
+
+pub enum About {
+    /// The nodes that plugins have found.
+    Nodes(Vec<Str>),
+    /// The ways to make room.
+    Rooms(Rooms),
 }
 
 /// A pod that has a node, as far as this scheduler is concerned.
@@ -130,10 +137,17 @@ impl Core {
         let pod = asking.waiting.pod.clone();
         let is_waiting = self.queue.get(&pod.uid).is_some();
         let step = if is_waiting { self.decide(asking.waiting, now) } else { Step::Idle(Some(now)) };
-        if let Some(extenders) = &self.extenders {
-            extenders.forget(&pod);
+        // What was said is heeded until nothing more is to be asked.
+        if !matches!(step, Step::Ask(_)) {
+            self.forget_said(&pod);
         }
         step
+    }
+
+    pub fn forget_said(&self, pod: &Pod) {
+        if let Some(extenders) = &self.extenders {
+            extenders.forget(pod);
+        }
     }
 
     fn decide(&mut self, waiting: Waiting, now: Instant) -> Step {
@@ -155,7 +169,11 @@ impl Core {
         let asks = self.extenders.as_ref().is_some_and(|extenders| extenders.are_to_be_asked(&pod));
         if asks && matches!(decision, Decision::Place { .. }) {
             let name = |id: &NodeId| self.snapshot.node(*id).map(|state| state.node.name.clone());
-            return Step::Ask(Asking { waiting, profile, nodes: found.iter().filter_map(name).collect() });
+            let about = About::Nodes(found.iter().filter_map(name).collect());
+            return Step::Ask(Asking { waiting, profile, about });
+        }
+        if let Some(rooms) = self.extenders.as_ref().and_then(|extenders| extenders.question(&pod)) {
+            return Step::Ask(Asking { waiting, profile, about: About::Rooms(rooms) });
         }
         let refused = match decision {
             Decision::Place { node, .. } => match self.reserve(&profile, &pod, node, &slots, now) {

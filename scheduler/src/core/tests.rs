@@ -34,7 +34,7 @@ impl World {
         match self.core.step(self.now) {
             Step::Idle(_) => "idle".to_string(),
             Step::Bind(placing) => format!("{} on {}", placing.pod.name, placing.pod.node_name),
-            Step::Ask(asking) => format!("{} asks about {:?}", asking.waiting.pod.name, asking.nodes),
+            Step::Ask(asking) => format!("{} asks", asking.waiting.pod.name),
             Step::Wait(waits) => format!("{} waits for {:?}", waits.pod.name, waits.nominated),
         }
     }

@@ -3,6 +3,7 @@
 //! that a decision needs no I/O.
 
 mod answer;
+mod rooms;
 mod wire;
 
 use std::collections::HashMap;
@@ -12,11 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::{Str, Tree};
 
 use crate::config::ExtenderConfig;
-use crate::framework::{Cycle, Hands, Plugin, Point, PreFilter, PreScore, Refusal, Slot, Verdict, Working};
+use crate::framework::{Candidate, Cycle, Hands, Plugin, Point, PreFilter, PreScore, Refusal, Slot, Verdict, Working};
 use crate::model::Pod;
 use crate::snapshot::{NodeId, NodeState};
 
 use answer::Answer;
+pub use rooms::Rooms;
 
 /// The body of an answer, or why there is none.
 pub type Posting<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
@@ -31,26 +33,43 @@ pub struct Extenders {
     all: Vec<ExtenderConfig>,
     wire: Arc<dyn Wire>,
     /// By the uid of the pod that is decided about.
-    answers: Mutex<HashMap<Str, Arc<Answer>>>,
+    said: Mutex<HashMap<Str, Said>>,
+}
+
+/// What was said in the course of one decision, and what is still to be asked.
+#[derive(Default)]
+struct Said {
+    nodes: Option<Arc<Answer>>,
+    rooms: Option<Result<Rooms, String>>,
+    question: Option<Rooms>,
 }
 
 impl Extenders {
     pub fn new(all: Vec<ExtenderConfig>, wire: Arc<dyn Wire>) -> Extenders {
-        Extenders { all, wire, answers: Mutex::default() }
+        Extenders { all, wire, said: Mutex::default() }
     }
 
-    fn answers(&self) -> MutexGuard<'_, HashMap<Str, Arc<Answer>>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn said(&self) -> MutexGuard<'_, HashMap<Str, Said>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, pod: &Pod) -> Option<Arc<Answer>> {
+        self.said().get(&pod.uid)?.nodes.clone()
     }
 
     /// Whether somebody has to be asked about a pod's nodes first.
     pub fn are_to_be_asked(&self, pod: &Pod) -> bool {
         let asks = |one: &&ExtenderConfig| !one.filter_verb.is_empty() || !one.prioritize_verb.is_empty();
-        self.interested(pod).any(|one| asks(&one)) && !self.answers().contains_key(&pod.uid)
+        self.interested(pod).any(|one| asks(&one)) && self.answer(pod).is_none()
+    }
+
+    /// The ways to make room for a pod that somebody has to be asked about first.
+    pub fn question(&self, pod: &Pod) -> Option<Rooms> {
+        self.said().get_mut(&pod.uid)?.question.take()
     }
 
     pub fn forget(&self, pod: &Pod) {
-        self.answers().remove(&pod.uid);
+        self.said().remove(&pod.uid);
     }
 
     fn interested<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a ExtenderConfig> {
@@ -75,8 +94,38 @@ impl Extenders {
             }
         }
         self.prioritize(pod, object, nodes, &mut answer).await;
-        self.answers().insert(pod.uid.clone(), Arc::new(answer));
+        self.said().entry(pod.uid.clone()).or_default().nodes = Some(Arc::new(answer));
         Ok(())
+    }
+
+    /// Asks about ways to make room, and keeps the answer for the next look. `object` gives the whole of a pod.
+    pub async fn ask_rooms(&self, pod: &Pod, rooms: Rooms, object: impl Fn(&Pod) -> Tree + Send + Sync) {
+        let answer = self.left_of(pod, rooms, object).await;
+        self.said().entry(pod.uid.clone()).or_default().rooms = Some(answer);
+    }
+
+    /// Each is asked about what those before have left.
+    async fn left_of(
+        &self,
+        pod: &Pod,
+        mut rooms: Rooms,
+        object: impl Fn(&Pod) -> Tree + Send + Sync,
+    ) -> Result<Rooms, String> {
+        for one in self.interested(pod).filter(|one| !one.preempt_verb.is_empty()) {
+            let body = rooms.question(&object(pod), one.node_cache_capable, &object);
+            let said = self.wire.post(one, &one.preempt_verb, body).await;
+            match said.and_then(|body| rooms.answered(&body, pod, one.ignorable)) {
+                Ok(left) => rooms = left,
+                Err(why) if one.ignorable => {
+                    tracing::warn!(extender = one.url_prefix, why, "an extender is passed by");
+                }
+                Err(why) => return Err(format!("extender {}: {why}", one.url_prefix)),
+            }
+            if rooms.is_empty() {
+                break;
+            }
+        }
+        Ok(rooms)
     }
 
     /// Who does not answer has no say.
@@ -110,10 +159,7 @@ impl Plugin for Extenders {
     }
 
     fn pre_filter(&self, cycle: Cycle) -> PreFilter {
-        match self.answers().get(&cycle.pod.uid) {
-            Some(answer) => PreFilter::Check(Slot::new(answer.clone())),
-            None => PreFilter::Skip,
-        }
+        self.answer(cycle.pod).map_or(PreFilter::Skip, |answer| PreFilter::Check(Slot::new(answer)))
     }
 
     fn filter(&self, _cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
@@ -126,9 +172,30 @@ impl Plugin for Extenders {
     }
 
     fn pre_score(&self, cycle: Cycle, _slot: &Slot, _nodes: &[NodeId]) -> PreScore {
-        match self.answers().get(&cycle.pod.uid) {
-            Some(answer) if answer.rates() => PreScore::Rate(Slot::new(answer.clone())),
+        match self.answer(cycle.pod) {
+            Some(answer) if answer.rates() => PreScore::Rate(Slot::new(answer)),
             _ => PreScore::Skip,
+        }
+    }
+
+    fn foresees(&self) -> bool {
+        false
+    }
+
+    /// Where nobody was asked yet, it is noted that somebody has to be.
+    fn screen(&self, cycle: Cycle, candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
+        if !self.interested(cycle.pod).any(|one| !one.preempt_verb.is_empty()) {
+            return Ok(candidates);
+        }
+        let mut said = self.said();
+        let said = said.entry(cycle.pod.uid.clone()).or_default();
+        match &said.rooms {
+            Some(Ok(rooms)) => Ok(rooms.choose(cycle.snapshot, &candidates)),
+            Some(Err(why)) => Err(why.clone()),
+            None => {
+                said.question = Some(Rooms::of(cycle.snapshot, &candidates));
+                Ok(candidates)
+            }
         }
     }
 

@@ -21,7 +21,7 @@ pub use labels::Labels;
 pub use node::{Image, Node};
 pub use pod::{Controller, Pod};
 pub use ports::HostPort;
-pub use requests::{DEFAULT_MEMORY, DEFAULT_MILLI_CPU};
+pub use requests::{DEFAULT_MEMORY, DEFAULT_MILLI_CPU, limits, requests};
 pub use resources::Resources;
 pub use selector::{NodeSelector, NodeTerm, Operator, Requirement, Selector};
 pub use spec::Spec;

@@ -1,7 +1,7 @@
 //! What a pod asks for in all: its containers at once, its init containers one after the other beside those
 //! that keep running, what is asked for the pod as a whole, and the overhead of its runtime.
 
-use api::Tree;
+use api::{Map, Tree};
 
 use super::Resources;
 
@@ -16,9 +16,31 @@ struct Assumed {
     memory: Option<i64>,
 }
 
+/// Which side of what containers say is summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Requests,
+    Limits,
+}
+
+impl Side {
+    /// Of a container or a pod, and of their states.
+    fn of(self, resources: &Tree) -> &Map {
+        resources.map(match self {
+            Side::Requests => "requests",
+            Side::Limits => "limits",
+        })
+    }
+}
+
 /// What a pod asks for.
 pub fn requests(pod: &Tree) -> Resources {
-    total(pod, Assumed::default())
+    total(pod, Side::Requests, Assumed::default())
+}
+
+/// What a pod may use at most; nothing of what it says nothing of.
+pub fn limits(pod: &Tree) -> Resources {
+    total(pod, Side::Limits, Assumed::default())
 }
 
 /// CPU and memory that a pod is taken to ask for where it says nothing.
@@ -28,18 +50,18 @@ pub fn nonzero(pod: &Tree, requests: &Resources) -> (i64, i64) {
         milli_cpu: (!whole || requests.milli_cpu == 0).then_some(DEFAULT_MILLI_CPU),
         memory: (!whole || requests.memory == 0).then_some(DEFAULT_MEMORY),
     };
-    let total = total(pod, assumed);
+    let total = total(pod, Side::Requests, assumed);
     (total.milli_cpu, total.memory)
 }
 
-fn total(pod: &Tree, assumed: Assumed) -> Resources {
+fn total(pod: &Tree, side: Side, assumed: Assumed) -> Resources {
     let mut total = Resources::default();
     for container in pod.list("spec.containers") {
-        total.add(&of_container(pod, container, "status.containerStatuses", assumed));
+        total.add(&of_container(pod, container, side, "status.containerStatuses", assumed));
     }
     let (mut sidecars, mut largest) = (Resources::default(), Resources::default());
     for container in pod.list("spec.initContainers") {
-        let own = of_container(pod, container, "status.initContainerStatuses", assumed);
+        let own = of_container(pod, container, side, "status.initContainerStatuses", assumed);
         if container.str("restartPolicy") == "Always" {
             total.add(&own);
             sidecars.add(&own);
@@ -52,27 +74,39 @@ fn total(pod: &Tree, assumed: Assumed) -> Resources {
     }
     total.raise_to(&largest);
     // What is asked for the pod as a whole stands for the sum of its containers.
-    let whole = pod.map("spec.resources.requests");
-    let amounts = Resources::read(whole);
+    let whole = side.of(pod.at("spec.resources"));
+    let amounts = while_resized(pod, side, Resources::read(whole), pod.at("status"));
     for name in whole.keys().filter(|name| matches!(*name, "cpu" | "memory") || name.starts_with("hugepages-")) {
         total.set(name, amounts.get(name));
     }
-    total.add(&Resources::read(pod.map("spec.overhead")));
+    let mut overhead = Resources::read(pod.map("spec.overhead"));
+    if side == Side::Limits {
+        // What has no limit gets none by it.
+        overhead.keep_of(&total);
+    }
+    total.add(&overhead);
     total
 }
 
-/// While a container is resized in place, the largest of what it had, has and is to have.
-fn of_container(pod: &Tree, container: &Tree, statuses: &str, assumed: Assumed) -> Resources {
-    let wanted = container.map("resources.requests");
+/// While something is resized in place, the largest of what it had, has and is to have.
+fn while_resized(pod: &Tree, side: Side, wanted: Resources, status: &Tree) -> Resources {
+    if !status.has("resources") {
+        return wanted;
+    }
+    let mut largest = if is_infeasible(pod) { Resources::default() } else { wanted };
+    largest.raise_to(&Resources::read(side.of(status.at("resources"))));
+    if side == Side::Requests {
+        largest.raise_to(&Resources::read(status.map("allocatedResources")));
+    }
+    largest
+}
+
+fn of_container(pod: &Tree, container: &Tree, side: Side, statuses: &str, assumed: Assumed) -> Resources {
+    let wanted = side.of(container.at("resources"));
     let mut requests = Resources::read(wanted);
     let name = container.str("name");
-    let status = pod.list(statuses).iter().find(|status| status.str("name") == name && status.has("resources"));
-    if let Some(status) = status {
-        if is_infeasible(pod) {
-            requests = Resources::default();
-        }
-        requests.raise_to(&Resources::read(status.map("resources.requests")));
-        requests.raise_to(&Resources::read(status.map("allocatedResources")));
+    if let Some(status) = pod.list(statuses).iter().find(|status| status.str("name") == name) {
+        requests = while_resized(pod, side, requests, status);
     }
     if let Some(milli_cpu) = assumed.milli_cpu.filter(|_| !wanted.contains("cpu")) {
         requests.milli_cpu = requests.milli_cpu.max(milli_cpu);
@@ -91,7 +125,7 @@ fn is_infeasible(pod: &Tree) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use api::{Tree, json};
+    use api::json;
 
     use super::*;
 

@@ -68,6 +68,19 @@ impl Resources {
         self.merge(other, i64::max);
     }
 
+    /// Only what another has some of.
+    pub fn keep_of(&mut self, other: &Resources) {
+        self.merge(other, |own, other| if other == 0 { 0 } else { own });
+        self.others.retain(|(name, _)| other.get(name) != 0);
+    }
+
+    /// All that there is some of, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
+        let first = [(CPU, self.milli_cpu), (EPHEMERAL_STORAGE, self.ephemeral_storage), (MEMORY, self.memory)];
+        let others = self.others.iter().map(|(name, amount)| (name.as_str(), *amount));
+        first.into_iter().chain(others).filter(|(_, amount)| *amount != 0)
+    }
+
     fn merge(&mut self, other: &Resources, how: fn(i64, i64) -> i64) {
         self.milli_cpu = how(self.milli_cpu, other.milli_cpu);
         self.memory = how(self.memory, other.memory);

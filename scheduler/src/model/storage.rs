@@ -135,9 +135,10 @@ pub struct StorageClass {
     pub topologies: Vec<Vec<Requirement>>,
 }
 
-/// How many disks of each driver a node can have, and which plugins of old its drivers have taken over.
+/// Which drivers a node has, how many disks of each it can have, and which plugins of old its drivers have taken over.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CsiNode {
+    pub drivers: Vec<Str>,
     pub limits: Vec<(Str, i64)>,
     pub migrated: Vec<Str>,
 }
@@ -277,6 +278,7 @@ impl CsiNode {
         let limit = |driver: &Tree| Some((Str::new(driver.str("name")), driver.int("allocatable.count")?));
         let migrated = node.map("metadata.annotations").get(MIGRATED).and_then(Tree::as_str).unwrap_or("");
         CsiNode {
+            drivers: node.list("spec.drivers").iter().map(|driver| Str::new(driver.str("name"))).collect(),
             limits: node.list("spec.drivers").iter().filter_map(limit).collect(),
             migrated: migrated.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Str::new).collect(),
         }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use super::budgets::Budgets;
 use crate::cycle::{fits, summary};
-use crate::framework::{Plugin, Point, PostFilter, PostFiltering, Reason, Refusal};
+use crate::framework::{Candidate, Plugin, Point, PostFilter, PostFiltering, Reason, Refusal};
 use crate::model::Pod;
 use crate::profile::Filters;
-use crate::snapshot::{NodeId, NodeState};
+use crate::snapshot::NodeState;
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+const NO_CANDIDATE: &str = "no candidate node for preemption";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 #[derive(Debug, Clone)]
@@ -42,11 +43,26 @@ impl Plugin for DefaultPreemption {
             return PostFilter::Nothing { text: format!("preemption: {why}"), clears: false };
         }
         let (candidates, refused) = self.candidates(asked);
-        match candidates.into_iter().min_by(|one, other| preferred(one, other)) {
+        if candidates.is_empty() {
+            return PostFilter::Nothing { text: nothing(asked.failure.node_count, &refused), clears: true };
+        }
+        let screened = match screened(asked, candidates) {
+            Ok(screened) => screened,
+            Err(why) => return PostFilter::Nothing { text: format!("preemption: {why}"), clears: false },
+        };
+        match screened.into_iter().min_by(|one, other| preferred(one, other)) {
             Some(best) => PostFilter::Preempt { node: best.node, victims: best.victims.clone() },
-            None => PostFilter::Nothing { text: nothing(asked.failure.node_count, &refused), clears: true },
+            None => PostFilter::Nothing { text: format!("preemption: {NO_CANDIDATE}"), clears: false },
         }
     }
+}
+
+/// What the plugins of the profile leave of the ways to make room.
+fn screened(asked: &PostFiltering, mut candidates: Vec<Arc<Candidate>>) -> Result<Vec<Arc<Candidate>>, String> {
+    for one in asked.profile.plugins() {
+        candidates = one.plugin.screen(asked.cycle, candidates)?;
+    }
+    Ok(candidates)
 }
 
 /// What there is to do on a node.
@@ -55,20 +71,13 @@ enum Way {
     Closed(Refusal),
 }
 
-/// A way to make room.
-#[derive(Debug)]
-struct Candidate {
-    node: NodeId,
-    /// The most important one first; never empty.
-    victims: Vec<Arc<Pod>>,
-    /// How many budgets would not allow it.
-    violations: usize,
-}
-
 impl DefaultPreemption {
     /// Ways to make room, and what was said of nodes where there is none.
     fn candidates(&self, asked: &PostFiltering) -> (Vec<Arc<Candidate>>, Vec<Reason>) {
         let Some(filters) = asked.filters else { return Default::default() };
+        let mut filters = filters.clone();
+        filters.active.retain(|position| asked.profile.plugin(*position).foresees());
+        let filters = &filters;
         let hopeful = asked.failure.by_node().filter(|(_, _, refusal)| !refusal.is_final);
         let nodes: Vec<&NodeState> = hopeful.filter_map(|(id, _, _)| asked.cycle.snapshot.node(id)).collect();
         let search = Search::new(asked, filters);

@@ -396,7 +396,8 @@ impl Generator<'_> {
             return;
         }
         let meta = tree! { "name" => "csi" };
-        world.csi_drivers.push(tree! { "metadata" => meta, "spec" => tree! { "storageCapacity" => true } });
+        let spec = tree! { "storageCapacity" => true, "preventPodSchedulingIfMissing" => self.chance(30) };
+        world.csi_drivers.push(tree! { "metadata" => meta, "spec" => spec });
         for zone in ZONES.iter().filter(|_| self.chance(60)) {
             let topology = tree! { "matchLabels" => tree! { KEYS[0] => *zone } };
             world.capacities.push(tree! {

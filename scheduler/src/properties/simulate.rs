@@ -169,8 +169,10 @@ impl Cluster<'_> {
             |claim: &&mut Tree| claim.str("metadata.namespace") == namespace && claim.str("metadata.name") == name;
         let late = self.world.claims.iter_mut().filter(|claim| claim.str("spec.storageClassName") == "late");
         for claim in late.into_iter().filter_map(|claim| Some(claim).filter(is_it)) {
+            let old = claim.clone();
             claim.child("metadata").child("annotations").set("volume.kubernetes.io/selected-node", node);
             self.kept.put(Kind::PersistentVolumeClaim, claim);
+            self.snapshot.object_changed(Kind::PersistentVolumeClaim, Some(&old), Some(claim));
         }
     }
 

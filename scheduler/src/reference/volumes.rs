@@ -81,11 +81,20 @@ fn shares_monitor(a: &Tree, b: &Tree) -> bool {
 pub fn limits(case: &Case<'_>, node: &Tree) -> Verdict {
     let name = node.str("metadata.name");
     let drivers = by_name(&case.world.csi_nodes, name).map_or(&[][..], |node| node.list("spec.drivers"));
+    let wanted = disks(case, case.pod);
+    let misses = |(driver, _): &&(String, String)| {
+        let wants = by_name(&case.world.csi_drivers, driver);
+        wants.is_some_and(|wants| wants.bool("spec.preventPodSchedulingIfMissing"))
+            && !drivers.iter().any(|there| there.str("name") == driver)
+    };
+    if let Some((driver, _)) = wanted.iter().find(misses) {
+        return Verdict::unschedulable(&format!("{driver} CSI driver is not installed on the node"));
+    }
     let limits: BTreeMap<&str, i64> =
         drivers.iter().filter_map(|driver| Some((driver.str("name"), driver.int("allocatable.count")?))).collect();
     let mut attached = attachments(case, name);
     attached.extend(case.world.pods_on(name).flat_map(|pod| disks(case, pod)));
-    let added: BTreeSet<(String, String)> = disks(case, case.pod).difference(&attached).cloned().collect();
+    let added: BTreeSet<(String, String)> = wanted.difference(&attached).cloned().collect();
     let of =
         |disks: &BTreeSet<(String, String)>, driver: &str| disks.iter().filter(|disk| disk.0 == driver).count() as i64;
     let full =

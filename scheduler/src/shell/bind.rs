@@ -33,7 +33,7 @@ pub async fn bind_when_allowed(shared: Arc<Shared>, waiting: Arc<WaitingPod>, pl
 
 pub async fn bind(shared: Arc<Shared>, placing: Placing) {
     match carry_out(&shared, &placing).await {
-        Ok(()) => bound(&shared, &placing),
+        Ok(()) => bound(&shared, &placing).await,
         Err(why) => shared.not_bound(&placing, &why),
     }
 }
@@ -99,7 +99,7 @@ async fn is_there(shared: &Shared, pod: &Pod) -> bool {
     false
 }
 
-fn bound(shared: &Shared, placing: &Placing) {
+async fn bound(shared: &Shared, placing: &Placing) {
     let (pod, profile) = (&placing.pod, &placing.profile);
     shared.core().bound(&pod.uid);
     shared.metrics.attempt(&profile.scheduler_name, Attempt::Scheduled, placing.decided.elapsed());
@@ -107,8 +107,9 @@ fn bound(shared: &Shared, placing: &Placing) {
     shared.metrics.bound(placing.waiting.attempts, waited);
     let text = format!("Successfully assigned {}/{} to {}", pod.namespace, pod.name, pod.node_name);
     let note = Note { reason: "Scheduled", action: "Binding", related: None, text };
-    shared.recorder(profile).note_normal(&reference(pod), note);
     for (_, plugin) in profile.at(Point::PostBind) {
         plugin.post_bind(pod, &pod.node_name);
     }
+    // Bindings go on as fast as they can be told of: a burst would drown its own events otherwise.
+    shared.recorder(profile).note_normal_in_turn(&reference(pod), note).await;
 }

@@ -19,12 +19,13 @@ use tokio::time::Instant;
 
 use crate::changes::Changes;
 use crate::config::{Configuration, ExtenderConfig};
-use crate::core::{Asking, Core, Placing, Step, Waits};
+use crate::core::{About, Asking, Core, Placing, Step, Waits};
 use crate::extender::{Extenders, Wire};
 use crate::framework::Hands;
 use crate::metrics::{Attempt, Gauges, Metrics};
 use crate::model::Pod;
 use crate::permit::{Rejected, WaitingPods};
+use crate::pod_resources;
 use crate::profile::Profile;
 use crate::why;
 
@@ -189,6 +190,12 @@ impl Running {
     pub fn metrics(&self) -> String {
         self.shared.render_metrics()
     }
+
+    /// What each pod asks for and may use, as metrics.
+    pub fn pod_resources(&self) -> String {
+        let pods = self.shared.pods.all();
+        pod_resources::text(pods.iter().map(|pod| &**pod))
+    }
 }
 
 /// Tells why pods wait, and where others would go.
@@ -257,10 +264,10 @@ impl Shared {
             }
             while under_way.try_join_next().is_some() || waiting.try_join_next().is_some() {}
             let moved = self.moved.notified();
-            let step = match self.step() {
-                Some(Step::Ask(asking)) => self.ask(asking).await,
-                other => other,
-            };
+            let mut step = self.step();
+            while let Some(Step::Ask(asking)) = step {
+                step = self.ask(asking).await;
+            }
             match step {
                 Some(Step::Idle(until)) => wait(moved, until).await,
                 Some(Step::Bind(placing)) => match self.waiting.get(&placing.pod.uid) {
@@ -269,7 +276,6 @@ impl Shared {
                     None => drop(under_way.spawn(bind::bind(self.clone(), placing))),
                 },
                 Some(Step::Wait(waits)) => self.clone().told(*waits, &mut under_way),
-                // Who was answered is not asked again.
                 Some(Step::Ask(_)) | None => {}
             }
             tokio::task::yield_now().await;
@@ -300,11 +306,20 @@ impl Shared {
     async fn ask(&self, asking: Asking) -> Option<Step> {
         let pod = asking.waiting.pod.clone();
         let extenders = self.extenders.clone()?;
-        let object = self.pods.get(&pod.key).unwrap_or_default();
-        let node = |name: &Str| Some((name.clone(), self.nodes.get(name)?));
-        let nodes: Vec<_> = asking.nodes.iter().filter_map(node).collect();
-        let answer = extenders.ask(&pod, &object, &nodes).await;
+        let object = |pod: &Pod| self.pods.get(&pod.key).map(|object| Tree::clone(&object)).unwrap_or_default();
+        let answer = match &asking.about {
+            About::Nodes(names) => {
+                let node = |name: &Str| Some((name.clone(), self.nodes.get(name)?));
+                let nodes: Vec<_> = names.iter().filter_map(node).collect();
+                extenders.ask(&pod, &object(&pod), &nodes).await
+            }
+            About::Rooms(rooms) => {
+                extenders.ask_rooms(&pod, rooms.clone(), object).await;
+                Ok(())
+            }
+        };
         let Err(why) = answer else { return Some(self.core().answered(asking, Instant::now())) };
+        extenders.forget(&pod);
         self.core().queue.retry(&pod.uid, Instant::now());
         self.metrics.attempt(&asking.profile.scheduler_name, Attempt::Error, Duration::ZERO);
         self.says_failed(&asking.profile, &pod, &why);
@@ -394,6 +409,8 @@ impl Core {
             self.decider(&name).ok_or_else(|| format!("spec.schedulerName: no profile is for {name:?}"))?;
         let decided = decider.what_if(snapshot, &pod, random);
         let profile = decider.profile.clone();
-        Ok(why::decided(&decided.decision, &profile, snapshot))
+        let told = why::decided(&decided.decision, &profile, snapshot);
+        self.forget_said(&pod);
+        Ok(told)
     }
 }

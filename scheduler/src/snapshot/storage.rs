@@ -29,6 +29,8 @@ pub struct Storage {
     csi_nodes: BTreeMap<Str, CsiNode>,
     /// Drivers that say how much room they have.
     tell_room: BTreeSet<Str>,
+    /// Drivers whose volumes are of no use to nodes that do not know them.
+    wanted_on_nodes: BTreeSet<Str>,
     rooms: BTreeMap<Str, Room>,
     /// Node and volume of attachments.
     attachments: BTreeMap<Str, (Str, Str)>,
@@ -57,7 +59,7 @@ impl Storage {
             }
             Kind::StorageClass => drop(self.classes.insert(key, Arc::new(StorageClass::read(object)))),
             Kind::CsiNode => drop(self.csi_nodes.insert(key, CsiNode::read(object))),
-            Kind::CsiDriver if object.bool("spec.storageCapacity") => drop(self.tell_room.insert(key)),
+            Kind::CsiDriver => self.put_driver(key, object),
             Kind::CsiStorageCapacity => drop(self.rooms.insert(key, Room::read(object))),
             Kind::VolumeAttachment => self.attach(key, object),
             _ => {}
@@ -71,10 +73,22 @@ impl Storage {
             Kind::PersistentVolume => self.remove_volume(&key),
             Kind::StorageClass => drop(self.classes.remove(&key)),
             Kind::CsiNode => drop(self.csi_nodes.remove(&key)),
-            Kind::CsiDriver => drop(self.tell_room.remove(&key)),
+            Kind::CsiDriver => {
+                self.tell_room.remove(&key);
+                self.wanted_on_nodes.remove(&key);
+            }
             Kind::CsiStorageCapacity => drop(self.rooms.remove(&key)),
             Kind::VolumeAttachment => self.detach(&key),
             _ => {}
+        }
+    }
+
+    fn put_driver(&mut self, key: Str, driver: &Tree) {
+        if driver.bool("spec.storageCapacity") {
+            self.tell_room.insert(key.clone());
+        }
+        if driver.bool("spec.preventPodSchedulingIfMissing") {
+            self.wanted_on_nodes.insert(key);
         }
     }
 
@@ -135,6 +149,11 @@ impl Storage {
     /// Whether a driver says how much room it has.
     pub fn tells_room(&self, driver: &str) -> bool {
         self.tell_room.contains(driver)
+    }
+
+    /// Whether only nodes that know a driver will do for its volumes.
+    pub fn is_wanted_on_nodes(&self, driver: &str) -> bool {
+        self.wanted_on_nodes.contains(driver)
     }
 
     pub fn rooms(&self) -> impl Iterator<Item = &Room> {

@@ -2,6 +2,7 @@
 
 use api::Tree;
 use api::status::Status;
+use kinds::core::node::KIND as NODE;
 
 use super::{Attributes, Operation};
 
@@ -21,16 +22,17 @@ pub fn mutate(
         "binding" if object.str("target.kind") == "Node" => object.str("target.name"),
         _ => return Ok(()),
     };
-    if let Some(node) = attributes.server.object("minions", node).filter(|_| !node.is_empty()) {
-        copy_labels(object, &node);
+    // Each pod has another node: a tree of it would push those out that every write asks for.
+    if let Some(node) = attributes.server.item("minions", node).filter(|node| node.is_initialized(&NODE)) {
+        copy_labels(object, |label| node.label(&NODE, label));
     }
     Ok(())
 }
 
-fn copy_labels(object: &mut Tree, node: &Tree) {
+fn copy_labels<'a>(object: &mut Tree, of_node: impl Fn(&str) -> Option<&'a str>) {
     for label in LABELS {
-        if let Some(value) = node.map("metadata.labels").get(label) {
-            object.child("metadata.labels").set(label, value.clone());
+        if let Some(value) = of_node(label) {
+            object.child("metadata.labels").set(label, value);
         }
     }
 }
@@ -42,9 +44,10 @@ mod tests {
 
     #[test]
     fn the_nodes_place_overwrites_the_pods() {
-        let node = json(r#"{"metadata":{"labels":{"topology.kubernetes.io/zone":"z","other":"o"}}}"#);
+        let labels = [("topology.kubernetes.io/zone", "z"), ("other", "o")];
+        let of_node = |label: &str| labels.iter().find(|(key, _)| *key == label).map(|(_, value)| *value);
         let mut pod = json(r#"{"metadata":{"labels":{"topology.kubernetes.io/zone":"x"}}}"#);
-        copy_labels(&mut pod, &node);
+        copy_labels(&mut pod, of_node);
         assert_eq!(pod, json(r#"{"metadata":{"labels":{"topology.kubernetes.io/zone":"z"}}}"#));
     }
 }

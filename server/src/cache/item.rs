@@ -59,6 +59,10 @@ impl Item {
         self.facts(kind).initialized
     }
 
+    pub fn label(&self, kind: &Kind, key: &str) -> Option<&str> {
+        self.facts(kind).labels.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
     fn facts(&self, kind: &Kind) -> &Facts {
         self.facts.get_or_init(|| Box::new(read_facts(&self.bytes, kind)))
     }
@@ -123,10 +127,8 @@ impl Selection {
     }
 
     pub fn matches(&self, item: &Item, kind: &Kind) -> bool {
-        let labels_match = self.labels.as_ref().is_none_or(|selector| {
-            let facts = item.facts(kind);
-            selector.matches_with(|key| facts.labels.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str()))
-        });
+        let labels_match =
+            self.labels.as_ref().is_none_or(|selector| selector.matches_with(|key| item.label(kind, key)));
         let visible = !self.initialized || item.is_initialized(kind);
         visible && labels_match && self.fields.as_ref().is_none_or(|selector| fields_match(selector, item, kind))
     }

@@ -60,6 +60,13 @@ const CHECKS: &[Check] = &[
 ];
 
 impl Check {
+    /// The same for somebody who asks.
+    async fn tells(&self, server: &Server, probe: &'static str) -> bool {
+        let passes = self.passes(server).await;
+        server.health.slis.saw(probe, self.name, passes);
+        passes
+    }
+
     async fn passes(&self, server: &Server) -> bool {
         match self.test {
             Test::Answers => true,
@@ -92,7 +99,7 @@ pub async fn route(server: &Server, call: &Call) -> Option<Answer> {
         return Some(whole(server, call, probe).await);
     }
     let check = of(probe).find(|check| check.name == name)?;
-    Some(if check.passes(server).await {
+    Some(if check.tells(server, probe).await {
         text(200, "ok")
     } else {
         text(500, "internal server error: reason withheld\n")
@@ -100,14 +107,14 @@ pub async fn route(server: &Server, call: &Call) -> Option<Answer> {
 }
 
 /// All checks of a probe; each is told of where one asks, or where one fails.
-async fn whole(server: &Server, call: &Call, probe: &str) -> Answer {
+async fn whole(server: &Server, call: &Call, probe: &'static str) -> Answer {
     let mut excluded: Vec<&str> = call.query.all("exclude").filter(|name| !name.is_empty()).collect();
     let (mut lines, mut failed) = (String::new(), false);
     for check in of(probe) {
         let line = if excluded.contains(&check.name) {
             excluded.retain(|name| *name != check.name);
             format!("[+]{} excluded: ok\n", check.name)
-        } else if check.passes(server).await {
+        } else if check.tells(server, probe).await {
             format!("[+]{} ok\n", check.name)
         } else {
             failed = true;
@@ -127,14 +134,11 @@ async fn whole(server: &Server, call: &Call, probe: &str) -> Answer {
 }
 
 async fn indicators(server: &Server) -> String {
-    let mut lines = String::from(
-        "# HELP kubernetes_healthcheck Whether a check passes now.\n# TYPE kubernetes_healthcheck gauge\n",
-    );
+    let mut now = Vec::new();
     for probe in ALL {
         for check in of(probe) {
-            let passes = u8::from(check.passes(server).await);
-            lines.push_str(&format!("kubernetes_healthcheck{{name={:?},type={probe:?}}} {passes}\n", check.name));
+            now.push(((*probe, check.name), check.passes(server).await));
         }
     }
-    lines
+    server.health.slis.text(&now)
 }

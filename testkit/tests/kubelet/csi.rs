@@ -188,7 +188,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     let client = &cluster.client;
     fill(client).await;
     let one = pod(client, "one", "persistentVolumeClaim: {claimName: data}").await;
-    let node = Node::start(&cluster);
+    let mut node = Node::start(&cluster);
     let volumes = node.volumes.clone();
     let finding = tokio::spawn(async move { volumes.run().await });
     let unknown = "FailedMount MountVolume.MountDevice failed for volume \"pv1\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name memory.example not found in the list of registered CSI drivers";
@@ -208,11 +208,13 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
         r#"{"memory.example":"id-1"}"#
     );
     until(|| driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")).await;
+    assert_eq!(node.told().await, one.str("metadata.uid"), "it waits no longer");
 
     // It is attached before anything is asked of the driver.
     assert_eq!(node.problem(&one).await, [""; 0], "waiting for an attachment is no failure yet");
     assert_eq!(driver.calls.names(), ["registered"]);
-    assert_eq!(node.volumes.in_use().into_iter().collect::<Vec<_>>(), ["kubernetes.io/csi/memory.example^h-1"]);
+    let used: Vec<String> = node.volumes.in_use().borrow().iter().cloned().collect();
+    assert_eq!(used, ["kubernetes.io/csi/memory.example^h-1"]);
     attach(client).await;
     node.prepare(&one).await;
     published(&node, &one, &driver.calls.take());
@@ -243,7 +245,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     assert_eq!(driver.calls.names(), ["unpublish", "unstage"]);
     node.volumes.remove(&uid(&inline)).await.unwrap();
     assert_eq!(driver.calls.names(), ["unpublish"]);
-    assert!(node.volumes.in_use().is_empty() && node.volumes.reconstruct().unwrap().is_empty());
+    assert!(node.volumes.in_use().borrow().is_empty() && node.volumes.reconstruct().unwrap().is_empty());
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(node.folder.path().to_str().unwrap()));
     driver.stop();
     client.until(csi_node, |_, object| object.list("spec.drivers").is_empty()).await;

@@ -69,7 +69,7 @@ impl Node {
         self.config.pod_dir(pod.str("metadata.uid")).join("volumes").join(kind).join(name)
     }
 
-    async fn told(&mut self) -> String {
+    pub async fn told(&mut self) -> String {
         tokio::time::timeout(Duration::from_secs(10), self.changed.recv()).await.expect("in time").expect("a pod")
     }
 

@@ -207,6 +207,11 @@ impl Host for Agent {
         vec![self.pod.clone()]
     }
 
+    fn pod(&self, namespace: &str, name: &str) -> Option<Tree> {
+        let is_it = (kubelet::pod::namespace(&self.pod), kubelet::pod::name(&self.pod)) == (namespace, name);
+        is_it.then(|| self.pod.clone())
+    }
+
     fn runtime(&self) -> Arc<dyn cri::DynRuntimeService> {
         self.runtime.clone()
     }

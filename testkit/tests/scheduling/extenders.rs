@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use api::Tree;
 use testkit::Https;
 
-use super::{condition, create, is_bound, pod, start_as};
+use super::{condition, create, is_bound, pod, preemption, start_as};
 
 fn configuration(url: &str, rest: &str) -> scheduler::config::Configuration {
     let text = format!(
@@ -65,4 +65,44 @@ async fn an_extender_refuses_and_rates_nodes() {
     assert!(said.is_some_and(|(reason, text)| reason == "SchedulerError" && text.contains("code 500")), "{said:?}");
     is_down.store(false, Ordering::Release);
     client.until(&path, is_bound).await;
+}
+
+/// Leaves only the room on `b`.
+fn rooms(path: &str, body: &[u8]) -> (u16, Vec<u8>) {
+    let asked = api::json::decode(body).expect("JSON");
+    let text = match path {
+        "/v1/filter" => api::json::encode(&api::tree! { "NodeNames" => asked.at("NodeNames").clone() }, None),
+        "/v1/rate" => b"[]".to_vec(),
+        "/v1/preempt" => {
+            let rooms = asked.at("NodeNameToMetaVictims");
+            assert_eq!(rooms.as_map().map(|rooms| rooms.len()), Some(2), "{asked:?}");
+            let left = api::tree! { "b" => rooms.at("b").clone() };
+            api::json::encode(&api::tree! { "NodeNameToMetaVictims" => left }, None)
+        }
+        other => panic!("{other}"),
+    };
+    (200, text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extender_chooses_where_room_is_made() {
+    let serving = cluster::pki::self_signed("localhost", IpAddr::from([127, 0, 0, 1])).expect("a certificate");
+    let service = Https::serve(&serving, rooms).await;
+    let nodes = [("a", "1", "10"), ("b", "1", "10")];
+    let cluster = start_as(Some(configuration(&service.url(), "preemptVerb: preempt")), &nodes).await;
+    let client = &cluster.client;
+    preemption::class(client, "low", 10).await;
+    // Without a say of others the first node would do as well: there are no budgets, and nobody has started.
+    for round in 0..2 {
+        for name in ["one", "two"] {
+            client.until(&create(client, &pod(&format!("{name}-{round}"), "1")).await, is_bound).await;
+        }
+        let urgent = preemption::of_class(&format!("p-{round}"), "1", "low");
+        let waits = create(client, &urgent).await;
+        let waits = client.until(&waits, |_, pod| !pod.str("status.nominatedNodeName").is_empty()).await;
+        assert_eq!(waits.str("status.nominatedNodeName"), "b");
+        for name in [format!("one-{round}"), format!("two-{round}"), format!("p-{round}")] {
+            client.delete(&format!("{}/{name}?gracePeriodSeconds=0", super::PODS)).await;
+        }
+    }
 }

@@ -2,12 +2,12 @@
 
 use super::*;
 
-async fn class(client: &Client, name: &str, value: i64) {
+pub async fn class(client: &Client, name: &str, value: i64) {
     let class = tree! { "metadata" => tree! { "name" => name }, "value" => value };
     assert_eq!(client.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class).await.code, 201);
 }
 
-fn of_class(name: &str, cpu: &str, class: &str) -> Tree {
+pub fn of_class(name: &str, cpu: &str, class: &str) -> Tree {
     let mut pod = pod(name, cpu);
     pod.child("spec").set("priorityClassName", class);
     pod

@@ -73,7 +73,7 @@ async fn the_port_shows_itself_to_those_who_may() {
     for path in ["/healthz", "/livez", "/readyz"] {
         assert_eq!(nobody.get(path).await.code, 200, "{path}");
     }
-    for path in ["/metrics", "/configz", "/tiphys/v1/why/default/p"] {
+    for path in ["/metrics", "/metrics/resources", "/metrics/slis", "/configz", "/tiphys/v1/why/default/p"] {
         assert_eq!(nobody.get(path).await.code, 403, "{path}");
     }
     // Its certificate is known by what the API server tells of its authorities.
@@ -81,6 +81,17 @@ async fn the_port_shows_itself_to_those_who_may() {
     let metrics = admin.get("/metrics").await.text();
     for name in ["scheduler_schedule_attempts_total", "leader_election_master_status{name=\"kube-scheduler\"} 1"] {
         assert!(metrics.contains(name), "{metrics}");
+    }
+    let resources = admin.get("/metrics/resources").await.text();
+    let line = "kube_pod_resource_request{namespace=\"default\",pod=\"p\",node=\"\",scheduler=\"default-scheduler\",\
+                priority=\"0\",resource=\"cpu\",unit=\"cores\"} 2\n";
+    assert!(resources.contains(line), "{resources}");
+    let levels = admin.get("/metrics/slis").await.text();
+    for line in [
+        "kubernetes_healthcheck{name=\"sched-handler-sync\",type=\"readyz\"} 1\n",
+        "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"livez\"} 1\n",
+    ] {
+        assert!(levels.contains(line), "{levels}");
     }
     let config = admin.get("/configz").await.tree();
     assert_eq!(config.str("componentconfig.kind"), "KubeSchedulerConfiguration");

@@ -19,12 +19,20 @@ struct Size {
     reference: u64,
 }
 
-pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
+pub const PARTS: [&str; 2] = ["alone", "served"];
+
+pub async fn run(quick: bool, plan: &Plan, parts: &[String], report: &mut Report) -> Result<()> {
     let size = if quick {
-        Size { nodes: 500, before: 100, pods: 1_000, reference: 3 }
+        Size { nodes: 500, before: 100, pods: 1_000, reference: 1 }
     } else {
-        Size { nodes: 5_000, before: 1_000, pods: 10_000, reference: 3 }
+        Size { nodes: 5_000, before: 1_000, pods: 10_000, reference: 1 }
     };
-    alone::run(&size, report)?;
-    served::run(&size, plan, report).await
+    let is_wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
+    if is_wanted("alone") {
+        alone::run(&size, report)?;
+    }
+    if is_wanted("served") {
+        served::run(&size, plan, report).await?;
+    }
+    Ok(())
 }

@@ -43,24 +43,24 @@ impl Changes {
     async fn heard(&mut self) {
         loop {
             let Ok(mut ready) = self.events.readable().await else { return std::future::pending().await };
-            let read = ready.try_io(|events| Ok(drain(events.get_ref())));
-            let Ok(Ok(Some(closed))) = read else { continue };
+            let Ok(Ok(closed)) = ready.try_io(|events| drain(events.get_ref())) else { continue };
             self.wait = if closed { CLOSED } else { QUIET };
             return;
         }
     }
 }
 
-/// Takes all events; whether a file was closed is told, none where there were no events.
-fn drain(events: &OwnedFd) -> Option<bool> {
+/// Takes all events; whether the file was closed is told.
+fn drain(events: &OwnedFd) -> Result<bool> {
     let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
     let mut reader = inotify::Reader::new(events, &mut buffer);
-    let mut heard = None;
+    // Without any event this is WouldBlock, by which the next wait is a wait.
+    let mut last = reader.next()?.events();
     while let Ok(event) = reader.next() {
-        // The last word counts: a file that is written to again is open.
-        heard = Some(event.events().contains(ReadFlags::CLOSE_WRITE));
+        last = event.events();
     }
-    heard
+    // The last word counts: a file that is written to again is open.
+    Ok(last.contains(ReadFlags::CLOSE_WRITE))
 }
 
 /// The file that has taken the place of an older one, open.

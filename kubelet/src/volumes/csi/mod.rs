@@ -12,10 +12,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use client::ordered;
 use cri::grpc::Channel;
 
 use super::mountinfo;
 pub use record::{KIND, Record};
+pub use registry::Finder;
 use wire::{NodeUnpublishVolume, NodeUnstageVolume, capability};
 
 /// A driver that is there.
@@ -34,13 +36,22 @@ impl Driver {
 pub struct Csi {
     root: PathBuf,
     drivers: Mutex<BTreeMap<String, Driver>>,
+    /// Volumes that must not be detached from this node, by their names in its status.
+    in_use: ordered::Sender<BTreeSet<String>>,
     /// Staging and unstaging of one volume, for whichever pods, come one after the other.
     busy: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Csi {
     pub fn new(root: &Path) -> Csi {
-        Csi { root: root.to_owned(), drivers: Mutex::default(), busy: Mutex::default() }
+        let csi = Csi {
+            root: root.to_owned(),
+            drivers: Mutex::default(),
+            in_use: ordered::Sender::default(),
+            busy: Mutex::default(),
+        };
+        csi.count();
+        csi
     }
 
     fn registry(&self) -> PathBuf {
@@ -64,9 +75,27 @@ impl Csi {
         driver.ok_or_else(|| format!("driver name {name} not found in the list of registered CSI drivers"))
     }
 
-    /// Volumes that must not be detached from this node, by their names in its status.
-    pub fn in_use(&self) -> BTreeSet<String> {
-        Record::all(&self.root).iter().filter_map(Record::unique_name).collect()
+    pub fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
+        self.in_use.subscribe()
+    }
+
+    /// Looks at what is written down.
+    fn count(&self) {
+        let found: BTreeSet<String> = self.records().iter().filter_map(Record::unique_name).collect();
+        if *self.in_use.borrow() != found {
+            self.in_use.send_replace(found);
+        }
+    }
+
+    /// Writes down that a pod uses a volume, and says so.
+    pub fn note(&self, record: &Record, node: &str) -> io::Result<()> {
+        record.write(node)?;
+        self.count();
+        Ok(())
+    }
+
+    fn records(&self) -> Vec<Record> {
+        Record::all(&self.root)
     }
 
     pub async fn alone(&self, driver: &str, handle: &str) -> tokio::sync::OwnedMutexGuard<()> {
@@ -100,12 +129,13 @@ impl Csi {
         for record in Record::of_pod(pod_dir) {
             let _alone = self.alone(&record.driver, &record.handle).await;
             self.unpublish(&record, uid).await?;
-            let others = Record::all(&self.root);
+            let others = self.records();
             let is_needed = others.iter().any(|other| other.dir != record.dir && other.is_same_volume(&record));
             if record.is_persistent && !is_needed {
                 self.unstage(&record).await?;
             }
             record.forget().map_err(|error| error.to_string())?;
+            self.count();
         }
         Ok(())
     }

@@ -79,6 +79,12 @@ impl Record {
         (!self.attachment.is_empty()).then(|| format!("kubernetes.io/csi/{}^{}", self.driver, self.handle))
     }
 
+    /// The pod's, by the folder that the file stands in.
+    pub fn uid(&self) -> String {
+        let folder = self.dir.ancestors().nth(3).and_then(Path::file_name);
+        folder.map(|uid| uid.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
     pub fn is_same_volume(&self, other: &Record) -> bool {
         self.driver == other.driver && self.handle == other.handle
     }
@@ -119,6 +125,7 @@ mod tests {
         assert_eq!(Record::all(temp.path()), [one.clone(), two.clone()]);
         assert_eq!(one.unique_name().as_deref(), Some("kubernetes.io/csi/d^h"));
         assert_eq!(two.unique_name(), None);
+        assert_eq!([one.uid(), two.uid()], ["a", "b"]);
         one.forget().unwrap();
         one.forget().unwrap();
         assert_eq!(Record::all(temp.path()), [two]);

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::Client;
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use tokio::io::unix::AsyncFd;
+use client::files::Files;
 
 use super::wire::{self, Empty, RegistrationStatus};
 use super::{Csi, Driver, node_info};
@@ -20,6 +18,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 
 /// A socket as it stands there: one that was made anew is another one.
 type Seen = BTreeMap<PathBuf, (u64, i64)>;
+
+/// Who looks for drivers: whom they are shown to, and who wakes the pods that wait for them.
+pub struct Finder<'a> {
+    pub client: &'a Client,
+    pub node: &'a str,
+    pub wake: &'a (dyn Fn(&str) + Send + Sync),
+}
 
 /// Sockets that were called, and the drivers that answered.
 #[derive(Default)]
@@ -47,10 +52,10 @@ impl Known {
 
 impl Csi {
     /// Follows the folder of sockets for ever.
-    pub async fn run(&self, client: &Client, node: &str) {
+    pub async fn run(&self, finder: &Finder<'_>) {
         let mut pause = FIRST_PAUSE;
         loop {
-            if let Err(error) = self.follow(client, node).await {
+            if let Err(error) = self.follow(finder).await {
                 tracing::warn!(error, "drivers of volumes cannot be found");
             }
             tokio::time::sleep(pause).await;
@@ -58,14 +63,14 @@ impl Csi {
         }
     }
 
-    async fn follow(&self, client: &Client, node: &str) -> Result<(), String> {
+    async fn follow(&self, finder: &Finder<'_>) -> Result<(), String> {
         let folder = self.registry();
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let watch = Folder::watch(&folder).map_err(|error| error.to_string())?;
+        let watch = Files::watch(std::slice::from_ref(&folder)).map_err(|error| error.to_string())?;
         let (mut known, mut pause) = (Known::default(), FIRST_PAUSE);
         loop {
             // What failed is tried again; all else waits for the kernel to tell.
-            match self.look(client, node, &folder, &mut known).await.map_err(|error| error.to_string())? {
+            match self.look(finder, &folder, &mut known).await.map_err(|error| error.to_string())? {
                 true => {
                     pause = FIRST_PAUSE;
                     watch.changed().await;
@@ -79,17 +84,17 @@ impl Csi {
     }
 
     /// Brings what is known up to what is there; false where something failed.
-    async fn look(&self, client: &Client, node: &str, folder: &Path, known: &mut Known) -> io::Result<bool> {
-        let mut all = node_info::initialize(client, node).await.is_ok();
+    async fn look(&self, finder: &Finder<'_>, folder: &Path, known: &mut Known) -> io::Result<bool> {
+        let mut all = node_info::initialize(finder.client, finder.node).await.is_ok();
         let found = sockets(folder)?;
         for name in known.leave(&found) {
-            self.deregister(client, node, &name).await;
+            self.deregister(finder, &name).await;
         }
         for (socket, seen) in found {
             if known.sockets.contains_key(&socket) {
                 continue;
             }
-            match self.register(client, node, &socket).await {
+            match self.register(finder, &socket).await {
                 Ok(name) => known.enter(socket, seen, name),
                 Err(error) => {
                     tracing::warn!(socket = %socket.display(), error, "a driver could not be registered");
@@ -101,7 +106,7 @@ impl Csi {
     }
 
     /// The name of the driver, or none where the socket is not one's.
-    async fn register(&self, client: &Client, node: &str, socket: &Path) -> Result<Option<String>, String> {
+    async fn register(&self, finder: &Finder<'_>, socket: &Path) -> Result<Option<String>, String> {
         let channel = cri::grpc::dial(socket);
         let info = wire::get_info(&channel, Empty {}).await?;
         if info.kind != KIND {
@@ -110,7 +115,7 @@ impl Csi {
         }
         let endpoint = if info.endpoint.is_empty() { socket.to_path_buf() } else { PathBuf::from(&info.endpoint) };
         let result = match check(&info.name, &info.supported_versions) {
-            Ok(()) => self.install(client, node, &info.name, &endpoint).await,
+            Ok(()) => self.install(finder, &info.name, &endpoint).await,
             Err(error) => Err(error),
         };
         let error = result
@@ -122,20 +127,24 @@ impl Csi {
         result.map(|()| Some(info.name))
     }
 
-    async fn install(&self, client: &Client, node: &str, name: &str, endpoint: &Path) -> Result<(), String> {
+    async fn install(&self, finder: &Finder<'_>, name: &str, endpoint: &Path) -> Result<(), String> {
         let channel = cri::grpc::dial(endpoint);
         let info = wire::node_get_info(&channel, Empty {}).await?;
         let capabilities = wire::node_get_capabilities(&channel, Empty {}).await?;
         let capabilities =
             capabilities.capabilities.iter().filter_map(|of| of.rpc.as_ref()).map(|rpc| rpc.kind).collect();
-        node_info::install(client, node, name, &info).await?;
+        node_info::install(finder.client, finder.node, name, &info).await?;
         self.add(name, Driver { channel, capabilities });
+        // Pods that wait for it need not wait any longer.
+        for record in self.records().iter().filter(|record| record.driver == name) {
+            (finder.wake)(&record.uid());
+        }
         Ok(())
     }
 
-    async fn deregister(&self, client: &Client, node: &str, name: &str) {
+    async fn deregister(&self, finder: &Finder<'_>, name: &str) {
         self.drop_driver(name);
-        if let Err(error) = node_info::uninstall(client, node, name).await {
+        if let Err(error) = node_info::uninstall(finder.client, finder.node, name).await {
             tracing::warn!(driver = name, error, "a driver that is gone is still shown");
         }
     }
@@ -163,30 +172,6 @@ fn sockets(folder: &Path) -> io::Result<Seen> {
         }
     }
     Ok(found)
-}
-
-/// Hears of what comes and goes in a folder.
-struct Folder(AsyncFd<OwnedFd>);
-
-impl Folder {
-    fn watch(folder: &Path) -> io::Result<Folder> {
-        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let what = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM;
-        inotify::add_watch(&events, folder, what)?;
-        #[expect(deprecated, reason = "unsound only for types that change their descriptor; this one owns it")]
-        Ok(Folder(AsyncFd::new(events)?))
-    }
-
-    async fn changed(&self) {
-        loop {
-            let Ok(mut ready) = self.0.readable().await else { return std::future::pending().await };
-            let mut bytes = [0; 4096];
-            let read = ready.try_io(|events| Ok(rustix::io::read(events.get_ref(), &mut bytes)?));
-            if matches!(read, Ok(Ok(1..))) {
-                return;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     let object = driver_object(ask).await?;
     let record = record(ask, &object)?;
     // From here on the node says that it uses the volume.
-    record.write(&ask.host.node)?;
+    ask.host.csi.note(&record, &ask.host.node)?;
     let driver =
         ask.host.csi.driver(&record.driver).map_err(|why| Failure::at(first_step(&record), unknown(&record, &why)))?;
     let context = attachment(ask, &record).await?;
@@ -41,10 +41,10 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     }
     publish(ask, &driver, &record, &object, (context, capability)).await?;
     let path = ask.host.csi.target(&record, pod::uid(ask.pod));
-    if record.is_block {
-        return Ok(Plan::Device(path));
-    }
     let read_only = is_read_only(ask);
+    if record.is_block {
+        return Ok(Plan::Device { path, read_only });
+    }
     let give = !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask, &object);
     Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
 }

@@ -16,7 +16,7 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
 fn decide(source: &Tree, persistent: Option<&Tree>, read_only: bool) -> Plan {
     let path = PathBuf::from(source.str("path"));
     match persistent.is_some_and(|volume| volume.str("spec.volumeMode") == "Block") {
-        true => Plan::Device(path),
+        true => Plan::Device { path, read_only },
         false => Plan::Bind { source: path, read_only },
     }
 }
@@ -30,6 +30,6 @@ mod tests {
         let source = api::tree! { "path" => "/mnt/a" };
         let block = api::tree! { "spec" => api::tree! { "volumeMode" => "Block" } };
         assert_eq!(decide(&source, None, true), Plan::Bind { source: "/mnt/a".into(), read_only: true });
-        assert_eq!(decide(&source, Some(&block), false), Plan::Device("/mnt/a".into()));
+        assert_eq!(decide(&source, Some(&block), false), Plan::Device { path: "/mnt/a".into(), read_only: false });
     }
 }

@@ -36,6 +36,9 @@ impl Plugin for NodeVolumeLimits {
     fn filter(&self, cycle: Cycle, slot: &Slot, node: &NodeState) -> Verdict {
         let Some(Wanted(wanted)) = slot.get::<Wanted>() else { return Ok(()) };
         let storage = &cycle.snapshot.storage;
+        if let Some(driver) = missing(storage, wanted, node.name()) {
+            return Err(Refusal::unschedulable(format!("{driver} CSI driver is not installed on the node")));
+        }
         let Some(limits) = storage.csi_node(node.name()).filter(|limits| !limits.limits.is_empty()) else {
             return Ok(());
         };
@@ -60,12 +63,19 @@ impl Plugin for NodeVolumeLimits {
         match event {
             Event::NodeAdded(_) => true,
             Event::PodGone(gone) => !gone.spec.volumes.is_empty(),
-            Event::Object { kind: Kind::CsiNode, new, .. } => new.is_some(),
+            Event::Object { kind: Kind::CsiNode | Kind::CsiDriver, new, .. } => new.is_some(),
             Event::Object { kind: Kind::VolumeAttachment, new, .. } => new.is_none(),
             Event::Object { kind: Kind::PersistentVolumeClaim, new, .. } => is_own_claim(pod, *new),
             _ => false,
         }
     }
+}
+
+/// A driver of the pod's volumes that wants to be on the node, and is not.
+fn missing<'a>(storage: &Storage, wanted: &'a BTreeSet<Disk>, node: &str) -> Option<&'a Str> {
+    let is_there = |driver: &Str| storage.csi_node(node).is_some_and(|node| node.drivers.contains(driver));
+    let mut drivers = wanted.iter().map(|disk| &disk.driver);
+    drivers.find(|driver| storage.is_wanted_on_nodes(driver) && !is_there(driver))
 }
 
 fn disks_of(storage: &Storage, pod: &Pod) -> BTreeSet<Disk> {
@@ -111,6 +121,29 @@ mod tests {
         tree! {
             "metadata" => tree! { "name" => name, "annotations" => annotations },
             "spec" => tree! { "drivers" => list![driver] },
+        }
+    }
+
+    #[test]
+    fn a_driver_may_want_to_be_on_the_node() {
+        let driver = |wants: bool| {
+            tree! {
+                "metadata" => tree! { "name" => "ebs.csi.aws.com" },
+                "spec" => tree! { "preventPodSchedulingIfMissing" => wants },
+            }
+        };
+        for (wants, name, fits) in
+            [(true, "has", true), (true, "bare", false), (true, "silent", false), (false, "bare", true)]
+        {
+            let mut objects = Fixed::default();
+            objects.put(Kind::CsiDriver, driver(wants));
+            objects.put(Kind::CsiNode, csi_node("has", "kubernetes.io/aws-ebs"));
+            objects.put(Kind::CsiNode, tree! { "metadata" => tree! { "name" => "bare" } });
+            let mut world = World::with(objects);
+            world.node(node(name));
+            let verdict = world.filter(&NodeVolumeLimits, user_of("one"), name);
+            let want = if fits { Ok(()) } else { Err("ebs.csi.aws.com CSI driver is not installed on the node") };
+            assert_eq!(verdict.map_err(|why| why.reasons[0].to_string()), want.map_err(String::from), "{wants} {name}");
         }
     }
 

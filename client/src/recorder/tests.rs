@@ -1,0 +1,82 @@
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+
+use super::*;
+use crate::{Body, Sending, SystemClock, Transport};
+
+/// Takes a while for each request, and keeps when it came and when it was answered.
+#[derive(Default)]
+struct Slow(Mutex<Vec<(Method, tokio::time::Instant, tokio::time::Instant)>>);
+
+const TAKES: Duration = Duration::from_millis(10);
+
+impl Transport for Arc<Slow> {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        Box::pin(async move {
+            let came = tokio::time::Instant::now();
+            tokio::time::sleep(TAKES).await;
+            self.0.lock().expect("a lock").push((request.method().clone(), came, tokio::time::Instant::now()));
+            let mut answer = Response::new(Body::new(Full::new(Bytes::from_static(b"{}"))));
+            *answer.status_mut() = http::StatusCode::CREATED;
+            Ok(answer)
+        })
+    }
+}
+
+fn recorder(slow: &Arc<Slow>, metrics: &Metrics) -> Recorder {
+    let events = Events::start(Arc::new(SystemClock), metrics.clone());
+    events.recorder(Client::new(Arc::new(slow.clone()), "test"), "test").on("host")
+}
+
+fn object(name: &str) -> Tree {
+    tree! { "kind" => "Pod", "metadata" => tree! { "name" => name, "namespace" => "default", "uid" => name } }
+}
+
+fn note() -> Note<'static> {
+    Note { reason: "Scheduled", action: "Binding", related: None, text: "done".to_string() }
+}
+
+async fn written(slow: &Slow, count: usize) {
+    while slow.0.lock().expect("a lock").len() < count {
+        tokio::time::sleep(TAKES).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_events_is_written_by_who_waits_for_room() {
+    const MANY: usize = 5 * WAITING;
+    let (slow, metrics) = (Arc::new(Slow::default()), Metrics::default());
+    let recorder = recorder(&slow, &metrics);
+    let began = tokio::time::Instant::now();
+    for number in 0..MANY {
+        recorder.note_normal_in_turn(&object(&number.to_string()), note()).await;
+    }
+    written(&slow, MANY).await;
+    let alone = TAKES * u32::try_from(MANY).expect("a number");
+    assert!(began.elapsed() < alone / 30, "they are written beside each other");
+    // Those who do not wait lose what has no place.
+    for number in 0..2 * WAITING {
+        recorder.note_normal(&object(&format!("late-{number}")), note());
+    }
+    written(&slow, MANY + WAITING).await;
+    tokio::time::sleep(TAKES * 100).await;
+    assert_eq!(slow.0.lock().expect("a lock").len(), MANY + WAITING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_again_waits_for_what_came_first() {
+    let (slow, metrics) = (Arc::new(Slow::default()), Metrics::default());
+    let recorder = recorder(&slow, &metrics);
+    for name in ["a", "b", "a", "a"] {
+        recorder.note_normal(&object(name), note());
+    }
+    written(&slow, 4).await;
+    let seen = slow.0.lock().expect("a lock").clone();
+    let methods: Vec<&Method> = seen.iter().map(|(method, ..)| method).collect();
+    assert_eq!(methods, [Method::POST, Method::POST, Method::PATCH, Method::PATCH]);
+    assert_eq!(seen[0].1, seen[1].1, "the first two go together");
+    assert!(seen[2].1 >= seen[1].2 && seen[3].1 >= seen[2].2, "the others one by one");
+}

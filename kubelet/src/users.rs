@@ -1,0 +1,99 @@
+//! Users of pods that have their own (`hostUsers: false`): a range of the host's ids each, which no two have at once.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::Tree;
+
+use crate::config::Config;
+use crate::pod;
+
+/// So many ids a pod; the first range is the host's own.
+const LENGTH: u32 = 65_536;
+/// As many as there are pods of the largest nodes, and many more.
+const MOST: u32 = 60_000;
+
+/// Which range each pod has, by its number.
+pub struct Users {
+    config: Arc<Config>,
+    taken: Mutex<BTreeMap<String, u32>>,
+}
+
+impl Users {
+    /// With those that pods got before this process began.
+    pub fn open(config: Arc<Config>) -> Users {
+        let entries = std::fs::read_dir(config.root_dir.join("pods")).into_iter().flatten().filter_map(Result::ok);
+        let read = |uid: String| {
+            let text = std::fs::read_to_string(file(&config, &uid)).ok()?;
+            Some((uid, text.trim().parse().ok()?))
+        };
+        let taken = entries.filter_map(|entry| read(entry.file_name().into_string().ok()?)).collect();
+        Users { config, taken: Mutex::new(taken) }
+    }
+
+    /// The users of a pod; none where it has the host's.
+    pub fn of(&self, pod: &Tree) -> Result<Option<cri::UserNamespace>, String> {
+        if pod.at("spec").get("hostUsers").and_then(Tree::as_bool) != Some(false) {
+            return Ok(None);
+        }
+        let number = self.number(pod::uid(pod))?;
+        let range = vec![cri::IDMapping { host_id: number * LENGTH, container_id: 0, length: LENGTH }];
+        Ok(Some(cri::UserNamespace { mode: cri::NamespaceMode::Pod.into(), uids: range.clone(), gids: range }))
+    }
+
+    /// On disk before anybody has it.
+    fn number(&self, uid: &str) -> Result<u32, String> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = taken.get(uid) {
+            return Ok(*number);
+        }
+        let is_free = |number: &u32| !taken.values().any(|other| other == number);
+        let number = (1..MOST).find(is_free).ok_or("no range of user ids is left")?;
+        let file = file(&self.config, uid);
+        let write = || {
+            file.parent().map(std::fs::create_dir_all).transpose()?;
+            std::fs::write(&file, number.to_string())
+        };
+        write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))?;
+        taken.insert(uid.to_string(), number);
+        Ok(number)
+    }
+
+    /// The pod is gone, and its folder with it.
+    pub fn release(&self, uid: &str) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+fn file(config: &Config, uid: &str) -> PathBuf {
+    config.pod_dir(uid).join("userns")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn ranges_are_nobody_elses_and_survive_a_restart() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = Arc::new(Config { root_dir: dir.path().to_path_buf(), ..Config::default() });
+        let pod = |uid: &str, own: bool| {
+            tree! { "metadata" => tree! { "uid" => uid }, "spec" => tree! { "hostUsers" => !own } }
+        };
+        let first = |users: &Users, uid: &str| {
+            let range = users.of(&pod(uid, true)).expect("a range").expect("users of its own").uids;
+            (range[0].host_id, range[0].length)
+        };
+        let users = Users::open(config.clone());
+        assert_eq!(users.of(&pod("x", false)), Ok(None));
+        assert_eq!((first(&users, "a"), first(&users, "b")), ((65_536, 65_536), (131_072, 65_536)));
+        assert_eq!(first(&users, "a"), (65_536, 65_536));
+        let again = Users::open(config);
+        assert_eq!(first(&again, "c"), (196_608, 65_536));
+        again.release("a");
+        assert_eq!(first(&again, "d"), (65_536, 65_536));
+    }
+}

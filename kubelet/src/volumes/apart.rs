@@ -1,0 +1,17 @@
+//! For tests that mount: where nobody else sees it, and where it ends with them.
+
+use std::process::Command;
+
+/// Whether this is the run that may mount. The first run starts the test again, in mounts of its own.
+pub fn is_apart(test: &str) -> bool {
+    if std::env::var_os("MOUNTS_APART").is_some() {
+        return true;
+    }
+    let mut again = Command::new("unshare");
+    again.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    let output = again.args(["--exact", test, "--nocapture"]).env("MOUNTS_APART", "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("1 passed"), "it ran: {said}");
+    false
+}

@@ -1,0 +1,80 @@
+//! What pods ask for and may use, as metrics: a line for each pod and resource.
+
+use std::fmt::Write;
+
+use api::Tree;
+
+use crate::model::{Resources, limits, requests};
+
+/// A metric: its name, what it tells, and how that is read.
+type Metric = (&'static str, &'static str, fn(&Tree) -> Resources);
+
+const METRICS: [Metric; 2] = [
+    ("kube_pod_resource_request", "What pods ask for, as the scheduler counts it.", requests),
+    ("kube_pod_resource_limit", "What pods may use at most, as the scheduler counts it.", limits),
+];
+
+/// Pods that are over ask for nothing.
+pub fn text<'a>(pods: impl Iterator<Item = &'a Tree> + Clone) -> String {
+    let mut text = String::new();
+    for (metric, help, amounts) in METRICS {
+        let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} gauge\n");
+        for pod in pods.clone().filter(|pod| !is_over(pod)) {
+            let labels = labels(pod);
+            for (resource, amount) in amounts(pod).iter() {
+                let amount = if resource == "cpu" { amount as f64 / 1000.0 } else { amount as f64 };
+                let unit = unit(resource);
+                let _ = writeln!(text, "{metric}{{{labels},resource={resource:?},unit={unit:?}}} {amount}");
+            }
+        }
+    }
+    text
+}
+
+fn is_over(pod: &Tree) -> bool {
+    !pod.str("spec.nodeName").is_empty() && matches!(pod.str("status.phase"), "Succeeded" | "Failed")
+}
+
+/// Names of objects have nothing in them that would have to be escaped.
+fn labels(pod: &Tree) -> String {
+    let (namespace, name) = (pod.str("metadata.namespace"), pod.str("metadata.name"));
+    let (node, scheduler) = (pod.str("spec.nodeName"), pod.str("spec.schedulerName"));
+    let priority = pod.int("spec.priority").map(|priority| priority.to_string()).unwrap_or_default();
+    format!("namespace={namespace:?},pod={name:?},node={node:?},scheduler={scheduler:?},priority={priority:?}")
+}
+
+fn unit(resource: &str) -> &'static str {
+    match resource {
+        "cpu" => "cores",
+        "memory" | "storage" | "ephemeral-storage" => "bytes",
+        _ if resource.starts_with("hugepages-") => "bytes",
+        _ if resource.starts_with("attachable-volumes-") => "integer",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+
+    #[test]
+    fn each_resource_of_a_pod_is_a_line() {
+        let resources = r#"[{"name":"c","resources":{"requests":{"cpu":"1500m","example.com/gpu":"2"},
+            "limits":{"memory":"1Gi"}}},{"name":"d","resources":{"requests":{"cpu":"500m"}}}]"#;
+        let on = pod("p").json("spec.containers", resources).json("spec.overhead", r#"{"cpu":"1","memory":"1Gi"}"#);
+        let on = on.on("n").priority(7);
+        let over = pod("q").cpu("1").on("n").with("status.phase", "Succeeded");
+        let bare = pod("r");
+        let text = text([&on.0, &over.0, &bare.0].into_iter());
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let labels = r#"namespace="default",pod="p",node="n",scheduler="default-scheduler",priority="7""#;
+        let want = [
+            format!("kube_pod_resource_request{{{labels},resource=\"cpu\",unit=\"cores\"}} 3"),
+            format!("kube_pod_resource_request{{{labels},resource=\"memory\",unit=\"bytes\"}} 1073741824"),
+            format!("kube_pod_resource_request{{{labels},resource=\"example.com/gpu\",unit=\"\"}} 2"),
+            format!("kube_pod_resource_limit{{{labels},resource=\"memory\",unit=\"bytes\"}} 2147483648"),
+        ];
+        assert_eq!(lines, want);
+    }
+}
