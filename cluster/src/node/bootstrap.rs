@@ -88,14 +88,17 @@ fn config(bootstrap: &Tree, current: &str) -> Tree {
     }
 }
 
+/// What is wanted now: addresses may have changed. None while they are not known.
+type Want = Box<dyn Fn() -> Option<Wanted> + Send + Sync>;
+type Take = Box<dyn Fn(&Pair) -> Result<()> + Send + Sync>;
+
 /// A certificate that is asked for anew before it ends.
 pub struct Rotated {
     pub dir: std::path::PathBuf,
     pub base: &'static str,
     pub client: Client,
     pub random: Arc<Random>,
-    /// What is wanted now: addresses may have changed.
-    pub wanted: Box<dyn Fn() -> Option<Wanted> + Send + Sync>,
+    pub wanted: Want,
     /// Takes up a new one, and the old one at the start.
     pub take: Take,
 }
