@@ -186,7 +186,7 @@ async fn logs_are_read_from_their_end_and_followed() {
     assert_eq!(piece.into_data().expect("data"), "three\n");
     // The rest of the line goes to the old file under its new name, the next one to a new file.
     std::fs::rename(&scene.runtime.log, scene.runtime.log.with_extension("old")).expect("another name");
-    write!(file, " four\n").expect("the rest");
+    writeln!(file, " four").expect("the rest");
     let piece = soon("the rest", body.frame()).await.expect("a piece").expect("a piece");
     assert_eq!(piece.into_data().expect("data"), "half four\n");
     std::fs::write(&scene.runtime.log, format!("{LINE} five\n")).expect("a new log");
