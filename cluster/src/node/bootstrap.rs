@@ -103,8 +103,6 @@ pub struct Rotated {
     pub take: Take,
 }
 
-type Take = Box<dyn Fn(&Pair) -> Result<()> + Send + Sync>;
-
 impl Rotated {
     /// The client's own, which whoever follows the kubeconfig takes up by itself.
     pub fn client(dir: &Path, node: &str, client: Client, random: Arc<Random>) -> Rotated {
