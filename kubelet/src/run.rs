@@ -127,10 +127,12 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     let finding = agent.clone();
     tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
     tasks.push(tokio::spawn(show_volumes(agent.clone(), node)));
-    tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
     if let Some(folder) = agent.config.static_pod_path.clone() {
+        // Known before anything that nobody knows is taken away.
+        sources::load(&workers, &folder, &agent.node);
         tasks.push(tokio::spawn(sources::follow_folder(agent.clone(), workers.clone(), folder)));
     }
+    tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     Ok(Running { agent, workers, informers, tasks })
 }

@@ -125,6 +125,11 @@ impl Controller {
             }
             addresses.insert(name, address);
         }
+        // An address that is gone went with its service, unless that is still the same after it was looked for.
+        let after = self.read(SERVICES.resource, namespace, name).await?;
+        if after.is_none_or(|after| after.str("metadata.uid") != service.str("metadata.uid")) {
+            return Ok(Vec::new());
+        }
         let known = Known {
             ranges,
             address: &|name| addresses.get(name).cloned(),

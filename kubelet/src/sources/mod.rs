@@ -18,6 +18,11 @@ use crate::worker::Workers;
 /// How often a source is looked at although nothing is known to have changed.
 const CHECK: Duration = Duration::from_secs(20);
 
+/// Takes the static pods that there are now.
+pub fn load(workers: &Arc<Workers>, folder: &Path, node: &str) {
+    read_folder(folder, node).0.into_values().for_each(|pod| workers.update(pod));
+}
+
 /// Follows the folder of static pods until it is dropped.
 pub async fn follow_folder(agent: Arc<Agent>, workers: Arc<Workers>, folder: PathBuf) {
     let mut known: BTreeMap<String, Arc<Tree>> = BTreeMap::new();

@@ -1,12 +1,13 @@
 //! The node agent inside `up`, in namespaces of its own, with the demo image and the real kubectl. Needs root.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::kubectl::binaries;
 use crate::support::{BINARY, tool};
 
 /// A cluster of one node, in a network and mounts of its own.
@@ -55,7 +56,10 @@ impl Cluster {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        let kubectl = tool("kubectl-1.20/usr/bin/kubectl");
+        self.run_by(&tool("kubectl-1.20/usr/bin/kubectl"), args)
+    }
+
+    fn run_by(&self, kubectl: &Path, args: &[&str]) -> Output {
         self.enter(&kubectl.to_string_lossy()).args(args).output().expect("kubectl is there")
     }
 
@@ -102,10 +106,13 @@ impl Cluster {
 
     /// What a container of the pod answers.
     fn fetch(&self, pod: &str, path: &str) -> String {
-        let url = format!("http://{}:8080{path}", self.pod(pod, ".status.podIP"));
+        self.fetch_url(&format!("http://{}:8080{path}", self.pod(pod, ".status.podIP")))
+    }
+
+    fn fetch_url(&self, url: &str) -> String {
         let script =
             "import sys, urllib.request as u; sys.stdout.write(u.urlopen(sys.argv[1], timeout=5).read().decode())";
-        let output = self.enter("python3").args(["-c", script, &url]).output().expect("python3 is there");
+        let output = self.enter("python3").args(["-c", script, url]).output().expect("python3 is there");
         assert!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
@@ -303,4 +310,49 @@ fn pods_end_crash_and_are_started_again() {
             && text.contains("Container a failed liveness probe, will be restarted")
             && text.contains("Back-off restarting failed container")
     });
+}
+
+/// Logs, exec and port-forward by every kubectl there is: the older ones speak SPDY, the newer ones WebSocket.
+#[test]
+fn every_kubectl_reaches_into_containers() {
+    let cluster = Cluster::start();
+    cluster.kubectl(&["run", "web", "--image=tiphys.local/hello"]);
+    cluster.wait_for_pod("web", ".status.phase", "Running");
+    let log = cluster.until("a line of the log", &["logs", "web"], |text| !text.is_empty());
+    let binaries = binaries();
+    assert!(!binaries.is_empty());
+    for ((major, minor), kubectl) in &binaries {
+        let run = |args: &[&str]| cluster.run_by(kubectl, args);
+        let shown = run(&["logs", "web", "--tail=1"]);
+        let shown = String::from_utf8_lossy(&shown.stdout).trim().to_string();
+        assert_eq!(Some(shown.as_str()), log.lines().last(), "{major}.{minor}");
+        let code = run(&["exec", "web", "--", "/tiphys", "hello", "exit", "3"]).status.code();
+        assert_eq!(code, Some(3), "{major}.{minor}");
+        let version = run(&["exec", "web", "--", "/tiphys", "version"]);
+        assert!(String::from_utf8_lossy(&version.stdout).starts_with("tiphys "), "{major}.{minor}: {version:?}");
+        assert_eq!(cluster.forwarded(kubectl), "Hello from web", "{major}.{minor}");
+    }
+    let node = cluster.kubectl(&["get", "--raw", "/api/v1/nodes/node/proxy/metrics/resource"]);
+    assert!(node.contains("container_cpu_usage_seconds_total{") && node.contains("pod=\"web\""), "{node}");
+    let refused = cluster.run(&["logs", "web", "-c", "none"]);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("container none is not valid for pod web"),
+        "{refused:?}"
+    );
+}
+
+impl Cluster {
+    /// The first line of what the pod `web` answers through a port-forward.
+    fn forwarded(&self, kubectl: &Path) -> String {
+        let mut command = self.enter(&kubectl.to_string_lossy());
+        let command = command.args(["port-forward", "pod/web", ":8080"]).stdout(Stdio::piped());
+        let mut forward = command.spawn().expect("kubectl is there");
+        let mut lines = BufReader::new(forward.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+        let line = lines.next().unwrap_or_default();
+        let port = line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or("0").to_string();
+        let page = self.fetch_url(&format!("http://127.0.0.1:{port}/"));
+        let _ = forward.kill();
+        let _ = forward.wait();
+        page.lines().next().unwrap_or_default().to_string()
+    }
 }

@@ -28,7 +28,7 @@ fn the_version_is_told() {
 
 #[test]
 fn flags_that_cannot_be_honoured_are_refused_by_name() {
-    fails(&["kube-apiserver", "--kubelet-client-key=x", "--nope"], &["--kubelet-client-key", "--nope"]);
+    fails(&["kube-apiserver", "--allow-privileged=false", "--nope"], &["--allow-privileged", "--nope"]);
     fails(&["kube-apiserver"], &["--etcd-servers", "--data-dir"]);
 }
 

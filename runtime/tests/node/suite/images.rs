@@ -1,10 +1,11 @@
 //! The calls about images.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cri::{
-    AuthConfig, Image, ImageFilter, ImageFsInfoRequest, ImageService, ImageSpec, ImageStatusRequest, ListImagesRequest,
-    RemoveImageRequest, StreamImagesRequest,
+    AuthConfig, Image, ImageFilter, ImageFsInfoRequest, ImageFsInfoResponse, ImageService, ImageSpec,
+    ImageStatusRequest, ListImagesRequest, RemoveImageRequest, StreamImagesRequest,
 };
 use tokio_stream::StreamExt;
 
@@ -193,8 +194,17 @@ async fn remove_by_id(suite: Arc<Suite>) -> String {
 }
 
 async fn filesystem(suite: Arc<Suite>) -> String {
-    let info = suite.node.images.image_fs_info(ImageFsInfoRequest {}).await.unwrap();
-    let used = info.image_filesystems.iter().filter_map(|fs| fs.used_bytes.as_ref()).any(|bytes| bytes.value > 0);
+    let mut info = suite.node.images.image_fs_info(ImageFsInfoRequest {}).await.unwrap();
+    let uses = |info: &ImageFsInfoResponse| {
+        info.image_filesystems.iter().filter_map(|fs| fs.used_bytes.as_ref()).any(|bytes| bytes.value > 0)
+    };
+    // containerd looks every ten seconds.
+    let deadline = Instant::now() + Duration::from_secs(25);
+    while !uses(&info) && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        info = suite.node.images.image_fs_info(ImageFsInfoRequest {}).await.unwrap();
+    }
+    let used = uses(&info);
     let amount = if used { "some" } else { "none" };
     format!("images {} {amount}, containers {}", info.image_filesystems.len(), info.container_filesystems.len())
 }

@@ -35,9 +35,9 @@ cases! {
     "ListPodSandboxStats: by id" => pod_list, "1";
     "StreamPodSandboxStats: the list in pieces" => pod_stream, "1";
     "GetContainerEvents: a container's life" => events, "pod Created, pod Started, Created, Started, Stopped";
-    "ListMetricDescriptors: not done" => descriptors, "Unimplemented";
-    "ListPodSandboxMetrics: not done" => metrics, "Unimplemented";
-    "StreamPodSandboxMetrics: not done" => metric_stream, "Unimplemented";
+    "ListMetricDescriptors: what is counted" => descriptors, "ok";
+    "ListPodSandboxMetrics: what was counted" => metrics, "ok";
+    "StreamPodSandboxMetrics: the list in pieces" => metric_stream, "ok";
     "CheckpointContainer: not done" => checkpoint, "Unimplemented";
     "CheckpointPod: not done" => checkpoint_pod, "Unimplemented";
     "RestorePod: not done" => restore_pod, "Unimplemented";
