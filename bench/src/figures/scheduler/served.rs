@@ -20,7 +20,7 @@ use crate::{Failure, Result};
 const WRITERS: usize = 64;
 /// Pods that are not bound within this time never are.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Of the rate at which the same pods are created where nobody schedules.
+/// Of the rate at which the same pods are created where nobody schedules; a bound pod costs a binding and an event.
 const MUST: f64 = 0.3;
 
 /// Of the other shapes, this part of the pods.
@@ -37,7 +37,9 @@ pub async fn run(size: &Size, plan: &Plan, report: &mut Report) -> Result<()> {
     let rate = bind(&server, &BASIC, "p", &basic).await?;
     let created = f64::midpoint(first, creation.rate("q").await?);
     creation.server.stop().await?;
-    let must = Must::AtLeast(MUST);
+    let (bound, must) = (basic.bound_rate(), Must::AtLeast(MUST));
+    report.add(&Figure { name: "pods bound", value: bound, unit: "1/s", limit: created, must });
+    let must = Must::Nothing;
     report.add(&Figure { name: "pods created and bound", value: rate, unit: "1/s", limit: created, must });
     tell_waits("create to bound", &basic, report);
     let (told, pods) = (events(&server).await?, (size.before + size.pods) as f64);
@@ -210,6 +212,17 @@ impl Times {
         }
     }
 
+    /// How many of those that waited when the last was created were bound a second: a binding and an event each,
+    /// and nothing else is written meanwhile.
+    fn bound_rate(&self) -> f64 {
+        let read = |times: &[AtomicU64]| times.iter().map(|time| time.load(Ordering::Relaxed)).collect::<Vec<u64>>();
+        let (created, bound) = (read(&self.created), read(&self.bound));
+        let last = |times: &[u64]| times.iter().copied().max().unwrap_or(0);
+        let (from, to) = (last(&created), last(&bound));
+        let waited = bound.iter().filter(|bound| **bound > from).count();
+        waited as f64 / Duration::from_nanos(to.saturating_sub(from)).as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
     /// A pod may be bound before its creator has the answer.
     fn waits(&self) -> Vec<Duration> {
         let wait = |(created, bound): (&AtomicU64, &AtomicU64)| {
@@ -333,6 +346,17 @@ fn bound_pod(line: &[u8], name: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_that_waited_count() {
+        let times = Times::new(4);
+        let set = |list: &[AtomicU64], values: [u64; 4]| {
+            list.iter().zip(values).for_each(|(time, value)| time.store(value * 1_000_000_000, Ordering::Relaxed));
+        };
+        set(&times.created, [1, 2, 3, 4]);
+        set(&times.bound, [2, 5, 6, 8]);
+        assert!((times.bound_rate() - 0.75).abs() < 1e-9, "three in four seconds: {}", times.bound_rate());
+    }
 
     #[test]
     fn chunks_are_put_together() {
