@@ -7,6 +7,7 @@ mod error;
 mod fence;
 pub mod files;
 mod follower;
+pub mod gates;
 pub mod https;
 pub mod index;
 mod informer;

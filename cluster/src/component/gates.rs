@@ -1,10 +1,8 @@
-//! Feature gates of components. None can be turned here: one is taken where it says what is so, and refused by
-//! its name where it does not.
+//! Feature gates as flags name them.
 
 use crate::apiserver::values::boolean;
 
-/// The gates that a component looks at, sorted, each with the state that it is in here.
-pub type Gates = &'static [(&'static str, bool)];
+pub use client::gates::Gates;
 
 /// Checks `Name=true,Other=false`, and each entry by itself.
 pub fn check(gates: Gates, text: &str) -> Result<(), String> {
@@ -12,17 +10,7 @@ pub fn check(gates: Gates, text: &str) -> Result<(), String> {
         let (name, value) = entry.split_once('=').ok_or_else(|| format!("missing bool value for {entry}"))?;
         let (name, value) = (name.trim(), value.trim());
         let asked = boolean(value).map_err(|_| format!("invalid value of {name}={value}, it is true or false"))?;
-        if name == "AllBeta" {
-            return Err("AllBeta cannot be turned: each feature is on or off by itself".to_string());
-        }
-        match gates.iter().find(|(known, _)| *known == name) {
-            None => return Err(format!("unrecognized feature gate: {name}")),
-            Some((_, state)) if *state != asked => {
-                let state = if *state { "on" } else { "off" };
-                return Err(format!("{name} is {state} here and cannot be turned"));
-            }
-            Some(_) => {}
-        }
+        client::gates::check(gates, name, asked)?;
     }
     Ok(())
 }

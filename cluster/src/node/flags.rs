@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use kubelet::config::{Form, Overlay};
+use kubelet::node::register::FOLLOWED;
 
 use crate::component::flags::text;
 use crate::error::Result;
@@ -232,7 +233,7 @@ pub fn labels(value: &str) -> std::result::Result<Vec<(String, String)>, String>
             return Err(format!(
                 "unknown 'kubernetes.io' or 'k8s.io' label: {key}; such labels must begin with an allowed prefix \
                  (kubelet.kubernetes.io, node.kubernetes.io) or be one of {}",
-                ALLOWED.join(", ")
+                FOLLOWED.join(", ")
             ));
         }
         labels.push((key.to_string(), value.to_string()));
@@ -240,25 +241,11 @@ pub fn labels(value: &str) -> std::result::Result<Vec<(String, String)>, String>
     Ok(labels)
 }
 
-/// What the admission plugin NodeRestriction lets a node say of itself.
-const ALLOWED: [&str; 11] = [
-    "beta.kubernetes.io/arch",
-    "beta.kubernetes.io/instance-type",
-    "beta.kubernetes.io/os",
-    "failure-domain.beta.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "kubernetes.io/arch",
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
-    "node.kubernetes.io/instance-type",
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-];
-
+/// What the admission plugin NodeRestriction does not let a node say of itself.
 fn is_reserved(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let below = |parent: &str| domain == parent || domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'));
-    let ours = ALLOWED.contains(&key) || below("kubelet.kubernetes.io") || below("node.kubernetes.io");
+    let ours = FOLLOWED.contains(&key) || below("kubelet.kubernetes.io") || below("node.kubernetes.io");
     (below("kubernetes.io") || below("k8s.io")) && !ours
 }
 

@@ -63,17 +63,7 @@ static GATES: &[(&str, bool)] = &[
 
 pub fn check(gates: &Tree) -> Result<(), String> {
     for (name, asked) in super::values::map(gates, super::values::boolean)? {
-        if name == "AllBeta" {
-            return Err("AllBeta cannot be turned: each feature is on or off by itself".to_string());
-        }
-        match GATES.iter().find(|(known, _)| *known == name) {
-            None => return Err(format!("unrecognized feature gate: {name}")),
-            Some((_, state)) if *state != asked => {
-                let state = if *state { "on" } else { "off" };
-                return Err(format!("{name} is {state} here and cannot be turned"));
-            }
-            Some(_) => {}
-        }
+        client::gates::check(GATES, &name, asked)?;
     }
     Ok(())
 }

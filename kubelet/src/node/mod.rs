@@ -6,7 +6,7 @@ mod conditions;
 pub mod facts;
 mod lease;
 pub mod machine;
-mod register;
+pub mod register;
 pub mod resources;
 mod runtime;
 pub mod shutdown;

@@ -8,8 +8,9 @@ use crate::config::{Config, Taint};
 const ATTACHED_BY_CONTROLLER: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 const PROVIDED_ADDRESS: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// Labels that follow the agent; others are set when the node is made, and are the administrator's from then on.
-const FOLLOWED: [&str; 11] = [
+/// Labels that an agent says of its own node, and that follow it; others are set when the node is made, and are the
+/// administrator's from then on.
+pub const FOLLOWED: [&str; 11] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
     "beta.kubernetes.io/os",

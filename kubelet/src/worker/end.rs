@@ -7,7 +7,7 @@ use api::Tree;
 use tokio::time::Instant;
 
 use super::sync::{self, Memory, Next};
-use super::{Wanted, start, subject};
+use super::{Wanted, files, start, subject};
 use crate::agent::Agent;
 use crate::plan::{self, Plan};
 use crate::pod;
@@ -197,7 +197,7 @@ async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree,
 async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::runtime::Result<()> {
     for seen in &state.containers {
         agent.runtime.remove(&seen.id).await?;
-        let _ = std::fs::remove_file(start::link_of(agent, pod, &seen.name, &seen.id));
+        let _ = std::fs::remove_file(files::link_of(agent, pod, &seen.name, &seen.id));
     }
     for sandbox in &state.sandboxes {
         agent.runtime.remove_sandbox(&sandbox.id).await?;

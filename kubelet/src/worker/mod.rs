@@ -2,6 +2,7 @@
 //! fails or hangs holds nobody else up.
 
 mod end;
+mod files;
 mod start;
 mod sync;
 

@@ -1,27 +1,21 @@
 //! Brings a pod up: its sandbox, then its containers, one after the other.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::{Tree, tree};
 use client::Resource;
 
 use super::sync::{self, Memory, Told};
-use super::{end, subject};
+use super::{end, files, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
 use crate::make::{self, container, dns, env, hostname, sandbox};
 use crate::plan::{Plan, Start};
 use crate::pod;
-use crate::state::{PodState, Stage, keys};
+use crate::state::{PodState, Stage};
 use crate::status::Problem;
 use crate::volumes::{self, Mounted};
-
-/// How much of a container's last words is kept.
-const MOST_MESSAGE: usize = 4096;
-const MOST_LINES: usize = 80;
-const MOST_LOG: u64 = 2048;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
@@ -244,7 +238,7 @@ async fn make_container(
         recursive_read_only: agent.recursive_read_only,
     };
     let volumes = volumes::mounts(&agent.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
-    let mut mounts = own_mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
+    let mut mounts = files::own_mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
     mounts.extend(volumes);
     let devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
     let target = match container::target(spec, pod) {
@@ -395,51 +389,6 @@ async fn variables(
     env::of(pod, spec, &known)
 }
 
-/// What every container gets besides its volumes: its names, and a place for its last words.
-fn own_mounts(
-    agent: &Agent,
-    pod: &Tree,
-    spec: &Tree,
-    addresses: &[String],
-    start: &Start,
-) -> std::result::Result<Vec<cri::Mount>, String> {
-    let dir = agent.config.pod_dir(pod::uid(pod));
-    let mut mounts = Vec::new();
-    let path = spec.str("terminationMessagePath");
-    if !path.is_empty() {
-        let file = container::message_file(&dir, &start.name, start.restarts);
-        write_file(&file, b"", 0o666)?;
-        mounts.push(bind(&file, path));
-    }
-    let is_mounted = |path: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("mountPath") == path);
-    if !is_mounted("/etc/hosts") && !pod.bool("spec.hostNetwork") {
-        let file = dir.join("etc-hosts");
-        write_file(&file, hostname::hosts(pod, addresses, &agent.config.cluster_domain).as_bytes(), 0o644)?;
-        mounts.push(bind(&file, "/etc/hosts"));
-    } else if !is_mounted("/etc/hosts") && !pod.list("spec.hostAliases").is_empty() {
-        let file = dir.join("etc-hosts");
-        let host = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-        write_file(&file, hostname::hosts_of_host(pod, &host).as_bytes(), 0o644)?;
-        mounts.push(bind(&file, "/etc/hosts"));
-    }
-    Ok(mounts)
-}
-
-fn bind(host: &Path, container: &str) -> cri::Mount {
-    cri::Mount { host_path: host.display().to_string(), container_path: container.to_string(), ..Default::default() }
-}
-
-fn write_file(path: &Path, text: &[u8], mode: u32) -> std::result::Result<(), String> {
-    use std::os::unix::fs::PermissionsExt;
-    let write = || {
-        path.parent().map(std::fs::create_dir_all).transpose()?;
-        let mut file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
-        file.write_all(text)?;
-        file.set_permissions(std::fs::Permissions::from_mode(mode))
-    };
-    write().map_err(|error: std::io::Error| format!("{}: {error}", path.display()))
-}
-
 async fn run_container(
     agent: &Arc<Agent>,
     pod: &Arc<Tree>,
@@ -452,7 +401,7 @@ async fn run_container(
         return Err(failed(agent, pod, name, "RunContainerError", status.message().to_string()));
     }
     agent.recorder.normal(&subject(pod, name), "Started", "Container started");
-    link_log(agent, pod, name, id, restarts);
+    files::link_log(agent, pod, name, id, restarts);
     let Some(hook) = spec.at("lifecycle").get("postStart") else { return Ok(()) };
     let address = place.addresses.first().map_or("", String::as_str);
     match unless_ended(place.given.told, crate::hooks::run(agent, id, spec, hook, address)).await {
@@ -467,66 +416,4 @@ async fn run_container(
 
 pub fn grace(pod: &Tree) -> i64 {
     pod.int("spec.terminationGracePeriodSeconds").unwrap_or(30)
-}
-
-/// The name by which collectors of logs find a container's.
-fn link_log(agent: &Agent, pod: &Tree, name: &str, id: &str, restarts: i64) {
-    let log = sync::logs(agent, pod).join(name).join(format!("{restarts}.log"));
-    let file = link_of(agent, pod, name, id);
-    let made = file.parent().map(std::fs::create_dir_all).transpose();
-    if let Err(error) = made.and_then(|_| std::os::unix::fs::symlink(log, &file)) {
-        tracing::debug!(%error, file = %file.display(), "a link to a log could not be made");
-    }
-}
-
-/// `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log`
-pub fn link_of(agent: &Agent, pod: &Tree, name: &str, id: &str) -> PathBuf {
-    let dir = agent.config.pod_logs_dir.parent().unwrap_or(Path::new("/")).join("containers");
-    dir.join(format!("{}_{}_{name}-{id}.log", pod::name(pod), pod::namespace(pod)))
-}
-
-/// What containers that have ended wanted to say: of a file of theirs, or of their log.
-pub fn read_messages(agent: &Agent, pod: &Tree, state: &mut PodState) {
-    let dir = agent.config.pod_dir(pod::uid(pod));
-    for seen in state.containers.iter_mut().filter(|seen| seen.stage == Stage::Exited && seen.message.is_empty()) {
-        let file = container::message_file(&dir, &seen.name, seen.restarts);
-        let own = read_start(&file).unwrap_or_default();
-        let falls_back = seen.annotation(keys::MESSAGE_POLICY) == "FallbackToLogsOnError" && seen.exit_code != 0;
-        seen.message = match own.is_empty() && falls_back {
-            true => last_lines(Path::new(&seen.log_path)),
-            false => own,
-        };
-    }
-}
-
-fn read_start(file: &Path) -> Option<String> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    let most = u64::try_from(MOST_MESSAGE).unwrap_or(u64::MAX);
-    std::fs::File::open(file).ok()?.take(most).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The end of a log, without the times and streams in front of its lines.
-fn last_lines(log: &Path) -> String {
-    use std::io::{Read, Seek, SeekFrom};
-    let read = || -> std::io::Result<String> {
-        let mut file = std::fs::File::open(log)?;
-        let length = file.metadata()?.len();
-        // The lines' heads take about as much again.
-        file.seek(SeekFrom::Start(length.saturating_sub(MOST_LOG * 4)))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let text = read().unwrap_or_default();
-    let lines: Vec<&str> = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect();
-    let mut out: String =
-        lines[lines.len().saturating_sub(MOST_LINES)..].iter().flat_map(|line| [*line, "\n"]).collect();
-    let most = usize::try_from(MOST_LOG).unwrap_or(usize::MAX);
-    if out.len() > most {
-        let at = out.char_indices().map(|(at, _)| at).find(|at| out.len() - at <= most).unwrap_or(0);
-        out = out.split_off(at);
-    }
-    out
 }

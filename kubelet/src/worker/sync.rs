@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{Tree, time, tree};
 use tokio::sync::watch;
 
-use super::{Ending, Wanted, end, start};
+use super::{Ending, Wanted, end, files, start};
 use crate::agent::Agent;
 use crate::make;
 use crate::plan::{self, Backoffs, Plan, Wait};
@@ -90,7 +90,7 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
 /// What the runtime has of the pod now.
 pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime::Result<Arc<PodState>> {
     let mut state = agent.runtime.pod(pod::uid(pod)).await?;
-    start::read_messages(agent, pod, &mut state);
+    files::read_messages(agent, pod, &mut state);
     let state = Arc::new(state);
     *memory.shown.lock().unwrap_or_else(PoisonError::into_inner) = state.clone();
     Ok(state)
