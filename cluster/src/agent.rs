@@ -72,7 +72,7 @@ impl Options {
             root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
             pod_logs_dir: arguments.pod_logs_dir,
             cgroup_root: arguments.cgroup_root.clone(),
-            node_name: arguments.node_name.unwrap_or_else(server::hostname).to_lowercase(),
+            node_name: node_name(arguments.node_name)?,
             serialize_image_pulls: false,
             cluster_domain: "cluster.local".to_string(),
             ..Config::default()
@@ -82,6 +82,16 @@ impl Options {
             None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
         };
         Ok(Some(Options { config, shown: None, runtime }))
+    }
+}
+
+/// The name of this machine's node, told or its own.
+fn node_name(told: Option<String>) -> Result<String> {
+    let name = told.unwrap_or_else(server::hostname).to_lowercase();
+    let wrong = api::validation::dns1123_subdomain(&name);
+    match wrong.first() {
+        None => Ok(name),
+        Some(why) => Err(Error::Flags(vec![format!("--node-name: {name:?}: {why}")])),
     }
 }
 
@@ -146,6 +156,10 @@ pub async fn start(server: &Arc<Server>, mut options: Options) -> Result<Running
 
 /// Runs the agent as whom the client acts.
 pub async fn run(client: Client, options: Options) -> Result<Running> {
+    let place = match &options.runtime {
+        Choice::Socket(socket) => format!("--container-runtime-endpoint {}: ", socket.display()),
+        Choice::Embedded(_) => String::new(),
+    };
     let runtime = open(options.runtime).await?;
     let mut config = options.config;
     let listeners = Listeners::bind(&config, true).await?;
@@ -175,7 +189,7 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         metrics: metrics.clone(),
         seed,
     };
-    let agent = kubelet::start(environment).await.map_err(Error::Agent)?;
+    let agent = kubelet::start(environment).await.map_err(|why| Error::Agent(format!("{place}{why}")))?;
     let (stop, serving) = serve_ports(listeners, (&config, options.shown), &client, &agent, metrics)?;
     let mut tasks = vec![tokio::spawn(node.run())];
     if config.certificates.server_bootstrap {

@@ -356,3 +356,23 @@ impl Cluster {
         page.lines().next().unwrap_or_default().to_string()
     }
 }
+
+#[test]
+fn a_machine_that_cannot_be_a_node_is_told_why() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let cases: [(&[&str], &[&str]); 2] = [
+        (&["--node-name", "Bad_Name"], &["--node-name", "bad_name", "RFC 1123"]),
+        (
+            &["--container-runtime-endpoint", "/none.sock"],
+            &["--container-runtime-endpoint /none.sock", "does not answer"],
+        ),
+    ];
+    for (flags, expected) in cases {
+        let namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+        let mut command = Command::new("unshare");
+        command.args(namespaces).args(["sh", "-c", ENTER, BINARY, "up", "--port", "6443", "--data-dir"]);
+        let output = command.arg(dir.path().join("data")).args(flags).output().expect("unshare is there");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && expected.iter().all(|word| said.contains(word)), "{flags:?}: {said}");
+    }
+}
