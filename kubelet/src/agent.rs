@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
 use crate::config::Config;
+use crate::disk::Disks;
 use crate::images::Images;
 use crate::make::dns::Resolver;
 use crate::make::resources::Limits;
@@ -40,6 +41,7 @@ pub struct Agent {
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
+    pub disks: Arc<Disks>,
     /// The pods of this node, services and runtime classes, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
@@ -69,15 +71,11 @@ impl Agent {
 
     /// What holds on the node for pods that come.
     pub fn rules(&self) -> Rules {
-        let node = self.node_object().unwrap_or_default();
-        let is_true = |name: &&'static str| {
-            let condition = node.list("status.conditions").iter().find(|condition| condition.str("type") == *name);
-            condition.is_some_and(|condition| condition.str("status") == "True")
-        };
+        let reports = self.reports.borrow();
         Rules {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
-            pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
-            shuts_down: self.reports.borrow().shutting_down,
+            pressure: reports.pressure(),
+            shuts_down: reports.shutting_down,
         }
     }
 

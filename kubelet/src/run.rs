@@ -10,13 +10,17 @@ use tokio::task::JoinHandle;
 
 use crate::admit::Admission;
 use crate::agent::Agent;
+use crate::collect::{self, Collector};
 use crate::config::Config;
+use crate::disk::Disks;
 use crate::events;
 use crate::images::Images;
 use crate::node::{self, Node};
 use crate::objects::Objects;
 use crate::pod;
+use crate::pressure::{Manager, senses};
 use crate::probes::Probes;
+use crate::rotation;
 use crate::runtime::Runtime;
 use crate::sources;
 use crate::state::keys;
@@ -65,6 +69,11 @@ impl Running {
 
 /// Starts the agent; an error where the runtime does not answer.
 pub async fn start(environment: Environment) -> Result<Running, String> {
+    start_on(environment, Arc::new(senses::System::default())).await
+}
+
+/// The same on a machine that a test makes up.
+pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>) -> Result<Running, String> {
     let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
     let name = config.node_name.clone();
     make_folders(&config)?;
@@ -101,6 +110,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         users: Users::open(config.clone()),
         objects,
         volumes: Volumes::new(host),
+        disks: Disks::new(clock.clone(), config.volume_stats_period),
         pods: pods.store().clone(),
         services: services.store().clone(),
         classes: classes.store().clone(),
@@ -126,7 +136,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
     let finding = agent.clone();
     tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
-    tasks.push(tokio::spawn(show_volumes(agent.clone(), node)));
+    tasks.push(tokio::spawn(show_volumes(agent.clone(), node.clone())));
     if let Some(folder) = agent.config.static_pod_path.clone() {
         // Known before anything that nobody knows is taken away.
         sources::load(&workers, &folder, &agent.node);
@@ -134,6 +144,11 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     }
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
+    let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone());
+    tasks.push(tokio::spawn(collector.clone().run(informers.clone())));
+    tasks.push(tokio::spawn(rotation::run(agent.clone(), workers.clone())));
+    let manager = Manager { agent: agent.clone(), workers: workers.clone(), node, collector, metrics, senses };
+    tasks.push(tokio::spawn(manager.run()));
     Ok(Running { agent, workers, informers, tasks })
 }
 
@@ -197,5 +212,8 @@ async fn clean_up_unknown(runtime: Runtime, workers: Arc<Workers>, informers: Ar
     }
     let known: BTreeSet<String> = workers.pods().iter().map(|pod: &Arc<Tree>| pod::uid(pod).to_string()).collect();
     agent.statuses.keep(&known);
+    let is_unknown = |uid: &String| !workers.knows(uid) && !running.contains(uid);
+    let left: Vec<String> = agent.volumes.reconstruct().unwrap_or_default().into_iter().filter(is_unknown).collect();
+    collect::remove_logs(&agent.config.pod_logs_dir, &left);
     agent.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
 }
