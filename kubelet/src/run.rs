@@ -136,7 +136,7 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
     let finding = agent.clone();
     tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
-    node.tell(|reports| reports.declared_features = vec![crate::plan::restart::FEATURE.to_string()]);
+    node.tell(|reports| reports.declared_features.push(crate::plan::restart::FEATURE.to_string()));
     tasks.push(tokio::spawn(show_volumes(agent.clone(), node.clone())));
     if let Some(folder) = agent.config.static_pod_path.clone() {
         // Known before anything that nobody knows is taken away.

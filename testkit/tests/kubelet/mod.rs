@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod csi;
+mod made_up;
+mod pressure;
 mod volumes;
 
 use std::process::Command;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use api::Tree;
 use client::{Clock, SystemClock};
-use cri::{Answers, Status};
+use cri::Status;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -90,19 +90,21 @@ async fn echo(streams: Streams) -> Ending {
 /// Calls that nothing here asks for.
 macro_rules! absent {
     ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
-        async fn $call(&self, _: cri::$request) -> Result<cri::$response, Status> {
-            Err(Status::unimplemented(stringify!($call)))
+        async fn $call(&self, _: cri::$request) -> Result<cri::$response, cri::Status> {
+            Err(cri::Status::unimplemented(stringify!($call)))
         }
     )* };
 }
+pub(crate) use absent;
 
 macro_rules! absent_streams {
     ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
-        async fn $call(&self, _: cri::$request) -> Result<Answers<cri::$response>, Status> {
-            Err(Status::unimplemented(stringify!($call)))
+        async fn $call(&self, _: cri::$request) -> Result<cri::Answers<cri::$response>, cri::Status> {
+            Err(cri::Status::unimplemented(stringify!($call)))
         }
     )* };
 }
+pub(crate) use absent_streams;
 
 fn matches(filter: &std::collections::BTreeMap<String, String>, key: &str, value: &str) -> bool {
     filter.get(key).is_none_or(|wanted| wanted == value)
