@@ -152,6 +152,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     let finding = agent.clone();
     tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
     tasks.push(tokio::spawn(pulse::beat(agent.clone(), workers.clone(), node.clone())));
+    node.tell(|reports| reports.declared_features.push(crate::plan::restart::FEATURE.to_string()));
     tasks.push(tokio::spawn(show_volumes(agent.clone(), node)));
     if let Some(folder) = agent.config.static_pod_path.clone() {
         // Known before anything that nobody knows is taken away.
