@@ -78,6 +78,8 @@ impl Options {
             cgroup_root: arguments.cgroup_root.clone(),
             node_name: node_name(arguments.node_name)?,
             serialize_image_pulls: false,
+            // Whoever runs a whole cluster here wants its pods now.
+            registry_qps: 0,
             drain_by_proxies: arguments.drain_by_proxies,
             cluster_domain: "cluster.local".to_string(),
             ..Config::default()

@@ -164,6 +164,8 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         tasks.push(tokio::spawn(sources::url::follow(agent.clone(), workers.clone(), source, all_known)));
     }
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone(), known)));
+    let forgetting = agent.clone();
+    tasks.push(tokio::spawn(async move { forgetting.images.forget_gone().await }));
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     Ok(Running { agent, workers, informers, tasks })
 }

@@ -87,6 +87,10 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
+    // What the node has is known in a moment, also without an API server.
+    if !memory.is_admitted && state.sandboxes.is_empty() && agent.node_object().is_none() {
+        return Next::Idle(Some(after(agent, LOOK)));
+    }
     if !memory.is_admitted && !admit(agent, wanted, memory, &state) {
         return Next::Again;
     }
@@ -175,6 +179,14 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     say(agent, wanted, memory, &state, &plan);
     tell_of_pauses(agent, pod, memory, &plan);
     if plan.kill_pod && plan.sandbox.is_none() {
+        if plan.kills.is_empty() {
+            return end::finish(agent, wanted, memory, state).await;
+        }
+        // Each is told why before the rest goes with its pod.
+        if start::kill(agent, pod, &state, &plan.kills).await.is_err() {
+            return Next::Failed;
+        }
+        let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
         return end::finish(agent, wanted, memory, state).await;
     }
     let mounted = match volumes(agent, pod, told).await {
