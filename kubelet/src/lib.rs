@@ -6,6 +6,7 @@ pub mod admit;
 pub mod agent;
 pub mod cgroups;
 pub mod config;
+mod erase;
 mod events;
 pub mod expand;
 pub mod fields;

@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 use crate::admit::Admission;
 use crate::agent::Agent;
 use crate::config::Config;
-use crate::events;
 use crate::images::Images;
 use crate::node::{self, Node};
 use crate::objects::Objects;
@@ -24,6 +23,7 @@ use crate::status::writer::Writer;
 use crate::users::Users;
 use crate::volumes::{Host, Volumes};
 use crate::worker::{Workers, from_labels};
+use crate::{erase, events};
 
 const PODS: Resource = Resource::core("pods");
 const SERVICES: Resource = Resource::core("services");
@@ -134,6 +134,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         tasks.push(tokio::spawn(sources::follow_folder(agent.clone(), workers.clone(), folder)));
     }
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
+    tasks.push(tokio::spawn(erase::follow(agent.clone())));
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     Ok(Running { agent, workers, informers, tasks })
 }
