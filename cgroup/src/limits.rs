@@ -1,7 +1,7 @@
 //! Which files carry which limits, in either version.
 
+use crate::Resources;
 use crate::error::{Result, refused};
-use crate::spec::{DeviceRule, Resources};
 
 /// Values of one controller that belong together.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,16 +90,6 @@ fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
 }
 
-/// What version 1 is told of devices: nothing is allowed, then each rule.
-pub fn device_lines(rules: &[DeviceRule]) -> Vec<(&'static str, String)> {
-    let number = |n: Option<u32>| n.map_or("*".into(), |n| n.to_string());
-    let line = |rule: &DeviceRule| {
-        let file = if rule.allow { "devices.allow" } else { "devices.deny" };
-        (file, format!("{} {}:{} {}", rule.kind, number(rule.major), number(rule.minor), rule.access))
-    };
-    rules.iter().map(line).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,14 +143,5 @@ mod tests {
         let resources = Resources { unified: [("memory.high".into(), "1".into())].into(), ..Resources::default() };
         assert!(v1(&resources).unwrap_err().to_string().contains("memory.high"));
         assert_eq!(flat(v2(&resources)), ["memory.high=1"]);
-    }
-
-    #[test]
-    fn device_rules() {
-        let deny = DeviceRule { allow: false, kind: "a".into(), major: None, minor: None, access: "rwm".into() };
-        let null = DeviceRule { allow: true, kind: "c".into(), major: Some(1), minor: Some(3), access: "rw".into() };
-        let lines = device_lines(&[deny, null]);
-        assert_eq!(lines[0], ("devices.deny", "a *:* rwm".into()));
-        assert_eq!(lines[1], ("devices.allow", "c 1:3 rw".into()));
     }
 }
