@@ -86,7 +86,7 @@ fn limited(value: i64) -> String {
 }
 
 /// Shares of 2 to 262144 are weights of 1 to 10000.
-fn weight(shares: u64) -> u64 {
+pub fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
 }
 

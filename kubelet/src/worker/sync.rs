@@ -142,6 +142,14 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     if plan.kill_pod && plan.sandbox.is_none() {
         return end::finish(agent, wanted, memory, state).await;
     }
+    if let Err(why) = agent.groups.ensure(pod).await {
+        agent.recorder.warning(
+            pod,
+            "FailedCreatePodContainer",
+            format!("unable to ensure pod container exists: {why}"),
+        );
+        return Next::Failed;
+    }
     let mounted = match volumes(agent, pod, told).await {
         Ok(mounted) => mounted,
         Err(next) => return next,
