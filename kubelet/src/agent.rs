@@ -114,6 +114,11 @@ impl Agent {
         inner.filter_map(|address| address.str("address").parse().ok()).collect()
     }
 
+    /// The first of them; "" while none is known.
+    pub fn host_ip(&self) -> String {
+        self.host_ips().first().map(ToString::to_string).unwrap_or_default()
+    }
+
     pub fn node_object(&self) -> Option<Arc<Tree>> {
         self.object.borrow().clone()
     }

@@ -134,6 +134,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
     let finding = agent.clone();
     tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
+    node.tell(|reports| reports.declared_features = vec![crate::plan::restart::FEATURE.to_string()]);
     tasks.push(tokio::spawn(show_volumes(agent.clone(), node)));
     tasks.push(tokio::spawn(limit_pods(agent.clone())));
     let told = agent.clone();

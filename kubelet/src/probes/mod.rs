@@ -48,12 +48,12 @@ pub struct Probes {
 struct Known {
     uid: String,
     verdicts: tokio::sync::watch::Sender<Verdicts>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: Vec<(Kind, JoinHandle<()>)>,
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.tasks.iter().for_each(|(_, task)| task.abort());
     }
 }
 
@@ -72,12 +72,19 @@ impl Probes {
     }
 
     /// Starts the probes of containers that run, and ends those of others of the pod.
-    pub fn follow(self: &Arc<Probes>, pod: &Arc<Tree>, state: &PodState) {
+    pub fn follow(self: &Arc<Probes>, pod: &Arc<Tree>, state: &PodState, host: &str) {
         let uid = pod::uid(pod);
         let running: Vec<&Container> = state.containers.iter().filter(|seen| seen.is_running()).collect();
         self.known().retain(|id, known| known.uid != uid || running.iter().any(|seen| seen.id == *id));
         for seen in running {
-            self.start(pod, seen, state);
+            self.start(pod, seen, state, host);
+        }
+    }
+
+    /// A pod that ends is not asked any more whether it lives, only whether it is ready.
+    pub fn end(&self, uid: &str) {
+        for known in self.known().values_mut().filter(|known| known.uid == uid) {
+            known.tasks.iter().filter(|(kind, _)| *kind != Kind::Readiness).for_each(|(_, task)| task.abort());
         }
     }
 
@@ -85,7 +92,7 @@ impl Probes {
         self.known().retain(|_, known| known.uid != uid);
     }
 
-    fn start(self: &Arc<Probes>, pod: &Arc<Tree>, seen: &Container, state: &PodState) {
+    fn start(self: &Arc<Probes>, pod: &Arc<Tree>, seen: &Container, state: &PodState, host: &str) {
         let Some(spec) = pod::container(pod, &seen.name) else { return };
         let probed = KINDS.iter().filter(|(_, field, _)| spec.has(field)).collect::<Vec<_>>();
         let mut known = self.known();
@@ -94,7 +101,7 @@ impl Probes {
         }
         let (verdicts, _) = tokio::sync::watch::channel(before(pod, seen));
         let address = match pod.bool("spec.hostNetwork") {
-            true => pod.str("status.hostIP").to_string(),
+            true => host.to_string(),
             false => state.sandbox().and_then(|sandbox| sandbox.addresses.first().cloned()).unwrap_or_default(),
         };
         let one = |(kind, field, word): &&(Kind, &'static str, &'static str)| {
@@ -110,7 +117,7 @@ impl Probes {
                 word,
                 verdicts: verdicts.clone(),
             };
-            tokio::spawn(probe.run())
+            (*kind, tokio::spawn(probe.run()))
         };
         let tasks = probed.iter().map(one).collect();
         known.insert(seen.id.clone(), Known { uid: pod::uid(pod).to_string(), verdicts, tasks });
@@ -144,6 +151,10 @@ struct Probe {
 
 impl Probe {
     async fn run(self) {
+        // It was started before this process began: that is settled.
+        if self.kind == Kind::Startup && self.current() == Some(true) {
+            return;
+        }
         let Some(spec) = pod::container(&self.pod, &self.container) else { return };
         let probe = spec.at(self.field);
         if self.kind != Kind::Startup && spec.has("startupProbe") {

@@ -206,10 +206,11 @@ fn difference(seen: &Tree, wanted: &Tree) -> Option<Tree> {
             "conditions" => !has_conditions(seen.at("conditions"), value),
             _ => seen.get(key) != Some(value),
         };
-        if differs && key == "conditions" {
-            patch.set(key, whole(value));
-        } else if differs {
-            patch.set(key, value.clone());
+        match key {
+            _ if !differs => {}
+            "conditions" => patch.set(key, whole(value)),
+            "podIPs" | "hostIPs" => patch.set(key, replaced(value)),
+            _ => patch.set(key, value.clone()),
         }
     }
     for key in OWN.iter().filter(|key| !wanted_map.contains(key) && seen.has(key)) {
@@ -225,6 +226,12 @@ fn whole(conditions: &Tree) -> Vec<Tree> {
         ["reason", "message"].iter().for_each(|field| condition.set_default(field, Tree::Null));
     }
     conditions
+}
+
+/// Addresses are merged by their text: those of before would stay.
+fn replaced(list: &Tree) -> Vec<Tree> {
+    let all = list.as_list().unwrap_or(&[]).iter().cloned();
+    [tree! { "$patch" => "replace" }].into_iter().chain(all).collect()
 }
 
 /// Others have conditions of their own in the same list.
@@ -266,6 +273,11 @@ mod tests {
                 r#"{"reason":null}"#,
             ),
             (object(tree! { "qosClass" => "Burstable" }), tree! {}, "{}"),
+            (
+                object(tree! { "podIPs" => list![tree! { "ip" => "10.0.0.1" }] }),
+                tree! { "podIPs" => list![tree! { "ip" => "10.0.0.2" }] },
+                r#"{"podIPs":[{"$patch":"replace"},{"ip":"10.0.0.2"}]}"#,
+            ),
         ];
         for (object, status, expected) in cases {
             let patch = match decide(&object, &status, false, false) {

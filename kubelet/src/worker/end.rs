@@ -56,6 +56,7 @@ async fn bring_down(
     state: Arc<PodState>,
 ) -> Result<Arc<PodState>, Next> {
     let pod = &wanted.pod;
+    agent.probes.end(pod::uid(pod));
     if !state.is_stopped() {
         let grace = memory.ended.as_ref().and_then(|ending| ending.grace_seconds);
         let grace = grace.or_else(|| pod.int("metadata.deletionGracePeriodSeconds"));
@@ -110,7 +111,7 @@ pub async fn stop_all(
     for name in beside.iter().rev() {
         let left = i64::try_from(until.saturating_duration_since(Instant::now()).as_secs()).unwrap_or(0);
         for seen in last.iter().filter(|seen| seen.name == *name) {
-            let kill = Kill { message: "", grace: grace.map(|_| left).or(Some(left)) };
+            let kill = Kill { message: "", grace: Some(left), is_sudden: false };
             stop_container(agent, pod, seen, &kill).await?;
         }
     }
@@ -129,7 +130,7 @@ async fn stop_together(
     let stop = |seen: &Container| {
         let (agent, pod, seen) = (agent.clone(), pod.clone(), seen.clone());
         tokio::spawn(async move {
-            let kill = Kill { message: "", grace };
+            let kill = Kill { message: "", grace, is_sudden: false };
             stop_container(&agent, &pod, &seen, &kill).await
         })
     };
@@ -148,6 +149,8 @@ pub struct Kill<'a> {
     pub message: &'a str,
     /// Instead of the pod's own.
     pub grace: Option<i64>,
+    /// Its hook is not asked.
+    pub is_sudden: bool,
 }
 
 /// The hook first, then the signal, within one grace period.
@@ -165,7 +168,7 @@ pub async fn stop_container(
     let of_labels = seen.annotation(keys::GRACE).parse().ok();
     let own = pod.int("spec.terminationGracePeriodSeconds").or(of_labels).unwrap_or(30);
     let mut grace = kill.grace.unwrap_or(own);
-    if let Some(hook) = pre_stop(pod, seen).filter(|_| grace > 0) {
+    if let Some(hook) = pre_stop(pod, seen).filter(|_| grace > 0 && !kill.is_sudden) {
         let begun = Instant::now();
         run_hook(agent, pod, seen, &hook, grace).await;
         grace -= i64::try_from(begun.elapsed().as_secs()).unwrap_or(0);
@@ -185,7 +188,7 @@ fn pre_stop(pod: &Tree, seen: &Container) -> Option<Tree> {
 async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree, grace: i64) {
     let spec = pod::container(pod, &seen.name).cloned().unwrap_or_default();
     let address = match pod.bool("spec.hostNetwork") {
-        true => agent.host_ips().first().map(ToString::to_string).unwrap_or_default(),
+        true => agent.host_ip(),
         false => pod.str("status.podIP").to_string(),
     };
     let work = crate::hooks::run(agent, &seen.id, &spec, hook, &address);

@@ -11,7 +11,7 @@ use super::{end, files, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
 use crate::make::{self, container, dns, env, hostname, sandbox};
-use crate::plan::{Plan, Start};
+use crate::plan::{Plan, Start, Why};
 use crate::pod;
 use crate::state::{PodState, Stage};
 use crate::status::Problem;
@@ -49,11 +49,14 @@ pub async fn carry_out(
     }
     for kill in &plan.kills {
         let seen = state.containers.iter().find(|seen| seen.id == kill.id);
-        let grace = kill
-            .probe
-            .and_then(|field| pod::container(pod, &kill.name)?.at(field).int("terminationGracePeriodSeconds"));
+        let grace = match kill.why {
+            Why::Probe(field) => {
+                pod::container(pod, &kill.name).and_then(|spec| spec.at(field).int("terminationGracePeriodSeconds"))
+            }
+            Why::Changed | Why::Round => None,
+        };
         if let Some(seen) = seen {
-            let kill = end::Kill { message: &kill.message, grace };
+            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
             end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
         }
     }

@@ -90,6 +90,7 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
 /// What the runtime has of the pod now.
 pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime::Result<Arc<PodState>> {
     let mut state = agent.runtime.pod(pod::uid(pod)).await?;
+    state.round = plan::restart::round(pod, &state);
     files::read_messages(agent, pod, &mut state);
     let state = Arc::new(state);
     *memory.shown.lock().unwrap_or_else(PoisonError::into_inner) = state.clone();
@@ -133,7 +134,7 @@ fn deadline(pod: &Tree) -> Option<i64> {
 async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>, told: Told<'_>) -> Next {
     let pod = &wanted.pod;
     agent.objects.register(pod);
-    agent.probes.follow(pod, &state);
+    agent.probes.follow(pod, &state, &agent.host_ip());
     let plan = decide(agent, pod, memory, &state);
     // What was done about a container that runs now is no problem any more.
     memory.problems.retain(|name, _| plan.starts.iter().any(|start| start.name == *name));
@@ -160,7 +161,7 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     let done =
         start::carry_out(agent, pod, memory, &start::Given { state: &state, mounted: &mounted, told }, &plan).await;
     let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
-    agent.probes.follow(pod, &state);
+    agent.probes.follow(pod, &state, &agent.host_ip());
     let next = decide(agent, pod, memory, &state);
     say(agent, wanted, memory, &state, &next);
     tell_of_pauses(agent, pod, memory, &next);
