@@ -90,6 +90,11 @@ pub fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
 }
 
+/// The smallest shares that have a weight.
+pub fn shares(weight: u64) -> u64 {
+    2 + ((weight.clamp(1, 10_000) - 1) * 262_142).div_ceil(9_999)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +148,12 @@ mod tests {
         let resources = Resources { unified: [("memory.high".into(), "1".into())].into(), ..Resources::default() };
         assert!(v1(&resources).unwrap_err().to_string().contains("memory.high"));
         assert_eq!(flat(v2(&resources)), ["memory.high=1"]);
+    }
+
+    #[test]
+    fn weights_lead_back_to_shares_of_the_same_weight() {
+        for number in [2, 3, 100, 1024, 2048, 262_144] {
+            assert_eq!(weight(shares(weight(number))), weight(number), "{number}");
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::node;
 use crate::node::facts::Reports;
 use crate::objects::Objects;
 use crate::probes::Probes;
+use crate::resize::Resizes;
 use crate::runtime::Runtime;
 use crate::status::writer::Writer;
 use crate::users::Users;
@@ -56,6 +57,7 @@ pub struct Agent {
     /// How memory is kept, slowed down and written out; what pods may have is asked for each time.
     pub memory_rules: memory::Rules,
     pub groups: Arc<Groups>,
+    pub resizes: Resizes,
 }
 
 impl Agent {

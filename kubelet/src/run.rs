@@ -20,6 +20,7 @@ use crate::node::{self, Node};
 use crate::objects::Objects;
 use crate::pod;
 use crate::probes::Probes;
+use crate::resize::Resizes;
 use crate::runtime::Runtime;
 use crate::sources;
 use crate::state::keys;
@@ -98,6 +99,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         move || shown.borrow().as_ref().map(|node| node.at("status.allocatable").clone()).unwrap_or_default();
     let host = Host::new(config.clone(), &name, client.clone(), clock.clone(), objects.clone(), allocatable);
     let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
+    let resizes = Resizes::new(config.clone(), wake.clone());
     let memory_rules = memory_rules(&config, &groups, machine.swap_bytes);
     let agent = Arc::new(Agent {
         statuses: Writer::new(client.clone(), pods.store().clone()),
@@ -123,6 +125,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         memory: machine.memory_bytes,
         memory_rules,
         groups,
+        resizes,
     });
     let made = Workers::new(agent.clone());
     let _ = workers.set(Arc::downgrade(&made));

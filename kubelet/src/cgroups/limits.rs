@@ -127,6 +127,22 @@ pub fn of_part(amounts: &crate::config::Resources) -> Resources {
     }
 }
 
+/// The part of what a group shall have that is more than it has.
+pub fn grown(now: &Resources, wanted: &Resources) -> Resources {
+    let part = |quota: Option<i64>, period: Option<u64>| {
+        Some(i128::from(quota?) * 1_000_000 / i128::from(period.filter(|period| *period > 0)?))
+    };
+    let (before, after) = (part(now.cpu_quota, now.cpu_period), part(wanted.cpu_quota, wanted.cpu_period));
+    let has_more_time = before.is_some() && after > before;
+    Resources {
+        cpu_shares: wanted.cpu_shares.filter(|shares| now.cpu_shares.is_some_and(|now| *shares > now)),
+        cpu_quota: wanted.cpu_quota.filter(|_| has_more_time),
+        cpu_period: wanted.cpu_period.filter(|_| has_more_time),
+        memory: wanted.memory.filter(|memory| now.memory.is_some_and(|now| *memory > now)),
+        ..Resources::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use api::yaml;
@@ -225,5 +241,27 @@ mod tests {
                 r#"Burstable Some(2048) {"memory.low": "30"}"#
             ]
         );
+    }
+
+    #[test]
+    fn only_what_grows_is_written_before_containers_follow() {
+        let of = |shares, quota, memory| Resources {
+            cpu_shares: Some(shares),
+            cpu_quota: quota,
+            cpu_period: Some(100_000),
+            memory,
+            ..Resources::default()
+        };
+        let show = |made: Resources| (made.cpu_shares, made.cpu_quota, made.memory);
+        let now = of(10, Some(1000), Some(100));
+        let cases = [
+            (&now, of(20, Some(2000), Some(200)), (Some(20), Some(2000), Some(200))),
+            (&now, of(5, Some(500), Some(50)), (None, None, None)),
+            (&now, of(20, Some(500), Some(200)), (Some(20), None, Some(200))),
+            (&of(10, None, None), of(10, Some(1000), Some(100)), (None, None, None)),
+        ];
+        for (now, wanted, expected) in cases {
+            assert_eq!(show(grown(now, &wanted)), expected, "{wanted:?}");
+        }
     }
 }

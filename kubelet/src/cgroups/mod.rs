@@ -136,6 +136,23 @@ impl Groups {
         self.apart(move |groups, hierarchies| groups.write(hierarchies, (class, Some(&uid)), &limits)).await
     }
 
+    /// Gives the group of a pod that part of other limits that is more than it has.
+    pub async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), String> {
+        let (class, uid) = (class(pod), names::uid(pod).to_string());
+        self.apart(move |groups, hierarchies| {
+            let now = hierarchies.limits(&names::of_pod(&groups.config, class, &uid));
+            groups.write(hierarchies, (class, Some(&uid)), &limits::grown(&now, &limits))
+        })
+        .await
+    }
+
+    /// Whether a pod's group may use more memory than that now.
+    pub fn shrinks_below(&self, pod: &Tree, limit: i64) -> bool {
+        let path = names::of_pod(&self.config, class(pod), names::uid(pod));
+        let Some(hierarchies) = &self.hierarchies else { return false };
+        hierarchies.limits(&path).memory.is_none_or(|now| now > limit)
+    }
+
     /// A pod weighs more or less in its class from now on.
     pub async fn reweigh(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
         let (share, uid) = (limits::share(pod), names::uid(pod).to_string());
@@ -152,11 +169,11 @@ impl Groups {
         limits::of_pod(pod, &self.rules)
     }
 
-    /// Bytes of memory that a pod has in use; None where that cannot be read.
+    /// Bytes of memory that a pod has in use and that cannot be dropped; None where that is not known.
     pub fn memory_of(&self, pod: &Tree) -> Option<i64> {
         let path = names::of_pod(&self.config, class(pod), names::uid(pod));
         let usage = self.hierarchies.as_ref()?.usage(&path);
-        i64::try_from(usage.memory_bytes).ok()
+        i64::try_from(usage.working_set_bytes).ok()
     }
 
     /// Removes the group of a pod that has ended, in all hierarchies; what has processes stays, and is an error.

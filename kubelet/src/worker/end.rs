@@ -78,6 +78,7 @@ async fn bring_down(
     }
     agent.objects.forget(pod::uid(pod));
     agent.admission.release(pod::uid(pod));
+    agent.resizes.retry(agent);
     if !std::mem::replace(&mut memory.is_stopped, true)
         && let Err(why) = agent.groups.remove(pod).await
     {
@@ -219,5 +220,6 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
             .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
     }
     agent.users.release(uid);
+    agent.resizes.forget(uid);
     Ok(())
 }

@@ -200,6 +200,7 @@ async fn start_container(
     match started {
         Ok(()) => {
             memory.problems.remove(&start.name);
+            agent.resizes.follows(pod::uid(pod), &start.name);
             remove_older(agent, state, &start.name).await;
             Ok(())
         }
