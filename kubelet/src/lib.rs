@@ -19,6 +19,7 @@ pub mod objects;
 pub mod plan;
 pub mod pod;
 pub mod probes;
+pub mod resize;
 pub mod run;
 pub mod runtime;
 pub mod serve;
