@@ -40,6 +40,10 @@ pub struct Arguments {
     /// The control group below which all of pods' are
     #[arg(long, default_value = "/")]
     cgroup_root: String,
+    /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
+    /// rotation, or half of its grace period has passed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    drain_by_proxies: bool,
 }
 
 /// What the agent is told.
@@ -74,6 +78,7 @@ impl Options {
             cgroup_root: arguments.cgroup_root.clone(),
             node_name: node_name(arguments.node_name)?,
             serialize_image_pulls: false,
+            drain_by_proxies: arguments.drain_by_proxies,
             cluster_domain: "cluster.local".to_string(),
             ..Config::default()
         };
@@ -160,8 +165,11 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         Choice::Socket(socket) => format!("--container-runtime-endpoint {}: ", socket.display()),
         Choice::Embedded(_) => String::new(),
     };
-    let runtime = open(options.runtime).await?;
+    let mut runtime = open(options.runtime).await?;
     let mut config = options.config;
+    if let Some(socket) = &config.image_endpoint {
+        runtime.images = Arc::new(cri::connect(socket).1);
+    }
     let listeners = Listeners::bind(&config, true).await?;
     config.port = listeners.secure().map_or(0, |address| address.port());
     let config = Arc::new(config);

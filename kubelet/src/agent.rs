@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Client, Clock, Recorder, Store};
+use client::{Client, Clock, Metrics, Recorder, Store};
 use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
@@ -14,15 +14,18 @@ use crate::images::Images;
 use crate::make::dns::Resolver;
 use crate::make::memory;
 use crate::make::resources::{Limits, amount};
+use crate::meters::Starts;
 use crate::node;
 use crate::node::facts::Reports;
 use crate::objects::Objects;
 use crate::probes::Probes;
+use crate::pulse::Pulse;
 use crate::resize::Resizes;
 use crate::runtime::Runtime;
 use crate::status::writer::Writer;
 use crate::users::Users;
 use crate::volumes::Volumes;
+use crate::worker::Ending;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -58,6 +61,12 @@ pub struct Agent {
     pub memory_rules: memory::Rules,
     pub groups: Arc<Groups>,
     pub resizes: Resizes,
+    pub metrics: Metrics,
+    pub starts: Arc<Starts>,
+    /// When the loops of the agent and the runtime were last seen to go on.
+    pub pulse: Pulse,
+    /// Ends a pod, by its uid.
+    pub end: Box<dyn Fn(&str, Ending) + Send + Sync>,
 }
 
 impl Agent {
@@ -87,6 +96,8 @@ impl Agent {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
             pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
             shuts_down: self.reports.borrow().shutting_down,
+            has_apparmor: crate::admit::has_apparmor(),
+            has_groups_policy: node.bool("status.features.supplementalGroupsPolicy"),
         }
     }
 

@@ -203,8 +203,8 @@ pub static FIELDS: &[Field] = &[
     together("nodeStatusReportFrequency"),
     nonzero!("nodeStatusUpdateFrequency", duration, node_status_update_frequency),
     set!("oomScoreAdj", int, process.oom_score_adj),
-    set!("podCIDR", optional_text, pod_cidr),
-    nonzero!("podHousekeepingPeriod", duration, housekeeping_period),
+    only("podCIDR", &[], "the node's own object says it: there is no standalone mode"),
+    only("podHousekeepingPeriod", &["2s"], "what nobody knows is taken away at the start, and nothing comes later"),
     nonzero!("podLogsDir", path, pod_logs_dir),
     checked("podPidsLimit", |config, value| {
         config.pod_pids_limit = int::<i64>(value)?.max(-1);

@@ -68,7 +68,6 @@ pub struct Config {
     pub crash_loop_max: Duration,
     /// How often a pod is looked at although nothing is known to have changed.
     pub sync_frequency: Duration,
-    pub housekeeping_period: Duration,
     pub node_status_update_frequency: Duration,
     pub node_status_report_frequency: Duration,
     pub node_lease_duration: Duration,
@@ -84,8 +83,6 @@ pub struct Config {
     pub provider_id: String,
     /// A controller of a provider writes the addresses, and says when pods may come.
     pub external_cloud_provider: bool,
-    /// Only where there is no API server; otherwise the node's own object says it.
-    pub pod_cidr: Option<String>,
     pub static_pod_path: Option<PathBuf>,
     pub static_pod_url: Option<String>,
     pub static_pod_url_headers: Vec<(String, String)>,
@@ -113,7 +110,6 @@ pub struct Config {
     pub volume_stats_period: Duration,
     pub enable_controller_attach_detach: bool,
     pub local_storage_capacity_isolation: bool,
-    pub enable_service_links_default: bool,
     pub allowed_unsafe_sysctls: Vec<String>,
     pub shutdown: Shutdown,
     /// The port of the agent, as the node says it.
@@ -177,7 +173,6 @@ impl Default for Config {
             swap: Swap { fail_on: true, limited: false },
             crash_loop_max: Duration::from_secs(300),
             sync_frequency: Duration::from_secs(60),
-            housekeeping_period: Duration::from_secs(2),
             node_status_update_frequency: Duration::from_secs(10),
             node_status_report_frequency: Duration::from_secs(300),
             node_lease_duration: Duration::from_secs(40),
@@ -189,7 +184,6 @@ impl Default for Config {
             node_ips: Vec::new(),
             provider_id: String::new(),
             external_cloud_provider: false,
-            pod_cidr: None,
             static_pod_path: None,
             static_pod_url: None,
             static_pod_url_headers: Vec::new(),
@@ -215,7 +209,6 @@ impl Default for Config {
             volume_stats_period: Duration::from_secs(60),
             enable_controller_attach_detach: true,
             local_storage_capacity_isolation: true,
-            enable_service_links_default: true,
             allowed_unsafe_sysctls: Vec::new(),
             shutdown: Shutdown::default(),
             port: 10250,

@@ -37,6 +37,7 @@ use plan::{Backing, Failure, Plan, Step};
 
 pub use mounts::{Given, devices, mounts};
 pub use ownership::Owner;
+pub use tokens::Tokens;
 
 /// Pauses between attempts, doubled up to the longest, as upstream's.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
