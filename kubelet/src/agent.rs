@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::admit::{Admission, Rules};
 use crate::cgroups::Groups;
 use crate::config::Config;
+use crate::disk::Disks;
 use crate::images::Images;
 use crate::make::dns::Resolver;
 use crate::make::memory;
@@ -47,6 +48,7 @@ pub struct Agent {
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
+    pub disks: Arc<Disks>,
     /// The pods of this node, services and runtime classes, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
@@ -87,15 +89,11 @@ impl Agent {
 
     /// What holds on the node for pods that come.
     pub fn rules(&self) -> Rules {
-        let node = self.node_object().unwrap_or_default();
-        let is_true = |name: &&'static str| {
-            let condition = node.list("status.conditions").iter().find(|condition| condition.str("type") == *name);
-            condition.is_some_and(|condition| condition.str("status") == "True")
-        };
+        let (reports, node) = (self.reports.borrow(), self.node_object().unwrap_or_default());
         Rules {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
-            pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
-            shuts_down: self.reports.borrow().shutting_down,
+            pressure: reports.pressure(),
+            shuts_down: reports.shutting_down,
             has_apparmor: crate::admit::has_apparmor(),
             has_groups_policy: node.bool("status.features.supplementalGroupsPolicy"),
         }

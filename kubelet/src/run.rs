@@ -13,7 +13,9 @@ use tokio::task::JoinHandle;
 use crate::admit::Admission;
 use crate::agent::Agent;
 use crate::cgroups::{Groups, names, oom};
+use crate::collect::{self, Collector};
 use crate::config::{CgroupDriver, Config};
+use crate::disk::Disks;
 use crate::images::Images;
 use crate::images::providers::Providers;
 use crate::make::memory;
@@ -21,9 +23,11 @@ use crate::meters::{self, Starts};
 use crate::node::{self, Node};
 use crate::objects::Objects;
 use crate::pod;
+use crate::pressure::{Manager, senses};
 use crate::probes::Probes;
 use crate::pulse::{self, Pulse};
 use crate::resize::Resizes;
+use crate::rotation;
 use crate::runtime::Runtime;
 use crate::sources;
 use crate::state::keys;
@@ -73,6 +77,11 @@ impl Running {
 
 /// Starts the agent; an error where the runtime does not answer.
 pub async fn start(environment: Environment) -> Result<Running, String> {
+    start_on(environment, Arc::new(senses::System::default())).await
+}
+
+/// The same on a machine that a test makes up.
+pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>) -> Result<Running, String> {
     let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
     let name = config.node_name.clone();
     let by_url = config.static_pod_url.as_deref();
@@ -129,6 +138,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         users: Users::open(config.clone()),
         objects,
         volumes: Volumes::new(host),
+        disks: Disks::new(clock.clone(), config.volume_stats_period),
         pods: pods.store().clone(),
         services: services.store().clone(),
         classes: classes.store().clone(),
@@ -164,7 +174,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
     tasks.push(tokio::spawn(pulse::beat(agent.clone(), workers.clone(), node.clone())));
     node.tell(|reports| reports.declared_features.push(crate::plan::restart::FEATURE.to_string()));
-    tasks.push(tokio::spawn(show_volumes(agent.clone(), node)));
+    tasks.push(tokio::spawn(show_volumes(agent.clone(), node.clone())));
     tasks.push(tokio::spawn(limit_pods(agent.clone())));
     let told = agent.clone();
     tasks.push(tokio::spawn(async move { oom::follow(&told).await }));
@@ -180,6 +190,12 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     }
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone(), known)));
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
+    let metrics = agent.metrics.clone();
+    let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone());
+    tasks.push(tokio::spawn(collector.clone().run(informers.clone())));
+    tasks.push(tokio::spawn(rotation::run(agent.clone(), workers.clone())));
+    let manager = Manager { agent: agent.clone(), workers: workers.clone(), node, collector, metrics, senses };
+    tasks.push(tokio::spawn(manager.run()));
     Ok(Running { agent, workers, informers, tasks })
 }
 
@@ -304,5 +320,8 @@ async fn clean_up_unknown(
     if let Err(why) = agent.groups.clean_up(move |uid| known.contains(uid)).await {
         tracing::warn!(error = why, "a control group of a pod that is gone stays");
     }
+    let is_unknown = |uid: &String| !workers.knows(uid) && !running.contains(uid);
+    let left: Vec<String> = agent.volumes.reconstruct().unwrap_or_default().into_iter().filter(is_unknown).collect();
+    collect::remove_logs(&agent.config.pod_logs_dir, &left);
     agent.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
 }

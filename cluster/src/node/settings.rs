@@ -18,6 +18,7 @@ pub fn read(flags: &Flags) -> Result<Settings> {
     config.external_cloud_provider = flags.external_cloud_provider;
     config.drain_by_proxies = !flags.ignores_proxies;
     config.pod_infra_image = flags.pod_infra_image.clone();
+    config.container_gc = flags.container_gc;
     config.credential_provider_config = flags.credential_provider_config.clone();
     config.credential_provider_bin_dir = flags.credential_provider_bin_dir.clone();
     if let Some(root) = &flags.root_dir {

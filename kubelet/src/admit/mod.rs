@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::Tree;
-use scheduler::model::{Node, Pod};
+use scheduler::model::{Effect, Node, Pod, Taint};
 
 use crate::make::resources::{Class, class};
 use crate::status::Problem;
@@ -147,10 +147,9 @@ fn pressure(case: &Case<'_>) -> Result<(), Problem> {
         return Ok(());
     }
     let only_memory = case.rules.pressure.iter().all(|condition| *condition == "MemoryPressure");
-    let tolerates = || {
-        let keys = case.tree.list("spec.tolerations").iter();
-        keys.into_iter().any(|toleration| toleration.str("key") == "node.kubernetes.io/memory-pressure")
-    };
+    let taint =
+        Taint { key: "node.kubernetes.io/memory-pressure".into(), value: "".into(), effect: Effect::NoSchedule };
+    let tolerates = || case.pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(&taint));
     if only_memory && (class(case.tree) != Class::BestEffort || tolerates()) {
         return Ok(());
     }

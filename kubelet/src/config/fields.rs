@@ -143,7 +143,7 @@ pub static FIELDS: &[Field] = &[
     nonzero!("imageServiceEndpoint", endpoint, image_endpoint),
     only("iptablesDropBit", &["15"], NO_BITS),
     only("iptablesMasqueradeBit", &["14"], NO_BITS),
-    set!("kernelMemcgNotification", boolean, eviction.kernel_memcg_notification),
+    only("kernelMemcgNotification", &["false"], "memory is looked at every ten seconds"),
     only("kind", &["KubeletConfiguration"], "it must be a KubeletConfiguration"),
     together("kubeAPIBurst"),
     together("kubeAPIQPS"),
@@ -273,5 +273,5 @@ pub static FIELDS: &[Field] = &[
         &["/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"],
         "there are no plugins of that kind: CSI drivers take their place",
     ),
-    nonzero!("volumeStatsAggPeriod", duration, volume_stats_period),
+    nonzero!("volumeStatsAggPeriod", duration_or_none, volume_stats_period),
 ];

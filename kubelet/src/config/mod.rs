@@ -22,7 +22,7 @@ use api::quantity::Quantity;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
 pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
-pub use sections::{Allocatable, Certificates, ImageGc, Logs, Process, Requests, Serving, Shutdown};
+pub use sections::{Allocatable, Certificates, ContainerGc, ImageGc, Logs, Process, Requests, Serving, Shutdown};
 
 /// Amounts by the names of their resources.
 pub type Resources = BTreeMap<String, Quantity>;
@@ -101,13 +101,15 @@ pub struct Config {
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
     pub image_gc: ImageGc,
+    pub container_gc: ContainerGc,
     pub eviction: Eviction,
     pub allocatable: Allocatable,
     pub container_log_max_size: u64,
     pub container_log_max_files: u32,
     pub container_log_max_workers: u32,
     pub container_log_monitor_interval: Duration,
-    pub volume_stats_period: Duration,
+    /// How long what was measured of volumes holds; None where they are not measured.
+    pub volume_stats_period: Option<Duration>,
     pub enable_controller_attach_detach: bool,
     pub local_storage_capacity_isolation: bool,
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -200,13 +202,14 @@ impl Default for Config {
             credential_provider_config: None,
             credential_provider_bin_dir: None,
             image_gc: ImageGc::default(),
+            container_gc: ContainerGc::default(),
             eviction: Eviction::default(),
             allocatable: Allocatable::default(),
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
             container_log_max_workers: 1,
             container_log_monitor_interval: Duration::from_secs(10),
-            volume_stats_period: Duration::from_secs(60),
+            volume_stats_period: Some(Duration::from_secs(60)),
             enable_controller_attach_detach: true,
             local_storage_capacity_isolation: true,
             allowed_unsafe_sysctls: Vec::new(),

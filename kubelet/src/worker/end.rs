@@ -233,7 +233,8 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     let removed = agent.groups.remove(pod).await;
     removed.map_err(|why| cri::Status::internal(format!("the pod's control group: {why}")))?;
     let uid = pod::uid(pod);
-    let folders = [agent.config.pod_dir(uid), sync::logs(agent, pod)];
+    // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
+    let folders = [sync::logs(agent, pod), agent.config.pod_dir(uid)];
     for folder in folders.iter().filter(|folder| folder.exists()) {
         std::fs::remove_dir_all(folder)
             .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
