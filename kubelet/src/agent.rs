@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::images::Images;
 use crate::make::dns::Resolver;
 use crate::make::resources::Limits;
+use crate::managers::Managers;
 use crate::node::facts::Reports;
 use crate::objects::Objects;
 use crate::probes::Probes;
@@ -37,6 +38,7 @@ pub struct Agent {
     pub images: Images,
     pub admission: Admission,
     pub users: Users,
+    pub managers: Arc<Managers>,
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,

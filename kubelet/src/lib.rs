@@ -13,6 +13,7 @@ mod health;
 mod hooks;
 pub mod images;
 pub mod make;
+pub mod managers;
 pub mod node;
 pub mod objects;
 pub mod plan;

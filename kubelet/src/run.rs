@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::config::Config;
 use crate::events;
 use crate::images::Images;
+use crate::managers::{Managers, pod_resources};
 use crate::node::{self, Node};
 use crate::objects::Objects;
 use crate::pod;
@@ -68,6 +69,7 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
     let name = config.node_name.clone();
     make_folders(&config)?;
+    let managers = Arc::new(Managers::open(config.clone(), Path::new("/"), clock.clone(), metrics.clone())?);
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
     let recursive_read_only = can_read_only_below(&runtime).await;
@@ -96,9 +98,10 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     let agent = Arc::new(Agent {
         statuses: Writer::new(client.clone(), pods.store().clone()),
         images: Images::new(runtime.clone(), recorder.clone(), clock.clone(), parallel),
-        probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake),
+        probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake.clone()),
         admission: Admission::default(),
         users: Users::open(config.clone()),
+        managers,
         objects,
         volumes: Volumes::new(host),
         pods: pods.store().clone(),
@@ -125,9 +128,15 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     informers.start();
     tasks.push(tokio::spawn(events::follow(runtime.clone(), workers.clone())));
     let finding = agent.clone();
-    tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
+    tasks.push(tokio::spawn(async move {
+        let devices = finding.managers.devices.clone();
+        finding.volumes.run(&move |name, socket, versions| devices.register_found(name, socket, versions)).await;
+    }));
     node.tell(|reports| reports.declared_features = vec![crate::plan::restart::FEATURE.to_string()]);
-    tasks.push(tokio::spawn(show_volumes(agent.clone(), node)));
+    tasks.push(tokio::spawn(show_volumes(agent.clone(), node.clone())));
+    tasks.push(tokio::spawn(serve_devices(agent.clone(), node, wake)));
+    tasks.push(tokio::spawn(reconcile_cpus(agent.clone(), workers.clone())));
+    tasks.push(tokio::spawn(pod_resources::serve(agent.managers.clone(), workers.clone())));
     if let Some(folder) = agent.config.static_pod_path.clone() {
         // Known before anything that nobody knows is taken away.
         sources::load(&workers, &folder, &agent.node);
@@ -148,6 +157,20 @@ async fn show_volumes(agent: Arc<Agent>, node: Arc<Node>) {
             return;
         }
     }
+}
+
+/// Says in the node's status which devices there are.
+async fn serve_devices(agent: Arc<Agent>, node: Arc<Node>, wake: impl Fn(&str) + Send + Sync + Clone + 'static) {
+    let show = move |devices: node::facts::Devices| {
+        if node.reports().borrow().devices != devices {
+            node.tell(|reports| reports.devices = devices);
+        }
+    };
+    agent.managers.devices.clone().run(show, wake).await;
+}
+
+async fn reconcile_cpus(agent: Arc<Agent>, workers: Arc<Workers>) {
+    agent.managers.reconcile(agent.clone(), workers).await;
 }
 
 fn make_folders(config: &Config) -> Result<(), String> {
@@ -198,5 +221,6 @@ async fn clean_up_unknown(runtime: Runtime, workers: Arc<Workers>, informers: Ar
     }
     let known: BTreeSet<String> = workers.pods().iter().map(|pod: &Arc<Tree>| pod::uid(pod).to_string()).collect();
     agent.statuses.keep(&known);
+    agent.managers.keep(|uid| workers.knows(uid) || running.contains(uid));
     agent.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
 }

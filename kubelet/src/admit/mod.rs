@@ -34,10 +34,10 @@ pub struct Rules {
 
 type Handler = fn(&Case<'_>) -> Result<(), Problem>;
 
-/// In the order in which they are asked, as upstream asks them.
-const HANDLERS: [Handler; 10] = [
-    pressure,
-    sysctls::allowed,
+/// In the order in which they are asked, as upstream asks them: these before anything is given to the pod,
+const EARLY: [Handler; 2] = [pressure, sysctls::allowed];
+/// and these after that.
+const LATE: [Handler; 8] = [
     predicates::features,
     predicates::resources,
     predicates::name,
@@ -49,7 +49,7 @@ const HANDLERS: [Handler; 10] = [
 ];
 
 pub fn judge(case: &Case<'_>) -> Result<(), Problem> {
-    HANDLERS.iter().try_for_each(|handler| handler(case))
+    EARLY.iter().chain(&LATE).try_for_each(|handler| handler(case))
 }
 
 /// What the node has taken.
@@ -65,6 +65,13 @@ impl Admission {
         judge(&Case { tree, pod: &pod, node: &node, others, rules })?;
         taken.insert(pod.uid.to_string(), Arc::new(pod));
         Ok(())
+    }
+
+    /// Whether anything of the pod itself speaks against it.
+    pub fn look(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
+        let (pod, node) = (Pod::read(tree), Node::read(node));
+        let case = Case { tree, pod: &pod, node: &node, others: Vec::new(), rules };
+        EARLY.iter().try_for_each(|handler| handler(&case))
     }
 
     /// A pod that runs already: whoever was here before has taken it.

@@ -22,7 +22,7 @@ use api::quantity::Quantity;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
 pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
-pub use sections::{Allocatable, Certificates, ImageGc, Logs, Process, Requests, Serving, Shutdown};
+pub use sections::{Allocatable, Certificates, ImageGc, Logs, Pinning, Process, Requests, Serving, Shutdown};
 
 /// Amounts by the names of their resources.
 pub type Resources = BTreeMap<String, Quantity>;
@@ -102,6 +102,7 @@ pub struct Config {
     pub image_gc: ImageGc,
     pub eviction: Eviction,
     pub allocatable: Allocatable,
+    pub pinning: Pinning,
     pub container_log_max_size: u64,
     pub container_log_max_files: u32,
     pub container_log_max_workers: u32,
@@ -203,6 +204,7 @@ impl Default for Config {
             image_gc: ImageGc::default(),
             eviction: Eviction::default(),
             allocatable: Allocatable::default(),
+            pinning: Pinning::default(),
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
             container_log_max_workers: 1,

@@ -78,6 +78,7 @@ async fn bring_down(
     }
     agent.objects.forget(pod::uid(pod));
     agent.admission.release(pod::uid(pod));
+    agent.managers.release(pod::uid(pod));
     memory.is_stopped = true;
     memory.problems.clear();
     if !was_refused(memory, &state) && !wanted.is_removed {

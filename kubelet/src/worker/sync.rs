@@ -77,7 +77,7 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
-    if !memory.is_admitted && !admit(agent, wanted, memory, &state) {
+    if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
         return Next::Again;
     }
     if let Some(ending) = overdue(&wanted.pod, agent.now()) {
@@ -98,19 +98,28 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
 }
 
 /// A pod that runs already was admitted by whoever started it.
-fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
+async fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
     let pod = &wanted.pod;
     memory.is_admitted = true;
     if !state.sandboxes.is_empty() {
         agent.admission.take(pod);
+        agent.managers.take(pod);
         return true;
     }
-    let node = agent.node_object().unwrap_or_default();
-    let Err(problem) = agent.admission.admit(pod, &node, &agent.rules()) else { return true };
+    let Err(problem) = judge(agent, pod).await else { return true };
     agent.recorder.warning(pod, problem.reason, problem.message.as_str());
     agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
     memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
     false
+}
+
+/// The handlers in their order: plugins are asked between those that look at the pod alone and those that look for
+/// room.
+async fn judge(agent: &Agent, pod: &Tree) -> Result<(), Problem> {
+    let (node, rules) = (agent.node_object().unwrap_or_default(), agent.rules());
+    agent.admission.look(pod, &node, &rules)?;
+    agent.managers.admit(pod).await?;
+    agent.admission.admit(pod, &node, &rules).inspect_err(|_| agent.managers.release(pod::uid(pod)))
 }
 
 /// A pod that has had its time.
@@ -229,6 +238,7 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
     if let Some(condition) = condition {
         status.list_entry("conditions").push(condition);
     }
+    agent.managers.add_health(&pod, &mut status);
     status
 }
 
