@@ -80,6 +80,7 @@ impl Agent {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
             pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
             shuts_down: self.reports.borrow().shutting_down,
+            given: self.managers.devices.names(),
         }
     }
 

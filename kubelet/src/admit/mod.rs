@@ -30,6 +30,8 @@ pub struct Rules {
     /// Conditions of the node under which not every pod is taken.
     pub pressure: Vec<&'static str>,
     pub shuts_down: bool,
+    /// Resources that plugins give: the pod has got them already, whatever the node shows of them yet.
+    pub given: Vec<String>,
 }
 
 type Handler = fn(&Case<'_>) -> Result<(), Problem>;

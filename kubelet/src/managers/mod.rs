@@ -60,7 +60,7 @@ impl Refusal {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Held {
     cpus: cpu::State,
     memory: memory::State,
@@ -238,21 +238,17 @@ impl Managers {
 
     /// A pod that runs already has what it has; what it lacks of CPUs and memory it gets if it can.
     pub fn take(&self, pod: &Tree) {
-        if self.cpu.is_none() && self.memory.is_none() {
-            return;
-        }
+        let before = self.held().clone();
         for spec in wants::containers(pod) {
             if let Err(refusal) = self.allocate(pod, spec, Hint::default()) {
-                let why = refusal.problem().message;
-                tracing::warn!(
-                    pod = pod::name(pod),
-                    container = spec.str("name"),
-                    why,
-                    "a pod runs without what it asked for"
-                );
+                let (name, why) = (spec.str("name"), refusal.problem().message);
+                tracing::warn!(pod = pod::name(pod), container = name, why, "a pod runs without what it asked for");
             }
         }
-        self.after_change();
+        let is_same = *self.held() == before;
+        if !is_same {
+            self.after_change();
+        }
     }
 
     fn after_change(&self) {

@@ -212,7 +212,20 @@ impl Inventory {
         near: Option<Mask>,
     ) -> Result<Option<Choice>, String> {
         let uid = pod::uid(pod);
+        let Some(known) = self.resources.get(resource) else {
+            return Err(format!("cannot allocate unregistered device {resource}"));
+        };
+        let is_healthy = |id: &String| known.devices.get(id).is_some_and(|device| device.is_healthy);
+        if !known.devices.keys().any(is_healthy) {
+            return Err(format!("no healthy devices present; cannot allocate unhealthy devices {resource}"));
+        }
         if let Some(has) = self.ids(uid, container, resource) {
+            // It may have had them before the machine was started again.
+            if !has.iter().all(is_healthy) {
+                return Err(format!(
+                    "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
+                ));
+            }
             return match has.len() == wanted {
                 true => Ok(None),
                 false => Err(format!(
@@ -220,12 +233,6 @@ impl Inventory {
                     has.len()
                 )),
             };
-        }
-        let Some(known) = self.resources.get(resource) else {
-            return Err(format!("cannot allocate unregistered device {resource}"));
-        };
-        if !known.devices.values().any(|device| device.is_healthy) {
-            return Err(format!("no healthy devices present; cannot allocate unhealthy devices {resource}"));
         }
         let taken: Ids = self.reusable(pod, resource).into_iter().take(wanted).collect();
         let needed = wanted - taken.len();

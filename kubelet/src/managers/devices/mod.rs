@@ -93,6 +93,11 @@ impl Devices {
         wanted
     }
 
+    /// The resources that plugins have made known.
+    pub fn names(&self) -> Vec<String> {
+        self.state().inventory.resources.keys().cloned().collect()
+    }
+
     pub fn are_wanted(&self, pod: &Tree) -> bool {
         wants::containers(pod).any(|spec| !self.wanted(spec).is_empty())
     }

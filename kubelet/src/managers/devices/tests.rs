@@ -84,6 +84,10 @@ fn what_cannot_be_had_is_said_in_upstreams_words() {
     some.give("u", "c", GPU, &ids(&["a"]), Default::default());
     let want = "pod \"u\" container \"c\" changed request for resource \"example.com/gpu\" from 1 to 2";
     assert_eq!(check(&some, GPU, 2), want);
+    some.give("v", "c", GPU, &ids(&["b"]), Default::default());
+    let broken = some.choose(&pod("v", &[], &[]), "c", GPU, 1, None).err();
+    let want = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/gpu";
+    assert_eq!(broken.as_deref(), Some(want));
     some.silence(GPU, 0);
     let none = some.choose(&pod("v", &[], &[]), "c", GPU, 1, None).err();
     assert_eq!(none.as_deref(), Some("no healthy devices present; cannot allocate unhealthy devices example.com/gpu"));
