@@ -8,14 +8,18 @@ use client::{Client, Clock, Recorder, Store};
 use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
+use crate::cgroups::Groups;
 use crate::config::Config;
 use crate::images::Images;
 use crate::make::dns::Resolver;
-use crate::make::resources::Limits;
+use crate::make::memory;
+use crate::make::resources::{Limits, amount};
 use crate::managers::Managers;
+use crate::node;
 use crate::node::facts::Reports;
 use crate::objects::Objects;
 use crate::probes::Probes;
+use crate::resize::Resizes;
 use crate::runtime::Runtime;
 use crate::status::writer::Writer;
 use crate::users::Users;
@@ -52,6 +56,10 @@ pub struct Agent {
     pub object: watch::Receiver<Option<Arc<Tree>>>,
     /// Bytes of memory of the machine.
     pub memory: i64,
+    /// How memory is kept, slowed down and written out; what pods may have is asked for each time.
+    pub memory_rules: memory::Rules,
+    pub groups: Arc<Groups>,
+    pub resizes: Resizes,
 }
 
 impl Agent {
@@ -66,6 +74,7 @@ impl Agent {
             memory: self.memory,
             cfs_quota: self.config.cpu_cfs_quota,
             cfs_period: self.config.cpu_cfs_quota_period,
+            rules: memory::Rules { allocatable: self.allocatable_memory(), ..self.memory_rules },
         }
     }
 
@@ -92,6 +101,15 @@ impl Agent {
     /// What the node has for pods; null while that is not known.
     pub fn allocatable(&self) -> Tree {
         self.node_object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
+    }
+
+    fn allocatable_memory(&self) -> i64 {
+        amount(self.allocatable().at("memory"))
+    }
+
+    /// The node, as events name it.
+    pub fn reference(&self) -> Tree {
+        node::reference(&self.node)
     }
 
     /// The node's own addresses, as it has told them.

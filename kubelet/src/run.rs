@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use api::Tree;
 use client::{Change, Client, Clock, Events, Informers, Metrics, Random, Resource, Selection};
@@ -10,14 +11,16 @@ use tokio::task::JoinHandle;
 
 use crate::admit::Admission;
 use crate::agent::Agent;
-use crate::config::Config;
-use crate::events;
+use crate::cgroups::{Groups, names, oom};
+use crate::config::{CgroupDriver, Config};
 use crate::images::Images;
-use crate::managers::{Managers, pod_resources};
+use crate::make::memory;
+use crate::managers::{self, Managers};
 use crate::node::{self, Node};
 use crate::objects::Objects;
 use crate::pod;
 use crate::probes::Probes;
+use crate::resize::Resizes;
 use crate::runtime::Runtime;
 use crate::sources;
 use crate::state::keys;
@@ -25,6 +28,7 @@ use crate::status::writer::Writer;
 use crate::users::Users;
 use crate::volumes::{Host, Volumes};
 use crate::worker::{Workers, from_labels};
+use crate::{erase, events};
 
 const PODS: Resource = Resource::core("pods");
 const SERVICES: Resource = Resource::core("services");
@@ -73,12 +77,14 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
     let recursive_read_only = can_read_only_below(&runtime).await;
+    let config = with_driver(config, &runtime).await;
+    let machine = node::machine::read(Path::new("/"), &config.root_dir);
+    let groups = Arc::new(Groups::open(config.clone(), &machine)?);
     let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(seed))));
     let pods = informers.informer(of_node(&name));
     let services = informers.informer(Selection::all(SERVICES));
     let classes = informers.informer(Selection::all(CLASSES));
     let recorder = Events::start(clock.clone(), metrics.clone()).recorder(client.clone(), "kubelet").on(&name);
-    let memory = node::machine::read(Path::new("/"), &config.root_dir).memory_bytes;
     // Whoever finds something wakes the workers, which are made from all of this.
     let workers: Arc<OnceLock<Weak<Workers>>> = Arc::default();
     let wake = {
@@ -95,6 +101,8 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         move || shown.borrow().as_ref().map(|node| node.at("status.allocatable").clone()).unwrap_or_default();
     let host = Host::new(config.clone(), &name, client.clone(), clock.clone(), objects.clone(), allocatable);
     let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
+    let resizes = Resizes::new(config.clone(), wake.clone());
+    let memory_rules = memory_rules(&config, &groups, machine.swap_bytes);
     let agent = Arc::new(Agent {
         statuses: Writer::new(client.clone(), pods.store().clone()),
         images: Images::new(runtime.clone(), recorder.clone(), clock.clone(), parallel),
@@ -117,7 +125,10 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
         config,
         clock,
         recorder,
-        memory,
+        memory: machine.memory_bytes,
+        memory_rules,
+        groups,
+        resizes,
     });
     let made = Workers::new(agent.clone());
     let _ = workers.set(Arc::downgrade(&made));
@@ -134,15 +145,17 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
     }));
     node.tell(|reports| reports.declared_features = vec![crate::plan::restart::FEATURE.to_string()]);
     tasks.push(tokio::spawn(show_volumes(agent.clone(), node.clone())));
-    tasks.push(tokio::spawn(serve_devices(agent.clone(), node, wake)));
-    tasks.push(tokio::spawn(reconcile_cpus(agent.clone(), workers.clone())));
-    tasks.push(tokio::spawn(pod_resources::serve(agent.managers.clone(), workers.clone())));
+    tasks.extend(managers::tasks::start(&agent, node, &workers, wake));
+    tasks.push(tokio::spawn(limit_pods(agent.clone())));
+    let told = agent.clone();
+    tasks.push(tokio::spawn(async move { oom::follow(&told).await }));
     if let Some(folder) = agent.config.static_pod_path.clone() {
         // Known before anything that nobody knows is taken away.
         sources::load(&workers, &folder, &agent.node);
         tasks.push(tokio::spawn(sources::follow_folder(agent.clone(), workers.clone(), folder)));
     }
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone())));
+    tasks.push(tokio::spawn(erase::follow(agent.clone())));
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     Ok(Running { agent, workers, informers, tasks })
 }
@@ -159,18 +172,50 @@ async fn show_volumes(agent: Arc<Agent>, node: Arc<Node>) {
     }
 }
 
-/// Says in the node's status which devices there are.
-async fn serve_devices(agent: Arc<Agent>, node: Arc<Node>, wake: impl Fn(&str) + Send + Sync + Clone + 'static) {
-    let show = move |devices: node::facts::Devices| {
-        if node.reports().borrow().devices != devices {
-            node.tell(|reports| reports.devices = devices);
-        }
+/// The runtime knows best whom it makes control groups with; one that does not say it goes by what was told.
+async fn with_driver(config: Arc<Config>, runtime: &Runtime) -> Arc<Config> {
+    let answer = runtime.service.runtime_config(cri::RuntimeConfigRequest {}).await;
+    let Some(linux) = answer.ok().and_then(|answer| answer.linux) else { return config };
+    let cgroup_driver = match linux.cgroup_driver() {
+        cri::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+        cri::CgroupDriver::Systemd => CgroupDriver::Systemd,
     };
-    agent.managers.devices.clone().run(show, wake).await;
+    Arc::new(Config { cgroup_driver, ..(*config).clone() })
 }
 
-async fn reconcile_cpus(agent: Arc<Agent>, workers: Arc<Workers>) {
-    agent.managers.reconcile(agent.clone(), workers).await;
+fn memory_rules(config: &Config, groups: &Groups, swap: i64) -> memory::Rules {
+    let unified = groups.unified();
+    memory::Rules {
+        unified,
+        counts_swap: groups.counts_swap(),
+        swap: config.swap.limited.then_some(swap),
+        throttling: config.memory_throttling_factor,
+        reserves: config.reserves_memory,
+        ends_whole: unified && config.single_process_oom_kill != Some(true),
+        allocatable: 0,
+    }
+}
+
+/// Pods may use more than they shall when the agent begins: it is tried until enough of them are gone.
+async fn limit_pods(agent: Arc<Agent>) {
+    if !agent.config.cgroups_per_qos {
+        return;
+    }
+    loop {
+        let groups = agent.groups.clone();
+        let done = tokio::task::spawn_blocking(move || groups.limit_all()).await;
+        match done.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(()) => {
+                let text = "Updated Node Allocatable limit across pods";
+                return agent.recorder.normal(&agent.reference(), "NodeAllocatableEnforced", text);
+            }
+            Err(why) => {
+                let text = format!("Failed to update Node Allocatable Limits: {why}");
+                agent.recorder.warning(&agent.reference(), "FailedNodeAllocatableEnforcement", text);
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
 }
 
 fn make_folders(config: &Config) -> Result<(), String> {
@@ -222,5 +267,10 @@ async fn clean_up_unknown(runtime: Runtime, workers: Arc<Workers>, informers: Ar
     let known: BTreeSet<String> = workers.pods().iter().map(|pod: &Arc<Tree>| pod::uid(pod).to_string()).collect();
     agent.statuses.keep(&known);
     agent.managers.keep(|uid| workers.knows(uid) || running.contains(uid));
+    let known: BTreeSet<String> =
+        workers.pods().iter().map(|pod| names::uid(pod).to_string()).chain(running.iter().cloned()).collect();
+    if let Err(why) = agent.groups.clean_up(move |uid| known.contains(uid)).await {
+        tracing::warn!(error = why, "a control group of a pod that is gone stays");
+    }
     agent.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
 }

@@ -1,6 +1,7 @@
 //! Whether a node takes a pod that was bound to it. The handlers are one list; each has its reason to refuse.
 
 mod predicates;
+pub mod resize;
 mod sysctls;
 #[cfg(test)]
 mod tests;

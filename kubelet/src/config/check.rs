@@ -98,9 +98,10 @@ fn containers(config: &Config, errors: &mut Errors) {
         (Duration::from_secs(1)..=Duration::from_secs(300)).contains(&most),
         "crashLoopBackOff.maxContainerRestartPeriod must be between 1s and 300s",
     );
+    let shown = factor.unwrap_or(1.0);
     errors.need(
-        factor > 0.0 && factor <= 1.0,
-        format!("memoryThrottlingFactor {factor} must be greater than 0 and less than or equal to 1.0"),
+        shown > 0.0 && shown <= 1.0,
+        format!("memoryThrottlingFactor {shown} must be greater than 0 and less than or equal to 1.0"),
     );
     errors.need(
         config.user_namespace_ids_per_pod.is_multiple_of(65_536),

@@ -188,7 +188,14 @@ pub static FIELDS: &[Field] = &[
         };
         Ok(())
     }),
-    only("memoryReservationPolicy", &["None"], "requests for memory are not reserved in control groups"),
+    checked("memoryReservationPolicy", |config, value| {
+        config.reserves_memory = match text(value)?.as_str() {
+            "None" => false,
+            "TieredReservation" => true,
+            other => return Err(format!("{other:?}: supported values: \"None\", \"TieredReservation\"")),
+        };
+        Ok(())
+    }),
     checked("memorySwap.swapBehavior", |config, value| {
         config.swap.limited = match text(value)?.as_str() {
             "NoSwap" => false,
@@ -197,7 +204,10 @@ pub static FIELDS: &[Field] = &[
         };
         Ok(())
     }),
-    nonzero!("memoryThrottlingFactor", number, memory_throttling_factor),
+    checked("memoryThrottlingFactor", |config, value| {
+        config.memory_throttling_factor = Some(number(value)?);
+        Ok(())
+    }),
     together("mergeDefaultEvictionSettings"),
     nonzero!("nodeLeaseDurationSeconds", seconds, node_lease_duration),
     checked("nodeStatusMaxImages", |config, value| {
@@ -249,7 +259,7 @@ pub static FIELDS: &[Field] = &[
     set!("shutdownGracePeriod", duration, shutdown.grace_period),
     together("shutdownGracePeriodByPodPriority"),
     set!("shutdownGracePeriodCriticalPods", duration, shutdown.critical_grace_period),
-    set!("singleProcessOOMKill", boolean, single_process_oom_kill),
+    set!("singleProcessOOMKill", optional_boolean, single_process_oom_kill),
     set!("staticPodPath", optional_path, static_pod_path),
     set!("staticPodURL", optional_text, static_pod_url),
     checked("staticPodURLHeader", |config, value| {

@@ -51,10 +51,14 @@ pub struct Config {
     pub pod_pids_limit: i64,
     pub cpu_cfs_quota: bool,
     pub cpu_cfs_quota_period: Duration,
-    /// Which part of a limit a container gets before it is slowed down, by control groups of version 2.
-    pub memory_throttling_factor: f64,
-    /// Kills one process, not the whole container, when its memory is used up.
-    pub single_process_oom_kill: bool,
+    /// Which part of a limit a container gets before it is slowed down, by control groups of version 2; it is not
+    /// without a number.
+    pub memory_throttling_factor: Option<f64>,
+    /// What pods ask for is kept from being reclaimed, by control groups of version 2.
+    pub reserves_memory: bool,
+    /// Kills one process, not the whole container, when its memory is used up; the version of control groups decides
+    /// where nothing is said.
+    pub single_process_oom_kill: Option<bool>,
     /// Containers without a profile get the runtime's.
     pub seccomp_default: bool,
     /// How many ids a pod with a user namespace of its own gets.
@@ -166,8 +170,9 @@ impl Default for Config {
             pod_pids_limit: -1,
             cpu_cfs_quota: true,
             cpu_cfs_quota_period: Duration::from_millis(100),
-            memory_throttling_factor: 0.9,
-            single_process_oom_kill: false,
+            memory_throttling_factor: None,
+            reserves_memory: false,
+            single_process_oom_kill: None,
             seccomp_default: false,
             user_namespace_ids_per_pod: 65_536,
             swap: Swap { fail_on: true, limited: false },

@@ -42,6 +42,10 @@ pub fn int<T: TryFrom<i64>>(value: &Tree) -> Read<T> {
     T::try_from(number).map_err(|_| format!("{number} is out of range"))
 }
 
+pub fn optional_boolean(value: &Tree) -> Read<Option<bool>> {
+    boolean(value).map(Some)
+}
+
 pub fn number(value: &Tree) -> Read<f64> {
     match value {
         Tree::Float(number) => Ok(*number),

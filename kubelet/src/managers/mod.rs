@@ -12,7 +12,8 @@ mod meters;
 pub mod numa;
 mod open;
 pub mod pod_resources;
-pub mod reconcile;
+mod reconcile;
+pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod topology;

@@ -65,7 +65,13 @@ pub fn allocatable(config: &Config, capacity: &Resources, devices: &Devices) -> 
     allocatable
 }
 
-fn reserved(config: &Config, name: &str, whole: &Quantity) -> Quantity {
+/// What is left when only what is reserved is taken away: so much may pods use before they are stopped.
+pub fn unreserved(config: &Config, capacity: &Resources) -> Resources {
+    let left = capacity.iter().map(|(name, whole)| (name.clone(), less(whole, &kept_back(config, name, whole))));
+    left.collect()
+}
+
+fn kept_back(config: &Config, name: &str, whole: &Quantity) -> Quantity {
     let reservation = &config.allocatable;
     let mut sum = Quantity::new(0, whole.format());
     match (name, &reservation.reserved_cpus) {
@@ -76,6 +82,11 @@ fn reserved(config: &Config, name: &str, whole: &Quantity) -> Quantity {
             }
         }
     }
+    sum
+}
+
+fn reserved(config: &Config, name: &str, whole: &Quantity) -> Quantity {
+    let mut sum = kept_back(config, name, whole);
     let signal = match name {
         "memory" => "memory.available",
         "ephemeral-storage" => "nodefs.available",

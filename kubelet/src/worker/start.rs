@@ -149,6 +149,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
         Failure::Failed
     })?;
     let users = agent.users.of(pod).map_err(|why| failed_sandbox(agent, pod, &why))?;
+    let (resources, overhead) = make::resources::of_sandbox(pod, agent.limits());
     Ok(sandbox::config(
         pod,
         sandbox::Given {
@@ -156,10 +157,10 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
             logs: &config.pod_logs_dir,
             hostname,
             resolver: &resolver,
-            cgroup_parent: crate::cgroups::pod_parent(config, pod),
+            cgroup_parent: crate::cgroups::names::parent(config, pod),
             users: users.as_ref(),
-            overhead: None,
-            resources: None,
+            overhead,
+            resources: Some(resources),
             volume_groups: &[],
         },
     ))
@@ -200,6 +201,7 @@ async fn start_container(
     match started {
         Ok(()) => {
             memory.problems.remove(&start.name);
+            agent.resizes.follows(pod::uid(pod), &start.name);
             remove_older(agent, state, &start.name).await;
             Ok(())
         }

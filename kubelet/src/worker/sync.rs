@@ -11,11 +11,15 @@ use crate::agent::Agent;
 use crate::make;
 use crate::plan::{self, Backoffs, Plan, Wait};
 use crate::pod;
+use crate::resize;
 use crate::state::PodState;
 use crate::status::{self, Problem, Problems};
 use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
+
+/// Before a resize that failed is tried again.
+const RESIZE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a worker remembers of its pod.
 pub struct Memory {
@@ -63,7 +67,9 @@ pub enum Next {
 /// Whether a pod is to end while something is done for it.
 pub type Told<'a> = &'a watch::Receiver<Wanted>;
 
-pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+    // What a pod wants is one thing, what it is given another.
+    let wanted = &mut Wanted { pod: agent.resizes.allocated(&asked.pod), ..asked.clone() };
     let state = match look(agent, &wanted.pod, memory).await {
         Ok(state) => state,
         Err(status) => {
@@ -80,6 +86,9 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
     if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
         return Next::Again;
     }
+    agent.resizes.take(&wanted.pod);
+    agent.resizes.settle(agent, &asked.pod);
+    wanted.pod = agent.resizes.allocated(&asked.pod);
     if let Some(ending) = overdue(&wanted.pod, agent.now()) {
         memory.ended = Some(ending);
         return Next::Again;
@@ -152,10 +161,25 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     if plan.kill_pod && plan.sandbox.is_none() {
         return end::finish(agent, wanted, memory, state).await;
     }
-    let mounted = match volumes(agent, pod, told).await {
+    if let Err(why) = agent.groups.ensure(pod).await {
+        agent.recorder.warning(
+            pod,
+            "FailedCreatePodContainer",
+            format!("unable to ensure pod container exists: {why}"),
+        );
+        return Next::Failed;
+    }
+    let is_resized = resize::carry_out(agent, pod, &state).await;
+    if !is_resized {
+        say(agent, wanted, memory, &state, &plan);
+    }
+    let mut mounted = match volumes(agent, pod, told).await {
         Ok(mounted) => mounted,
         Err(next) => return next,
     };
+    if !is_resized {
+        mounted.again = Some(mounted.again.map_or(RESIZE_PAUSE, |again| again.min(RESIZE_PAUSE)));
+    }
     if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
         return idle(agent, pod, &plan, mounted.again);
     }
@@ -209,7 +233,9 @@ async fn volumes(agent: &Arc<Agent>, pod: &Tree, told: Told<'_>) -> Result<Mount
 
 fn decide(agent: &Agent, pod: &Tree, memory: &Memory, state: &PodState) -> Plan {
     let verdicts = |id: &str| agent.probes.verdicts(id);
-    plan::plan(&plan::View { pod, state, verdicts: &verdicts, backoffs: &memory.backoffs, now: agent.now() })
+    let resized = agent.resizes.restarts(pod);
+    let (backoffs, now) = (&memory.backoffs, agent.now());
+    plan::plan(&plan::View { pod, state, verdicts: &verdicts, resized: &resized, backoffs, now })
 }
 
 /// Says what there is of a pod that runs.
@@ -234,6 +260,7 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
         ended: ended.filter(|_| memory.is_stopped),
         now: agent.now() / SECOND,
     });
+    agent.resizes.show(&pod, state, &mut status, agent.now() / SECOND);
     let condition = memory.ended.as_ref().and_then(|ending| ending.condition.clone());
     if let Some(condition) = condition {
         status.list_entry("conditions").push(condition);
