@@ -3,6 +3,7 @@
 mod apparmor;
 mod predicates;
 pub mod preempt;
+pub mod resize;
 mod sysctls;
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::Tree;
-use scheduler::model::{Node, Pod};
+use scheduler::model::{Effect, Node, Pod, Taint};
 
 use crate::make::resources::{Class, class};
 use crate::status::Problem;
@@ -39,14 +40,16 @@ pub struct Rules {
     pub has_apparmor: bool,
     /// The runtime can leave out the groups of an image's user.
     pub has_groups_policy: bool,
+    /// Resources that plugins give: the pod has got them already, whatever the node shows of them yet.
+    pub given: Vec<String>,
 }
 
 type Handler = fn(&Case<'_>) -> Result<(), Problem>;
 
-/// In the order in which they are asked, as upstream asks them.
-const HANDLERS: &[Handler] = &[
-    pressure,
-    sysctls::allowed,
+/// In the order in which they are asked, as upstream asks them: these before anything is given to the pod,
+const EARLY: &[Handler] = &[pressure, sysctls::allowed];
+/// and these after that.
+const LATE: &[Handler] = &[
     // What nobody's going would help comes before what it would.
     predicates::operating_system,
     predicates::groups_policy,
@@ -61,7 +64,7 @@ const HANDLERS: &[Handler] = &[
 ];
 
 pub fn judge(case: &Case<'_>) -> Result<(), Problem> {
-    HANDLERS.iter().try_for_each(|handler| handler(case))
+    EARLY.iter().chain(LATE).try_for_each(|handler| handler(case))
 }
 
 /// A pod that takes place on the node.
@@ -118,6 +121,13 @@ impl Admission {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uid)
     }
 
+    /// Whether anything of the pod itself speaks against it.
+    pub fn look(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
+        let (pod, node) = (Pod::read(tree), Node::read(node));
+        let case = Case { tree, pod: &pod, node: &node, others: Vec::new(), rules };
+        EARLY.iter().try_for_each(|handler| handler(&case))
+    }
+
     /// A pod that runs already: whoever was here before has taken it.
     pub fn take(&self, tree: &Tree) {
         let own = Taken::of(tree);
@@ -146,10 +156,9 @@ fn pressure(case: &Case<'_>) -> Result<(), Problem> {
         return Ok(());
     }
     let only_memory = case.rules.pressure.iter().all(|condition| *condition == "MemoryPressure");
-    let tolerates = || {
-        let keys = case.tree.list("spec.tolerations").iter();
-        keys.into_iter().any(|toleration| toleration.str("key") == "node.kubernetes.io/memory-pressure")
-    };
+    let taint =
+        Taint { key: "node.kubernetes.io/memory-pressure".into(), value: "".into(), effect: Effect::NoSchedule };
+    let tolerates = || case.pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(&taint));
     if only_memory && (class(case.tree) != Class::BestEffort || tolerates()) {
         return Ok(());
     }

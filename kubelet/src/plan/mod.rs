@@ -7,6 +7,8 @@ pub mod restart;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use api::Tree;
 
 use crate::pod;
@@ -29,6 +31,8 @@ pub struct View<'a> {
     pub state: &'a PodState,
     /// By the container's id.
     pub verdicts: &'a dyn Fn(&str) -> Verdicts,
+    /// Containers that only get what they were given when they are started again.
+    pub resized: &'a BTreeSet<String>,
     pub backoffs: &'a Backoffs,
     /// Nanoseconds since the epoch.
     pub now: i64,
@@ -256,6 +260,9 @@ fn reason_to_end(view: &View<'_>, spec: &Tree, seen: &Container) -> Option<Kill>
     let name = &seen.name;
     if !seen.hash.is_empty() && seen.hash != hash(spec) {
         return kill(format!("Container {name} definition changed, will be restarted"), Why::Changed);
+    }
+    if view.resized.contains(name) {
+        return kill(format!("Container {name} resize requires restart"), Why::Changed);
     }
     let verdicts = (view.verdicts)(&seen.id);
     if verdicts.liveness == Some(false) {

@@ -7,10 +7,11 @@ use api::Tree;
 use client::{Clock, Metrics};
 use cri::{DynImageService, DynRuntimeService};
 
-use super::Host;
+use super::{Host, Measuring};
 use crate::agent::Agent;
 use crate::pod;
 use crate::run::Running;
+use crate::usage;
 use crate::worker::Workers;
 
 pub struct Served {
@@ -78,5 +79,9 @@ impl Host for Served {
 
     fn root_dir(&self) -> PathBuf {
         self.agent.config.root_dir.clone()
+    }
+
+    fn files<'a>(&'a self, pods: &'a [Tree]) -> Measuring<'a> {
+        Box::pin(usage::files(&self.agent, pods))
     }
 }

@@ -81,7 +81,14 @@ async fn bring_down(
     }
     agent.objects.forget(pod::uid(pod));
     agent.admission.release(pod::uid(pod));
-    memory.is_stopped = true;
+    agent.managers.release(pod::uid(pod));
+    agent.resizes.retry(agent);
+    if !std::mem::replace(&mut memory.is_stopped, true)
+        && let Err(why) = agent.groups.remove(pod).await
+    {
+        // It goes with the pod at the latest.
+        tracing::debug!(pod = pod::name(pod), error = why, "the control group of a pod that has ended stays");
+    }
     memory.problems.clear();
     if !was_refused(memory, &state) && !wanted.is_removed {
         agent.statuses.set(pod, sync::make_status(agent, wanted, memory, &state, &Plan::default()));
@@ -224,14 +231,16 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     for sandbox in &state.sandboxes {
         agent.runtime.remove_sandbox(&sandbox.id).await?;
     }
-    crate::cgroups::remove(&agent.config, pod)
-        .map_err(|error| cri::Status::internal(format!("the pod's control group: {error}")))?;
+    let removed = agent.groups.remove(pod).await;
+    removed.map_err(|why| cri::Status::internal(format!("the pod's control group: {why}")))?;
     let uid = pod::uid(pod);
-    let folders = [agent.config.pod_dir(uid), sync::logs(agent, pod)];
+    // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
+    let folders = [sync::logs(agent, pod), agent.config.pod_dir(uid)];
     for folder in folders.iter().filter(|folder| folder.exists()) {
         std::fs::remove_dir_all(folder)
             .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
     }
     agent.users.release(uid);
+    agent.resizes.forget(uid);
     Ok(())
 }

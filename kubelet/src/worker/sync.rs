@@ -13,6 +13,7 @@ use crate::make;
 use crate::meters;
 use crate::plan::{self, Backoffs, Plan, Wait};
 use crate::pod;
+use crate::resize;
 use crate::state::PodState;
 use crate::status::{self, Problem, Problems};
 use crate::volumes::Mounted;
@@ -20,6 +21,9 @@ use crate::volumes::Mounted;
 const SECOND: i64 = 1_000_000_000;
 /// How often it is looked whether those are gone whose place a pod gets.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Before a resize that failed is tried again.
+const RESIZE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a worker remembers of its pod.
 pub struct Memory {
@@ -73,7 +77,9 @@ pub enum Next {
 /// Whether a pod is to end while something is done for it.
 pub type Told<'a> = &'a watch::Receiver<Wanted>;
 
-pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+    // What a pod wants is one thing, what it is given another.
+    let wanted = &mut Wanted { pod: agent.resizes.allocated(&asked.pod), ..asked.clone() };
     let state = match look(agent, &wanted.pod, memory).await {
         Ok(state) => state,
         Err(status) => {
@@ -91,9 +97,12 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
     if !memory.is_admitted && state.sandboxes.is_empty() && agent.node_object().is_none() {
         return Next::Idle(Some(after(agent, LOOK)));
     }
-    if !memory.is_admitted && !admit(agent, wanted, memory, &state) {
+    if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
         return Next::Again;
     }
+    agent.resizes.take(&wanted.pod);
+    agent.resizes.settle(agent, &asked.pod);
+    wanted.pod = agent.resizes.allocated(&asked.pod);
     if memory.awaited.iter().any(|uid| agent.admission.holds(uid)) {
         return Next::Idle(Some(after(agent, LOOK)));
     }
@@ -115,15 +124,15 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
 }
 
 /// A pod that runs already was admitted by whoever started it.
-fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
+async fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
     let pod = &wanted.pod;
     memory.is_admitted = true;
     if !state.sandboxes.is_empty() {
         agent.admission.take(pod);
+        agent.managers.take(pod);
         return true;
     }
-    let node = agent.node_object().unwrap_or_default();
-    let problem = match agent.admission.admit(pod, &node, &agent.rules()) {
+    let problem = match judge(agent, pod).await {
         Ok(room) => {
             room.victims.iter().for_each(|uid| preempt(agent, uid, &room.signal));
             memory.awaited = room.victims;
@@ -149,6 +158,15 @@ fn preempt(agent: &Agent, uid: &str, signal: &str) {
     let problem = Problem { reason: preempt::REASON, message };
     agent.metrics.count(&meters::PREEMPTIONS, &[signal]);
     (agent.end)(uid, Ending { problem, grace_seconds: None, condition: Some(condition) });
+}
+
+/// The handlers in their order: plugins are asked between those that look at the pod alone and those that look for
+/// room.
+async fn judge(agent: &Agent, pod: &Tree) -> Result<preempt::Room, Problem> {
+    let (node, rules) = (agent.node_object().unwrap_or_default(), agent.rules());
+    agent.admission.look(pod, &node, &rules)?;
+    agent.managers.admit(pod).await?;
+    agent.admission.admit(pod, &node, &rules).inspect_err(|_| agent.managers.release(pod::uid(pod)))
 }
 
 /// A pod that has had its time.
@@ -189,10 +207,25 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
         let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
         return end::finish(agent, wanted, memory, state).await;
     }
-    let mounted = match volumes(agent, pod, told).await {
+    if let Err(why) = agent.groups.ensure(pod).await {
+        agent.recorder.warning(
+            pod,
+            "FailedCreatePodContainer",
+            format!("unable to ensure pod container exists: {why}"),
+        );
+        return Next::Failed;
+    }
+    let is_resized = resize::carry_out(agent, pod, &state).await;
+    if !is_resized {
+        say(agent, wanted, memory, &state, &plan);
+    }
+    let mut mounted = match volumes(agent, pod, told).await {
         Ok(mounted) => mounted,
         Err(next) => return next,
     };
+    if !is_resized {
+        mounted.again = Some(mounted.again.map_or(RESIZE_PAUSE, |again| again.min(RESIZE_PAUSE)));
+    }
     if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
         return idle(agent, pod, &plan, mounted.again);
     }
@@ -246,7 +279,9 @@ async fn volumes(agent: &Arc<Agent>, pod: &Tree, told: Told<'_>) -> Result<Mount
 
 fn decide(agent: &Agent, pod: &Tree, memory: &Memory, state: &PodState) -> Plan {
     let verdicts = |id: &str| agent.probes.verdicts(id);
-    plan::plan(&plan::View { pod, state, verdicts: &verdicts, backoffs: &memory.backoffs, now: agent.now() })
+    let resized = agent.resizes.restarts(pod);
+    let (backoffs, now) = (&memory.backoffs, agent.now());
+    plan::plan(&plan::View { pod, state, verdicts: &verdicts, resized: &resized, backoffs, now })
 }
 
 /// Says what there is of a pod that runs.
@@ -274,10 +309,12 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
         ended: ended.filter(|_| memory.is_stopped),
         now: agent.now() / SECOND,
     });
+    agent.resizes.show(&pod, state, &mut status, agent.now() / SECOND);
     let condition = memory.ended.as_ref().and_then(|ending| ending.condition.clone());
     if let Some(condition) = condition {
         status.list_entry("conditions").push(condition);
     }
+    agent.managers.add_health(&pod, &mut status);
     status
 }
 
