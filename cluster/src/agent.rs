@@ -40,7 +40,21 @@ pub struct Arguments {
     /// The control group below which all of pods' are
     #[arg(long, default_value = "/")]
     cgroup_root: String,
+    /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
+    /// rotation, or half of its grace period has passed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    drain_by_proxies: bool,
 }
+
+/// What differs from a kubelet's defaults on a machine that is not its cluster's alone. Its disk is full of other
+/// things: how large a part is left says nothing, and images that nobody uses go only when pods need their place.
+pub const SHARED_MACHINE: [&str; 4] = [
+    "--cluster-domain=cluster.local",
+    "--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,\
+     imagefs.inodesFree<1%",
+    "--image-gc-high-threshold=100",
+    "--serialize-image-pulls=false",
+];
 
 /// What the agent is told.
 pub struct Options {
@@ -67,21 +81,22 @@ impl Options {
             client_ca_file: Some(data_dir.join("pki/ca.crt")),
             ..kubelet::config::Serving::default()
         };
+        let flags = crate::node::flags::parse(&SHARED_MACHINE.map(str::to_string))?;
+        let settings = kubelet::config::read(&api::tree! {}, &flags.overlay).map_err(Error::Flags)?;
         let config = Config {
             serving,
             root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
             pod_logs_dir: arguments.pod_logs_dir,
             cgroup_root: arguments.cgroup_root.clone(),
             node_name: node_name(arguments.node_name)?,
-            serialize_image_pulls: false,
-            cluster_domain: "cluster.local".to_string(),
-            ..Config::default()
+            drain_by_proxies: arguments.drain_by_proxies,
+            ..settings.config
         };
         let runtime = match arguments.container_runtime_endpoint {
             Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
             None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
         };
-        Ok(Some(Options { config, shown: None, runtime }))
+        Ok(Some(Options { config, shown: Some(settings.shown), runtime }))
     }
 }
 
@@ -160,8 +175,11 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         Choice::Socket(socket) => format!("--container-runtime-endpoint {}: ", socket.display()),
         Choice::Embedded(_) => String::new(),
     };
-    let runtime = open(options.runtime).await?;
+    let mut runtime = open(options.runtime).await?;
     let mut config = options.config;
+    if let Some(socket) = &config.image_endpoint {
+        runtime.images = Arc::new(cri::connect(socket).1);
+    }
     let listeners = Listeners::bind(&config, true).await?;
     config.port = listeners.secure().map_or(0, |address| address.port());
     let config = Arc::new(config);

@@ -143,7 +143,7 @@ pub static FIELDS: &[Field] = &[
     nonzero!("imageServiceEndpoint", endpoint, image_endpoint),
     only("iptablesDropBit", &["15"], NO_BITS),
     only("iptablesMasqueradeBit", &["14"], NO_BITS),
-    set!("kernelMemcgNotification", boolean, eviction.kernel_memcg_notification),
+    only("kernelMemcgNotification", &["false"], "memory is looked at every ten seconds"),
     only("kind", &["KubeletConfiguration"], "it must be a KubeletConfiguration"),
     together("kubeAPIBurst"),
     together("kubeAPIQPS"),
@@ -203,8 +203,8 @@ pub static FIELDS: &[Field] = &[
     together("nodeStatusReportFrequency"),
     nonzero!("nodeStatusUpdateFrequency", duration, node_status_update_frequency),
     set!("oomScoreAdj", int, process.oom_score_adj),
-    set!("podCIDR", optional_text, pod_cidr),
-    nonzero!("podHousekeepingPeriod", duration, housekeeping_period),
+    only("podCIDR", &[], "the node's own object says it: there is no standalone mode"),
+    only("podHousekeepingPeriod", &["2s"], "what nobody knows is taken away at the start, and nothing comes later"),
     nonzero!("podLogsDir", path, pod_logs_dir),
     checked("podPidsLimit", |config, value| {
         config.pod_pids_limit = int::<i64>(value)?.max(-1);
@@ -273,5 +273,5 @@ pub static FIELDS: &[Field] = &[
         &["/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"],
         "there are no plugins of that kind: CSI drivers take their place",
     ),
-    nonzero!("volumeStatsAggPeriod", duration, volume_stats_period),
+    nonzero!("volumeStatsAggPeriod", duration_or_none, volume_stats_period),
 ];

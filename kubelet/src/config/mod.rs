@@ -22,7 +22,7 @@ use api::quantity::Quantity;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
 pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
-pub use sections::{Allocatable, Certificates, ImageGc, Logs, Process, Requests, Serving, Shutdown};
+pub use sections::{Allocatable, Certificates, ContainerGc, ImageGc, Logs, Process, Requests, Serving, Shutdown};
 
 /// Amounts by the names of their resources.
 pub type Resources = BTreeMap<String, Quantity>;
@@ -68,7 +68,6 @@ pub struct Config {
     pub crash_loop_max: Duration,
     /// How often a pod is looked at although nothing is known to have changed.
     pub sync_frequency: Duration,
-    pub housekeeping_period: Duration,
     pub node_status_update_frequency: Duration,
     pub node_status_report_frequency: Duration,
     pub node_lease_duration: Duration,
@@ -84,8 +83,6 @@ pub struct Config {
     pub provider_id: String,
     /// A controller of a provider writes the addresses, and says when pods may come.
     pub external_cloud_provider: bool,
-    /// Only where there is no API server; otherwise the node's own object says it.
-    pub pod_cidr: Option<String>,
     pub static_pod_path: Option<PathBuf>,
     pub static_pod_url: Option<String>,
     pub static_pod_url_headers: Vec<(String, String)>,
@@ -104,16 +101,17 @@ pub struct Config {
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
     pub image_gc: ImageGc,
+    pub container_gc: ContainerGc,
     pub eviction: Eviction,
     pub allocatable: Allocatable,
     pub container_log_max_size: u64,
     pub container_log_max_files: u32,
     pub container_log_max_workers: u32,
     pub container_log_monitor_interval: Duration,
-    pub volume_stats_period: Duration,
+    /// How long what was measured of volumes holds; None where they are not measured.
+    pub volume_stats_period: Option<Duration>,
     pub enable_controller_attach_detach: bool,
     pub local_storage_capacity_isolation: bool,
-    pub enable_service_links_default: bool,
     pub allowed_unsafe_sysctls: Vec<String>,
     pub shutdown: Shutdown,
     /// The port of the agent, as the node says it.
@@ -177,7 +175,6 @@ impl Default for Config {
             swap: Swap { fail_on: true, limited: false },
             crash_loop_max: Duration::from_secs(300),
             sync_frequency: Duration::from_secs(60),
-            housekeeping_period: Duration::from_secs(2),
             node_status_update_frequency: Duration::from_secs(10),
             node_status_report_frequency: Duration::from_secs(300),
             node_lease_duration: Duration::from_secs(40),
@@ -189,7 +186,6 @@ impl Default for Config {
             node_ips: Vec::new(),
             provider_id: String::new(),
             external_cloud_provider: false,
-            pod_cidr: None,
             static_pod_path: None,
             static_pod_url: None,
             static_pod_url_headers: Vec::new(),
@@ -206,16 +202,16 @@ impl Default for Config {
             credential_provider_config: None,
             credential_provider_bin_dir: None,
             image_gc: ImageGc::default(),
+            container_gc: ContainerGc::default(),
             eviction: Eviction::default(),
             allocatable: Allocatable::default(),
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
             container_log_max_workers: 1,
             container_log_monitor_interval: Duration::from_secs(10),
-            volume_stats_period: Duration::from_secs(60),
+            volume_stats_period: Some(Duration::from_secs(60)),
             enable_controller_attach_detach: true,
             local_storage_capacity_isolation: true,
-            enable_service_links_default: true,
             allowed_unsafe_sysctls: Vec::new(),
             shutdown: Shutdown::default(),
             port: 10250,

@@ -144,7 +144,7 @@ impl Node {
     }
 
     /// What events are about. Its uid is the name, by which `kubectl describe` looks for them.
-    fn reference(&self) -> Tree {
+    pub fn reference(&self) -> Tree {
         reference(&self.config.node_name)
     }
 

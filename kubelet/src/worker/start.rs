@@ -11,6 +11,7 @@ use super::{end, files, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
 use crate::make::{self, container, dns, env, hostname, sandbox};
+use crate::meters;
 use crate::plan::{Plan, Start, Why};
 use crate::pod;
 use crate::state::{PodState, Stage};
@@ -112,9 +113,13 @@ async fn make_sandbox(agent: &Arc<Agent>, pod: &Arc<Tree>, memory: &mut Memory, 
         return Err(failed_sandbox(agent, pod, &format!("{}: {error}", logs.display())));
     }
     let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(agent, pod)? };
+    agent.metrics.count(&meters::STARTED_PODS, &[]);
     match agent.runtime.run_sandbox(request).await {
         Ok(answer) => Ok(answer.pod_sandbox_id),
-        Err(status) => Err(failed_sandbox(agent, pod, status.message())),
+        Err(status) => {
+            agent.metrics.count(&meters::STARTED_PODS_ERRORS, &[]);
+            Err(failed_sandbox(agent, pod, status.message()))
+        }
     }
 }
 
@@ -188,6 +193,8 @@ async fn start_container(
     let state = place.given.state;
     let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
+    let sort = meters::sort(pod, &start.name);
+    agent.metrics.count(&meters::STARTED_CONTAINERS, &[sort]);
     let made = make_container(agent, pod, spec, place, start).await;
     let started = match made {
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
@@ -205,11 +212,17 @@ async fn start_container(
             Ok(())
         }
         Err(problem) => {
-            let waits = matches!(problem.reason, "ImagePullBackOff" | "ErrImagePull");
+            agent.metrics.count(&meters::STARTED_CONTAINERS_ERRORS, &[sort, problem.reason]);
+            let waits = is_of_image(problem.reason);
             memory.problems.insert(start.name.clone(), problem);
             Err(if waits { Failure::Waits } else { Failure::Failed })
         }
     }
+}
+
+/// It is known when an image is tried again.
+fn is_of_image(reason: &str) -> bool {
+    matches!(reason, "ImagePullBackOff" | "ErrImagePull" | "RegistryUnavailable" | "SignatureValidationFailed")
 }
 
 /// Of a container that is started again, only the last one is kept beside the new one.
@@ -268,7 +281,7 @@ async fn make_container(
                 users: users.as_ref(),
                 volume_groups: &[],
                 seccomp_root: &seccomp_root,
-                seccomp_default: false,
+                seccomp_default: agent.config.seccomp_default,
             },
             cpuset: Default::default(),
         },

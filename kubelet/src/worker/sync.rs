@@ -7,8 +7,10 @@ use api::{Tree, time, tree};
 use tokio::sync::watch;
 
 use super::{Ending, Wanted, end, files, start};
+use crate::admit::preempt;
 use crate::agent::Agent;
 use crate::make;
+use crate::meters;
 use crate::plan::{self, Backoffs, Plan, Wait};
 use crate::pod;
 use crate::resize::{self, Outcome};
@@ -17,6 +19,8 @@ use crate::status::{self, Problem, Problems};
 use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
+/// How often it is looked whether those are gone whose place a pod gets.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Before a resize that failed is tried again.
 const RESIZE_PAUSE: Duration = Duration::from_secs(5);
@@ -31,6 +35,10 @@ pub struct Memory {
     /// Nothing runs any more, and nothing is left but what logs need.
     pub is_stopped: bool,
     pub warned: bool,
+    /// When the pod was first seen deleted while proxies might send requests to it.
+    pub held_since: Option<i64>,
+    /// Pods whose place it gets once they are gone.
+    awaited: Vec<String>,
     /// Pauses that were told of.
     pauses: Vec<Wait>,
     shown: Arc<Mutex<Arc<PodState>>>,
@@ -45,6 +53,8 @@ impl Memory {
             ended: None,
             is_stopped: false,
             warned: false,
+            held_since: None,
+            awaited: Vec::new(),
             pauses: Vec::new(),
             shown,
         }
@@ -89,6 +99,9 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
     agent.resizes.take(&wanted.pod);
     agent.resizes.settle(agent, &asked.pod);
     wanted.pod = agent.resizes.allocated(&asked.pod);
+    if memory.awaited.iter().any(|uid| agent.admission.holds(uid)) {
+        return Next::Idle(Some(after(agent, LOOK)));
+    }
     if let Some(ending) = overdue(&wanted.pod, agent.now()) {
         memory.ended = Some(ending);
         return Next::Again;
@@ -115,11 +128,32 @@ fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) 
         return true;
     }
     let node = agent.node_object().unwrap_or_default();
-    let Err(problem) = agent.admission.admit(pod, &node, &agent.rules()) else { return true };
+    let problem = match agent.admission.admit(pod, &node, &agent.rules()) {
+        Ok(room) => {
+            room.victims.iter().for_each(|uid| preempt(agent, uid, &room.signal));
+            memory.awaited = room.victims;
+            return true;
+        }
+        Err(problem) => problem,
+    };
     agent.recorder.warning(pod, problem.reason, problem.message.as_str());
     agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
     memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
     false
+}
+
+/// Ends a pod whose place a critical one gets.
+fn preempt(agent: &Agent, uid: &str, signal: &str) {
+    let message = preempt::MESSAGE.to_string();
+    if let Some(victim) = agent.pods.all().iter().find(|pod| pod::uid(pod) == uid) {
+        agent.recorder.warning(victim, preempt::REASON, preempt::MESSAGE);
+    }
+    let condition = tree! {
+        "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet", "message" => preempt::MESSAGE,
+    };
+    let problem = Problem { reason: preempt::REASON, message };
+    agent.metrics.count(&meters::PREEMPTIONS, &[signal]);
+    (agent.end)(uid, Ending { problem, grace_seconds: None, condition: Some(condition) });
 }
 
 /// A pod that has had its time.
@@ -232,6 +266,9 @@ fn decide(agent: &Agent, pod: &Tree, memory: &Memory, state: &PodState) -> Plan 
 /// Says what there is of a pod that runs.
 fn say(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) {
     let status = make_status(agent, wanted, memory, state, plan);
+    if status.str("phase") == "Running" {
+        agent.starts.runs(&wanted.pod, state, agent.now());
+    }
     agent.statuses.set(&wanted.pod, status);
 }
 
