@@ -13,7 +13,7 @@ use crate::make;
 use crate::meters;
 use crate::plan::{self, Backoffs, Plan, Wait};
 use crate::pod;
-use crate::resize;
+use crate::resize::{self, Outcome};
 use crate::state::PodState;
 use crate::status::{self, Problem, Problems};
 use crate::volumes::Mounted;
@@ -215,15 +215,15 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
         );
         return Next::Failed;
     }
-    let is_resized = resize::carry_out(agent, pod, &state).await;
-    if !is_resized {
+    let resized = resize::carry_out(agent, pod, &state).await;
+    if resized != Outcome::Nothing {
         say(agent, wanted, memory, &state, &plan);
     }
     let mut mounted = match volumes(agent, pod, told).await {
         Ok(mounted) => mounted,
         Err(next) => return next,
     };
-    if !is_resized {
+    if resized == Outcome::Failed {
         mounted.again = Some(mounted.again.map_or(RESIZE_PAUSE, |again| again.min(RESIZE_PAUSE)));
     }
     if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
