@@ -1,6 +1,7 @@
 //! The images of containers: there already, or pulled, by whose leave and how often.
 
 pub mod keyring;
+mod name;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,10 +28,12 @@ pub struct Images {
     pauses: Mutex<BTreeMap<String, Pause>>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Pause {
     length: Duration,
     until: i64,
+    /// What went wrong before it.
+    why: String,
 }
 
 /// An image that is there.
@@ -59,7 +62,21 @@ impl Images {
 
     /// The image of a container, pulled where its policy says so.
     pub async fn ensure(&self, wanted: &Wanted<'_>) -> Result<Present, Problem> {
+        let result = self.find(wanted).await;
+        if let Err(problem) = &result {
+            self.recorder.warning(wanted.pod, "Failed", format!("Error: {}", problem.reason));
+        }
+        result
+    }
+
+    async fn find(&self, wanted: &Wanted<'_>) -> Result<Present, Problem> {
         let name = wanted.container.str("image");
+        if let Err(why) = name::check(name) {
+            let why = format!("couldn't parse image reference {name:?}: {why}");
+            let message = format!("Failed to apply default image tag {name:?}: {why}");
+            self.recorder.warning(wanted.pod, "InspectFailed", message.as_str());
+            return Err(Problem { reason: "InvalidImageName", message });
+        }
         let spec = spec(name);
         let there = self.runtime.image(spec.clone()).await.map_err(|status| Problem {
             reason: "ImageInspectError",
@@ -83,10 +100,10 @@ impl Images {
 
     async fn pull(&self, wanted: &Wanted<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, Problem> {
         let key = format!("{}_{name}", pod::uid(wanted.pod));
-        if self.must_wait(&key) {
+        if let Some(why) = self.must_wait(&key) {
             let message = format!("Back-off pulling image {name:?}");
             self.recorder.normal(wanted.pod, "BackOff", message.as_str());
-            return Err(Problem { reason: "ImagePullBackOff", message });
+            return Err(Problem { reason: "ImagePullBackOff", message: format!("{message}: ErrImagePull: {why}") });
         }
         self.recorder.normal(wanted.pod, "Pulling", format!("Pulling image {name:?}"));
         let asked = self.now();
@@ -151,16 +168,16 @@ impl Images {
     fn failed(&self, wanted: &Wanted<'_>, name: &str, key: String, status: &cri::Status) -> Problem {
         let why = status.message();
         self.recorder.warning(wanted.pod, "Failed", format!("Failed to pull image {name:?}: {why}"));
-        self.recorder.warning(wanted.pod, "Failed", "Error: ErrImagePull");
         let mut pauses = self.pauses();
         let length = pauses.get(&key).map_or(FIRST_PAUSE, |pause| (pause.length * 2).min(LONGEST_PAUSE));
         let until = self.now() + i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
-        pauses.insert(key, Pause { length, until });
+        pauses.insert(key, Pause { length, until, why: why.to_string() });
         Problem { reason: "ErrImagePull", message: why.to_string() }
     }
 
-    fn must_wait(&self, key: &str) -> bool {
-        self.pauses().get(key).is_some_and(|pause| self.now() < pause.until)
+    /// Why it is not tried now.
+    fn must_wait(&self, key: &str) -> Option<String> {
+        self.pauses().get(key).filter(|pause| self.now() < pause.until).map(|pause| pause.why.clone())
     }
 
     /// When a pod's images may be tried again.
