@@ -18,6 +18,7 @@ mod images;
 mod initializers;
 mod kubectl;
 mod manager;
+mod pinning;
 mod process;
 mod readme;
 mod scheduler;
