@@ -4,24 +4,35 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Client, Clock, Recorder, Store};
+use client::{Client, Clock, Metrics, Recorder, Store};
 use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
+use crate::cgroups::Groups;
 use crate::config::Config;
 use crate::disk::Disks;
 use crate::images::Images;
 use crate::make::dns::Resolver;
-use crate::make::resources::Limits;
+use crate::make::memory;
+use crate::make::resources::{Limits, amount};
+use crate::managers::Managers;
+use crate::meters::Starts;
+use crate::node;
 use crate::node::facts::Reports;
 use crate::objects::Objects;
 use crate::probes::Probes;
+use crate::pulse::Pulse;
+use crate::resize::Resizes;
 use crate::runtime::Runtime;
 use crate::status::writer::Writer;
 use crate::users::Users;
 use crate::volumes::Volumes;
+use crate::worker::Ending;
 
 const SECOND: i64 = 1_000_000_000;
+
+/// Ends a pod, by its uid, without waiting for it.
+pub type End = Box<dyn Fn(&str, Ending) + Send + Sync>;
 
 pub struct Agent {
     pub node: String,
@@ -38,6 +49,7 @@ pub struct Agent {
     pub images: Images,
     pub admission: Admission,
     pub users: Users,
+    pub managers: Arc<Managers>,
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
@@ -52,6 +64,15 @@ pub struct Agent {
     pub object: watch::Receiver<Option<Arc<Tree>>>,
     /// Bytes of memory of the machine.
     pub memory: i64,
+    /// How memory is kept, slowed down and written out; what pods may have is asked for each time.
+    pub memory_rules: memory::Rules,
+    pub groups: Arc<Groups>,
+    pub resizes: Resizes,
+    pub metrics: Metrics,
+    pub starts: Arc<Starts>,
+    /// When the loops of the agent and the runtime were last seen to go on.
+    pub pulse: Pulse,
+    pub end: End,
 }
 
 impl Agent {
@@ -66,16 +87,20 @@ impl Agent {
             memory: self.memory,
             cfs_quota: self.config.cpu_cfs_quota,
             cfs_period: self.config.cpu_cfs_quota_period,
+            rules: memory::Rules { allocatable: self.allocatable_memory(), ..self.memory_rules },
         }
     }
 
     /// What holds on the node for pods that come.
     pub fn rules(&self) -> Rules {
-        let reports = self.reports.borrow();
+        let (reports, node) = (self.reports.borrow(), self.node_object().unwrap_or_default());
         Rules {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
             pressure: reports.pressure(),
             shuts_down: reports.shutting_down,
+            has_apparmor: crate::admit::has_apparmor(),
+            has_groups_policy: node.bool("status.features.supplementalGroupsPolicy"),
+            given: self.managers.devices.names(),
         }
     }
 
@@ -87,6 +112,15 @@ impl Agent {
     /// What the node has for pods; null while that is not known.
     pub fn allocatable(&self) -> Tree {
         self.node_object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
+    }
+
+    fn allocatable_memory(&self) -> i64 {
+        amount(self.allocatable().at("memory"))
+    }
+
+    /// The node, as events name it.
+    pub fn reference(&self) -> Tree {
+        node::reference(&self.node)
     }
 
     /// The node's own addresses, as it has told them.

@@ -29,6 +29,7 @@ pub struct Flags {
     pub is_unschedulable: bool,
     pub external_cloud_provider: bool,
     pub pod_infra_image: Option<String>,
+    pub ignores_proxies: bool,
     pub container_gc: ContainerGc,
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
@@ -97,6 +98,15 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("cpu-manager-policy", Text, "cpuManagerPolicy"),
     setting!("cpu-manager-policy-options", Map, "cpuManagerPolicyOptions"),
     setting!("cpu-manager-reconcile-period", Text, "cpuManagerReconcilePeriod"),
+    crate::flags::switch(
+        "drain-by-proxies",
+        "a pod that is deleted is told to end once the service proxies that confirm have taken it out of rotation, \
+         or half of its grace period has passed [true]",
+        |flags: &mut Flags, value| {
+            flags.ignores_proxies = !crate::apiserver::values::boolean(value)?;
+            Ok(())
+        },
+    ),
     setting!("enable-controller-attach-detach", Bool, "enableControllerAttachDetach"),
     setting!("enable-debugging-handlers", Bool, "enableDebuggingHandlers"),
     setting!("enable-server", Bool, "enableServer"),
@@ -196,7 +206,7 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("registry-burst", Int, "registryBurst"),
     setting!("registry-qps", Int, "registryPullQPS"),
     setting!("reserved-cpus", Text, "reservedSystemCPUs"),
-    unfinished("reserved-memory", "cores, memory and devices are not pinned to pods"),
+    setting!("reserved-memory", Memory, "reservedMemory"),
     setting!("resolv-conf", Text, "resolvConf"),
     file!("root-dir", "pods' folders [/var/lib/kubelet]", root_dir),
     setting!("rotate-certificates", Bool, "rotateCertificates"),

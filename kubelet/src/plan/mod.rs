@@ -7,6 +7,8 @@ pub mod restart;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use api::Tree;
 
 use crate::pod;
@@ -29,6 +31,8 @@ pub struct View<'a> {
     pub state: &'a PodState,
     /// By the container's id.
     pub verdicts: &'a dyn Fn(&str) -> Verdicts,
+    /// Containers that only get what they were given when they are started again.
+    pub resized: &'a BTreeSet<String>,
     pub backoffs: &'a Backoffs,
     /// Nanoseconds since the epoch.
     pub now: i64,
@@ -115,7 +119,7 @@ pub fn plan(view: &View<'_>) -> Plan {
         plan.starts.iter().any(|start| is_main(&start.name)) || plan.waits.iter().any(|wait| is_main(&wait.name));
     if kept == 0 && !goes_on {
         // What stands beside the others has nobody left to stand by.
-        return Plan { kill_pod: true, ..Plan::default() };
+        return Plan { kill_pod: true, kills: plan.kills, ..Plan::default() };
     }
     plan
 }
@@ -198,8 +202,11 @@ fn plan_container(view: &View<'_>, spec: &Tree, plan: &mut Plan) -> bool {
     }
     match reason_to_end(view, spec, seen) {
         None => true,
-        Some(kill) => {
+        Some(mut kill) => {
             let restarts = Restart::after(view.pod, spec, 137);
+            if !restarts {
+                kill.message.truncate(kill.message.trim_end_matches(", will be restarted").len());
+            }
             plan.kills.push(kill);
             if restarts {
                 start_after_kill(view, spec, plan);
@@ -253,6 +260,9 @@ fn reason_to_end(view: &View<'_>, spec: &Tree, seen: &Container) -> Option<Kill>
     let name = &seen.name;
     if !seen.hash.is_empty() && seen.hash != hash(spec) {
         return kill(format!("Container {name} definition changed, will be restarted"), Why::Changed);
+    }
+    if view.resized.contains(name) {
+        return kill(format!("Container {name} resize requires restart"), Why::Changed);
     }
     let verdicts = (view.verdicts)(&seen.id);
     if verdicts.liveness == Some(false) {

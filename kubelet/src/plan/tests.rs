@@ -76,7 +76,8 @@ fn decide_with(
         containers: containers.iter().map(|(name, what)| container(name, what)).collect(),
         round: 0,
     };
-    plan(&View { pod, state: &state, verdicts: &|_| verdicts, backoffs, now: 5 * SECOND })
+    let resized = BTreeSet::new();
+    plan(&View { pod, state: &state, verdicts: &|_| verdicts, resized: &resized, backoffs, now: 5 * SECOND })
 }
 
 /// `kill_pod`, the sandbox to make, what is killed, what is started.
@@ -162,7 +163,8 @@ fn what_probes_and_changes_say_is_done() {
     assert_eq!(short(&plan), "-a -b +a#1 +b#1");
     assert_eq!(plan.kills[0].why, Why::Probe("livenessProbe"));
     let plan = decide_with(&pod("Never"), Some(true), &running, dead, &backoffs);
-    assert_eq!(short(&plan), "killpod", "nothing is left of it");
+    assert_eq!(short(&plan), "killpod -a -b", "nothing is left of it");
+    assert_eq!(plan.kills[0].message, "Container a failed liveness probe");
     let mut changed = pod("Always");
     changed.child("spec").list_mut("containers")[0].set("image", "other");
     assert_eq!(short(&decide(&changed, Some(true), &running)), "-a +a#1");
@@ -208,8 +210,14 @@ fn a_rule_may_begin_all_anew() {
             PodState { sandboxes: vec![sandbox(true)], containers: containers.iter().map(made).collect(), round: 0 };
         state.round = restart::round(&pod, &state);
         let backoffs = Backoffs::new(Duration::from_secs(300));
-        let view =
-            View { pod: &pod, state: &state, verdicts: &|_| Verdicts::default(), backoffs: &backoffs, now: 5 * SECOND };
+        let view = View {
+            pod: &pod,
+            state: &state,
+            verdicts: &|_| Verdicts::default(),
+            resized: &BTreeSet::new(),
+            backoffs: &backoffs,
+            now: 5 * SECOND,
+        };
         assert_eq!(short(&plan(&view)), expected, "{containers:?}");
     }
 }

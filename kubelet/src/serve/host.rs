@@ -66,11 +66,11 @@ impl Host for Served {
     }
 
     fn probe_metrics(&self) -> String {
-        String::new()
+        self.agent.probes.metrics.render()
     }
 
     fn sync_loop(&self) -> Result<(), String> {
-        Ok(())
+        self.agent.pulse.sync_loop(self.agent.now(), self.agent.config.sync_frequency)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

@@ -7,7 +7,7 @@ use api::Tree;
 use tokio::time::Instant;
 
 use super::sync::{self, Memory, Next};
-use super::{Wanted, files, start, subject};
+use super::{Wanted, drain, files, start, subject};
 use crate::agent::Agent;
 use crate::plan::{self, Plan};
 use crate::pod;
@@ -15,6 +15,7 @@ use crate::state::{Container, PodState, keys};
 
 /// The least time that a container is given, whatever its hook took of it.
 const LEAST: i64 = 2;
+const SECOND: i64 = 1_000_000_000;
 
 /// A pod that shall not run any more.
 pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>) -> Next {
@@ -58,15 +59,17 @@ async fn bring_down(
     let pod = &wanted.pod;
     agent.probes.end(pod::uid(pod));
     if !state.is_stopped() {
+        let held_seconds = hold(agent, wanted, memory)?;
         let grace = memory.ended.as_ref().and_then(|ending| ending.grace_seconds);
         let grace = grace.or_else(|| pod.int("metadata.deletionGracePeriodSeconds"));
+        let grace = grace.map(|grace| (grace - held_seconds).max(i64::from(grace > 0)));
         if let Err(status) = stop_all(agent, pod, &state, grace).await {
             let text = format!("error killing pod: {}", status.message());
             agent.recorder.warning(pod, "FailedKillPod", text);
             return Err(Next::Failed);
         }
     }
-    agent.probes.forget(pod::uid(pod));
+    agent.probes.forget(pod);
     agent.images.forget(pod::uid(pod));
     let state = sync::look(agent, pod, memory).await.map_err(|_| Next::Failed)?;
     if !state.is_stopped() {
@@ -78,12 +81,35 @@ async fn bring_down(
     }
     agent.objects.forget(pod::uid(pod));
     agent.admission.release(pod::uid(pod));
-    memory.is_stopped = true;
+    agent.managers.release(pod::uid(pod));
+    agent.resizes.retry(agent);
+    if !std::mem::replace(&mut memory.is_stopped, true)
+        && let Err(why) = agent.groups.remove(pod).await
+    {
+        // It goes with the pod at the latest.
+        tracing::debug!(pod = pod::name(pod), error = why, "the control group of a pod that has ended stays");
+    }
     memory.problems.clear();
     if !was_refused(memory, &state) && !wanted.is_removed {
         agent.statuses.set(pod, sync::make_status(agent, wanted, memory, &state, &Plan::default()));
     }
     Ok(state)
+}
+
+/// Leaves the pod as it is while proxies may send requests to it. For how many seconds it has been.
+fn hold(agent: &Agent, wanted: &Wanted, memory: &mut Memory) -> Result<i64, Next> {
+    if wanted.is_removed || memory.ended.is_some() || !agent.config.drain_by_proxies {
+        return Ok(0);
+    }
+    let now = agent.now();
+    let since = memory.held_since.unwrap_or(now);
+    match drain::held_until(&wanted.pod, since, now) {
+        Some(until) => {
+            memory.held_since = Some(since);
+            Err(Next::Idle(Some(until)))
+        }
+        None => Ok((now - since).max(0) / SECOND),
+    }
 }
 
 /// One that never ran has had its last word.
@@ -188,12 +214,14 @@ async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree,
     };
     let work = crate::hooks::run(agent, &seen.id, &spec, hook, &address);
     let done = tokio::time::timeout(Duration::from_secs(grace.unsigned_abs()), work).await;
-    let why = match done {
-        Ok(Ok(())) => return,
-        Ok(Err(why)) => why,
-        Err(_) => format!("PreStopHook not completed in grace period ({grace}s)"),
-    };
-    agent.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", why);
+    match done {
+        Ok(Ok(())) => {}
+        // What a hook has said may be a secret: it is not for events.
+        Ok(Err(_)) => {
+            agent.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", "PreStopHook failed");
+        }
+        Err(_) => tracing::warn!(pod = pod::name(pod), container = seen.name, grace, "a preStop hook takes too long"),
+    }
 }
 
 /// Removes what is left: containers, sandboxes, folders.
@@ -205,8 +233,8 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     for sandbox in &state.sandboxes {
         agent.runtime.remove_sandbox(&sandbox.id).await?;
     }
-    crate::cgroups::remove(&agent.config, pod)
-        .map_err(|error| cri::Status::internal(format!("the pod's control group: {error}")))?;
+    let removed = agent.groups.remove(pod).await;
+    removed.map_err(|why| cri::Status::internal(format!("the pod's control group: {why}")))?;
     let uid = pod::uid(pod);
     // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
     let folders = [sync::logs(agent, pod), agent.config.pod_dir(uid)];
@@ -215,5 +243,6 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
             .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
     }
     agent.users.release(uid);
+    agent.resizes.forget(uid);
     Ok(())
 }

@@ -10,8 +10,10 @@ use super::sync::{self, Memory, Told};
 use super::{end, files, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
+use crate::make::resources::Limits;
 use crate::make::{self, container, dns, env, hostname, sandbox};
-use crate::plan::{Plan, Start, Why};
+use crate::meters;
+use crate::plan::{Kill, Plan, Start, Why};
 use crate::pod;
 use crate::state::{PodState, Stage};
 use crate::status::Problem;
@@ -47,19 +49,7 @@ pub async fn carry_out(
     if plan.kill_pod {
         end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
     }
-    for kill in &plan.kills {
-        let seen = state.containers.iter().find(|seen| seen.id == kill.id);
-        let grace = match kill.why {
-            Why::Probe(field) => {
-                pod::container(pod, &kill.name).and_then(|spec| spec.at(field).int("terminationGracePeriodSeconds"))
-            }
-            Why::Changed | Why::Round => None,
-        };
-        if let Some(seen) = seen {
-            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
-            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
-        }
-    }
+    kill(agent, pod, state, &plan.kills).await?;
     let sandbox = match plan.sandbox {
         Some(attempt) => make_sandbox(agent, pod, memory, attempt).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
@@ -82,6 +72,24 @@ pub async fn carry_out(
         }
     }
     result
+}
+
+/// Ends single containers, each for its own reason.
+pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: &[Kill]) -> Result<()> {
+    for kill in kills {
+        let seen = state.containers.iter().find(|seen| seen.id == kill.id);
+        let grace = match kill.why {
+            Why::Probe(field) => {
+                pod::container(pod, &kill.name).and_then(|spec| spec.at(field).int("terminationGracePeriodSeconds"))
+            }
+            Why::Changed | Why::Round => None,
+        };
+        if let Some(seen) = seen {
+            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
+            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where containers are started.
@@ -112,9 +120,13 @@ async fn make_sandbox(agent: &Arc<Agent>, pod: &Arc<Tree>, memory: &mut Memory, 
         return Err(failed_sandbox(agent, pod, &format!("{}: {error}", logs.display())));
     }
     let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(agent, pod)? };
+    agent.metrics.count(&meters::STARTED_PODS, &[]);
     match agent.runtime.run_sandbox(request).await {
         Ok(answer) => Ok(answer.pod_sandbox_id),
-        Err(status) => Err(failed_sandbox(agent, pod, status.message())),
+        Err(status) => {
+            agent.metrics.count(&meters::STARTED_PODS_ERRORS, &[]);
+            Err(failed_sandbox(agent, pod, status.message()))
+        }
     }
 }
 
@@ -148,6 +160,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
         Failure::Failed
     })?;
     let users = agent.users.of(pod).map_err(|why| failed_sandbox(agent, pod, &why))?;
+    let (resources, overhead) = make::resources::of_sandbox(pod, agent.limits());
     Ok(sandbox::config(
         pod,
         sandbox::Given {
@@ -155,10 +168,10 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
             logs: &config.pod_logs_dir,
             hostname,
             resolver: &resolver,
-            cgroup_parent: crate::cgroups::pod_parent(config, pod),
+            cgroup_parent: crate::cgroups::names::parent(config, pod),
             users: users.as_ref(),
-            overhead: None,
-            resources: None,
+            overhead,
+            resources: Some(resources),
             volume_groups: &[],
         },
     ))
@@ -187,6 +200,8 @@ async fn start_container(
     let state = place.given.state;
     let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
+    let sort = meters::sort(pod, &start.name);
+    agent.metrics.count(&meters::STARTED_CONTAINERS, &[sort]);
     let made = make_container(agent, pod, spec, place, start).await;
     let started = match made {
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
@@ -199,15 +214,22 @@ async fn start_container(
     match started {
         Ok(()) => {
             memory.problems.remove(&start.name);
+            agent.resizes.follows(pod::uid(pod), &start.name);
             remove_older(agent, state, &start.name).await;
             Ok(())
         }
         Err(problem) => {
-            let waits = matches!(problem.reason, "ImagePullBackOff" | "ErrImagePull");
+            agent.metrics.count(&meters::STARTED_CONTAINERS_ERRORS, &[sort, problem.reason]);
+            let waits = is_of_image(problem.reason);
             memory.problems.insert(start.name.clone(), problem);
             Err(if waits { Failure::Waits } else { Failure::Failed })
         }
     }
+}
+
+/// It is known when an image is tried again.
+fn is_of_image(reason: &str) -> bool {
+    matches!(reason, "ImagePullBackOff" | "ErrImagePull" | "RegistryUnavailable" | "SignatureValidationFailed")
 }
 
 /// Of a container that is started again, only the last one is kept beside the new one.
@@ -232,7 +254,10 @@ async fn make_container(
     let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
     check_user(pod, spec, &image).map_err(config_error)?;
-    let variables = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
+    let own = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    // What the pod says itself counts before what its devices bring.
+    let variables: Vec<_> = given.env.into_iter().chain(own).collect();
     let users = agent.users.of(pod).map_err(config_error)?;
     let seen = volumes::Given {
         env: &variables,
@@ -243,7 +268,10 @@ async fn make_container(
     let volumes = volumes::mounts(&agent.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
     let mut mounts = files::own_mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
     mounts.extend(volumes);
-    let devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
+    mounts.extend(given.mounts);
+    let mut devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
+    devices.extend(given.devices);
+    let limits = agent.limits();
     let target = match container::target(spec, pod) {
         Some(name) => place.given.state.active(name).map(|seen| seen.id.clone()).unwrap_or_default(),
         None => String::new(),
@@ -258,17 +286,17 @@ async fn make_container(
             env: &variables,
             mounts,
             devices,
-            cdi_devices: Vec::new(),
-            annotations: Vec::new(),
-            limits: agent.limits(),
+            cdi_devices: given.cdi_devices,
+            annotations: given.annotations,
+            limits: Limits { cfs_quota: limits.cfs_quota && !given.has_cpus, ..limits },
             security: container::Security {
                 target: &target,
                 users: users.as_ref(),
                 volume_groups: &[],
                 seccomp_root: &seccomp_root,
-                seccomp_default: false,
+                seccomp_default: agent.config.seccomp_default,
             },
-            cpuset: Default::default(),
+            cpuset: (given.cpus.clone(), given.memory_nodes),
         },
     );
     let logs = sync::logs(agent, pod).join(&start.name);
@@ -283,6 +311,7 @@ async fn make_container(
         .create(request)
         .await
         .map_err(|status| failed(agent, pod, &start.name, "CreateContainerError", status.message().to_string()))?;
+    agent.managers.made(&answer.container_id, &given.cpus);
     agent.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
     Ok(answer.container_id)
 }
@@ -410,7 +439,9 @@ async fn run_container(
     match unless_ended(place.given.told, crate::hooks::run(agent, id, spec, hook, address)).await {
         None | Some(Ok(())) => Ok(()),
         Some(Err(why)) => {
-            agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", why.as_str());
+            // What a hook has said may be a secret: it is not for events.
+            agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
+            agent.recorder.normal(&subject(pod, name), "Killing", "FailedPostStartHook");
             let _ = agent.runtime.stop(id, grace(pod)).await;
             Err(Problem { reason: "PostStartHookError", message: why })
         }

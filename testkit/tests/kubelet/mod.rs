@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod csi;
-mod made_up;
+mod drain;
+mod life;
+mod pods;
 mod pressure;
 mod volumes;
 

@@ -87,25 +87,6 @@ async fn echo(streams: Streams) -> Ending {
     }
 }
 
-/// Calls that nothing here asks for.
-macro_rules! absent {
-    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
-        async fn $call(&self, _: cri::$request) -> Result<cri::$response, cri::Status> {
-            Err(cri::Status::unimplemented(stringify!($call)))
-        }
-    )* };
-}
-pub(crate) use absent;
-
-macro_rules! absent_streams {
-    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
-        async fn $call(&self, _: cri::$request) -> Result<cri::Answers<cri::$response>, cri::Status> {
-            Err(cri::Status::unimplemented(stringify!($call)))
-        }
-    )* };
-}
-pub(crate) use absent_streams;
-
 fn matches(filter: &std::collections::BTreeMap<String, String>, key: &str, value: &str) -> bool {
     filter.get(key).is_none_or(|wanted| wanted == value)
 }

@@ -36,7 +36,7 @@ pub fn enter() -> Result<Option<bool>> {
         .env(INSIDE, "1")
         .status()
         .map_err(|error| format!("unshare (needs root): {error}"))?;
-    runtime::cgroup::Hierarchies::detect()?.remove_when_empty(pods::CGROUP, Duration::from_secs(10))?;
+    cgroup::Hierarchies::detect()?.remove_when_empty(pods::CGROUP, Duration::from_secs(10))?;
     Ok(Some(status.success()))
 }
 
