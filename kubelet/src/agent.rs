@@ -15,6 +15,7 @@ use crate::images::Images;
 use crate::make::dns::Resolver;
 use crate::make::memory;
 use crate::make::resources::{Limits, amount};
+use crate::managers::Managers;
 use crate::meters::Starts;
 use crate::node;
 use crate::node::facts::Reports;
@@ -45,6 +46,7 @@ pub struct Agent {
     pub images: Images,
     pub admission: Admission,
     pub users: Users,
+    pub managers: Arc<Managers>,
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
@@ -96,6 +98,7 @@ impl Agent {
             shuts_down: reports.shutting_down,
             has_apparmor: crate::admit::has_apparmor(),
             has_groups_policy: node.bool("status.features.supplementalGroupsPolicy"),
+            given: self.managers.devices.names(),
         }
     }
 

@@ -16,6 +16,7 @@ mod health;
 mod hooks;
 pub mod images;
 pub mod make;
+pub mod managers;
 pub mod meters;
 pub mod node;
 pub mod objects;

@@ -19,6 +19,7 @@ use crate::disk::Disks;
 use crate::images::Images;
 use crate::images::providers::Providers;
 use crate::make::memory;
+use crate::managers::{self, Managers};
 use crate::meters::{self, Starts};
 use crate::node::{self, Node};
 use crate::objects::Objects;
@@ -87,6 +88,7 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     let by_url = config.static_pod_url.as_deref();
     let by_url = by_url.map(|url| sources::url::Source::new(url, &config.static_pod_url_headers)).transpose()?;
     make_folders(&config)?;
+    let managers = Arc::new(Managers::open(config.clone(), Path::new("/"), clock.clone(), metrics.clone())?);
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
     let recursive_read_only = can_read_only_below(&runtime).await;
@@ -133,9 +135,10 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     let agent = Arc::new(Agent {
         statuses: Writer::new(client.clone(), pods.store().clone()),
         images: Images::new(runtime.clone(), recorder.clone(), &config, providers, starts.clone()),
-        probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake),
+        probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake.clone()),
         admission: Admission::default(),
         users: Users::open(config.clone()),
+        managers,
         objects,
         volumes: Volumes::new(host),
         disks: Disks::new(clock.clone(), config.volume_stats_period),
@@ -171,10 +174,14 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     informers.start();
     tasks.push(tokio::spawn(events::follow(agent.clone(), workers.clone())));
     let finding = agent.clone();
-    tasks.push(tokio::spawn(async move { finding.volumes.run().await }));
+    tasks.push(tokio::spawn(async move {
+        let devices = finding.managers.devices.clone();
+        finding.volumes.run(&move |name, socket, versions| devices.register_found(name, socket, versions)).await;
+    }));
     tasks.push(tokio::spawn(pulse::beat(agent.clone(), workers.clone(), node.clone())));
     node.tell(|reports| reports.declared_features.push(crate::plan::restart::FEATURE.to_string()));
     tasks.push(tokio::spawn(show_volumes(agent.clone(), node.clone())));
+    tasks.extend(managers::tasks::start(&agent, node.clone(), &workers, wake));
     tasks.push(tokio::spawn(limit_pods(agent.clone())));
     let told = agent.clone();
     tasks.push(tokio::spawn(async move { oom::follow(&told).await }));
@@ -315,6 +322,7 @@ async fn clean_up_unknown(
     }
     let known: BTreeSet<String> = workers.pods().iter().map(|pod: &Arc<Tree>| pod::uid(pod).to_string()).collect();
     agent.statuses.keep(&known);
+    agent.managers.keep(|uid| workers.knows(uid) || running.contains(uid));
     let known: BTreeSet<String> =
         workers.pods().iter().map(|pod| names::uid(pod).to_string()).chain(running.iter().cloned()).collect();
     if let Err(why) = agent.groups.clean_up(move |uid| known.contains(uid)).await {

@@ -206,7 +206,7 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("registry-burst", Int, "registryBurst"),
     setting!("registry-qps", Int, "registryPullQPS"),
     setting!("reserved-cpus", Text, "reservedSystemCPUs"),
-    unfinished("reserved-memory", "cores, memory and devices are not pinned to pods"),
+    setting!("reserved-memory", Memory, "reservedMemory"),
     setting!("resolv-conf", Text, "resolvConf"),
     file!("root-dir", "pods' folders [/var/lib/kubelet]", root_dir),
     setting!("rotate-certificates", Bool, "rotateCertificates"),

@@ -62,8 +62,8 @@ mod tests {
         assert_eq!((config.node_name.as_str(), config.max_pods, config.port), ("node-1", 7, 1002));
         assert_eq!(config.certificates.dir, Some("/r/pki".into()));
         assert!(!config.register_schedulable);
-        let bad = read(&["--cpu-manager-policy=static"]).expect_err("refused");
-        assert!(bad.contains("--config: cpuManagerPolicy: cores"), "{bad}");
+        let bad = read(&["--cpu-manager-policy=dynamic"]).expect_err("refused");
+        assert!(bad.contains("--config: cpuManagerPolicy: unknown policy"), "{bad}");
         let bad = read(&["--hostname-override=a_b"]).expect_err("refused");
         assert!(bad.contains("--hostname-override: \"a_b\""), "{bad}");
     }

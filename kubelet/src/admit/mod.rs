@@ -40,14 +40,16 @@ pub struct Rules {
     pub has_apparmor: bool,
     /// The runtime can leave out the groups of an image's user.
     pub has_groups_policy: bool,
+    /// Resources that plugins give: the pod has got them already, whatever the node shows of them yet.
+    pub given: Vec<String>,
 }
 
 type Handler = fn(&Case<'_>) -> Result<(), Problem>;
 
-/// In the order in which they are asked, as upstream asks them.
-const HANDLERS: &[Handler] = &[
-    pressure,
-    sysctls::allowed,
+/// In the order in which they are asked, as upstream asks them: these before anything is given to the pod,
+const EARLY: &[Handler] = &[pressure, sysctls::allowed];
+/// and these after that.
+const LATE: &[Handler] = &[
     // What nobody's going would help comes before what it would.
     predicates::operating_system,
     predicates::groups_policy,
@@ -62,7 +64,7 @@ const HANDLERS: &[Handler] = &[
 ];
 
 pub fn judge(case: &Case<'_>) -> Result<(), Problem> {
-    HANDLERS.iter().try_for_each(|handler| handler(case))
+    EARLY.iter().chain(LATE).try_for_each(|handler| handler(case))
 }
 
 /// A pod that takes place on the node.
@@ -117,6 +119,13 @@ impl Admission {
     /// Whether a pod holds a place.
     pub fn holds(&self, uid: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uid)
+    }
+
+    /// Whether anything of the pod itself speaks against it.
+    pub fn look(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
+        let (pod, node) = (Pod::read(tree), Node::read(node));
+        let case = Case { tree, pod: &pod, node: &node, others: Vec::new(), rules };
+        EARLY.iter().try_for_each(|handler| handler(&case))
     }
 
     /// A pod that runs already: whoever was here before has taken it.

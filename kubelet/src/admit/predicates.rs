@@ -28,7 +28,7 @@ pub fn shortages(case: &Case<'_>) -> Vec<Shortage> {
     let wanted = &case.pod.spec.requests;
     let names = ["cpu", "memory", "ephemeral-storage"].into_iter();
     let others = wanted.others.iter().map(|(name, _)| name.as_str());
-    for name in names.chain(others) {
+    for name in names.chain(others).filter(|name| !case.rules.given.iter().any(|given| given == name)) {
         let (asked, used, all) = (wanted.get(name), used.get(name), case.node.allocatable.get(name));
         // What the node does not know at all was the scheduler's business: a plugin may be restarting.
         let is_known = all > 0 || matches!(name, "cpu" | "memory" | "ephemeral-storage");

@@ -5,6 +5,7 @@ use api::Tree;
 
 use super::values::*;
 use super::{Config, gates};
+use crate::managers::{cpu, topology};
 
 pub struct Field {
     pub path: &'static str,
@@ -50,7 +51,6 @@ const fn checked(path: &'static str, check: fn(&mut Config, &Tree) -> Result<(),
     Field { path, zero_is_unset: true, take: Take::Set(check) }
 }
 
-const NO_PINNING: &str = "cores, memory and devices are not pinned to pods";
 const FIXED_TLS: &str = "the safe versions and ciphers are spoken, and no others";
 const NO_PROFILES: &str = "nothing is profiled";
 const NO_MOVES: &str = "processes of the host are left where they are";
@@ -98,9 +98,19 @@ pub static FIELDS: &[Field] = &[
     }),
     set!("cpuCFSQuota", boolean, cpu_cfs_quota),
     nonzero!("cpuCFSQuotaPeriod", duration, cpu_cfs_quota_period),
-    only("cpuManagerPolicy", &["none"], NO_PINNING),
-    only("cpuManagerPolicyOptions", &[], NO_PINNING),
-    only("cpuManagerReconcilePeriod", &["10s"], NO_PINNING),
+    checked("cpuManagerPolicy", |config, value| {
+        config.pinning.cpu_static = match text(value)?.as_str() {
+            "none" => false,
+            "static" => true,
+            other => return Err(format!("unknown policy: {other:?}; there are none and static")),
+        };
+        Ok(())
+    }),
+    checked("cpuManagerPolicyOptions", |config, value| {
+        config.pinning.cpu_options = options(value, cpu::Options::read)?;
+        Ok(())
+    }),
+    nonzero!("cpuManagerReconcilePeriod", duration, pinning.cpu_reconcile_period),
     nonzero!("crashLoopBackOff.maxContainerRestartPeriod", duration, crash_loop_max),
     only("enableContentionProfiling", &["false"], NO_PROFILES),
     set!("enableControllerAttachDetach", boolean, enable_controller_attach_detach),
@@ -170,7 +180,14 @@ pub static FIELDS: &[Field] = &[
     nonzero!("maxOpenFiles", int, process.max_open_files),
     together("maxParallelImagePulls"),
     nonzero!("maxPods", int, max_pods),
-    only("memoryManagerPolicy", &["None"], NO_PINNING),
+    checked("memoryManagerPolicy", |config, value| {
+        config.pinning.memory_static = match text(value)?.as_str() {
+            "None" => false,
+            "Static" => true,
+            other => return Err(format!("unknown policy: {other:?}; there are None and Static")),
+        };
+        Ok(())
+    }),
     checked("memoryReservationPolicy", |config, value| {
         config.reserves_memory = match text(value)?.as_str() {
             "None" => false,
@@ -224,7 +241,7 @@ pub static FIELDS: &[Field] = &[
     set!("registerWithTaints", taints, register_with_taints),
     nonzero!("registryBurst", int, registry_burst),
     set!("registryPullQPS", int, registry_qps),
-    only("reservedMemory", &[], NO_PINNING),
+    set!("reservedMemory", reserved_memory, pinning.reserved_memory),
     set!("reservedSystemCPUs", cpus, allocatable.reserved_cpus),
     // Nothing at all is a file without a line.
     checked("resolvConf", |config, value| {
@@ -263,9 +280,32 @@ pub static FIELDS: &[Field] = &[
     only("tlsCurvePreferences", &[], FIXED_TLS),
     only("tlsMinVersion", &["VersionTLS12"], FIXED_TLS),
     set!("tlsPrivateKeyFile", optional_path, certificates.tls_private_key_file),
-    only("topologyManagerPolicy", &["none"], NO_PINNING),
-    only("topologyManagerPolicyOptions", &[], NO_PINNING),
-    only("topologyManagerScope", &["container"], NO_PINNING),
+    checked("topologyManagerPolicy", |config, value| {
+        config.pinning.topology = match text(value)?.as_str() {
+            "none" => topology::Policy::None,
+            "best-effort" => topology::Policy::BestEffort,
+            "restricted" => topology::Policy::Restricted,
+            "single-numa-node" => topology::Policy::SingleNumaNode,
+            other => {
+                return Err(format!(
+                    "{other:?} must be one of: [\"none\" \"best-effort\" \"restricted\" \"single-numa-node\"]"
+                ));
+            }
+        };
+        Ok(())
+    }),
+    checked("topologyManagerPolicyOptions", |config, value| {
+        config.pinning.topology_options = options(value, topology::Options::read)?;
+        Ok(())
+    }),
+    checked("topologyManagerScope", |config, value| {
+        config.pinning.scope = match text(value)?.as_str() {
+            "container" => topology::Scope::Container,
+            "pod" => topology::Scope::Pod,
+            other => return Err(format!("{other:?} must be one of: \"container\", or \"pod\"")),
+        };
+        Ok(())
+    }),
     only("tracing", &[], "nothing is traced"),
     nonzero!("userNamespaces.idsPerPod", int, user_namespace_ids_per_pod),
     only(

@@ -22,7 +22,9 @@ use api::quantity::Quantity;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
 pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
-pub use sections::{Allocatable, Certificates, ContainerGc, ImageGc, Logs, Process, Requests, Serving, Shutdown};
+pub use sections::{
+    Allocatable, Certificates, ContainerGc, ImageGc, Logs, Pinning, Process, Requests, Serving, Shutdown,
+};
 
 /// Amounts by the names of their resources.
 pub type Resources = BTreeMap<String, Quantity>;
@@ -104,6 +106,7 @@ pub struct Config {
     pub container_gc: ContainerGc,
     pub eviction: Eviction,
     pub allocatable: Allocatable,
+    pub pinning: Pinning,
     pub container_log_max_size: u64,
     pub container_log_max_files: u32,
     pub container_log_max_workers: u32,
@@ -205,6 +208,7 @@ impl Default for Config {
             container_gc: ContainerGc::default(),
             eviction: Eviction::default(),
             allocatable: Allocatable::default(),
+            pinning: Pinning::default(),
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
             container_log_max_workers: 1,

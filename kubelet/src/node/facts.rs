@@ -72,7 +72,7 @@ pub struct Image {
 }
 
 /// Resources that device plugins manage.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Devices {
     pub capacity: Resources,
     pub allocatable: Resources,

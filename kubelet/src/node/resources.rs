@@ -74,8 +74,8 @@ pub fn unreserved(config: &Config, capacity: &Resources) -> Resources {
 fn kept_back(config: &Config, name: &str, whole: &Quantity) -> Quantity {
     let reservation = &config.allocatable;
     let mut sum = Quantity::new(0, whole.format());
-    match (name, reservation.reserved_cpus) {
-        ("cpu", Some(cores)) => sum += &Quantity::new(cores as i64, Format::DecimalSI),
+    match (name, &reservation.reserved_cpus) {
+        ("cpu", Some(cores)) => sum += &Quantity::new(cores.len() as i64, Format::DecimalSI),
         _ => {
             for part in [&reservation.system_reserved, &reservation.kube_reserved] {
                 part.get(name).into_iter().for_each(|quantity| sum += quantity);
@@ -151,7 +151,7 @@ mod tests {
         want[4].2 = "0";
         want[5] = ("pods", "20", "20");
         check(&config, &machine, &want);
-        config.allocatable.reserved_cpus = Some(1);
+        config.allocatable.reserved_cpus = Some([0].into_iter().collect());
         want[0].2 = "1";
         check(&config, &machine, &want);
     }

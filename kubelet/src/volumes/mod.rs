@@ -176,10 +176,11 @@ impl Volumes {
         Volumes { host, pods: Mutex::default() }
     }
 
-    /// Finds the drivers of volumes as they come and go, for ever.
-    pub async fn run(&self) {
+    /// Finds the drivers of volumes as they come and go, for ever. Plugins of devices have their sockets in the same
+    /// folder: whoever takes them is told.
+    pub async fn run(&self, devices: &csi::TakeDevices) {
         let Host { client, node, objects, csi, .. } = &self.host;
-        csi.run(&csi::Finder { client, node, wake: &|uid| objects.tell(uid) }).await;
+        csi.run(&csi::Finder { client, node, wake: &|uid| objects.tell(uid), devices }).await;
     }
 
     /// What the node's status says of volumes that must not be detached.

@@ -81,6 +81,7 @@ async fn bring_down(
     }
     agent.objects.forget(pod::uid(pod));
     agent.admission.release(pod::uid(pod));
+    agent.managers.release(pod::uid(pod));
     agent.resizes.retry(agent);
     if !std::mem::replace(&mut memory.is_stopped, true)
         && let Err(why) = agent.groups.remove(pod).await

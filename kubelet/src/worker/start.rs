@@ -10,6 +10,7 @@ use super::sync::{self, Memory, Told};
 use super::{end, files, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
+use crate::make::resources::Limits;
 use crate::make::{self, container, dns, env, hostname, sandbox};
 use crate::meters;
 use crate::plan::{Plan, Start, Why};
@@ -247,7 +248,10 @@ async fn make_container(
     let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
     check_user(pod, spec, &image).map_err(config_error)?;
-    let variables = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
+    let own = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    // What the pod says itself counts before what its devices bring.
+    let variables: Vec<_> = given.env.into_iter().chain(own).collect();
     let users = agent.users.of(pod).map_err(config_error)?;
     let seen = volumes::Given {
         env: &variables,
@@ -258,7 +262,10 @@ async fn make_container(
     let volumes = volumes::mounts(&agent.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
     let mut mounts = files::own_mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
     mounts.extend(volumes);
-    let devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
+    mounts.extend(given.mounts);
+    let mut devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
+    devices.extend(given.devices);
+    let limits = agent.limits();
     let target = match container::target(spec, pod) {
         Some(name) => place.given.state.active(name).map(|seen| seen.id.clone()).unwrap_or_default(),
         None => String::new(),
@@ -273,9 +280,9 @@ async fn make_container(
             env: &variables,
             mounts,
             devices,
-            cdi_devices: Vec::new(),
-            annotations: Vec::new(),
-            limits: agent.limits(),
+            cdi_devices: given.cdi_devices,
+            annotations: given.annotations,
+            limits: Limits { cfs_quota: limits.cfs_quota && !given.has_cpus, ..limits },
             security: container::Security {
                 target: &target,
                 users: users.as_ref(),
@@ -283,7 +290,7 @@ async fn make_container(
                 seccomp_root: &seccomp_root,
                 seccomp_default: agent.config.seccomp_default,
             },
-            cpuset: Default::default(),
+            cpuset: (given.cpus.clone(), given.memory_nodes),
         },
     );
     let logs = sync::logs(agent, pod).join(&start.name);
@@ -298,6 +305,7 @@ async fn make_container(
         .create(request)
         .await
         .map_err(|status| failed(agent, pod, &start.name, "CreateContainerError", status.message().to_string()))?;
+    agent.managers.made(&answer.container_id, &given.cpus);
     agent.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
     Ok(answer.container_id)
 }

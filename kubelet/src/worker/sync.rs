@@ -93,7 +93,7 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
-    if !memory.is_admitted && !admit(agent, wanted, memory, &state) {
+    if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
         return Next::Again;
     }
     agent.resizes.take(&wanted.pod);
@@ -120,15 +120,15 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
 }
 
 /// A pod that runs already was admitted by whoever started it.
-fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
+async fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
     let pod = &wanted.pod;
     memory.is_admitted = true;
     if !state.sandboxes.is_empty() {
         agent.admission.take(pod);
+        agent.managers.take(pod);
         return true;
     }
-    let node = agent.node_object().unwrap_or_default();
-    let problem = match agent.admission.admit(pod, &node, &agent.rules()) {
+    let problem = match judge(agent, pod).await {
         Ok(room) => {
             room.victims.iter().for_each(|uid| preempt(agent, uid, &room.signal));
             memory.awaited = room.victims;
@@ -154,6 +154,15 @@ fn preempt(agent: &Agent, uid: &str, signal: &str) {
     let problem = Problem { reason: preempt::REASON, message };
     agent.metrics.count(&meters::PREEMPTIONS, &[signal]);
     (agent.end)(uid, Ending { problem, grace_seconds: None, condition: Some(condition) });
+}
+
+/// The handlers in their order: plugins are asked between those that look at the pod alone and those that look for
+/// room.
+async fn judge(agent: &Agent, pod: &Tree) -> Result<preempt::Room, Problem> {
+    let (node, rules) = (agent.node_object().unwrap_or_default(), agent.rules());
+    agent.admission.look(pod, &node, &rules)?;
+    agent.managers.admit(pod).await?;
+    agent.admission.admit(pod, &node, &rules).inspect_err(|_| agent.managers.release(pod::uid(pod)))
 }
 
 /// A pod that has had its time.
@@ -293,6 +302,7 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
     if let Some(condition) = condition {
         status.list_entry("conditions").push(condition);
     }
+    agent.managers.add_health(&pod, &mut status);
     status
 }
 
