@@ -93,6 +93,9 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
+    if !memory.is_admitted && !node_is_known(agent, told).await {
+        return Next::Again;
+    }
     if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
         return Next::Again;
     }
@@ -103,6 +106,7 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
         return Next::Idle(Some(after(agent, LOOK)));
     }
     if let Some(ending) = overdue(&wanted.pod, agent.now()) {
+        agent.recorder.normal(&wanted.pod, ending.problem.reason, ending.problem.message.as_str());
         memory.ended = Some(ending);
         return Next::Again;
     }
@@ -117,6 +121,14 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
     let state = Arc::new(state);
     *memory.shown.lock().unwrap_or_else(PoisonError::into_inner) = state.clone();
     Ok(state)
+}
+
+/// Whoever judges a pod has to know the node; false where the pod ends before.
+async fn node_is_known(agent: &Agent, told: Told<'_>) -> bool {
+    let mut object = agent.object.clone();
+    // Nobody to tell of it any more: then it is judged by what is known.
+    let known = async { object.wait_for(Option::is_some).await.is_ok() };
+    start::unless_ended(told, known).await.is_some()
 }
 
 /// A pod that runs already was admitted by whoever started it.
@@ -193,6 +205,14 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     say(agent, wanted, memory, &state, &plan);
     tell_of_pauses(agent, pod, memory, &plan);
     if plan.kill_pod && plan.sandbox.is_none() {
+        if plan.kills.is_empty() {
+            return end::finish(agent, wanted, memory, state).await;
+        }
+        // Each is told why before the rest goes with its pod.
+        if start::kill(agent, pod, &state, &plan.kills).await.is_err() {
+            return Next::Failed;
+        }
+        let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
         return end::finish(agent, wanted, memory, state).await;
     }
     if let Err(why) = agent.groups.ensure(pod).await {
