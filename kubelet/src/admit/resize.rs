@@ -22,6 +22,8 @@ pub struct Change<'a> {
     pub allocated: &'a Tree,
     /// Burstable pods of the node may be written out in the measure of their requests.
     pub swaps: bool,
+    /// Who gives containers of Guaranteed pods something for themselves, by upstream's name.
+    pub pins: Option<&'static str>,
 }
 
 impl Admission {
@@ -41,6 +43,10 @@ impl Admission {
 fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
     if pod::is_static(change.wanted) {
         return refused(INFEASIBLE, "In-place resize of static-pods is not supported");
+    }
+    if let Some(pins) = change.pins.filter(|_| class(change.allocated) == Class::Guaranteed) {
+        let why = format!("Resize is infeasible for Guaranteed Pods alongside {pins} Manager static policy");
+        return refused(INFEASIBLE, why);
     }
     if change.swaps && changes_swap(change) {
         return refused(INFEASIBLE, "In-place resize of containers with swap is not supported.");
@@ -121,10 +127,28 @@ mod tests {
             admission.take(&allocated);
             admission.take(&pod("b", "1", "5Mi", ""));
             let wanted = pod("a", cpu, memory, more);
-            let change = Change { wanted: &wanted, allocated: &allocated, swaps };
+            let change = Change { wanted: &wanted, allocated: &allocated, swaps, pins: Some("CPU") };
             let said = admission.resize(&change, &wanted, &node);
             let said = said.err().map(|problem| format!("{}: {}", problem.reason, problem.message));
             assert_eq!(said.unwrap_or_default(), expected);
         }
+    }
+
+    #[test]
+    fn what_is_a_pods_own_stays_what_it_is() {
+        let limits = |cpu: &str| {
+            let amounts = format!("{{cpu: {cpu}, memory: 5Mi}}");
+            read(&format!(
+                "{{metadata: {{uid: a, name: a}}, spec: {{containers: [{{name: c, resources: {{requests: {amounts}, limits: {amounts}}}}}]}}}}"
+            ))
+        };
+        let node = read("status: {allocatable: {cpu: '4', memory: 1Gi, pods: '10'}}");
+        let (wanted, allocated) = (limits("2"), limits("1"));
+        let resize = |pins: Option<&'static str>| {
+            let change = Change { wanted: &wanted, allocated: &allocated, swaps: false, pins };
+            Admission::default().resize(&change, &wanted, &node).err().map(|problem| problem.message)
+        };
+        let why = "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy".to_string();
+        assert_eq!((resize(None), resize(Some("CPU"))), (None, Some(why)));
     }
 }

@@ -52,6 +52,17 @@ pub struct Pinning {
     pub topology_options: topology::Options,
 }
 
+impl Pinning {
+    /// Who gives containers of Guaranteed pods something for themselves.
+    pub fn who(&self) -> Option<&'static str> {
+        match (self.cpu_static, self.memory_static) {
+            (true, _) => Some("CPU"),
+            (false, true) => Some("Memory"),
+            (false, false) => None,
+        }
+    }
+}
+
 impl Default for Pinning {
     fn default() -> Pinning {
         Pinning {

@@ -123,7 +123,12 @@ impl Resizes {
         let pod = entry.pod.clone();
         let node = agent.node_object().unwrap_or_default();
         let allocated = with(&pod, &entry.record.allocated);
-        let change = Change { wanted: &bare(&pod), allocated: &allocated, swaps: agent.config.swap.limited };
+        let change = Change {
+            wanted: &bare(&pod),
+            allocated: &allocated,
+            swaps: agent.config.swap.limited,
+            pins: agent.config.pinning.who(),
+        };
         let mut next = entry.record.clone();
         next.allocate(wanted(&pod));
         match agent.admission.resize(&change, &counted(&pod, &next.behind), &node) {
