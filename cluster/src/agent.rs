@@ -40,6 +40,10 @@ pub struct Arguments {
     /// The control group below which all of pods' are
     #[arg(long, default_value = "/")]
     cgroup_root: String,
+    /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
+    /// rotation, or half of its grace period has passed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    drain_by_proxies: bool,
     /// A KubeletConfiguration for this machine's node
     #[arg(long, value_name = "FILE")]
     kubelet_config: Option<PathBuf>,
@@ -61,7 +65,11 @@ fn settings(file: Option<&Path>) -> Result<Settings> {
         if let Some((field, why)) = SAID.iter().find(|(field, _)| !said.at(field).is_null()) {
             return Err(vec![format!("{field}: {why}")]);
         }
-        let own = api::tree! { "clusterDomain" => "cluster.local", "serializeImagePulls" => false };
+        let flags =
+            crate::node::flags::parse(&SHARED_MACHINE.map(str::to_string)).map_err(|error| vec![error.to_string()])?;
+        let mut own = flags.overlay.0;
+        // What the file says of a field is all that counts of it.
+        said.as_map().into_iter().flat_map(|map| map.keys()).for_each(|key| drop(own.remove(key)));
         kubelet::config::read(&api::patch::merge(own, &said), &Default::default())
     });
     let file = file.unwrap_or(Path::new("")).display();
@@ -72,6 +80,17 @@ fn read(file: &Path) -> std::result::Result<api::Tree, String> {
     let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
     api::yaml::decode(&bytes).map_err(|error| error.to_string())
 }
+
+/// What differs from a kubelet's defaults on a machine that is not its cluster's alone. Its disk is full of other
+/// things: how large a part is left says nothing, and images that nobody uses go only when pods need their place.
+pub const SHARED_MACHINE: [&str; 5] = [
+    "--cluster-domain=cluster.local",
+    "--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,\
+     imagefs.inodesFree<1%",
+    "--image-gc-high-threshold=100",
+    "--registry-qps=0",
+    "--serialize-image-pulls=false",
+];
 
 /// What the agent is told.
 pub struct Options {
@@ -103,6 +122,7 @@ impl Options {
             pod_logs_dir: arguments.pod_logs_dir,
             cgroup_root: arguments.cgroup_root.clone(),
             node_name: node_name(arguments.node_name)?,
+            drain_by_proxies: arguments.drain_by_proxies,
             ..settings.config
         };
         let runtime = match arguments.container_runtime_endpoint {
@@ -188,8 +208,11 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         Choice::Socket(socket) => format!("--container-runtime-endpoint {}: ", socket.display()),
         Choice::Embedded(_) => String::new(),
     };
-    let runtime = open(options.runtime).await?;
+    let mut runtime = open(options.runtime).await?;
     let mut config = options.config;
+    if let Some(socket) = &config.image_endpoint {
+        runtime.images = Arc::new(cri::connect(socket).1);
+    }
     let listeners = Listeners::bind(&config, true).await?;
     config.port = listeners.secure().map_or(0, |address| address.port());
     let config = Arc::new(config);

@@ -4,28 +4,35 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Client, Clock, Recorder, Store};
+use client::{Client, Clock, Metrics, Recorder, Store};
 use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
 use crate::cgroups::Groups;
 use crate::config::Config;
+use crate::disk::Disks;
 use crate::images::Images;
 use crate::make::dns::Resolver;
 use crate::make::memory;
 use crate::make::resources::{Limits, amount};
 use crate::managers::Managers;
+use crate::meters::Starts;
 use crate::node;
 use crate::node::facts::Reports;
 use crate::objects::Objects;
 use crate::probes::Probes;
+use crate::pulse::Pulse;
 use crate::resize::Resizes;
 use crate::runtime::Runtime;
 use crate::status::writer::Writer;
 use crate::users::Users;
 use crate::volumes::Volumes;
+use crate::worker::Ending;
 
 const SECOND: i64 = 1_000_000_000;
+
+/// Ends a pod, by its uid, without waiting for it.
+pub type End = Box<dyn Fn(&str, Ending) + Send + Sync>;
 
 pub struct Agent {
     pub node: String,
@@ -46,6 +53,7 @@ pub struct Agent {
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
+    pub disks: Arc<Disks>,
     /// The pods of this node, services and runtime classes, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
@@ -60,6 +68,11 @@ pub struct Agent {
     pub memory_rules: memory::Rules,
     pub groups: Arc<Groups>,
     pub resizes: Resizes,
+    pub metrics: Metrics,
+    pub starts: Arc<Starts>,
+    /// When the loops of the agent and the runtime were last seen to go on.
+    pub pulse: Pulse,
+    pub end: End,
 }
 
 impl Agent {
@@ -80,15 +93,13 @@ impl Agent {
 
     /// What holds on the node for pods that come.
     pub fn rules(&self) -> Rules {
-        let node = self.node_object().unwrap_or_default();
-        let is_true = |name: &&'static str| {
-            let condition = node.list("status.conditions").iter().find(|condition| condition.str("type") == *name);
-            condition.is_some_and(|condition| condition.str("status") == "True")
-        };
+        let (reports, node) = (self.reports.borrow(), self.node_object().unwrap_or_default());
         Rules {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
-            pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
-            shuts_down: self.reports.borrow().shutting_down,
+            pressure: reports.pressure(),
+            shuts_down: reports.shutting_down,
+            has_apparmor: crate::admit::has_apparmor(),
+            has_groups_policy: node.bool("status.features.supplementalGroupsPolicy"),
             given: self.managers.devices.names(),
         }
     }

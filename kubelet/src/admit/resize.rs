@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use api::Tree;
 use scheduler::model::{Node, Pod};
 
-use super::{Admission, Case, Rules, predicates, refused};
+use super::{Admission, Case, Rules, Taken, predicates, refused};
 use crate::make::resources::{Class, amount, class};
 use crate::pod;
 use crate::resize::allocation::resizable;
@@ -31,11 +31,10 @@ impl Admission {
     pub fn resize(&self, change: &Change<'_>, counted: &Tree, node: &Tree) -> Result<(), Problem> {
         let (pod, node) = (Pod::read(change.wanted), Node::read(node));
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = taken.values().filter(|other| other.uid != pod.uid).map(Arc::as_ref).collect();
+        let others = taken.values().map(|other| &other.pod).filter(|other| other.uid != pod.uid).collect();
         let rules = Rules::default();
         judge(change, &Case { tree: change.wanted, pod: &pod, node: &node, others, rules: &rules })?;
-        let counted = Pod::read(counted);
-        taken.insert(counted.uid.to_string(), Arc::new(counted));
+        taken.insert(pod.uid.to_string(), Arc::new(Taken::of(counted)));
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use api::Tree;
 
 use super::values::*;
 use super::{Config, gates};
+use crate::images::records::Policy;
 use crate::managers::{cpu, topology};
 
 pub struct Field {
@@ -145,15 +146,20 @@ pub static FIELDS: &[Field] = &[
     set!("imageGCLowThresholdPercent", percentage, image_gc.low_threshold),
     set!("imageMaximumGCAge", optional_duration, image_gc.maximum_age),
     nonzero!("imageMinimumGCAge", duration, image_gc.minimum_age),
-    only(
-        "imagePullCredentialsVerificationPolicy",
-        &["NeverVerify"],
-        "who may use an image that is there already is not asked",
-    ),
+    checked("imagePullCredentialsVerificationPolicy", |config, value| {
+        config.image_verification = match text(value)?.as_str() {
+            "NeverVerify" => Policy::NeverVerify,
+            "NeverVerifyPreloadedImages" => Policy::NeverVerifyPreloaded,
+            "NeverVerifyAllowlistedImages" => Policy::NeverVerifyListed(Vec::new()),
+            "AlwaysVerify" => Policy::AlwaysVerify,
+            other => return Err(format!("unknown policy {other:?}")),
+        };
+        Ok(())
+    }),
     nonzero!("imageServiceEndpoint", endpoint, image_endpoint),
     only("iptablesDropBit", &["15"], NO_BITS),
     only("iptablesMasqueradeBit", &["14"], NO_BITS),
-    set!("kernelMemcgNotification", boolean, eviction.kernel_memcg_notification),
+    only("kernelMemcgNotification", &["false"], "memory is looked at every ten seconds"),
     only("kind", &["KubeletConfiguration"], "it must be a KubeletConfiguration"),
     together("kubeAPIBurst"),
     together("kubeAPIQPS"),
@@ -220,8 +226,8 @@ pub static FIELDS: &[Field] = &[
     together("nodeStatusReportFrequency"),
     nonzero!("nodeStatusUpdateFrequency", duration, node_status_update_frequency),
     set!("oomScoreAdj", int, process.oom_score_adj),
-    set!("podCIDR", optional_text, pod_cidr),
-    nonzero!("podHousekeepingPeriod", duration, housekeeping_period),
+    only("podCIDR", &[], "the node's own object says it: there is no standalone mode"),
+    only("podHousekeepingPeriod", &["2s"], "what nobody knows is taken away at the start, and nothing comes later"),
     nonzero!("podLogsDir", path, pod_logs_dir),
     checked("podPidsLimit", |config, value| {
         config.pod_pids_limit = int::<i64>(value)?.max(-1);
@@ -232,7 +238,13 @@ pub static FIELDS: &[Field] = &[
         Ok(())
     }),
     nonzero!("port", int, port),
-    only("preloadedImagesVerificationAllowlist", &[], "who may use an image that is there already is not asked"),
+    checked("preloadedImagesVerificationAllowlist", |config, value| match &mut config.image_verification {
+        Policy::NeverVerifyListed(entries) => {
+            *entries = texts(value)?;
+            Ok(())
+        }
+        _ => Err("it needs imagePullCredentialsVerificationPolicy to be NeverVerifyAllowlistedImages".to_string()),
+    }),
     set!("protectKernelDefaults", boolean, process.protect_kernel_defaults),
     set!("providerID", text, provider_id),
     only("qosReserved", &[], "requests for memory are not reserved by class"),
@@ -313,5 +325,5 @@ pub static FIELDS: &[Field] = &[
         &["/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"],
         "there are no plugins of that kind: CSI drivers take their place",
     ),
-    nonzero!("volumeStatsAggPeriod", duration, volume_stats_period),
+    nonzero!("volumeStatsAggPeriod", duration_or_none, volume_stats_period),
 ];

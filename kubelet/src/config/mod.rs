@@ -19,10 +19,13 @@ use std::time::Duration;
 
 use api::quantity::Quantity;
 
+use crate::images::records::Policy;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
 pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
-pub use sections::{Allocatable, Certificates, ImageGc, Logs, Pinning, Process, Requests, Serving, Shutdown};
+pub use sections::{
+    Allocatable, Certificates, ContainerGc, ImageGc, Logs, Pinning, Process, Requests, Serving, Shutdown,
+};
 
 /// Amounts by the names of their resources.
 pub type Resources = BTreeMap<String, Quantity>;
@@ -68,7 +71,6 @@ pub struct Config {
     pub crash_loop_max: Duration,
     /// How often a pod is looked at although nothing is known to have changed.
     pub sync_frequency: Duration,
-    pub housekeeping_period: Duration,
     pub node_status_update_frequency: Duration,
     pub node_status_report_frequency: Duration,
     pub node_lease_duration: Duration,
@@ -84,8 +86,6 @@ pub struct Config {
     pub provider_id: String,
     /// A controller of a provider writes the addresses, and says when pods may come.
     pub external_cloud_provider: bool,
-    /// Only where there is no API server; otherwise the node's own object says it.
-    pub pod_cidr: Option<String>,
     pub static_pod_path: Option<PathBuf>,
     pub static_pod_url: Option<String>,
     pub static_pod_url_headers: Vec<(String, String)>,
@@ -101,9 +101,12 @@ pub struct Config {
     pub max_parallel_image_pulls: Option<u32>,
     pub registry_qps: u32,
     pub registry_burst: u32,
+    /// Who may use an image that is there already.
+    pub image_verification: Policy,
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
     pub image_gc: ImageGc,
+    pub container_gc: ContainerGc,
     pub eviction: Eviction,
     pub allocatable: Allocatable,
     pub pinning: Pinning,
@@ -111,10 +114,10 @@ pub struct Config {
     pub container_log_max_files: u32,
     pub container_log_max_workers: u32,
     pub container_log_monitor_interval: Duration,
-    pub volume_stats_period: Duration,
+    /// How long what was measured of volumes holds; None where they are not measured.
+    pub volume_stats_period: Option<Duration>,
     pub enable_controller_attach_detach: bool,
     pub local_storage_capacity_isolation: bool,
-    pub enable_service_links_default: bool,
     pub allowed_unsafe_sysctls: Vec<String>,
     pub shutdown: Shutdown,
     /// The port of the agent, as the node says it.
@@ -178,7 +181,6 @@ impl Default for Config {
             swap: Swap { fail_on: true, limited: false },
             crash_loop_max: Duration::from_secs(300),
             sync_frequency: Duration::from_secs(60),
-            housekeeping_period: Duration::from_secs(2),
             node_status_update_frequency: Duration::from_secs(10),
             node_status_report_frequency: Duration::from_secs(300),
             node_lease_duration: Duration::from_secs(40),
@@ -190,7 +192,6 @@ impl Default for Config {
             node_ips: Vec::new(),
             provider_id: String::new(),
             external_cloud_provider: false,
-            pod_cidr: None,
             static_pod_path: None,
             static_pod_url: None,
             static_pod_url_headers: Vec::new(),
@@ -204,9 +205,11 @@ impl Default for Config {
             max_parallel_image_pulls: None,
             registry_qps: 5,
             registry_burst: 10,
+            image_verification: Policy::default(),
             credential_provider_config: None,
             credential_provider_bin_dir: None,
             image_gc: ImageGc::default(),
+            container_gc: ContainerGc::default(),
             eviction: Eviction::default(),
             allocatable: Allocatable::default(),
             pinning: Pinning::default(),
@@ -214,10 +217,9 @@ impl Default for Config {
             container_log_max_files: 5,
             container_log_max_workers: 1,
             container_log_monitor_interval: Duration::from_secs(10),
-            volume_stats_period: Duration::from_secs(60),
+            volume_stats_period: Some(Duration::from_secs(60)),
             enable_controller_attach_detach: true,
             local_storage_capacity_isolation: true,
-            enable_service_links_default: true,
             allowed_unsafe_sysctls: Vec::new(),
             shutdown: Shutdown::default(),
             port: 10250,

@@ -95,6 +95,21 @@ impl Default for ImageGc {
     }
 }
 
+/// When dead containers go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerGc {
+    pub minimum_age: Duration,
+    /// How many are kept of each container of a pod, and of all; None for any number.
+    pub per_container: Option<usize>,
+    pub most: Option<usize>,
+}
+
+impl Default for ContainerGc {
+    fn default() -> ContainerGc {
+        ContainerGc { minimum_age: Duration::ZERO, per_container: Some(1), most: None }
+    }
+}
+
 /// How long pods get when the machine goes down.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shutdown {

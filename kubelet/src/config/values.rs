@@ -65,6 +65,13 @@ pub fn optional_duration(value: &Tree) -> Read<Option<Duration>> {
     Ok(Some(duration(value)?).filter(|duration| !duration.is_zero()))
 }
 
+/// None where it is negative.
+pub fn duration_or_none(value: &Tree) -> Read<Option<Duration>> {
+    let is_negative =
+        value.as_str().and_then(|text| api::time::parse_duration(text).ok()).is_some_and(|nanos| nanos < 0);
+    if is_negative { Ok(None) } else { duration(value).map(Some) }
+}
+
 pub fn seconds(value: &Tree) -> Read<Duration> {
     Ok(Duration::from_secs(int::<u64>(value)?))
 }

@@ -1,24 +1,48 @@
-//! Which credentials of a pod's secrets are for an image.
+//! Which credentials are for an image.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::{Tree, base64, json};
 
+use super::records::{Credential, Source};
+
 /// The hub has several names, and its own path for credentials.
 const HUB: [&str; 4] = ["docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1"];
 
-/// Those that fit, the most specific first.
-pub fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<cri::AuthConfig> {
-    let mut fitting: Vec<(usize, cri::AuthConfig)> = Vec::new();
-    for secret in secrets {
-        for (server, entry) in entries(secret) {
-            if fits(&server, image) {
-                fitting.push((plain(&server).len(), auth(&server, &entry)));
-            }
-        }
-    }
+/// Those of a pod's secrets that fit, the most specific first.
+pub fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<Credential> {
+    let of = |secret: &Arc<Tree>| {
+        let text = |path: &str| secret.str(path).to_string();
+        let (uid, namespace, name) = (text("metadata.uid"), text("metadata.namespace"), text("metadata.name"));
+        let source = Source::Secret { uid, namespace, name };
+        entries(secret).into_iter().map(move |(server, entry)| (server, entry, source.clone()))
+    };
+    fitting(secrets.iter().flat_map(of), image)
+}
+
+/// The same of what is known by server.
+pub fn of_auths(auths: &Tree, image: &str, source: &Source) -> Vec<Credential> {
+    let known = auths.as_map().into_iter().flat_map(|map| map.iter());
+    fitting(known.map(|(server, entry)| (server.to_string(), entry.clone(), source.clone())), image)
+}
+
+/// What the node itself was given to pull by, in the files of old.
+pub fn of_node(root_dir: &Path, image: &str) -> Vec<Credential> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker/config.json"));
+    let files = std::iter::once(root_dir.join("config.json")).chain(home);
+    let read = |file: PathBuf| json::decode(&std::fs::read(file).ok()?).ok();
+    files.filter_map(read).flat_map(|config: Tree| of_auths(config.at("auths"), image, &Source::Node)).collect()
+}
+
+fn fitting(known: impl Iterator<Item = (String, Tree, Source)>, image: &str) -> Vec<Credential> {
+    let fitting = known.filter(|(server, _, _)| fits(server, image));
+    let made = |(server, entry, source): (String, Tree, Source)| {
+        (plain(&server).len(), Credential { auth: auth(&server, &entry), source })
+    };
+    let mut fitting: Vec<(usize, Credential)> = fitting.map(made).collect();
     fitting.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
-    fitting.into_iter().map(|(_, auth)| auth).collect()
+    fitting.into_iter().map(|(_, credential)| credential).collect()
 }
 
 /// Servers and what is known of them, in either of the two forms of secrets.
@@ -57,7 +81,7 @@ fn plain(server: &str) -> String {
 }
 
 /// The server and path of an image, without tag and digest.
-fn repository(image: &str) -> String {
+pub fn repository(image: &str) -> String {
     let name = image.split('@').next().unwrap_or(image);
     let (head, last) = name.rsplit_once('/').unwrap_or(("", name));
     let last = last.split(':').next().unwrap_or(last);
@@ -67,7 +91,8 @@ fn repository(image: &str) -> String {
     if has_server { name } else { format!("docker.io/{name}") }
 }
 
-fn fits(server: &str, image: &str) -> bool {
+/// Whether a server, which may be a pattern and have a path, is an image's.
+pub fn fits(server: &str, image: &str) -> bool {
     let server = plain(server);
     let image = repository(image);
     let (image_host, image_path) = image.split_once('/').unwrap_or((&image, ""));
@@ -125,7 +150,8 @@ mod tests {
         let data = tree! { ".dockerconfigjson" => base64::encode(config.as_bytes()) };
         let secret = Arc::new(tree! { "type" => "kubernetes.io/dockerconfigjson", "data" => data });
         let found = find(&[secret], "r.example/x/y:1");
-        let users: Vec<_> = found.iter().map(|auth| (auth.username.as_str(), auth.password.as_str())).collect();
+        let users: Vec<_> =
+            found.iter().map(|found| (found.auth.username.as_str(), found.auth.password.as_str())).collect();
         assert_eq!(users, [("b", "2"), ("a", "1")]);
     }
 }

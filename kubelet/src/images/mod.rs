@@ -1,18 +1,25 @@
 //! The images of containers: there already, or pulled, by whose leave and how often.
 
 pub mod keyring;
+pub mod providers;
+pub mod records;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::{Tree, time};
-use client::{Clock, Recorder};
+use client::{Clock, Pace, Recorder};
 use tokio::sync::Semaphore;
 
+use crate::config::Config;
+use crate::meters::Starts;
 use crate::pod;
 use crate::runtime::Runtime;
 use crate::status::Problem;
+use providers::Providers;
+use records::{Credential, Records};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -25,12 +32,21 @@ pub struct Images {
     /// None where any number may be pulled at once.
     turns: Option<Arc<Semaphore>>,
     pauses: Mutex<BTreeMap<String, Pause>>,
+    providers: Providers,
+    records: Records,
+    /// Where the node's own credentials may be.
+    root_dir: PathBuf,
+    /// None where pulls are not held back.
+    pace: Option<Mutex<Pace>>,
+    starts: Arc<Starts>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Pause {
     length: Duration,
     until: i64,
+    /// Of the last attempt.
+    why: String,
 }
 
 /// An image that is there.
@@ -42,6 +58,12 @@ pub struct Present {
     pub username: String,
 }
 
+/// What a pull has brought, and by which credential.
+struct Pulled {
+    id: String,
+    by: Option<Credential>,
+}
+
 /// What is needed of an image: by whom, and what they may use for it.
 pub struct Wanted<'a> {
     pub pod: &'a Tree,
@@ -51,10 +73,36 @@ pub struct Wanted<'a> {
     pub sandbox: Option<&'a cri::PodSandboxConfig>,
 }
 
+impl Wanted<'_> {
+    /// As events name it.
+    fn subject(&self) -> Tree {
+        crate::worker::subject(self.pod, self.container.str("name"))
+    }
+}
+
 impl Images {
-    pub fn new(runtime: Runtime, recorder: Recorder, clock: Arc<dyn Clock>, parallel: Option<u32>) -> Images {
+    pub fn new(
+        runtime: Runtime,
+        recorder: Recorder,
+        config: &Config,
+        providers: Providers,
+        starts: Arc<Starts>,
+    ) -> Images {
+        let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
         let turns = parallel.map(|most| Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(1).max(1))));
-        Images { runtime, recorder, clock, turns, pauses: Mutex::default() }
+        let pace = Pace::new(f64::from(config.registry_qps), config.registry_burst);
+        Images {
+            clock: providers.clock.clone(),
+            runtime,
+            recorder,
+            turns,
+            pauses: Mutex::default(),
+            providers,
+            records: Records::open(&config.root_dir, config.image_verification.clone()),
+            root_dir: config.root_dir.clone(),
+            pace: (config.registry_qps > 0).then(|| Mutex::new(pace)),
+            starts,
+        }
     }
 
     /// The image of a container, pulled where its policy says so.
@@ -65,59 +113,88 @@ impl Images {
             reason: "ImageInspectError",
             message: format!("Failed to inspect image {name:?}: {}", status.message()),
         })?;
-        match (policy(wanted.container), there) {
+        let policy = policy(wanted.container);
+        let there = match there {
+            Some(image) if policy != "Always" && !self.may_use(wanted, name, &image.id).await => None,
+            there => there,
+        };
+        match (policy, there) {
             ("Never", None) => {
                 let message = format!("Container image {name:?} is not present with pull policy of Never");
-                self.recorder.warning(wanted.pod, "ErrImageNeverPull", message.as_str());
+                self.recorder.warning(&wanted.subject(), "ErrImageNeverPull", message.as_str());
                 Err(Problem { reason: "ErrImageNeverPull", message })
             }
             ("Always", _) | (_, None) => self.pull(wanted, name, spec).await,
             (_, Some(image)) => {
                 let text =
                     format!("Container image {name:?} already present on machine and can be accessed by the pod");
-                self.recorder.normal(wanted.pod, "Pulled", text);
+                self.recorder.normal(&wanted.subject(), "Pulled", text);
                 Ok(present(image))
             }
         }
     }
 
+    /// Plugins are asked only where it is not clear without them.
+    async fn may_use(&self, wanted: &Wanted<'_>, name: &str, reference: &str) -> bool {
+        let of_secrets = keyring::find(wanted.secrets, name);
+        self.records.may_use(name, reference, &of_secrets)
+            || self.records.may_use(name, reference, &self.credentials(wanted, name).await)
+    }
+
+    /// All that the pod could pull an image by, in the order in which it is tried.
+    async fn credentials(&self, wanted: &Wanted<'_>, name: &str) -> Vec<Credential> {
+        let mut found = keyring::find(wanted.secrets, name);
+        found.extend(self.providers.find(wanted.pod, name).await);
+        found.extend(keyring::of_node(&self.root_dir, name));
+        found
+    }
+
     async fn pull(&self, wanted: &Wanted<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, Problem> {
         let key = format!("{}_{name}", pod::uid(wanted.pod));
-        if self.must_wait(&key) {
-            let message = format!("Back-off pulling image {name:?}");
-            self.recorder.normal(wanted.pod, "BackOff", message.as_str());
-            return Err(Problem { reason: "ImagePullBackOff", message });
+        if let Some(pause) = self.pause(&key) {
+            let text = format!("Back-off pulling image {name:?}");
+            self.recorder.normal(&wanted.subject(), "BackOff", text.as_str());
+            self.recorder.warning(&wanted.subject(), "Failed", "Error: ImagePullBackOff");
+            return Err(Problem { reason: "ImagePullBackOff", message: format!("{text}: {}", pause.why) });
         }
-        self.recorder.normal(wanted.pod, "Pulling", format!("Pulling image {name:?}"));
+        self.recorder.normal(&wanted.subject(), "Pulling", format!("Pulling image {name:?}"));
+        self.starts.pull_begins(pod::uid(wanted.pod), self.now());
         let asked = self.now();
         let turn = match &self.turns {
             Some(turns) => turns.clone().acquire_owned().await.ok(),
             None => None,
         };
+        self.keep_pace().await;
         let begun = self.now();
+        self.noted(self.records.begins(name));
         let pulled = self.pull_by_any(wanted, spec.clone()).await;
         drop(turn);
         match pulled {
-            Ok(id) => {
+            Ok(pulled) => {
                 self.pauses().remove(&key);
-                self.pulled(wanted, name, id, spec, (asked, begun)).await
+                self.pulled(wanted, name, pulled, spec, (asked, begun)).await
             }
-            Err(status) => Err(self.failed(wanted, name, key, &status)),
+            Err(status) => {
+                self.records.fails(name);
+                Err(self.failed(wanted, name, key, &status))
+            }
         }
     }
 
     /// With each credential that fits, and without where none does.
-    async fn pull_by_any(&self, wanted: &Wanted<'_>, image: cri::ImageSpec) -> Result<String, cri::Status> {
-        let mut credentials = keyring::find(wanted.secrets, &image.image).into_iter().map(Some).collect::<Vec<_>>();
+    async fn pull_by_any(&self, wanted: &Wanted<'_>, image: cri::ImageSpec) -> Result<Pulled, cri::Status> {
+        let found = self.credentials(wanted, &image.image).await;
+        let mut credentials = found.into_iter().map(Some).collect::<Vec<_>>();
         if credentials.is_empty() {
             credentials.push(None);
         }
         let mut last = cri::Status::unknown("");
-        for auth in credentials {
+        for credential in credentials {
+            let auth = credential.as_ref().map(|credential| credential.auth.clone());
             let request =
                 cri::PullImageRequest { image: Some(image.clone()), auth, sandbox_config: wanted.sandbox.cloned() };
             match self.runtime.pull(request).await {
-                Ok(answer) => return Ok(answer.image_ref),
+                Ok(answer) => return Ok(Pulled { id: answer.image_ref, by: credential }),
                 Err(status) => last = status,
             }
         }
@@ -128,39 +205,70 @@ impl Images {
         &self,
         wanted: &Wanted<'_>,
         name: &str,
-        id: String,
+        pulled: Pulled,
         spec: cri::ImageSpec,
         (asked, begun): (i64, i64),
     ) -> Result<Present, Problem> {
+        let Pulled { id, by } = pulled;
         let by_id = cri::ImageSpec { image: id.clone(), ..spec.clone() };
         let mut image = self.runtime.image(by_id).await.ok().flatten();
         if image.is_none() {
             image = self.runtime.image(spec).await.ok().flatten();
         }
+        let reference = image.as_ref().map_or(id.as_str(), |image| image.id.as_str());
+        self.noted(self.records.ends(name, reference, by.as_ref()));
         let now = self.now();
+        self.starts.pull_ends(pod::uid(wanted.pod), now);
         let size = image.as_ref().map_or(0, |image| image.size);
         let text = format!(
             "Successfully pulled image {name:?} in {} ({} including waiting). Image size: {size} bytes.",
             time::format_duration(rounded(now - begun)),
             time::format_duration(rounded(now - asked))
         );
-        self.recorder.normal(wanted.pod, "Pulled", text);
+        self.recorder.normal(&wanted.subject(), "Pulled", text);
         Ok(image.map_or(Present { id, uid: None, username: String::new() }, present))
     }
 
     fn failed(&self, wanted: &Wanted<'_>, name: &str, key: String, status: &cri::Status) -> Problem {
         let why = status.message();
-        self.recorder.warning(wanted.pod, "Failed", format!("Failed to pull image {name:?}: {why}"));
-        self.recorder.warning(wanted.pod, "Failed", "Error: ErrImagePull");
+        let subject = wanted.subject();
+        self.recorder.warning(&subject, "Failed", format!("Failed to pull image {name:?}: {why}"));
+        let problem = judged(name, why);
+        self.recorder.warning(&subject, "Failed", format!("Error: {}", problem.reason));
         let mut pauses = self.pauses();
         let length = pauses.get(&key).map_or(FIRST_PAUSE, |pause| (pause.length * 2).min(LONGEST_PAUSE));
         let until = self.now() + i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
-        pauses.insert(key, Pause { length, until });
-        Problem { reason: "ErrImagePull", message: why.to_string() }
+        pauses.insert(key, Pause { length, until, why: format!("{}: {}", problem.reason, problem.message) });
+        problem
     }
 
-    fn must_wait(&self, key: &str) -> bool {
-        self.pauses().get(key).is_some_and(|pause| self.now() < pause.until)
+    fn pause(&self, key: &str) -> Option<Pause> {
+        let now = self.now();
+        self.pauses().get(key).filter(|pause| now < pause.until).cloned()
+    }
+
+    /// What cannot be written down costs another pull, later.
+    fn noted(&self, written: Result<(), String>) {
+        if let Err(why) = written {
+            tracing::warn!(why, "who may use an image could not be written down");
+        }
+    }
+
+    /// Forgets who may use images that are not there any more.
+    pub async fn forget_gone(&self) {
+        if let Ok(listed) = self.runtime.images.list_images(cri::ListImagesRequest::default()).await {
+            self.records.keep(|reference| listed.images.iter().any(|image| image.id == reference));
+        }
+    }
+
+    /// No more in a second than registries are to be asked.
+    async fn keep_pace(&self) {
+        let take =
+            |pace: &Mutex<Pace>| pace.lock().unwrap_or_else(PoisonError::into_inner).take(tokio::time::Instant::now());
+        let wait = self.pace.as_ref().map_or(Duration::ZERO, take);
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
     }
 
     /// When a pod's images may be tried again.
@@ -173,6 +281,7 @@ impl Images {
 
     pub fn forget(&self, uid: &str) {
         self.pauses().retain(|key, _| !key.starts_with(uid));
+        self.providers.forget(uid);
     }
 
     fn now(&self) -> i64 {
@@ -183,6 +292,20 @@ impl Images {
     fn pauses(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Pause>> {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a runtime says of a pull that it did not even try, or did not believe, has a name of its own.
+fn judged(name: &str, why: &str) -> Problem {
+    let named = [
+        ("RegistryUnavailable", "the registry is unavailable"),
+        ("SignatureValidationFailed", "the signature validation failed"),
+    ];
+    let Some((reason, text)) = named.into_iter().find(|(reason, _)| why.starts_with(reason)) else {
+        return Problem { reason: "ErrImagePull", message: why.to_string() };
+    };
+    let more = why.trim_start_matches(reason).trim_start_matches([':', ' ']);
+    let more = if more.is_empty() { String::new() } else { format!(": {more}") };
+    Problem { reason, message: format!("image pull failed for {name} because {text}{more}") }
 }
 
 /// To the millisecond, as upstream writes it.
@@ -210,4 +333,25 @@ fn policy(container: &Tree) -> &str {
 fn is_latest(image: &str) -> bool {
     let last = image.rsplit('/').next().unwrap_or(image);
     !image.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_pulls_have_upstreams_names() {
+        let cases = [
+            ("no such image", "ErrImagePull: no such image"),
+            ("RegistryUnavailable", "RegistryUnavailable: image pull failed for i because the registry is unavailable"),
+            (
+                "SignatureValidationFailed: key",
+                "SignatureValidationFailed: image pull failed for i because the signature validation failed: key",
+            ),
+        ];
+        for (why, expected) in cases {
+            let problem = judged("i", why);
+            assert_eq!(format!("{}: {}", problem.reason, problem.message), expected);
+        }
+    }
 }

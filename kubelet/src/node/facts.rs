@@ -95,6 +95,18 @@ pub struct Reports {
     pub declared_features: Vec<String>,
 }
 
+impl Reports {
+    /// The conditions under which not every pod is taken, as far as they hold.
+    pub fn pressure(&self) -> Vec<&'static str> {
+        let all = [
+            ("MemoryPressure", self.memory_pressure),
+            ("DiskPressure", self.disk_pressure),
+            ("PIDPressure", self.pid_pressure),
+        ];
+        all.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name).collect()
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub machine: Machine,

@@ -134,7 +134,10 @@ impl Node {
             clock: self.clock.clone(),
             random: self.random.clone(),
         };
-        let uid = || self.object.borrow().as_ref().map(|node| node.str("metadata.uid").to_string());
+        let uid = || {
+            let known = self.object.borrow();
+            known.as_ref().map(|node| node.str("metadata.uid").to_string()).filter(|uid| !uid.is_empty())
+        };
         tokio::select! {
             biased;
             () = self.report_for_good() => {}
@@ -144,7 +147,7 @@ impl Node {
     }
 
     /// What events are about. Its uid is the name, by which `kubectl describe` looks for them.
-    fn reference(&self) -> Tree {
+    pub fn reference(&self) -> Tree {
         reference(&self.config.node_name)
     }
 
@@ -206,6 +209,7 @@ impl Node {
             let mut wanted = register::object(&self.config, &facts);
             let reported = status::status(&self.config, &facts, &wanted, self.clock.now());
             wanted.set("status", reported.status);
+            self.imagine(&wanted);
             match self.try_register(&wanted).await {
                 Ok(is_new) => {
                     tracing::info!(node = self.config.node_name, is_new, "registered");
@@ -220,6 +224,15 @@ impl Node {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Until the API server is reached the node is what it is going to register: static pods do not wait for it.
+    fn imagine(&self, wanted: &Tree) {
+        self.object.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert_with(|| Arc::new(wanted.clone()));
+            is_first
+        });
     }
 
     /// Whether the node is new.

@@ -128,14 +128,14 @@ mod tests {
         let machine = Machine {
             cores: 2,
             memory_bytes: 4 << 30,
-            storage_bytes: Some(100 << 30),
+            storage_bytes: Some(129_900_528 << 10),
             huge_pages: vec![(2 << 20, 10), (1 << 30, 0)],
             ..Machine::default()
         };
         let mut config = Config::default();
         let mut want = vec![
             ("cpu", "2", "2"),
-            ("ephemeral-storage", "100Gi", "90Gi"),
+            ("ephemeral-storage", "129900528Ki", "119716326407"),
             ("hugepages-1Gi", "0", "0"),
             ("hugepages-2Mi", "20Mi", "20Mi"),
             ("memory", "4Gi", "3976Mi"),

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::Tree;
-use client::{Clock, Recorder};
+use client::{Clock, Metrics, Recorder};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::action::{self, Outcome, Target};
+use crate::meters::{PROBE_TIME, PROBES};
 use crate::plan::Verdicts;
 use crate::pod;
 use crate::runtime::Runtime;
@@ -42,6 +43,8 @@ pub struct Probes {
     /// Told the uid of a pod of which something has changed.
     changed: Box<dyn Fn(&str) + Send + Sync>,
     known: Mutex<BTreeMap<String, Known>>,
+    /// What is counted of probes alone.
+    pub metrics: Metrics,
 }
 
 /// Of one container.
@@ -64,7 +67,14 @@ impl Probes {
         clock: Arc<dyn Clock>,
         changed: impl Fn(&str) + Send + Sync + 'static,
     ) -> Arc<Probes> {
-        Arc::new(Probes { runtime, recorder, clock, changed: Box::new(changed), known: Mutex::default() })
+        Arc::new(Probes {
+            runtime,
+            recorder,
+            clock,
+            changed: Box::new(changed),
+            known: Mutex::default(),
+            metrics: Metrics::default(),
+        })
     }
 
     pub fn verdicts(&self, container_id: &str) -> Verdicts {
@@ -88,8 +98,18 @@ impl Probes {
         }
     }
 
-    pub fn forget(&self, uid: &str) {
+    pub fn forget(&self, pod: &Tree) {
+        let [name, namespace, uid] = [pod::name(pod), pod::namespace(pod), pod::uid(pod)];
         self.known().retain(|_, known| known.uid != uid);
+        for container in pod::containers(pod).map(|spec| spec.str("name")) {
+            for (_, _, word) in KINDS {
+                let results = ["successful", "failed", "unknown"];
+                results.iter().for_each(|result| {
+                    self.metrics.forget(&PROBES, &[word, result, container, name, namespace, uid]);
+                });
+                self.metrics.forget(&PROBE_TIME, &[word, container, name, namespace]);
+            }
+        }
     }
 
     fn start(self: &Arc<Probes>, pod: &Arc<Tree>, seen: &Container, state: &PodState, host: &str) {
@@ -207,7 +227,9 @@ impl Probe {
         let probes = self.probes.upgrade()?;
         let target =
             Target { runtime: &probes.runtime, container_id: &self.id, address: &self.address, container: spec };
+        let begun = Instant::now();
         let outcome = action::run(probe, &target, timeout, AGENT).await;
+        self.count(&probes.metrics, &outcome, begun.elapsed());
         let word = self.word;
         match &outcome {
             Outcome::Success => {}
@@ -221,6 +243,17 @@ impl Probe {
             }
         }
         Some(outcome)
+    }
+
+    fn count(&self, metrics: &Metrics, outcome: &Outcome, took: Duration) {
+        let result = match outcome {
+            Outcome::Success => "successful",
+            Outcome::Failure(_) => "failed",
+            Outcome::Unknown(_) => "unknown",
+        };
+        let [name, namespace, uid] = [pod::name(&self.pod), pod::namespace(&self.pod), pod::uid(&self.pod)];
+        metrics.count(&PROBES, &[self.word, result, &self.container, name, namespace, uid]);
+        metrics.record(&PROBE_TIME, &[self.word, &self.container, name, namespace], took.as_secs_f64());
     }
 
     /// The container as events name it.

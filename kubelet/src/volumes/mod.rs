@@ -21,6 +21,7 @@ mod tokens;
 mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ use plan::{Backing, Failure, Plan, Step};
 
 pub use mounts::{Given, devices, mounts};
 pub use ownership::Owner;
+pub use tokens::Tokens;
 
 /// Pauses between attempts, doubled up to the longest, as upstream's.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -184,6 +186,15 @@ impl Volumes {
     /// What the node's status says of volumes that must not be detached.
     pub fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
         self.host.csi.in_use()
+    }
+
+    /// Where the volumes of a pod are, by their names in the pod; nothing while something is done to them.
+    pub fn places(&self, uid: &str) -> Vec<(String, PathBuf)> {
+        let Some(state) = self.pods().get(uid).cloned() else { return Vec::new() };
+        let Ok(state) = state.try_lock() else { return Vec::new() };
+        let files =
+            state.done.iter().filter(|(_, done)| !done.volume.made.is_device && done.volume.made.image.is_none());
+        files.map(|(name, done)| (name.clone(), done.volume.made.path.clone())).collect()
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<State>>>> {

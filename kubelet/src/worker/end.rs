@@ -7,7 +7,7 @@ use api::Tree;
 use tokio::time::Instant;
 
 use super::sync::{self, Memory, Next};
-use super::{Wanted, files, start, subject};
+use super::{Wanted, drain, files, start, subject};
 use crate::agent::Agent;
 use crate::plan::{self, Plan};
 use crate::pod;
@@ -15,6 +15,7 @@ use crate::state::{Container, PodState, keys};
 
 /// The least time that a container is given, whatever its hook took of it.
 const LEAST: i64 = 2;
+const SECOND: i64 = 1_000_000_000;
 
 /// A pod that shall not run any more.
 pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>) -> Next {
@@ -58,15 +59,17 @@ async fn bring_down(
     let pod = &wanted.pod;
     agent.probes.end(pod::uid(pod));
     if !state.is_stopped() {
+        let held_seconds = hold(agent, wanted, memory)?;
         let grace = memory.ended.as_ref().and_then(|ending| ending.grace_seconds);
         let grace = grace.or_else(|| pod.int("metadata.deletionGracePeriodSeconds"));
+        let grace = grace.map(|grace| (grace - held_seconds).max(i64::from(grace > 0)));
         if let Err(status) = stop_all(agent, pod, &state, grace).await {
             let text = format!("error killing pod: {}", status.message());
             agent.recorder.warning(pod, "FailedKillPod", text);
             return Err(Next::Failed);
         }
     }
-    agent.probes.forget(pod::uid(pod));
+    agent.probes.forget(pod);
     agent.images.forget(pod::uid(pod));
     let state = sync::look(agent, pod, memory).await.map_err(|_| Next::Failed)?;
     if !state.is_stopped() {
@@ -91,6 +94,22 @@ async fn bring_down(
         agent.statuses.set(pod, sync::make_status(agent, wanted, memory, &state, &Plan::default()));
     }
     Ok(state)
+}
+
+/// Leaves the pod as it is while proxies may send requests to it. For how many seconds it has been.
+fn hold(agent: &Agent, wanted: &Wanted, memory: &mut Memory) -> Result<i64, Next> {
+    if wanted.is_removed || memory.ended.is_some() || !agent.config.drain_by_proxies {
+        return Ok(0);
+    }
+    let now = agent.now();
+    let since = memory.held_since.unwrap_or(now);
+    match drain::held_until(&wanted.pod, since, now) {
+        Some(until) => {
+            memory.held_since = Some(since);
+            Err(Next::Idle(Some(until)))
+        }
+        None => Ok((now - since).max(0) / SECOND),
+    }
 }
 
 /// One that never ran has had its last word.
@@ -215,7 +234,8 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     let removed = agent.groups.remove(pod).await;
     removed.map_err(|why| cri::Status::internal(format!("the pod's control group: {why}")))?;
     let uid = pod::uid(pod);
-    let folders = [agent.config.pod_dir(uid), sync::logs(agent, pod)];
+    // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
+    let folders = [sync::logs(agent, pod), agent.config.pod_dir(uid)];
     for folder in folders.iter().filter(|folder| folder.exists()) {
         std::fs::remove_dir_all(folder)
             .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;

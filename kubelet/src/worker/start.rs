@@ -12,7 +12,8 @@ use crate::agent::Agent;
 use crate::images::{self, Wanted};
 use crate::make::resources::Limits;
 use crate::make::{self, container, dns, env, hostname, sandbox};
-use crate::plan::{Plan, Start, Why};
+use crate::meters;
+use crate::plan::{Kill, Plan, Start, Why};
 use crate::pod;
 use crate::state::{PodState, Stage};
 use crate::status::Problem;
@@ -48,19 +49,7 @@ pub async fn carry_out(
     if plan.kill_pod {
         end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
     }
-    for kill in &plan.kills {
-        let seen = state.containers.iter().find(|seen| seen.id == kill.id);
-        let grace = match kill.why {
-            Why::Probe(field) => {
-                pod::container(pod, &kill.name).and_then(|spec| spec.at(field).int("terminationGracePeriodSeconds"))
-            }
-            Why::Changed | Why::Round => None,
-        };
-        if let Some(seen) = seen {
-            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
-            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
-        }
-    }
+    kill(agent, pod, state, &plan.kills).await?;
     let sandbox = match plan.sandbox {
         Some(attempt) => make_sandbox(agent, pod, memory, attempt).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
@@ -83,6 +72,24 @@ pub async fn carry_out(
         }
     }
     result
+}
+
+/// Ends single containers, each for its own reason.
+pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: &[Kill]) -> Result<()> {
+    for kill in kills {
+        let seen = state.containers.iter().find(|seen| seen.id == kill.id);
+        let grace = match kill.why {
+            Why::Probe(field) => {
+                pod::container(pod, &kill.name).and_then(|spec| spec.at(field).int("terminationGracePeriodSeconds"))
+            }
+            Why::Changed | Why::Round => None,
+        };
+        if let Some(seen) = seen {
+            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
+            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where containers are started.
@@ -113,9 +120,13 @@ async fn make_sandbox(agent: &Arc<Agent>, pod: &Arc<Tree>, memory: &mut Memory, 
         return Err(failed_sandbox(agent, pod, &format!("{}: {error}", logs.display())));
     }
     let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(agent, pod)? };
+    agent.metrics.count(&meters::STARTED_PODS, &[]);
     match agent.runtime.run_sandbox(request).await {
         Ok(answer) => Ok(answer.pod_sandbox_id),
-        Err(status) => Err(failed_sandbox(agent, pod, status.message())),
+        Err(status) => {
+            agent.metrics.count(&meters::STARTED_PODS_ERRORS, &[]);
+            Err(failed_sandbox(agent, pod, status.message()))
+        }
     }
 }
 
@@ -189,6 +200,8 @@ async fn start_container(
     let state = place.given.state;
     let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
+    let sort = meters::sort(pod, &start.name);
+    agent.metrics.count(&meters::STARTED_CONTAINERS, &[sort]);
     let made = make_container(agent, pod, spec, place, start).await;
     let started = match made {
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
@@ -206,11 +219,17 @@ async fn start_container(
             Ok(())
         }
         Err(problem) => {
-            let waits = matches!(problem.reason, "ImagePullBackOff" | "ErrImagePull");
+            agent.metrics.count(&meters::STARTED_CONTAINERS_ERRORS, &[sort, problem.reason]);
+            let waits = is_of_image(problem.reason);
             memory.problems.insert(start.name.clone(), problem);
             Err(if waits { Failure::Waits } else { Failure::Failed })
         }
     }
+}
+
+/// It is known when an image is tried again.
+fn is_of_image(reason: &str) -> bool {
+    matches!(reason, "ImagePullBackOff" | "ErrImagePull" | "RegistryUnavailable" | "SignatureValidationFailed")
 }
 
 /// Of a container that is started again, only the last one is kept beside the new one.
@@ -275,7 +294,7 @@ async fn make_container(
                 users: users.as_ref(),
                 volume_groups: &[],
                 seccomp_root: &seccomp_root,
-                seccomp_default: false,
+                seccomp_default: agent.config.seccomp_default,
             },
             cpuset: (given.cpus.clone(), given.memory_nodes),
         },

@@ -7,16 +7,20 @@ use api::{Tree, time, tree};
 use tokio::sync::watch;
 
 use super::{Ending, Wanted, end, files, start};
+use crate::admit::preempt;
 use crate::agent::Agent;
 use crate::make;
+use crate::meters;
 use crate::plan::{self, Backoffs, Plan, Wait};
 use crate::pod;
-use crate::resize;
+use crate::resize::{self, Outcome};
 use crate::state::PodState;
 use crate::status::{self, Problem, Problems};
 use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
+/// How often it is looked whether those are gone whose place a pod gets.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Before a resize that failed is tried again.
 const RESIZE_PAUSE: Duration = Duration::from_secs(5);
@@ -31,6 +35,10 @@ pub struct Memory {
     /// Nothing runs any more, and nothing is left but what logs need.
     pub is_stopped: bool,
     pub warned: bool,
+    /// When the pod was first seen deleted while proxies might send requests to it.
+    pub held_since: Option<i64>,
+    /// Pods whose place it gets once they are gone.
+    awaited: Vec<String>,
     /// Pauses that were told of.
     pauses: Vec<Wait>,
     shown: Arc<Mutex<Arc<PodState>>>,
@@ -45,6 +53,8 @@ impl Memory {
             ended: None,
             is_stopped: false,
             warned: false,
+            held_since: None,
+            awaited: Vec::new(),
             pauses: Vec::new(),
             shown,
         }
@@ -83,12 +93,19 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
+    // What the node has is known in a moment, also without an API server.
+    if !memory.is_admitted && state.sandboxes.is_empty() && agent.node_object().is_none() {
+        return Next::Idle(Some(after(agent, LOOK)));
+    }
     if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
         return Next::Again;
     }
     agent.resizes.take(&wanted.pod);
     agent.resizes.settle(agent, &asked.pod);
     wanted.pod = agent.resizes.allocated(&asked.pod);
+    if memory.awaited.iter().any(|uid| agent.admission.holds(uid)) {
+        return Next::Idle(Some(after(agent, LOOK)));
+    }
     if let Some(ending) = overdue(&wanted.pod, agent.now()) {
         memory.ended = Some(ending);
         return Next::Again;
@@ -115,16 +132,37 @@ async fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodS
         agent.managers.take(pod);
         return true;
     }
-    let Err(problem) = judge(agent, pod).await else { return true };
+    let problem = match judge(agent, pod).await {
+        Ok(room) => {
+            room.victims.iter().for_each(|uid| preempt(agent, uid, &room.signal));
+            memory.awaited = room.victims;
+            return true;
+        }
+        Err(problem) => problem,
+    };
     agent.recorder.warning(pod, problem.reason, problem.message.as_str());
     agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
     memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
     false
 }
 
+/// Ends a pod whose place a critical one gets.
+fn preempt(agent: &Agent, uid: &str, signal: &str) {
+    let message = preempt::MESSAGE.to_string();
+    if let Some(victim) = agent.pods.all().iter().find(|pod| pod::uid(pod) == uid) {
+        agent.recorder.warning(victim, preempt::REASON, preempt::MESSAGE);
+    }
+    let condition = tree! {
+        "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet", "message" => preempt::MESSAGE,
+    };
+    let problem = Problem { reason: preempt::REASON, message };
+    agent.metrics.count(&meters::PREEMPTIONS, &[signal]);
+    (agent.end)(uid, Ending { problem, grace_seconds: None, condition: Some(condition) });
+}
+
 /// The handlers in their order: plugins are asked between those that look at the pod alone and those that look for
 /// room.
-async fn judge(agent: &Agent, pod: &Tree) -> Result<(), Problem> {
+async fn judge(agent: &Agent, pod: &Tree) -> Result<preempt::Room, Problem> {
     let (node, rules) = (agent.node_object().unwrap_or_default(), agent.rules());
     agent.admission.look(pod, &node, &rules)?;
     agent.managers.admit(pod).await?;
@@ -159,6 +197,14 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     say(agent, wanted, memory, &state, &plan);
     tell_of_pauses(agent, pod, memory, &plan);
     if plan.kill_pod && plan.sandbox.is_none() {
+        if plan.kills.is_empty() {
+            return end::finish(agent, wanted, memory, state).await;
+        }
+        // Each is told why before the rest goes with its pod.
+        if start::kill(agent, pod, &state, &plan.kills).await.is_err() {
+            return Next::Failed;
+        }
+        let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
         return end::finish(agent, wanted, memory, state).await;
     }
     if let Err(why) = agent.groups.ensure(pod).await {
@@ -169,15 +215,15 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
         );
         return Next::Failed;
     }
-    let is_resized = resize::carry_out(agent, pod, &state).await;
-    if !is_resized {
+    let resized = resize::carry_out(agent, pod, &state).await;
+    if resized != Outcome::Nothing {
         say(agent, wanted, memory, &state, &plan);
     }
     let mut mounted = match volumes(agent, pod, told).await {
         Ok(mounted) => mounted,
         Err(next) => return next,
     };
-    if !is_resized {
+    if resized == Outcome::Failed {
         mounted.again = Some(mounted.again.map_or(RESIZE_PAUSE, |again| again.min(RESIZE_PAUSE)));
     }
     if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
@@ -241,6 +287,9 @@ fn decide(agent: &Agent, pod: &Tree, memory: &Memory, state: &PodState) -> Plan 
 /// Says what there is of a pod that runs.
 fn say(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) {
     let status = make_status(agent, wanted, memory, state, plan);
+    if status.str("phase") == "Running" {
+        agent.starts.runs(&wanted.pod, state, agent.now());
+    }
     agent.statuses.set(&wanted.pod, status);
 }
 

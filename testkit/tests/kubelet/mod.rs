@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod csi;
+mod drain;
+mod life;
+mod pods;
 mod volumes;
 
 use std::process::Command;
