@@ -6,6 +6,8 @@ mod csi;
 mod drain;
 mod life;
 mod pods;
+mod made_up;
+mod pressure;
 mod volumes;
 
 use std::process::Command;
