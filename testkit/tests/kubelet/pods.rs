@@ -310,6 +310,8 @@ impl Agent {
             ..kubelet::Config::default()
         };
         config.allocatable.enforced.clear();
+        // How full this machine is does not matter.
+        config.eviction.thresholds.clear();
         change(&mut config);
         let config = Arc::new(config);
         let (client, clock, metrics) = (node_client(cluster, name), Arc::new(SystemClock), Metrics::default());
