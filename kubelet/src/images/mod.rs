@@ -10,6 +10,7 @@ use api::{Tree, time};
 use client::{Clock, Recorder};
 use tokio::sync::Semaphore;
 
+use crate::plan::backoff::lasts;
 use crate::pod;
 use crate::runtime::Runtime;
 use crate::status::Problem;
@@ -160,7 +161,7 @@ impl Images {
     }
 
     fn must_wait(&self, key: &str) -> bool {
-        self.pauses().get(key).is_some_and(|pause| self.now() < pause.until)
+        self.pauses().get(key).is_some_and(|pause| lasts(self.now(), pause.until, pause.length))
     }
 
     /// When a pod's images may be tried again.

@@ -77,6 +77,9 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
+    if !memory.is_admitted && !node_is_known(agent, &wanted.pod, told).await {
+        return Next::Again;
+    }
     if !memory.is_admitted && !admit(agent, wanted, memory, &state) {
         return Next::Again;
     }
@@ -96,6 +99,19 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
     Ok(state)
 }
 
+/// What the node has, and its addresses, are known once its object was seen, which an agent that has just begun waits
+/// for. Static pods do not: the object may come from one of them. False where the pod ends meanwhile.
+async fn node_is_known(agent: &Agent, pod: &Tree, told: Told<'_>) -> bool {
+    if pod::is_static(pod) {
+        return true;
+    }
+    let mut object = agent.object.clone();
+    // Its labels and taints are the API's.
+    let is_registered = |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| !pod::uid(node).is_empty());
+    let seen = async { object.wait_for(is_registered).await.is_ok() };
+    start::unless_ended(told, seen).await == Some(true)
+}
+
 /// A pod that runs already was admitted by whoever started it.
 fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
     let pod = &wanted.pod;
@@ -104,7 +120,10 @@ fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) 
         agent.admission.take(pod);
         return true;
     }
-    let node = agent.node_object().unwrap_or_default();
+    let Some(node) = agent.node_object() else {
+        agent.admission.take(pod);
+        return true;
+    };
     let Err(problem) = agent.admission.admit(pod, &node, &agent.rules()) else { return true };
     agent.recorder.warning(pod, problem.reason, problem.message.as_str());
     agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
