@@ -12,6 +12,7 @@ mod images;
 mod initializers;
 mod kubectl;
 mod manager;
+mod node_faults;
 mod process;
 mod readme;
 mod scheduler;
