@@ -35,7 +35,7 @@ pub async fn run(dir: &Path) -> Result<bool> {
         .spawn()
         .map_err(|error| format!("unshare (needs root): {error}"))?;
     let ended = finish(child).await;
-    runtime::cgroup::Hierarchies::detect()?.remove_when_empty(CGROUP, Duration::from_secs(10))?;
+    cgroup::Hierarchies::detect()?.remove_when_empty(CGROUP, Duration::from_secs(10))?;
     if dir.exists() {
         std::fs::remove_dir_all(dir)?;
     }

@@ -41,6 +41,6 @@ pub use recorder::{Events, Note, Recorder};
 pub use requests::{Client, DeleteOptions, Patch, Propagation};
 pub use resource::Resource;
 pub use store::{Change, Key, Store};
-pub use throttle::Throttled;
+pub use throttle::{Pace, Throttled};
 pub use transport::{Body, Pieces, Sending, Transport, Unread};
 pub use watch::{Event, Watch};

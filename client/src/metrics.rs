@@ -128,6 +128,11 @@ impl Metrics {
         self.record(meter, labels, 1.0);
     }
 
+    /// Counts no more by a meter under these labels: what they name is gone.
+    pub fn forget(&self, meter: &'static Meter, labels: &[&str]) {
+        self.0.meters.forget(meter, labels);
+    }
+
     /// Sets gauges whenever somebody asks, so that nothing is counted that nobody looks at. Those of the
     /// meters begin empty each time.
     pub fn on_look<const N: usize>(
@@ -213,6 +218,8 @@ mod tests {
         }
         zones.lock().expect("a lock").pop();
         assert!(!metrics.render().contains("size{zone=\"b\"}"), "a zone that is gone is not shown");
+        metrics.forget(&SYNCS, &["success"]);
+        assert!(!metrics.render().contains("job_syncs_total{"));
         // The wrong number of labels is told in the log, and nothing else.
         metrics.count(&SYNCS, &[]);
     }

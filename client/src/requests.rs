@@ -7,7 +7,7 @@ use api::{Tree, json, tree};
 use bytes::Bytes;
 use http::{Method, Request, header};
 
-use crate::{Body, Error, Fence, Pieces, Resource, Result, Transport, Unread, Watch, fence, written};
+use crate::{Body, Error, Fence, Pieces, Resource, Result, Throttled, Transport, Unread, Watch, fence, written};
 
 const JSON: &str = "application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -114,6 +114,11 @@ impl Client {
     /// The same, whose writes are made only while a lease is held.
     pub fn fenced(&self, fence: Fence) -> Client {
         Client { fence: Some(fence), ..self.clone() }
+    }
+
+    /// The same at its own pace: a burst at once, and from then on so many requests a second.
+    pub fn throttled(&self, per_second: f64, burst: u32) -> Client {
+        Client { transport: Throttled::around(self.transport.clone(), per_second, burst), ..self.clone() }
     }
 
     pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Tree> {

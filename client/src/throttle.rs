@@ -12,21 +12,27 @@ use crate::{Sending, Transport};
 /// A transport that lets a burst pass at once, and from then on so many a second.
 pub struct Throttled {
     inner: Arc<dyn Transport>,
-    bucket: Mutex<Bucket>,
+    pace: Mutex<Pace>,
 }
 
 /// Tokens come with time, up to the burst. Whoever finds none takes one of those to come.
 #[derive(Debug)]
-struct Bucket {
+pub struct Pace {
     per_second: f64,
     burst: f64,
     tokens: f64,
     last: Instant,
 }
 
-impl Bucket {
-    /// How long the next request has to wait.
-    fn take(&mut self, now: Instant) -> Duration {
+impl Pace {
+    /// So many at once, and from then on so many a second.
+    pub fn new(per_second: f64, burst: u32) -> Pace {
+        let burst = f64::from(burst.max(1));
+        Pace { per_second, burst, tokens: burst, last: Instant::now() }
+    }
+
+    /// How long the next one has to wait.
+    pub fn take(&mut self, now: Instant) -> Duration {
         let came = now.saturating_duration_since(self.last).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + came).min(self.burst) - 1.0;
         self.last = now;
@@ -40,15 +46,13 @@ impl Throttled {
         if per_second <= 0.0 {
             return inner;
         }
-        let burst = f64::from(burst.max(1));
-        let bucket = Bucket { per_second, burst, tokens: burst, last: Instant::now() };
-        Arc::new(Throttled { inner, bucket: Mutex::new(bucket) })
+        Arc::new(Throttled { inner, pace: Mutex::new(Pace::new(per_second, burst)) })
     }
 }
 
 impl Transport for Throttled {
     fn send(&self, request: Request<Bytes>) -> Sending<'_> {
-        let wait = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        let wait = self.pace.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
         Box::pin(async move {
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
@@ -65,8 +69,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_the_rest_waits_its_turn() {
         let start = Instant::now();
-        let mut bucket = Bucket { per_second: 10.0, burst: 3.0, tokens: 3.0, last: start };
-        let mut take = |after_millis: u64| bucket.take(start + Duration::from_millis(after_millis)).as_millis();
+        let mut pace = Pace { per_second: 10.0, burst: 3.0, tokens: 3.0, last: start };
+        let mut take = |after_millis: u64| pace.take(start + Duration::from_millis(after_millis)).as_millis();
         assert_eq!([take(0), take(0), take(0)], [0, 0, 0]);
         assert_eq!([take(0), take(0)], [100, 200]);
         // Those to come are taken already.

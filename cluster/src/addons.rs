@@ -13,6 +13,7 @@ use crate::node::joining;
 
 const CLASSES: Resource = Resource::new("storage.k8s.io", "v1", "storageclasses");
 const BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
+const ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
 const PROVISIONER: &str = "local-path-provisioner";
 
 /// Makes what is missing; what a user has changed stays as it is. Machines that join reach it at `url`, and believe
@@ -21,6 +22,8 @@ pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority:
     let client = local::administrator(server);
     if controllers::runs(PROVISIONER, chosen) {
         ensure(&client, CLASSES, "", &controllers::default_class()).await?;
+        ensure(&client, ROLES, "", &provisioner_role()).await?;
+        ensure(&client, BINDINGS, "", &provisioner_binding()).await?;
     }
     ensure(&client, BINDINGS, "", &kubelet_api_admin()).await?;
     for (resource, namespace, object) in joining::objects(url, authority) {
@@ -36,21 +39,39 @@ async fn ensure(client: &Client, resource: Resource, namespace: &str, object: &T
     }
 }
 
+/// Nodes are asked to erase volumes by annotations of theirs.
+pub fn provisioner_role() -> Tree {
+    let rule = tree! { "apiGroups" => list![""], "resources" => list!["nodes/status"], "verbs" => list!["patch"] };
+    tree! {
+        "apiVersion" => "rbac.authorization.k8s.io/v1",
+        "kind" => "ClusterRole",
+        "metadata" => tree! { "name" => "tiphys:local-path-provisioner" },
+        "rules" => list![rule],
+    }
+}
+
+pub fn provisioner_binding() -> Tree {
+    let subject = tree! {
+        "kind" => "ServiceAccount",
+        "name" => "persistent-volume-binder",
+        "namespace" => "kube-system",
+    };
+    binding("tiphys:local-path-provisioner", "tiphys:local-path-provisioner", subject)
+}
+
 /// The API server asks kubelets for logs and the like by a certificate of its own.
 pub fn kubelet_api_admin() -> Tree {
+    let subject = tree! { "apiGroup" => "rbac.authorization.k8s.io", "kind" => "User", "name" => KUBELET_CLIENT_USER };
+    binding("tiphys:kubelet-api-admin", "system:kubelet-api-admin", subject)
+}
+
+fn binding(name: &str, role: &str, subject: Tree) -> Tree {
+    let group = "rbac.authorization.k8s.io";
     tree! {
         "apiVersion" => "rbac.authorization.k8s.io/v1",
         "kind" => "ClusterRoleBinding",
-        "metadata" => tree! { "name" => "tiphys:kubelet-api-admin" },
-        "roleRef" => tree! {
-            "apiGroup" => "rbac.authorization.k8s.io",
-            "kind" => "ClusterRole",
-            "name" => "system:kubelet-api-admin",
-        },
-        "subjects" => list![tree! {
-            "apiGroup" => "rbac.authorization.k8s.io",
-            "kind" => "User",
-            "name" => KUBELET_CLIENT_USER,
-        }],
+        "metadata" => tree! { "name" => name },
+        "roleRef" => tree! { "apiGroup" => group, "kind" => "ClusterRole", "name" => role },
+        "subjects" => list![subject],
     }
 }

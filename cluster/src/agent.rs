@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use client::{Client, Clock, Metrics, Random, SystemClock};
 use kubelet::Config;
-use kubelet::config::Shutdown;
+use kubelet::config::{Settings, Shutdown};
 use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
 use kubelet::serve::{self, Served};
@@ -40,7 +40,56 @@ pub struct Arguments {
     /// The control group below which all of pods' are
     #[arg(long, default_value = "/")]
     cgroup_root: String,
+    /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
+    /// rotation, or half of its grace period has passed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    drain_by_proxies: bool,
+    /// A KubeletConfiguration for this machine's node
+    #[arg(long, value_name = "FILE")]
+    kubelet_config: Option<PathBuf>,
 }
+
+/// What `up` says itself: a file that says it too would not be heard.
+const SAID: [(&str, &str); 5] = [
+    ("authentication.x509.clientCAFile", "the cluster's own authority is believed"),
+    ("cgroupRoot", "--cgroup-root says it"),
+    ("containerRuntimeEndpoint", "--container-runtime-endpoint says it"),
+    ("imageServiceEndpoint", "--container-runtime-endpoint says it"),
+    ("podLogsDir", "--pod-logs-dir says it"),
+];
+
+/// What is told the agent by a file, over what differs from upstream's defaults here.
+fn settings(file: Option<&Path>) -> Result<Settings> {
+    let said = file.map_or(Ok(api::tree! {}), read).map_err(|why| vec![why]);
+    let settings = said.and_then(|said| {
+        if let Some((field, why)) = SAID.iter().find(|(field, _)| !said.at(field).is_null()) {
+            return Err(vec![format!("{field}: {why}")]);
+        }
+        let flags =
+            crate::node::flags::parse(&SHARED_MACHINE.map(str::to_string)).map_err(|error| vec![error.to_string()])?;
+        let mut own = flags.overlay.0;
+        // What the file says of a field is all that counts of it.
+        said.as_map().into_iter().flat_map(|map| map.keys()).for_each(|key| drop(own.remove(key)));
+        kubelet::config::read(&api::patch::merge(own, &said), &Default::default())
+    });
+    let file = file.unwrap_or(Path::new("")).display();
+    settings.map_err(|whys| Error::Flags(whys.iter().map(|why| format!("--kubelet-config: {file}: {why}")).collect()))
+}
+
+fn read(file: &Path) -> std::result::Result<api::Tree, String> {
+    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    api::yaml::decode(&bytes).map_err(|error| error.to_string())
+}
+
+/// What differs from a kubelet's defaults on a machine that is not its cluster's alone. Its disk is full of other
+/// things: how large a part is left says nothing, and images that nobody uses go only when pods need their place.
+pub const SHARED_MACHINE: [&str; 4] = [
+    "--cluster-domain=cluster.local",
+    "--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,\
+     imagefs.inodesFree<1%",
+    "--image-gc-high-threshold=100",
+    "--serialize-image-pulls=false",
+];
 
 /// What the agent is told.
 pub struct Options {
@@ -63,25 +112,23 @@ impl Options {
             tracing::warn!("this machine is no node of its cluster: running pods needs root");
             return Ok(None);
         }
-        let serving = kubelet::config::Serving {
-            client_ca_file: Some(data_dir.join("pki/ca.crt")),
-            ..kubelet::config::Serving::default()
-        };
+        let settings = settings(arguments.kubelet_config.as_deref())?;
+        let client_ca_file = Some(data_dir.join("pki/ca.crt"));
+        let serving = kubelet::config::Serving { client_ca_file, ..settings.config.serving };
         let config = Config {
             serving,
             root_dir: arguments.root_dir.unwrap_or_else(|| data_dir.join("kubelet")),
             pod_logs_dir: arguments.pod_logs_dir,
             cgroup_root: arguments.cgroup_root.clone(),
             node_name: node_name(arguments.node_name)?,
-            serialize_image_pulls: false,
-            cluster_domain: "cluster.local".to_string(),
-            ..Config::default()
+            drain_by_proxies: arguments.drain_by_proxies,
+            ..settings.config
         };
         let runtime = match arguments.container_runtime_endpoint {
             Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
             None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
         };
-        Ok(Some(Options { config, shown: None, runtime }))
+        Ok(Some(Options { config, shown: Some(settings.shown), runtime }))
     }
 }
 
@@ -160,8 +207,11 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         Choice::Socket(socket) => format!("--container-runtime-endpoint {}: ", socket.display()),
         Choice::Embedded(_) => String::new(),
     };
-    let runtime = open(options.runtime).await?;
+    let mut runtime = open(options.runtime).await?;
     let mut config = options.config;
+    if let Some(socket) = &config.image_endpoint {
+        runtime.images = Arc::new(cri::connect(socket).1);
+    }
     let listeners = Listeners::bind(&config, true).await?;
     config.port = listeners.secure().map_or(0, |address| address.port());
     let config = Arc::new(config);
@@ -233,6 +283,31 @@ async fn open(choice: Choice) -> Result<Runtime> {
             let service = Service::open(*options, images).await;
             let service = Arc::new(service.map_err(|error| Error::Agent(error.to_string()))?);
             Ok(Runtime { service: service.clone(), images: service })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_say_what_up_does_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("kubelet.yaml");
+        let read = |text: &str| {
+            std::fs::write(&file, text).expect("a file");
+            settings(Some(&file)).map_err(|error| error.describe())
+        };
+        let config = read("{cpuManagerPolicy: static, serializeImagePulls: true}").expect("settings").config;
+        assert!(config.pinning.cpu_static && config.serialize_image_pulls);
+        assert_eq!(config.cluster_domain, "cluster.local");
+        for (text, want) in [
+            ("cgroupRoot: /x", "cgroupRoot: --cgroup-root says it"),
+            ("maxPods: many", "kubelet.yaml: maxPods: must be an integer"),
+        ] {
+            let why = read(text).err().expect("refused");
+            assert!(why.contains("--kubelet-config") && why.contains(want), "{why}");
         }
     }
 }

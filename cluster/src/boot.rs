@@ -61,6 +61,8 @@ pub struct Running {
     pub server: Arc<Server>,
     pub address: SocketAddr,
     task: JoinHandle<()>,
+    /// Collects what containers use, where an admission plugin wants to know.
+    usage: JoinHandle<()>,
     /// What the server does beside answering.
     own: controllers::Running,
     controllers: Option<controllers::Running>,
@@ -91,6 +93,7 @@ impl Running {
             controllers.stop().await;
         }
         self.own.stop().await;
+        self.usage.abort();
         self.server.closing.send_replace(true);
         let _ = self.task.await;
         if let Some(audit) = &self.server.config.audit {
@@ -124,6 +127,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let of_server = controllers::Environment { metrics: metrics.clone(), ..Local::new(&server).of_server() };
     let own = controllers::start_of_server(of_server);
     server.health.set_done(Step::Repair);
+    let usage = tokio::spawn(server::usage::collect(server.clone()));
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
@@ -140,7 +144,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
         None => None,
     };
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, own, controllers, scheduler, fake_nodes: nodes, agent })
+    Ok(Running { server, address, task, usage, own, controllers, scheduler, fake_nodes: nodes, agent })
 }
 
 /// What all loops of this process count, on the server's page.

@@ -10,6 +10,7 @@ mod cron_job;
 mod daemonset;
 mod deployment;
 mod disruption;
+mod endpoint_drain;
 mod endpoints;
 mod endpointslice;
 mod endpointslice_mirroring;

@@ -3,13 +3,13 @@
 use crate::framework::{Descriptor, Start};
 use crate::options::Options;
 use crate::{
-    bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption, endpoints,
-    endpointslice, endpointslice_mirroring, ephemeral_volume, garbage_collector, horizontal_pod_autoscaler, job,
-    local_path, namespace, node_ipam, node_lifecycle, persistentvolume_attach_detach, persistentvolume_binder,
-    persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection, pod_certificate_requests,
-    pod_garbage_collector, replicaset, resource_quota, root_ca, service, service_account, service_account_token,
-    service_cidr, service_repair, statefulset, taint_eviction, trust_bundle, ttl, ttl_after_finished,
-    volumeattributesclass_protection,
+    bootstrap_tokens, certificates, cluster_role_aggregation, cron_job, daemonset, deployment, disruption,
+    endpoint_drain, endpoints, endpointslice, endpointslice_mirroring, ephemeral_volume, garbage_collector,
+    horizontal_pod_autoscaler, job, local_path, namespace, node_ipam, node_lifecycle, persistentvolume_attach_detach,
+    persistentvolume_binder, persistentvolume_expander, persistentvolume_protection, persistentvolumeclaim_protection,
+    pod_certificate_requests, pod_garbage_collector, replicaset, resource_quota, root_ca, service, service_account,
+    service_account_token, service_cidr, service_repair, statefulset, taint_eviction, trust_bundle, ttl,
+    ttl_after_finished, volumeattributesclass_protection,
 };
 
 const fn one(_: &Options) -> usize {
@@ -106,6 +106,8 @@ pub static CONTROLLERS: &[Descriptor] = &[
         endpointslice_mirroring::start,
     )
     .workers(|options| options.mirroring_concurrent_service_endpoint_syncs),
+    // It speaks for proxies to agents, with the rights of the one that watches over nodes.
+    plain("endpoint-drain-controller", "", "node-controller", endpoint_drain::start).workers(|_| 4),
     plain("service-lb-controller", "service", "service-controller", service::start)
         .workers(|options| options.concurrent_service_syncs),
     plain("service-cidr-controller", "", "service-cidrs-controller", service_cidr::start),

@@ -14,9 +14,9 @@ pub use services::*;
 
 /// Calls of other services by their paths.
 pub mod grpc {
-    pub use crate::remote::{call, dial};
-    pub use crate::serve::{Answering, Body, Responding, respond_unary, serve_calls};
-    pub use crate::services::BoxFuture;
+    pub use crate::remote::{call, dial, stream};
+    pub use crate::serve::{Answering, Body, Responding, respond_stream, respond_unary, serve_calls};
+    pub use crate::services::{Answers, BoxFuture};
     pub use tonic::transport::Channel;
 }
 

@@ -11,7 +11,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic_prost::ProstCodec;
 
 use crate::MAX_MESSAGE;
-use crate::services::{ImageServiceClient, RuntimeServiceClient};
+use crate::services::{Answers, ImageServiceClient, RuntimeServiceClient};
 
 /// A runtime by its socket. Nothing is asked of it yet: a runtime that is not there fails the first call.
 pub fn connect(socket: &Path) -> (RuntimeServiceClient, ImageServiceClient) {
@@ -37,7 +37,20 @@ where
     Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
 }
 
-pub(crate) async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
+/// One call that is answered by a stream.
+pub async fn stream<Q, A>(channel: &Channel, path: &'static str, request: Q) -> Result<Answers<A>, Status>
+where
+    Q: prost::Message + 'static,
+    A: prost::Message + Default + 'static,
+{
+    let mut grpc = ready(channel).await?;
+    let codec = ProstCodec::<Q, A>::default();
+    let path = PathAndQuery::from_static(path);
+    let answers = grpc.server_streaming(tonic::Request::new(request), path, codec).await?;
+    Ok(Box::pin(answers.into_inner()))
+}
+
+async fn ready(channel: &Channel) -> Result<Grpc<Channel>, Status> {
     let mut grpc =
         Grpc::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
     grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;

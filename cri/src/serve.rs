@@ -103,7 +103,8 @@ where
     Box::pin(async move { grpc::<Q, A>().unary(Call(call), request).await })
 }
 
-pub(crate) fn respond_stream<Q, A>(
+/// The answers to one message.
+pub fn respond_stream<Q, A>(
     request: http::Request<Body>,
     call: impl Fn(Q) -> BoxFuture<'static, Answers<A>> + Send + Sync + 'static,
 ) -> Responding

@@ -4,14 +4,12 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use http::uri::PathAndQuery;
 use tokio_stream::Stream;
 use tonic::transport::Channel;
-use tonic_prost::ProstCodec;
 
 use crate::Status;
 use crate::messages::*;
-use crate::remote::{call, ready};
+use crate::remote::{call, stream};
 use crate::serve::{Body, Responding, respond_stream, respond_unary};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
@@ -55,11 +53,7 @@ macro_rules! services {
                 call::<$request, $response>(&self.0, concat!($prefix, $path), request).await
             })*
             $(async fn $flow(&self, request: $ask) -> Result<Answers<$item>, Status> {
-                let mut grpc = ready(&self.0).await?;
-                let path = PathAndQuery::from_static(concat!($prefix, $flow_path));
-                let codec = ProstCodec::<$ask, $item>::default();
-                let answers = grpc.server_streaming(tonic::Request::new(request), path, codec).await?;
-                Ok(Box::pin(answers.into_inner()))
+                stream::<$ask, $item>(&self.0, concat!($prefix, $flow_path), request).await
             })*
         }
 

@@ -4,21 +4,30 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Client, Clock, Recorder, Store};
+use client::{Client, Clock, Metrics, Recorder, Store};
 use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
+use crate::cgroups::Groups;
 use crate::config::Config;
+use crate::disk::Disks;
 use crate::images::Images;
 use crate::make::dns::Resolver;
-use crate::make::resources::Limits;
+use crate::make::memory;
+use crate::make::resources::{Limits, amount};
+use crate::managers::Managers;
+use crate::meters::Starts;
+use crate::node;
 use crate::node::facts::Reports;
 use crate::objects::Objects;
 use crate::probes::Probes;
+use crate::pulse::Pulse;
+use crate::resize::Resizes;
 use crate::runtime::Runtime;
 use crate::status::writer::Writer;
 use crate::users::Users;
 use crate::volumes::Volumes;
+use crate::worker::Ending;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -37,9 +46,11 @@ pub struct Agent {
     pub images: Images,
     pub admission: Admission,
     pub users: Users,
+    pub managers: Arc<Managers>,
     pub probes: Arc<Probes>,
     pub objects: Arc<Objects>,
     pub volumes: Volumes,
+    pub disks: Arc<Disks>,
     /// The pods of this node, services and runtime classes, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
@@ -50,6 +61,16 @@ pub struct Agent {
     pub object: watch::Receiver<Option<Arc<Tree>>>,
     /// Bytes of memory of the machine.
     pub memory: i64,
+    /// How memory is kept, slowed down and written out; what pods may have is asked for each time.
+    pub memory_rules: memory::Rules,
+    pub groups: Arc<Groups>,
+    pub resizes: Resizes,
+    pub metrics: Metrics,
+    pub starts: Arc<Starts>,
+    /// When the loops of the agent and the runtime were last seen to go on.
+    pub pulse: Pulse,
+    /// Ends a pod, by its uid.
+    pub end: Box<dyn Fn(&str, Ending) + Send + Sync>,
 }
 
 impl Agent {
@@ -64,20 +85,20 @@ impl Agent {
             memory: self.memory,
             cfs_quota: self.config.cpu_cfs_quota,
             cfs_period: self.config.cpu_cfs_quota_period,
+            rules: memory::Rules { allocatable: self.allocatable_memory(), ..self.memory_rules },
         }
     }
 
     /// What holds on the node for pods that come.
     pub fn rules(&self) -> Rules {
-        let node = self.node_object().unwrap_or_default();
-        let is_true = |name: &&'static str| {
-            let condition = node.list("status.conditions").iter().find(|condition| condition.str("type") == *name);
-            condition.is_some_and(|condition| condition.str("status") == "True")
-        };
+        let (reports, node) = (self.reports.borrow(), self.node_object().unwrap_or_default());
         Rules {
             allowed_unsafe_sysctls: self.config.allowed_unsafe_sysctls.clone(),
-            pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().filter(is_true).collect(),
-            shuts_down: self.reports.borrow().shutting_down,
+            pressure: reports.pressure(),
+            shuts_down: reports.shutting_down,
+            has_apparmor: crate::admit::has_apparmor(),
+            has_groups_policy: node.bool("status.features.supplementalGroupsPolicy"),
+            given: self.managers.devices.names(),
         }
     }
 
@@ -91,11 +112,25 @@ impl Agent {
         self.node_object().map(|node| node.at("status.allocatable").clone()).unwrap_or_default()
     }
 
+    fn allocatable_memory(&self) -> i64 {
+        amount(self.allocatable().at("memory"))
+    }
+
+    /// The node, as events name it.
+    pub fn reference(&self) -> Tree {
+        node::reference(&self.node)
+    }
+
     /// The node's own addresses, as it has told them.
     pub fn host_ips(&self) -> Vec<IpAddr> {
         let node = self.node_object().unwrap_or_default();
         let inner = node.list("status.addresses").iter().filter(|address| address.str("type") == "InternalIP");
         inner.filter_map(|address| address.str("address").parse().ok()).collect()
+    }
+
+    /// The first of them; "" while none is known.
+    pub fn host_ip(&self) -> String {
+        self.host_ips().first().map(ToString::to_string).unwrap_or_default()
     }
 
     pub fn node_object(&self) -> Option<Arc<Tree>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_stream::StreamExt;
 
-use crate::runtime::Runtime;
+use crate::agent::Agent;
 use crate::worker::Workers;
 
 /// Without events.
@@ -17,28 +17,32 @@ const SLOW_RELIST: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Wakes the workers of pods of which something has changed, until it is dropped.
-pub async fn follow(runtime: Runtime, workers: Arc<Workers>) {
+pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>) {
     let mut marks = BTreeMap::new();
     loop {
-        let has_events = listen(&runtime, &workers, &mut marks).await;
+        let has_events = listen(&agent, &workers, &mut marks).await;
+        agent.pulse.expects_events(has_events);
         // The runtime may have ended: what happened meanwhile is found by looking.
         let pause = if has_events { PAUSE } else { RELIST };
         tokio::time::sleep(pause).await;
-        relist(&runtime, &workers, &mut marks).await;
+        relist(&agent, &workers, &mut marks).await;
     }
 }
 
 /// Follows the events until they end; false where there are none.
-async fn listen(runtime: &Runtime, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> bool {
-    let Ok(mut events) = runtime.service.get_container_events(cri::GetEventsRequest {}).await else { return false };
-    relist(runtime, workers, marks).await;
+async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> bool {
+    let Ok(mut events) = agent.runtime.service.get_container_events(cri::GetEventsRequest {}).await else {
+        return false;
+    };
+    relist(agent, workers, marks).await;
     let mut heard = false;
     loop {
         let event = tokio::time::timeout(SLOW_RELIST, events.next()).await;
         match event {
-            Err(_) => relist(runtime, workers, marks).await,
+            Err(_) => relist(agent, workers, marks).await,
             Ok(Some(Ok(event))) => {
                 heard = true;
+                agent.pulse.runtime_answers(agent.now());
                 let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
                 if let Some(metadata) = metadata {
                     workers.wake(&metadata.uid);
@@ -50,8 +54,10 @@ async fn listen(runtime: &Runtime, workers: &Arc<Workers>, marks: &mut BTreeMap<
     }
 }
 
-async fn relist(runtime: &Runtime, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) {
-    let Ok(now) = runtime.marks().await else { return };
+async fn relist(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) {
+    let begun = agent.now();
+    let Ok(now) = agent.runtime.marks().await else { return };
+    agent.pulse.relisted(&agent.metrics, begun, agent.now());
     for (uid, mark) in &now {
         if marks.get(uid) != Some(mark) {
             workers.wake(uid);

@@ -58,3 +58,12 @@ pub fn containers(pod: &Tree) -> impl Iterator<Item = &Tree> {
 pub fn container<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
     containers(pod).find(|container| container.str("name") == name)
 }
+
+pub fn volume<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
+    pod.list("spec.volumes").iter().find(|volume| volume.str("name") == name)
+}
+
+/// A volume on the node's disk that goes with its pod, and counts for what the pod may use of the disk.
+pub fn is_ephemeral(volume: &Tree) -> bool {
+    volume.get("emptyDir").is_some_and(|folder| folder.str("medium").is_empty()) || volume.has("configMap")
+}

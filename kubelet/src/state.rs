@@ -24,6 +24,8 @@ pub mod keys {
 pub struct PodState {
     pub sandboxes: Vec<Sandbox>,
     pub containers: Vec<Container>,
+    /// When all containers began anew, where a rule has asked for it: those made before do not count any more.
+    pub round: i64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -88,7 +90,13 @@ impl PodState {
     /// The newest of a container's in the sandbox that there is now.
     pub fn active(&self, name: &str) -> Option<&Container> {
         let sandbox = self.sandbox()?;
-        self.containers.iter().find(|container| container.name == name && container.sandbox == sandbox.id)
+        let counts = |container: &&Container| container.sandbox == sandbox.id && !self.is_of_before(container);
+        self.containers.iter().filter(|container| container.name == name).find(counts)
+    }
+
+    /// Whether a container is one of those that had to make room for a new round of all.
+    pub fn is_of_before(&self, container: &Container) -> bool {
+        container.created_at <= self.round
     }
 
     /// The one before the newest.

@@ -9,15 +9,18 @@ use api::Tree;
 use crate::config::Config;
 use crate::pod;
 
-/// So many ids a pod; the first range is the host's own.
+/// Ranges are made of so many ids; the first is the host's own.
 const LENGTH: u32 = 65_536;
 /// As many as there are pods of the largest nodes, and many more.
 const MOST: u32 = 60_000;
 
-/// Which range each pod has, by its number.
+/// The number of the first part that a pod has, and how many.
+type Parts = (u32, u32);
+
+/// Which parts each pod has.
 pub struct Users {
     config: Arc<Config>,
-    taken: Mutex<BTreeMap<String, u32>>,
+    taken: Mutex<BTreeMap<String, Parts>>,
 }
 
 impl Users {
@@ -26,7 +29,8 @@ impl Users {
         let entries = std::fs::read_dir(config.root_dir.join("pods")).into_iter().flatten().filter_map(Result::ok);
         let read = |uid: String| {
             let text = std::fs::read_to_string(file(&config, &uid)).ok()?;
-            Some((uid, text.trim().parse().ok()?))
+            let mut words = text.split_whitespace().map(str::parse);
+            Some((uid, (words.next()?.ok()?, words.next().unwrap_or(Ok(1)).ok()?)))
         };
         let taken = entries.filter_map(|entry| read(entry.file_name().into_string().ok()?)).collect();
         Users { config, taken: Mutex::new(taken) }
@@ -37,27 +41,29 @@ impl Users {
         if pod.at("spec").get("hostUsers").and_then(Tree::as_bool) != Some(false) {
             return Ok(None);
         }
-        let number = self.number(pod::uid(pod))?;
-        let range = vec![cri::IDMapping { host_id: number * LENGTH, container_id: 0, length: LENGTH }];
+        let (first, count) = self.parts(pod::uid(pod))?;
+        let range = vec![cri::IDMapping { host_id: first * LENGTH, container_id: 0, length: count * LENGTH }];
         Ok(Some(cri::UserNamespace { mode: cri::NamespaceMode::Pod.into(), uids: range.clone(), gids: range }))
     }
 
     /// On disk before anybody has it.
-    fn number(&self, uid: &str) -> Result<u32, String> {
+    fn parts(&self, uid: &str) -> Result<Parts, String> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(number) = taken.get(uid) {
-            return Ok(*number);
+        if let Some(parts) = taken.get(uid) {
+            return Ok(*parts);
         }
-        let is_free = |number: &u32| !taken.values().any(|other| other == number);
-        let number = (1..MOST).find(is_free).ok_or("no range of user ids is left")?;
+        let count = (self.config.user_namespace_ids_per_pod / LENGTH).clamp(1, MOST);
+        let is_free =
+            |first: &u32| !taken.values().any(|(other, length)| *other < first + count && *first < other + length);
+        let first = (1..=MOST - count).find(is_free).ok_or("no range of user ids is left")?;
         let file = file(&self.config, uid);
         let write = || {
             file.parent().map(std::fs::create_dir_all).transpose()?;
-            std::fs::write(&file, number.to_string())
+            std::fs::write(&file, format!("{first} {count}"))
         };
         write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))?;
-        taken.insert(uid.to_string(), number);
-        Ok(number)
+        taken.insert(uid.to_string(), (first, count));
+        Ok((first, count))
     }
 
     /// The pod is gone, and its folder with it.

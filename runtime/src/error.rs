@@ -16,6 +16,15 @@ pub enum Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
+impl From<cgroup::Error> for Error {
+    fn from(error: cgroup::Error) -> Error {
+        match error {
+            cgroup::Error::Io { what, source } => Error::Io { what, source },
+            cgroup::Error::Refused(why) => Error::Refused(why),
+        }
+    }
+}
+
 /// Says what was tried beside an error of the system.
 pub trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;

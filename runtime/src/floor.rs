@@ -15,10 +15,10 @@ use rustix::mount::{
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::cgroup::Hierarchies;
 use crate::container::init;
 use crate::error::{Context, Result, refused};
 use crate::sys::{self, Fork};
+use cgroup::Hierarchies;
 
 const CGROUP: &str = "/tiphys-floor";
 const DEVICE: &str = "tiphysfloor";
@@ -120,5 +120,5 @@ fn end(cgroups: &Hierarchies, holder: i32, container: Option<i32>) -> Result<()>
     }
     let removed = Rtnl::open().and_then(|mut netlink| netlink.delete_link(DEVICE));
     removed.map(|_| ()).or_else(|error| refused::<()>(error.to_string()))?;
-    cgroups.remove_when_empty(CGROUP, Duration::from_secs(5))
+    Ok(cgroups.remove_when_empty(CGROUP, Duration::from_secs(5))?)
 }

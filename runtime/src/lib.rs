@@ -2,9 +2,9 @@
 //!
 //! It knows nothing of Kubernetes objects: a kubelet speaks CRI to it, in process or over a socket.
 
-pub mod cgroup;
 pub mod cli;
 pub mod container;
+mod devices;
 pub mod error;
 pub mod floor;
 pub mod hello;

@@ -202,21 +202,5 @@ pub struct DeviceRule {
 pub struct CgroupSpec {
     /// Below every hierarchy's root; starts with a slash.
     pub path: String,
-    pub resources: Resources,
-}
-
-/// Limits; absent is unlimited or unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
-    pub cpu_shares: Option<u64>,
-    pub cpu_quota: Option<i64>,
-    pub cpu_period: Option<u64>,
-    pub cpuset_cpus: Option<String>,
-    pub cpuset_mems: Option<String>,
-    pub memory: Option<i64>,
-    /// Memory and swap together.
-    pub memory_swap: Option<i64>,
-    pub pids: Option<i64>,
-    pub hugepages: BTreeMap<String, u64>,
-    pub unified: BTreeMap<String, String>,
+    pub resources: cgroup::Resources,
 }

@@ -15,10 +15,10 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Hierarchies;
 use crate::error::{Context, Error, Result};
 use crate::sys::{self, Attributes, Fork};
 use crate::{shim, wire};
+use cgroup::Hierarchies;
 
 /// The subcommand under which the program becomes a zygote.
 pub const COMMAND: &str = "runtime-zygote";
@@ -178,7 +178,7 @@ fn settle() -> Result<()> {
     let cgroup = std::env::args().nth(2).unwrap_or_default();
     let cgroups = Hierarchies::detect()?;
     cgroups.create(&cgroup)?;
-    cgroups.join(&cgroup)
+    Ok(cgroups.join(&cgroup)?)
 }
 
 fn fork_shim(order: Order, listener: OwnedFd) -> std::result::Result<i32, String> {

@@ -41,6 +41,7 @@ mod shape;
 mod subresources;
 #[cfg(test)]
 mod testing;
+pub mod usage;
 mod verbs;
 mod versions;
 pub mod why;

@@ -8,7 +8,7 @@ use kinds::Verb;
 
 use crate::call::{Answer, Call, text};
 use crate::resource::Resource;
-use crate::{Server, discovery, fairness, health, hooks, openapi, subresources, verbs, why};
+use crate::{Server, discovery, fairness, health, hooks, openapi, subresources, usage, verbs, why};
 
 pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
     if call.path.starts_with("//") {
@@ -27,6 +27,9 @@ pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Stat
         return Ok(answer);
     }
     if let Some(answer) = Box::pin(health::route(server, call)).await {
+        return Ok(answer);
+    }
+    if let Some(answer) = usage::route(server, call) {
         return Ok(answer);
     }
     if let Some(answer) = fairness::dump::route(server, call) {

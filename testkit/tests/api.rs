@@ -1,6 +1,9 @@
 //! The API's behaviour, the same on both engines: every check runs once on the embedded store and once
 //! on a real etcd.
 
+#[macro_use]
+mod absent;
+
 mod authorization;
 mod batch;
 mod fake_nodes;

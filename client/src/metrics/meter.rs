@@ -126,6 +126,16 @@ impl Meters {
         }
     }
 
+    pub fn forget(&self, meter: &'static Meter, labels: &[&str]) {
+        // What was never recorded is not there to be removed.
+        let _ = match self.families().get(meter.name) {
+            Some(Family::Counter(family)) => family.remove_label_values(labels),
+            Some(Family::Gauge(family)) => family.remove_label_values(labels),
+            Some(Family::Histogram(family)) => family.remove_label_values(labels),
+            None => Ok(()),
+        };
+    }
+
     fn with<T>(
         &self,
         registry: &Registry,

@@ -3,8 +3,9 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use kubelet::config::{Form, Overlay};
+use kubelet::config::{ContainerGc, Form, Overlay};
 use kubelet::node::register::FOLLOWED;
 
 use crate::component::flags::text;
@@ -28,6 +29,8 @@ pub struct Flags {
     pub is_unschedulable: bool,
     pub external_cloud_provider: bool,
     pub pod_infra_image: Option<String>,
+    pub ignores_proxies: bool,
+    pub container_gc: ContainerGc,
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
     /// What counts before the file.
@@ -95,6 +98,15 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("cpu-manager-policy", Text, "cpuManagerPolicy"),
     setting!("cpu-manager-policy-options", Map, "cpuManagerPolicyOptions"),
     setting!("cpu-manager-reconcile-period", Text, "cpuManagerReconcilePeriod"),
+    crate::flags::switch(
+        "drain-by-proxies",
+        "a pod that is deleted is told to end once the service proxies that confirm have taken it out of rotation, \
+         or half of its grace period has passed [true]",
+        |flags: &mut Flags, value| {
+            flags.ignores_proxies = !crate::apiserver::values::boolean(value)?;
+            Ok(())
+        },
+    ),
     setting!("enable-controller-attach-detach", Bool, "enableControllerAttachDetach"),
     setting!("enable-debugging-handlers", Bool, "enableDebuggingHandlers"),
     setting!("enable-server", Bool, "enableServer"),
@@ -141,10 +153,25 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("manifest-url-header", Headers, "staticPodURLHeader"),
     setting!("max-open-files", Int, "maxOpenFiles"),
     setting!("max-pods", Int, "maxPods"),
-    unfinished("maximum-dead-containers", "dead containers go by upstream's defaults"),
-    unfinished("maximum-dead-containers-per-container", "dead containers go by upstream's defaults"),
+    flag("maximum-dead-containers", "how many are kept of all; -1 for any number", |flags: &mut Flags, value| {
+        flags.container_gc.most = number_or_any(value)?;
+        Ok(())
+    }),
+    flag(
+        "maximum-dead-containers-per-container",
+        "how many are kept of each container; -1 for any number",
+        |flags: &mut Flags, value| {
+            flags.container_gc.per_container = number_or_any(value)?;
+            Ok(())
+        },
+    ),
     setting!("memory-manager-policy", Text, "memoryManagerPolicy"),
-    unfinished("minimum-container-ttl-duration", "dead containers go by upstream's defaults"),
+    flag("minimum-container-ttl-duration", "so long is a dead container kept at least", |flags: &mut Flags, value| {
+        let nanos = api::time::parse_duration(value).map_err(|_| format!("{value:?} is no duration such as 1m"))?;
+        let nanos = u64::try_from(nanos).map_err(|_| format!("{value:?} must not be negative"))?;
+        flags.container_gc.minimum_age = Duration::from_nanos(nanos);
+        Ok(())
+    }),
     setting!("minimum-image-ttl-duration", Text, "imageMinimumGCAge"),
     flag("node-ip", "the node's address, or one of each family", |flags: &mut Flags, value| {
         flags.node_ips = addresses(value)?;
@@ -179,7 +206,7 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("registry-burst", Int, "registryBurst"),
     setting!("registry-qps", Int, "registryPullQPS"),
     setting!("reserved-cpus", Text, "reservedSystemCPUs"),
-    unfinished("reserved-memory", "cores, memory and devices are not pinned to pods"),
+    setting!("reserved-memory", Memory, "reservedMemory"),
     setting!("resolv-conf", Text, "resolvConf"),
     file!("root-dir", "pods' folders [/var/lib/kubelet]", root_dir),
     setting!("rotate-certificates", Bool, "rotateCertificates"),
@@ -207,6 +234,12 @@ static FLAGS: &[Flag<Flags>] = &[
 ];
 
 static PARTS: &[&[Flag<Flags>]] = &[FLAGS];
+
+/// None where it is negative.
+fn number_or_any(value: &str) -> std::result::Result<Option<usize>, String> {
+    let number: i64 = value.parse().map_err(|_| format!("{value:?} is no integer"))?;
+    Ok(usize::try_from(number).ok())
+}
 
 /// At most one of each family.
 pub fn addresses(value: &str) -> std::result::Result<Vec<IpAddr>, String> {

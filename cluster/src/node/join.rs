@@ -96,7 +96,7 @@ fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     let root = format!("--root-dir={}", dir.join("kubelet").display());
     let mut words = vec![root, "--fail-swap-on=false".to_string()];
     if arguments.config.is_none() {
-        words.extend(["--cluster-domain=cluster.local", "--serialize-image-pulls=false"].map(str::to_string));
+        words.extend(crate::agent::SHARED_MACHINE.map(str::to_string));
     }
     let given = [
         ("hostname-override", &arguments.node_name),

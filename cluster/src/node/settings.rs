@@ -16,7 +16,9 @@ pub fn read(flags: &Flags) -> Result<Settings> {
     config.node_labels = flags.node_labels.clone();
     config.register_schedulable = !flags.is_unschedulable;
     config.external_cloud_provider = flags.external_cloud_provider;
+    config.drain_by_proxies = !flags.ignores_proxies;
     config.pod_infra_image = flags.pod_infra_image.clone();
+    config.container_gc = flags.container_gc;
     config.credential_provider_config = flags.credential_provider_config.clone();
     config.credential_provider_bin_dir = flags.credential_provider_bin_dir.clone();
     if let Some(root) = &flags.root_dir {
@@ -55,11 +57,13 @@ mod tests {
             flags::parse(&all).and_then(|flags| super::read(&flags)).map_err(|error| error.describe())
         };
         let config = read(&["--port=1002", "--root-dir=/r", "--register-schedulable=false"]).expect("settings").config;
+        assert!(config.drain_by_proxies);
+        assert!(!read(&["--drain-by-proxies=false"]).expect("settings").config.drain_by_proxies);
         assert_eq!((config.node_name.as_str(), config.max_pods, config.port), ("node-1", 7, 1002));
         assert_eq!(config.certificates.dir, Some("/r/pki".into()));
         assert!(!config.register_schedulable);
-        let bad = read(&["--cpu-manager-policy=static"]).expect_err("refused");
-        assert!(bad.contains("--config: cpuManagerPolicy: cores"), "{bad}");
+        let bad = read(&["--cpu-manager-policy=dynamic"]).expect_err("refused");
+        assert!(bad.contains("--config: cpuManagerPolicy: unknown policy"), "{bad}");
         let bad = read(&["--hostname-override=a_b"]).expect_err("refused");
         assert!(bad.contains("--hostname-override: \"a_b\""), "{bad}");
     }

@@ -8,19 +8,28 @@ pub use plan::default_class;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Change, Client, DeleteOptions, Index, Key, Recorder, Result, Store, key_of, split};
+use client::{Change, Client, DeleteOptions, Index, Key, Patch, Recorder, Result, Store, key_of, split};
 
 use crate::support::NODES;
 use crate::support::note::{Note, Told};
 use crate::support::volumes::{CLAIMS, CLASSES, SELECTED_NODE, VOLUMES, annotation, class_of};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
-use plan::Plan;
+use plan::{Plan, Return};
 
 /// Claims that wait for a volume of ours, by the node that was selected for them.
 const ASKED: Index = Index {
     name: "local-path",
     values: |claim| Vec::from_iter(plan::is_asked(claim).then(|| annotation(claim, SELECTED_NODE).to_string())),
 };
+
+/// Volumes that are to go, by the host that they are on.
+const GOING: Index = Index {
+    name: "local-path-going",
+    values: |volume| Vec::from_iter(plan::is_to_go(volume).then(|| plan::host_of(volume).to_string())),
+};
+
+/// Nodes by the name that volumes have for them.
+const HOSTS: Index = Index { name: "local-path-host", values: |node| vec![plan::host(node).to_string()] };
 
 struct Controller {
     claims: Arc<Store>,
@@ -40,6 +49,8 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     }
     let [claims, volumes, nodes] = [CLAIMS, VOLUMES, NODES].map(|selection| setup.informer(selection));
     claims.index_by(ASKED);
+    volumes.index_by(GOING);
+    nodes.index_by(HOSTS);
     let queue = context.queue.clone();
     claims.on_change(move |change| {
         if is_news(change) {
@@ -52,10 +63,14 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
             queue.add(change.key.clone());
         }
     });
-    let (store, queue) = (claims.store().clone(), context.queue.clone());
+    let (store, going, queue) = (claims.store().clone(), volumes.store().clone(), context.queue.clone());
     nodes.on_change(move |change| {
         if change.old.is_none() {
             store.find_keys(ASKED, &change.key).into_iter().for_each(|key| queue.add(key));
+        }
+        // It may have erased some, or be gone.
+        if let Some(node) = change.new.as_deref().or(change.old.as_deref()) {
+            going.find_keys(GOING, plan::host(node)).into_iter().for_each(|key| queue.add(key));
         }
     });
     Some(Box::new(Controller {
@@ -116,8 +131,29 @@ impl Controller {
         if !plan::is_to_go(volume) {
             return Ok(());
         }
-        let name = volume.str("metadata.name");
-        match self.client.delete(VOLUMES.resource, "", name, DeleteOptions::of(volume)).await {
+        let host = plan::host_of(volume);
+        let node = self.nodes.find(HOSTS, host).into_iter().next();
+        match plan::take_back(volume, node.as_deref(), &self.volumes.find(GOING, host)) {
+            Return::Wait => Ok(()),
+            Return::Ask(patch) => self.ask(node.as_deref(), &patch).await,
+            Return::Delete => {
+                let name = volume.str("metadata.name");
+                match self.client.delete(VOLUMES.resource, "", name, DeleteOptions::of(volume)).await {
+                    Err(error) if !error.is_not_found() => return Err(error),
+                    _ => {}
+                }
+                match node.as_deref().and_then(|node| plan::done(volume, node)) {
+                    Some(patch) => self.ask(node.as_deref(), &patch).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Sets annotations of a node.
+    async fn ask(&self, node: Option<&Tree>, patch: &Tree) -> Result<()> {
+        let name = node.map_or("", |node| node.str("metadata.name"));
+        match self.client.patch(NODES.resource, "", name, "status", Patch::Merge(patch)).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }

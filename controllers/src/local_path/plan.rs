@@ -1,5 +1,8 @@
 //! Volumes that are folders of a node: made for a claim once it is known on which node they have to be, and
-//! taken back once the claim is gone. The data in them is the node's to erase.
+//! taken back once the claim is gone. The node erases what is in them: it is asked to by an annotation of its own
+//! object, and answers by another, so that it needs no rights to volumes.
+
+use std::sync::Arc;
 
 use api::{Tree, list, tree};
 
@@ -8,6 +11,10 @@ use crate::support::volumes::{PROVISIONED_BY, PROVISIONER, SELECTED_NODE, annota
 
 pub const NAME: &str = "tiphys.io/local-path";
 const HOSTNAME: &str = "kubernetes.io/hostname";
+/// On a node: the folders that it shall erase, and those of them that it has erased, as lists in JSON. A node without
+/// the second does not erase anything.
+const TO_ERASE: &str = "tiphys.io/volumes-to-erase";
+const ERASED: &str = "tiphys.io/volumes-erased";
 
 /// The class by which claims that name none get a folder.
 pub fn default_class() -> Tree {
@@ -87,11 +94,7 @@ fn volume(claim: &Tree, class: &Tree, node: &Tree, folder: &str) -> Tree {
     let meta = claim.at("metadata");
     let name = volume_name(claim);
     let path = format!("{}/{name}_{}_{}", folder.trim_end_matches('/'), meta.str("namespace"), meta.str("name"));
-    let hostname = match node.map("metadata.labels").str(HOSTNAME) {
-        "" => node.str("metadata.name"),
-        hostname => hostname,
-    };
-    let on_node = tree! { "key" => HOSTNAME, "operator" => "In", "values" => list![hostname] };
+    let on_node = tree! { "key" => HOSTNAME, "operator" => "In", "values" => list![host(node)] };
     let terms = list![tree! { "matchExpressions" => list![on_node] }];
     let reference = tree! {
         "kind" => "PersistentVolumeClaim",
@@ -125,6 +128,74 @@ pub fn is_to_go(volume: &Tree) -> bool {
         && volume.str("status.phase") == "Released"
         && volume.str("spec.persistentVolumeReclaimPolicy") == "Delete"
         && !is_deleting(volume)
+}
+
+/// The host that a volume is on.
+pub fn host_of(volume: &Tree) -> &str {
+    let term = volume.list("spec.nodeAffinity.required.nodeSelectorTerms").first();
+    let expression = term.and_then(|term| term.list("matchExpressions").first());
+    let value = expression.and_then(|expression| expression.list("values").first());
+    value.and_then(Tree::as_str).unwrap_or_default()
+}
+
+/// The name by which volumes know a node.
+pub fn host(node: &Tree) -> &str {
+    match node.map("metadata.labels").str(HOSTNAME) {
+        "" => node.str("metadata.name"),
+        hostname => hostname,
+    }
+}
+
+/// What becomes of a volume that is to go.
+#[derive(Debug, PartialEq)]
+pub enum Return {
+    /// Nothing of it is left, or nobody is there to erase it.
+    Delete,
+    /// The node is asked; the annotations to be set.
+    Ask(Tree),
+    /// It has been asked.
+    Wait,
+}
+
+/// `going` are all volumes of the node that are to go.
+pub fn take_back(volume: &Tree, node: Option<&Tree>, going: &[Arc<Tree>]) -> Return {
+    let Some(node) = node.filter(|node| node.map("metadata.annotations").contains(ERASED)) else {
+        return Return::Delete;
+    };
+    let path = path(volume);
+    if folders(node, ERASED).iter().any(|erased| erased == path) {
+        return Return::Delete;
+    }
+    let mut wanted: Vec<String> = going.iter().map(|volume| self::path(volume).to_string()).collect();
+    wanted.sort_unstable();
+    if wanted == folders(node, TO_ERASE) { Return::Wait } else { Return::Ask(asked(&wanted)) }
+}
+
+/// What the node is asked once a volume is gone; None where it is not asked for it any more.
+pub fn done(volume: &Tree, node: &Tree) -> Option<Tree> {
+    let mut wanted = folders(node, TO_ERASE);
+    let before = wanted.len();
+    wanted.retain(|folder| folder != path(volume));
+    (wanted.len() < before).then(|| asked(&wanted))
+}
+
+fn asked(folders: &[String]) -> Tree {
+    let list: Vec<Tree> = folders.iter().map(|folder| Tree::from(folder.as_str())).collect();
+    let value = match list.is_empty() {
+        true => Tree::Null,
+        false => String::from_utf8_lossy(&api::json::encode(&list.into(), None)).into_owned().into(),
+    };
+    tree! { "metadata" => tree! { "annotations" => tree! { TO_ERASE => value } } }
+}
+
+fn folders(node: &Tree, annotation: &str) -> Vec<String> {
+    let list = api::json::decode(node.map("metadata.annotations").str(annotation).as_bytes()).unwrap_or_default();
+    let folders = list.as_list().unwrap_or(&[]).iter().filter_map(Tree::as_str);
+    folders.map(str::to_string).collect()
+}
+
+fn path(volume: &Tree) -> &str {
+    volume.str("spec.hostPath.path")
 }
 
 #[cfg(test)]
@@ -226,5 +297,35 @@ mod tests {
         assert!(!is_to_go(&volume(NAME, "Bound", "Delete")));
         assert!(!is_to_go(&volume(NAME, "Released", "Retain")));
         assert!(!is_to_go(&volume("other", "Released", "Delete")));
+    }
+
+    #[test]
+    fn a_volume_goes_when_its_node_has_erased_it() {
+        let volume = |name: &str| {
+            let Plan::Create(mut volume) = plan(&claim(), Some(&class()), Some(&node()), false, "/d") else {
+                panic!("it is made")
+            };
+            volume.child("spec.hostPath").set("path", name);
+            volume
+        };
+        let (one, two) = (volume("/d/1"), volume("/d/2"));
+        assert_eq!(host_of(&one), "host");
+        let going = [Arc::new(two.clone()), Arc::new(one.clone())];
+        assert_eq!(take_back(&one, None, &going), Return::Delete, "the node is gone");
+        assert_eq!(take_back(&one, Some(&node()), &going), Return::Delete, "it erases nothing");
+        let with = |to_erase: &str, erased: &str| {
+            let mut node = node();
+            let annotations = tree! { TO_ERASE => to_erase, ERASED => erased };
+            node.child("metadata").set("annotations", annotations);
+            node
+        };
+        let both = r#"["/d/1","/d/2"]"#;
+        let ask = |value: Tree| tree! { "metadata" => tree! { "annotations" => tree! { TO_ERASE => value } } };
+        assert_eq!(take_back(&one, Some(&with("", "[]")), &going), Return::Ask(ask(both.into())));
+        assert_eq!(take_back(&one, Some(&with(both, "[]")), &going), Return::Wait);
+        assert_eq!(take_back(&one, Some(&with(both, r#"["/d/1"]"#)), &going), Return::Delete);
+        assert_eq!(done(&one, &with(both, "[]")), Some(ask(r#"["/d/2"]"#.into())));
+        assert_eq!(done(&two, &with(r#"["/d/2"]"#, "[]")), Some(ask(Tree::Null)));
+        assert_eq!(done(&two, &with("", "[]")), None);
     }
 }

@@ -123,7 +123,7 @@ fn live(pod: &Tree, host: &Host<'_>, behaviour: Behaviour, now: i64) -> (Tree, O
     let statuses: Vec<Tree> = main.into_iter().map(|container| container.status).collect();
     let unready = inits.iter().filter(|status| is_sidecar(pod, status.str("name"))).chain(&statuses);
     let unready = unready.filter(|status| !status.bool("ready")).map(|status| status.str("name")).collect();
-    let facts = Facts { phase, unready, incomplete: Vec::new(), has_sandbox: !over, now };
+    let facts = Facts { phase, unready, incomplete: Vec::new(), has_sandbox: !over, begins_anew: None, now };
     let conditions = conditions::conditions(pod, &facts);
     let mut status = base(pod, host, phase, now);
     status.set("conditions", conditions);
@@ -250,7 +250,14 @@ fn stopped(pod: &Tree, now: i64, reason: &str, message: &str) -> Tree {
             status.set(key, text);
         }
     }
-    let ended = Facts { phase: "Failed", unready: Vec::new(), incomplete: Vec::new(), has_sandbox: false, now };
+    let ended = Facts {
+        phase: "Failed",
+        unready: Vec::new(),
+        incomplete: Vec::new(),
+        has_sandbox: false,
+        begins_anew: None,
+        now,
+    };
     status.set("conditions", conditions::conditions(pod, &ended));
     observe(pod, &mut status);
     status

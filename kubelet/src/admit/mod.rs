@@ -1,6 +1,9 @@
 //! Whether a node takes a pod that was bound to it. The handlers are one list; each has its reason to refuse.
 
+mod apparmor;
 mod predicates;
+pub mod preempt;
+pub mod resize;
 mod sysctls;
 #[cfg(test)]
 mod tests;
@@ -9,9 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::Tree;
-use scheduler::model::{Node, Pod};
+use scheduler::model::{Effect, Node, Pod, Taint};
 
+use crate::make::resources::{Class, class};
 use crate::status::Problem;
+pub use apparmor::is_enabled as has_apparmor;
+use preempt::Room;
 
 /// What a handler looks at.
 pub struct Case<'a> {
@@ -30,47 +36,102 @@ pub struct Rules {
     /// Conditions of the node under which not every pod is taken.
     pub pressure: Vec<&'static str>,
     pub shuts_down: bool,
+    /// The kernel confines by AppArmor's profiles.
+    pub has_apparmor: bool,
+    /// The runtime can leave out the groups of an image's user.
+    pub has_groups_policy: bool,
+    /// Resources that plugins give: the pod has got them already, whatever the node shows of them yet.
+    pub given: Vec<String>,
 }
 
 type Handler = fn(&Case<'_>) -> Result<(), Problem>;
 
-/// In the order in which they are asked, as upstream asks them.
-const HANDLERS: [Handler; 10] = [
-    pressure,
-    sysctls::allowed,
-    predicates::features,
+/// In the order in which they are asked, as upstream asks them: these before anything is given to the pod,
+const EARLY: &[Handler] = &[pressure, sysctls::allowed];
+/// and these after that.
+const LATE: &[Handler] = &[
+    // What nobody's going would help comes before what it would.
+    predicates::operating_system,
+    predicates::groups_policy,
     predicates::resources,
+    predicates::affinity,
     predicates::name,
     predicates::ports,
-    predicates::affinity,
     predicates::taints,
-    predicates::operating_system,
+    apparmor::available,
+    predicates::features,
     shutdown,
 ];
 
 pub fn judge(case: &Case<'_>) -> Result<(), Problem> {
-    HANDLERS.iter().try_for_each(|handler| handler(case))
+    EARLY.iter().chain(LATE).try_for_each(|handler| handler(case))
+}
+
+/// A pod that takes place on the node.
+#[derive(Debug)]
+struct Taken {
+    pod: Pod,
+    class: Class,
+    is_critical: bool,
+    priority: Option<i64>,
+}
+
+impl Taken {
+    fn of(tree: &Tree) -> Taken {
+        let (class, priority) = (class(tree), tree.int("spec.priority"));
+        Taken { pod: Pod::read(tree), class, is_critical: is_critical(tree), priority }
+    }
+
+    fn request(&self, name: &str) -> i64 {
+        if name == "pods" { 1 } else { self.pod.spec.requests.get(name) }
+    }
 }
 
 /// What the node has taken.
 #[derive(Default)]
-pub struct Admission(Mutex<BTreeMap<String, Arc<Pod>>>);
+pub struct Admission(Mutex<BTreeMap<String, Arc<Taken>>>);
 
 impl Admission {
-    /// Takes a pod, if nothing speaks against it; two at once never take the same place.
-    pub fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
-        let (pod, node) = (Pod::read(tree), Node::read(node));
+    /// Takes a pod, if nothing speaks against it; two at once never take the same place. A critical pod may get the
+    /// place of others: their uids are told, and they hold their places until they are released.
+    pub fn admit(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<Room, Problem> {
+        let (own, node) = (Taken::of(tree), Node::read(node));
+        let pod = &own.pod;
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = taken.values().filter(|other| other.uid != pod.uid).map(Arc::as_ref).collect();
-        judge(&Case { tree, pod: &pod, node: &node, others, rules })?;
-        taken.insert(pod.uid.to_string(), Arc::new(pod));
-        Ok(())
+        let others: Vec<&Taken> = taken.values().map(Arc::as_ref).filter(|other| other.pod.uid != pod.uid).collect();
+        let case = |gone: &[String]| {
+            let stays = |other: &&&Taken| !gone.iter().any(|uid| *uid == other.pod.uid.as_str());
+            Case {
+                tree,
+                pod,
+                node: &node,
+                others: others.iter().filter(stays).map(|other| &other.pod).collect(),
+                rules,
+            }
+        };
+        let all = case(&[]);
+        let room = preempt::room(&all, &others, &predicates::shortages(&all))?;
+        judge(&case(&room.victims))?;
+        taken.insert(own.pod.uid.to_string(), Arc::new(own));
+        Ok(room)
+    }
+
+    /// Whether a pod holds a place.
+    pub fn holds(&self, uid: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uid)
+    }
+
+    /// Whether anything of the pod itself speaks against it.
+    pub fn look(&self, tree: &Tree, node: &Tree, rules: &Rules) -> Result<(), Problem> {
+        let (pod, node) = (Pod::read(tree), Node::read(node));
+        let case = Case { tree, pod: &pod, node: &node, others: Vec::new(), rules };
+        EARLY.iter().try_for_each(|handler| handler(&case))
     }
 
     /// A pod that runs already: whoever was here before has taken it.
     pub fn take(&self, tree: &Tree) {
-        let pod = Pod::read(tree);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.uid.to_string(), Arc::new(pod));
+        let own = Taken::of(tree);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(own.pod.uid.to_string(), Arc::new(own));
     }
 
     /// A pod takes no place any more.
@@ -91,15 +152,13 @@ fn refused(reason: &'static str, message: impl Into<String>) -> Result<(), Probl
 
 /// Under pressure only pods that matter, or that will not make it worse.
 fn pressure(case: &Case<'_>) -> Result<(), Problem> {
-    use crate::make::resources::{Class, class};
     if case.rules.pressure.is_empty() || is_critical(case.tree) {
         return Ok(());
     }
     let only_memory = case.rules.pressure.iter().all(|condition| *condition == "MemoryPressure");
-    let tolerates = || {
-        let keys = case.tree.list("spec.tolerations").iter();
-        keys.into_iter().any(|toleration| toleration.str("key") == "node.kubernetes.io/memory-pressure")
-    };
+    let taint =
+        Taint { key: "node.kubernetes.io/memory-pressure".into(), value: "".into(), effect: Effect::NoSchedule };
+    let tolerates = || case.pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(&taint));
     if only_memory && (class(case.tree) != Class::BestEffort || tolerates()) {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 
 use scheduler::model::{Effect, HostPort, Resources};
 
+use super::preempt::Shortage;
 use super::{Case, refused};
 use crate::status::Problem;
 
@@ -12,28 +13,35 @@ fn failed(predicate: &'static str, why: &str) -> Verdict {
 }
 
 pub fn resources(case: &Case<'_>) -> Verdict {
+    shortages(case).first().map_or(Ok(()), lacking)
+}
+
+/// All that is not there for the pod.
+pub fn shortages(case: &Case<'_>) -> Vec<Shortage> {
+    let mut found = Vec::new();
     let count = i64::try_from(case.others.len()).unwrap_or(i64::MAX);
     if count + 1 > case.node.allowed_pods {
-        return lacking("pods", 1, count, case.node.allowed_pods);
+        found.push(Shortage { name: "pods".to_string(), asked: 1, used: count, all: case.node.allowed_pods });
     }
     let mut used = Resources::default();
     case.others.iter().for_each(|other| used.add(&other.spec.requests));
     let wanted = &case.pod.spec.requests;
     let names = ["cpu", "memory", "ephemeral-storage"].into_iter();
     let others = wanted.others.iter().map(|(name, _)| name.as_str());
-    for name in names.chain(others) {
+    for name in names.chain(others).filter(|name| !case.rules.given.iter().any(|given| given == name)) {
         let (asked, used, all) = (wanted.get(name), used.get(name), case.node.allocatable.get(name));
         // What the node does not know at all was the scheduler's business: a plugin may be restarting.
         let is_known = all > 0 || matches!(name, "cpu" | "memory" | "ephemeral-storage");
         if asked > 0 && is_known && asked > all - used {
-            return lacking(name, asked, used, all);
+            found.push(Shortage { name: name.to_string(), asked, used, all });
         }
     }
-    Ok(())
+    found
 }
 
-fn lacking(name: &str, asked: i64, used: i64, all: i64) -> Verdict {
-    let reason = match name {
+fn lacking(short: &Shortage) -> Verdict {
+    let Shortage { name, asked, used, all } = short;
+    let reason = match name.as_str() {
         "cpu" => "OutOfcpu",
         "memory" => "OutOfmemory",
         "ephemeral-storage" => "OutOfephemeral-storage",
@@ -104,7 +112,7 @@ pub fn features(case: &Case<'_>) -> Verdict {
 }
 
 pub fn operating_system(case: &Case<'_>) -> Verdict {
-    let label = case.tree.map("spec.nodeSelector").str("kubernetes.io/os");
+    let label = case.tree.map("metadata.labels").str("kubernetes.io/os");
     if !matches!(label, "" | "linux") {
         return refused(
             "PodOSSelectorNodeLabelDoesNotMatch",
@@ -115,4 +123,16 @@ pub fn operating_system(case: &Case<'_>) -> Verdict {
         "" | "linux" => Ok(()),
         _ => refused("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
     }
+}
+
+/// Only a runtime that says so leaves out the groups that an image gives its user.
+pub fn groups_policy(case: &Case<'_>) -> Verdict {
+    let is_strict = case.tree.str("spec.securityContext.supplementalGroupsPolicy") == "Strict";
+    if is_strict && !case.rules.has_groups_policy {
+        return refused(
+            "SupplementalGroupsPolicyNotSupported",
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        );
+    }
+    Ok(())
 }

@@ -62,6 +62,18 @@ fn pods_are_refused_for_upstreams_reasons() {
             "{securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}, containers: []}",
             "SysctlForbidden: forbidden sysctl: \"kernel.msgmax\" not allowlisted",
         ),
+        (
+            "{securityContext: {appArmorProfile: {type: RuntimeDefault}}, containers: [{name: c}]}",
+            "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host",
+        ),
+        (
+            "{securityContext: {appArmorProfile: {type: RuntimeDefault}}, containers: [{name: c, securityContext: {appArmorProfile: {type: Unconfined}}}]}",
+            "",
+        ),
+        (
+            "{securityContext: {supplementalGroupsPolicy: Strict}, containers: [{name: c}]}",
+            "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node",
+        ),
         ("{securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}, containers: []}", ""),
         (
             "{hostNetwork: true, securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}, containers: []}",
@@ -81,7 +93,8 @@ fn pods_are_refused_for_upstreams_reasons() {
 fn places_are_given_once_and_come_back() {
     let admission = Admission::default();
     let small = "{containers: [{name: c}]}";
-    let admit = |uid: &str| admission.admit(&pod(uid, small), &node(), &Rules::default()).map_err(|why| why.reason);
+    let admit =
+        |uid: &str| admission.admit(&pod(uid, small), &node(), &Rules::default()).map(drop).map_err(|why| why.reason);
     assert_eq!((admit("a"), admit("b"), admit("c"), admit("d")), (Ok(()), Ok(()), Ok(()), Err("OutOfpods")));
     assert_eq!(admit("a"), Ok(()), "one that was taken is taken");
     admission.release("b");
@@ -103,4 +116,30 @@ fn taints_that_end_pods_and_pressure_keep_them_out() {
     let rules = Rules { pressure: vec!["DiskPressure"], ..Rules::default() };
     assert!(admission.admit(&critical, &node(), &rules).is_ok());
     assert!(admission.admit(&burstable, &node(), &rules).is_err());
+}
+
+#[test]
+fn a_critical_pod_gets_the_place_of_others() {
+    let admission = Admission::default();
+    let rules = Rules::default();
+    let asks = |cpu: &str| format!("containers: [{{name: c, resources: {{requests: {{cpu: {cpu}}}}}}}]");
+    for uid in ["a", "b"] {
+        assert_eq!(admission.admit(&pod(uid, &format!("{{{}}}", asks("900m"))), &node(), &rules), Ok(Room::default()));
+    }
+    let critical =
+        |uid: &str, cpu: &str, more: &str| pod(uid, &format!("{{priority: 2000000000, {more} {}}}", asks(cpu)));
+    let refused = admission.admit(&critical("c", "5", ""), &node(), &rules).expect_err("too much");
+    assert_eq!(refused.reason, "UnexpectedAdmissionError");
+    assert!(refused.message.ends_with("reclaim resources: [(res: cpu, q: 3000), ]"), "{}", refused.message);
+    let elsewhere = admission.admit(&critical("c", "1", "nodeName: other,"), &node(), &rules).expect_err("a name");
+    assert_eq!(elsewhere.reason, "NodeName", "nobody goes for it");
+    assert_eq!(
+        admission.admit(&critical("c", "1", ""), &node(), &rules),
+        Ok(Room { victims: vec!["a".to_string()], signal: "cpu".to_string() })
+    );
+    // Until it is gone it holds its place, and so does the new one.
+    assert!(admission.holds("a") && admission.holds("c"));
+    assert!(admission.admit(&pod("d", &format!("{{{}}}", asks("100m"))), &node(), &rules).is_err());
+    admission.release("a");
+    assert!(admission.admit(&pod("d", &format!("{{{}}}", asks("100m"))), &node(), &rules).is_ok());
 }

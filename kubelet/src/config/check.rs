@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Config, Shutdown};
+use crate::managers::topology;
 
 /// All that is wrong.
 #[derive(Default)]
@@ -23,6 +24,7 @@ pub fn check(config: &Config) -> Vec<String> {
     containers(config, &mut errors);
     certificates(config, &mut errors);
     shutdown(&config.shutdown, &mut errors);
+    pinning(config, &mut errors);
     errors.0
 }
 
@@ -96,9 +98,10 @@ fn containers(config: &Config, errors: &mut Errors) {
         (Duration::from_secs(1)..=Duration::from_secs(300)).contains(&most),
         "crashLoopBackOff.maxContainerRestartPeriod must be between 1s and 300s",
     );
+    let shown = factor.unwrap_or(1.0);
     errors.need(
-        factor > 0.0 && factor <= 1.0,
-        format!("memoryThrottlingFactor {factor} must be greater than 0 and less than or equal to 1.0"),
+        shown > 0.0 && shown <= 1.0,
+        format!("memoryThrottlingFactor {shown} must be greater than 0 and less than or equal to 1.0"),
     );
     errors.need(
         config.user_namespace_ids_per_pod.is_multiple_of(65_536),
@@ -142,5 +145,22 @@ fn shutdown(shutdown: &Shutdown, errors: &mut Errors) {
     errors.need(
         shutdown.by_priority.is_empty() || all.is_zero() && critical.is_zero(),
         "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time",
+    );
+}
+
+fn pinning(config: &Config, errors: &mut Errors) {
+    let pinning = &config.pinning;
+    errors.need(
+        pinning.cpu_static || pinning.cpu_options == Default::default(),
+        "cpuManagerPolicyOptions (--cpu-manager-policy-options) need cpuManagerPolicy (--cpu-manager-policy) static",
+    );
+    errors.need(
+        pinning.memory_static || pinning.reserved_memory.is_empty(),
+        "reservedMemory (--reserved-memory) needs memoryManagerPolicy (--memory-manager-policy) Static",
+    );
+    errors.need(
+        !(pinning.cpu_options.align_by_socket && pinning.topology == topology::Policy::SingleNumaNode),
+        "topologyManagerPolicy (--topology-manager-policy) single-numa-node is incompatible with the option \
+         align-by-socket of cpuManagerPolicyOptions (--cpu-manager-policy-options)",
     );
 }

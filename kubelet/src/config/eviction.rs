@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::quantity::Quantity;
 
 /// All that can run out, by upstream's names.
-pub const SIGNALS: [&str; 10] = [
+pub const SIGNALS: [&str; 9] = [
     "memory.available",
     "allocatableMemory.available",
     "nodefs.available",
@@ -15,7 +15,6 @@ pub const SIGNALS: [&str; 10] = [
     "containerfs.available",
     "containerfs.inodesFree",
     "pid.available",
-    "allocatableNodeFs.available",
 ];
 
 /// So much of a signal: a quantity, or a part of all that there is.
@@ -30,11 +29,12 @@ impl Amount {
     /// As upstream reads it: `100Mi` or `5%`. Zero and nothing at all of a whole switch the signal off.
     pub fn parse(text: &str) -> Result<Amount, String> {
         if let Some(number) = text.strip_suffix('%') {
-            let number: f64 = number.trim().parse().map_err(|_| format!("{text:?} is no percentage"))?;
+            // In upstream's precision, by which what is told of it is the same to the byte.
+            let number: f32 = number.trim().parse().map_err(|_| format!("{text:?} is no percentage"))?;
             if !(0.0..=100.0).contains(&number) {
                 return Err(format!("{text:?} must be from 0% to 100%"));
             }
-            return Ok(Amount::Part(number / 100.0));
+            return Ok(Amount::Part(f64::from(number / 100.0)));
         }
         let quantity = Quantity::parse(text).map_err(|_| format!("{text:?} is no quantity"))?;
         if quantity.is_negative() {
@@ -70,8 +70,6 @@ pub struct Eviction {
     pub pressure_transition_period: Duration,
     /// The longest grace that a pod gets that goes for a soft threshold.
     pub max_pod_grace_period: Duration,
-    /// The kernel tells of memory that runs out; nobody has to look.
-    pub kernel_memcg_notification: bool,
 }
 
 impl Eviction {
@@ -100,7 +98,6 @@ impl Default for Eviction {
             thresholds: DEFAULT_HARD.iter().map(threshold).collect(),
             pressure_transition_period: Duration::from_secs(300),
             max_pod_grace_period: Duration::ZERO,
-            kernel_memcg_notification: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use api::Tree;
 
 use super::values::*;
 use super::{Config, gates};
+use crate::managers::{cpu, topology};
 
 pub struct Field {
     pub path: &'static str,
@@ -50,7 +51,6 @@ const fn checked(path: &'static str, check: fn(&mut Config, &Tree) -> Result<(),
     Field { path, zero_is_unset: true, take: Take::Set(check) }
 }
 
-const NO_PINNING: &str = "cores, memory and devices are not pinned to pods";
 const FIXED_TLS: &str = "the safe versions and ciphers are spoken, and no others";
 const NO_PROFILES: &str = "nothing is profiled";
 const NO_MOVES: &str = "processes of the host are left where they are";
@@ -98,9 +98,19 @@ pub static FIELDS: &[Field] = &[
     }),
     set!("cpuCFSQuota", boolean, cpu_cfs_quota),
     nonzero!("cpuCFSQuotaPeriod", duration, cpu_cfs_quota_period),
-    only("cpuManagerPolicy", &["none"], NO_PINNING),
-    only("cpuManagerPolicyOptions", &[], NO_PINNING),
-    only("cpuManagerReconcilePeriod", &["10s"], NO_PINNING),
+    checked("cpuManagerPolicy", |config, value| {
+        config.pinning.cpu_static = match text(value)?.as_str() {
+            "none" => false,
+            "static" => true,
+            other => return Err(format!("unknown policy: {other:?}; there are none and static")),
+        };
+        Ok(())
+    }),
+    checked("cpuManagerPolicyOptions", |config, value| {
+        config.pinning.cpu_options = options(value, cpu::Options::read)?;
+        Ok(())
+    }),
+    nonzero!("cpuManagerReconcilePeriod", duration, pinning.cpu_reconcile_period),
     nonzero!("crashLoopBackOff.maxContainerRestartPeriod", duration, crash_loop_max),
     only("enableContentionProfiling", &["false"], NO_PROFILES),
     set!("enableControllerAttachDetach", boolean, enable_controller_attach_detach),
@@ -143,7 +153,7 @@ pub static FIELDS: &[Field] = &[
     nonzero!("imageServiceEndpoint", endpoint, image_endpoint),
     only("iptablesDropBit", &["15"], NO_BITS),
     only("iptablesMasqueradeBit", &["14"], NO_BITS),
-    set!("kernelMemcgNotification", boolean, eviction.kernel_memcg_notification),
+    only("kernelMemcgNotification", &["false"], "memory is looked at every ten seconds"),
     only("kind", &["KubeletConfiguration"], "it must be a KubeletConfiguration"),
     together("kubeAPIBurst"),
     together("kubeAPIQPS"),
@@ -170,8 +180,22 @@ pub static FIELDS: &[Field] = &[
     nonzero!("maxOpenFiles", int, process.max_open_files),
     together("maxParallelImagePulls"),
     nonzero!("maxPods", int, max_pods),
-    only("memoryManagerPolicy", &["None"], NO_PINNING),
-    only("memoryReservationPolicy", &["None"], "requests for memory are not reserved in control groups"),
+    checked("memoryManagerPolicy", |config, value| {
+        config.pinning.memory_static = match text(value)?.as_str() {
+            "None" => false,
+            "Static" => true,
+            other => return Err(format!("unknown policy: {other:?}; there are None and Static")),
+        };
+        Ok(())
+    }),
+    checked("memoryReservationPolicy", |config, value| {
+        config.reserves_memory = match text(value)?.as_str() {
+            "None" => false,
+            "TieredReservation" => true,
+            other => return Err(format!("{other:?}: supported values: \"None\", \"TieredReservation\"")),
+        };
+        Ok(())
+    }),
     checked("memorySwap.swapBehavior", |config, value| {
         config.swap.limited = match text(value)?.as_str() {
             "NoSwap" => false,
@@ -180,7 +204,10 @@ pub static FIELDS: &[Field] = &[
         };
         Ok(())
     }),
-    nonzero!("memoryThrottlingFactor", number, memory_throttling_factor),
+    checked("memoryThrottlingFactor", |config, value| {
+        config.memory_throttling_factor = Some(number(value)?);
+        Ok(())
+    }),
     together("mergeDefaultEvictionSettings"),
     nonzero!("nodeLeaseDurationSeconds", seconds, node_lease_duration),
     checked("nodeStatusMaxImages", |config, value| {
@@ -193,8 +220,8 @@ pub static FIELDS: &[Field] = &[
     together("nodeStatusReportFrequency"),
     nonzero!("nodeStatusUpdateFrequency", duration, node_status_update_frequency),
     set!("oomScoreAdj", int, process.oom_score_adj),
-    set!("podCIDR", optional_text, pod_cidr),
-    nonzero!("podHousekeepingPeriod", duration, housekeeping_period),
+    only("podCIDR", &[], "the node's own object says it: there is no standalone mode"),
+    only("podHousekeepingPeriod", &["2s"], "what nobody knows is taken away at the start, and nothing comes later"),
     nonzero!("podLogsDir", path, pod_logs_dir),
     checked("podPidsLimit", |config, value| {
         config.pod_pids_limit = int::<i64>(value)?.max(-1);
@@ -214,7 +241,7 @@ pub static FIELDS: &[Field] = &[
     set!("registerWithTaints", taints, register_with_taints),
     nonzero!("registryBurst", int, registry_burst),
     set!("registryPullQPS", int, registry_qps),
-    only("reservedMemory", &[], NO_PINNING),
+    set!("reservedMemory", reserved_memory, pinning.reserved_memory),
     set!("reservedSystemCPUs", cpus, allocatable.reserved_cpus),
     // Nothing at all is a file without a line.
     checked("resolvConf", |config, value| {
@@ -232,7 +259,7 @@ pub static FIELDS: &[Field] = &[
     set!("shutdownGracePeriod", duration, shutdown.grace_period),
     together("shutdownGracePeriodByPodPriority"),
     set!("shutdownGracePeriodCriticalPods", duration, shutdown.critical_grace_period),
-    set!("singleProcessOOMKill", boolean, single_process_oom_kill),
+    set!("singleProcessOOMKill", optional_boolean, single_process_oom_kill),
     set!("staticPodPath", optional_path, static_pod_path),
     set!("staticPodURL", optional_text, static_pod_url),
     checked("staticPodURLHeader", |config, value| {
@@ -253,9 +280,32 @@ pub static FIELDS: &[Field] = &[
     only("tlsCurvePreferences", &[], FIXED_TLS),
     only("tlsMinVersion", &["VersionTLS12"], FIXED_TLS),
     set!("tlsPrivateKeyFile", optional_path, certificates.tls_private_key_file),
-    only("topologyManagerPolicy", &["none"], NO_PINNING),
-    only("topologyManagerPolicyOptions", &[], NO_PINNING),
-    only("topologyManagerScope", &["container"], NO_PINNING),
+    checked("topologyManagerPolicy", |config, value| {
+        config.pinning.topology = match text(value)?.as_str() {
+            "none" => topology::Policy::None,
+            "best-effort" => topology::Policy::BestEffort,
+            "restricted" => topology::Policy::Restricted,
+            "single-numa-node" => topology::Policy::SingleNumaNode,
+            other => {
+                return Err(format!(
+                    "{other:?} must be one of: [\"none\" \"best-effort\" \"restricted\" \"single-numa-node\"]"
+                ));
+            }
+        };
+        Ok(())
+    }),
+    checked("topologyManagerPolicyOptions", |config, value| {
+        config.pinning.topology_options = options(value, topology::Options::read)?;
+        Ok(())
+    }),
+    checked("topologyManagerScope", |config, value| {
+        config.pinning.scope = match text(value)?.as_str() {
+            "container" => topology::Scope::Container,
+            "pod" => topology::Scope::Pod,
+            other => return Err(format!("{other:?} must be one of: \"container\", or \"pod\"")),
+        };
+        Ok(())
+    }),
     only("tracing", &[], "nothing is traced"),
     nonzero!("userNamespaces.idsPerPod", int, user_namespace_ids_per_pod),
     only(
@@ -263,5 +313,5 @@ pub static FIELDS: &[Field] = &[
         &["/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"],
         "there are no plugins of that kind: CSI drivers take their place",
     ),
-    nonzero!("volumeStatsAggPeriod", duration, volume_stats_period),
+    nonzero!("volumeStatsAggPeriod", duration_or_none, volume_stats_period),
 ];

@@ -22,7 +22,9 @@ use api::quantity::Quantity;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
 pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
-pub use sections::{Allocatable, Certificates, ImageGc, Logs, Process, Requests, Serving, Shutdown};
+pub use sections::{
+    Allocatable, Certificates, ContainerGc, ImageGc, Logs, Pinning, Process, Requests, Serving, Shutdown,
+};
 
 /// Amounts by the names of their resources.
 pub type Resources = BTreeMap<String, Quantity>;
@@ -51,10 +53,14 @@ pub struct Config {
     pub pod_pids_limit: i64,
     pub cpu_cfs_quota: bool,
     pub cpu_cfs_quota_period: Duration,
-    /// Which part of a limit a container gets before it is slowed down, by control groups of version 2.
-    pub memory_throttling_factor: f64,
-    /// Kills one process, not the whole container, when its memory is used up.
-    pub single_process_oom_kill: bool,
+    /// Which part of a limit a container gets before it is slowed down, by control groups of version 2; it is not
+    /// without a number.
+    pub memory_throttling_factor: Option<f64>,
+    /// What pods ask for is kept from being reclaimed, by control groups of version 2.
+    pub reserves_memory: bool,
+    /// Kills one process, not the whole container, when its memory is used up; the version of control groups decides
+    /// where nothing is said.
+    pub single_process_oom_kill: Option<bool>,
     /// Containers without a profile get the runtime's.
     pub seccomp_default: bool,
     /// How many ids a pod with a user namespace of its own gets.
@@ -64,7 +70,6 @@ pub struct Config {
     pub crash_loop_max: Duration,
     /// How often a pod is looked at although nothing is known to have changed.
     pub sync_frequency: Duration,
-    pub housekeeping_period: Duration,
     pub node_status_update_frequency: Duration,
     pub node_status_report_frequency: Duration,
     pub node_lease_duration: Duration,
@@ -80,8 +85,6 @@ pub struct Config {
     pub provider_id: String,
     /// A controller of a provider writes the addresses, and says when pods may come.
     pub external_cloud_provider: bool,
-    /// Only where there is no API server; otherwise the node's own object says it.
-    pub pod_cidr: Option<String>,
     pub static_pod_path: Option<PathBuf>,
     pub static_pod_url: Option<String>,
     pub static_pod_url_headers: Vec<(String, String)>,
@@ -100,16 +103,18 @@ pub struct Config {
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
     pub image_gc: ImageGc,
+    pub container_gc: ContainerGc,
     pub eviction: Eviction,
     pub allocatable: Allocatable,
+    pub pinning: Pinning,
     pub container_log_max_size: u64,
     pub container_log_max_files: u32,
     pub container_log_max_workers: u32,
     pub container_log_monitor_interval: Duration,
-    pub volume_stats_period: Duration,
+    /// How long what was measured of volumes holds; None where they are not measured.
+    pub volume_stats_period: Option<Duration>,
     pub enable_controller_attach_detach: bool,
     pub local_storage_capacity_isolation: bool,
-    pub enable_service_links_default: bool,
     pub allowed_unsafe_sysctls: Vec<String>,
     pub shutdown: Shutdown,
     /// The port of the agent, as the node says it.
@@ -165,14 +170,14 @@ impl Default for Config {
             pod_pids_limit: -1,
             cpu_cfs_quota: true,
             cpu_cfs_quota_period: Duration::from_millis(100),
-            memory_throttling_factor: 0.9,
-            single_process_oom_kill: false,
+            memory_throttling_factor: None,
+            reserves_memory: false,
+            single_process_oom_kill: None,
             seccomp_default: false,
             user_namespace_ids_per_pod: 65_536,
             swap: Swap { fail_on: true, limited: false },
             crash_loop_max: Duration::from_secs(300),
             sync_frequency: Duration::from_secs(60),
-            housekeeping_period: Duration::from_secs(2),
             node_status_update_frequency: Duration::from_secs(10),
             node_status_report_frequency: Duration::from_secs(300),
             node_lease_duration: Duration::from_secs(40),
@@ -184,7 +189,6 @@ impl Default for Config {
             node_ips: Vec::new(),
             provider_id: String::new(),
             external_cloud_provider: false,
-            pod_cidr: None,
             static_pod_path: None,
             static_pod_url: None,
             static_pod_url_headers: Vec::new(),
@@ -201,16 +205,17 @@ impl Default for Config {
             credential_provider_config: None,
             credential_provider_bin_dir: None,
             image_gc: ImageGc::default(),
+            container_gc: ContainerGc::default(),
             eviction: Eviction::default(),
             allocatable: Allocatable::default(),
+            pinning: Pinning::default(),
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
             container_log_max_workers: 1,
             container_log_monitor_interval: Duration::from_secs(10),
-            volume_stats_period: Duration::from_secs(60),
+            volume_stats_period: Some(Duration::from_secs(60)),
             enable_controller_attach_detach: true,
             local_storage_capacity_isolation: true,
-            enable_service_links_default: true,
             allowed_unsafe_sysctls: Vec::new(),
             shutdown: Shutdown::default(),
             port: 10250,

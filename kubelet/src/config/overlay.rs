@@ -24,6 +24,8 @@ pub enum Form {
     Headers,
     /// `key=value:NoSchedule`
     Taints,
+    /// `0:memory=1Gi,hugepages-2Mi=4Mi;1:memory=1Gi`; said again, it adds to what was said.
+    Memory,
 }
 
 #[derive(Debug, Clone)]
@@ -38,7 +40,10 @@ impl Default for Overlay {
 impl Overlay {
     /// Sets a field by its path.
     pub fn set(&mut self, path: &str, form: Form, text: &str) -> Result<(), String> {
-        let value = read(form, text)?;
+        let mut value = read(form, text)?;
+        if let (Form::Memory, Some(nodes)) = (form, value.as_list_mut()) {
+            nodes.splice(0..0, self.0.list(path).iter().cloned());
+        }
         match path.rsplit_once('.') {
             Some((parent, name)) => self.0.child(parent).set(name, value),
             None => self.0.set(path, value),
@@ -58,6 +63,7 @@ fn read(form: Form, text: &str) -> Result<Tree, String> {
         Form::Thresholds => pairs(text, '<', |value| Ok(value.into())),
         Form::Gates => pairs(text, '=', |value| boolean(value).map(Tree::Bool)),
         Form::Headers => headers(text),
+        Form::Memory => memory(text),
         Form::Taints => Ok(Tree::List(entries(text).map(taint).collect::<Result<_, _>>()?)),
     }
 }
@@ -96,6 +102,16 @@ fn headers(text: &str) -> Result<Tree, String> {
         headers.list_entry(key).push(value.into());
     }
     Ok(headers)
+}
+
+fn memory(text: &str) -> Result<Tree, String> {
+    let mut nodes = Vec::new();
+    for entry in text.split(';').filter(|entry| !entry.trim().is_empty()) {
+        let (node, limits) = pair(entry, ':')?;
+        let node: i64 = node.parse().map_err(|_| format!("{node:?} is no NUMA node"))?;
+        nodes.push(tree! { "numaNode" => node, "limits" => pairs(limits, '=', |value| Ok(value.into()))? });
+    }
+    Ok(Tree::List(nodes))
 }
 
 /// `key=value:effect`, `key:effect`.

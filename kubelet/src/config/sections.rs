@@ -1,10 +1,13 @@
 //! Parts of what the agent is told that belong together.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Resources;
+use crate::managers::cpuset::CpuSet;
+use crate::managers::{cpu, memory, topology};
 
 /// What is kept from pods.
 #[derive(Debug, Clone)]
@@ -12,7 +15,7 @@ pub struct Allocatable {
     pub kube_reserved: Resources,
     pub system_reserved: Resources,
     /// Cores that are the system's alone: their number takes the place of what is reserved of `cpu`.
-    pub reserved_cpus: Option<usize>,
+    pub reserved_cpus: Option<CpuSet>,
     /// `pods`, `system-reserved`, `kube-reserved`; none where nothing is enforced.
     pub enforced: Vec<String>,
     pub kube_reserved_cgroup: String,
@@ -32,6 +35,38 @@ impl Default for Allocatable {
     }
 }
 
+/// What containers get for themselves.
+#[derive(Debug, Clone)]
+pub struct Pinning {
+    /// Containers that want whole CPUs of Guaranteed pods get their own.
+    pub cpu_static: bool,
+    pub cpu_options: cpu::Options,
+    /// How often the CPUs of containers are looked at although nothing is known to have changed.
+    pub cpu_reconcile_period: Duration,
+    /// Containers of Guaranteed pods get memory of some NUMA nodes.
+    pub memory_static: bool,
+    /// Kept from pods, by NUMA node.
+    pub reserved_memory: BTreeMap<u32, memory::Amounts>,
+    pub topology: topology::Policy,
+    pub scope: topology::Scope,
+    pub topology_options: topology::Options,
+}
+
+impl Default for Pinning {
+    fn default() -> Pinning {
+        Pinning {
+            cpu_static: false,
+            cpu_options: cpu::Options::default(),
+            cpu_reconcile_period: Duration::from_secs(10),
+            memory_static: false,
+            reserved_memory: BTreeMap::new(),
+            topology: topology::Policy::None,
+            scope: topology::Scope::Container,
+            topology_options: topology::Options::default(),
+        }
+    }
+}
+
 /// When images go that nobody uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageGc {
@@ -46,6 +81,21 @@ pub struct ImageGc {
 impl Default for ImageGc {
     fn default() -> ImageGc {
         ImageGc { minimum_age: Duration::from_secs(120), maximum_age: None, high_threshold: 85, low_threshold: 80 }
+    }
+}
+
+/// When dead containers go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerGc {
+    pub minimum_age: Duration,
+    /// How many are kept of each container of a pod, and of all; None for any number.
+    pub per_container: Option<usize>,
+    pub most: Option<usize>,
+}
+
+impl Default for ContainerGc {
+    fn default() -> ContainerGc {
+        ContainerGc { minimum_age: Duration::ZERO, per_container: Some(1), most: None }
     }
 }
 

@@ -95,7 +95,7 @@ fn fields_depend_on_each_other_as_upstream_has_it() {
     let soft = config("evictionSoft: {memory.available: 2Gi}\nevictionSoftGracePeriod: {memory.available: 30s}");
     assert_eq!((soft.eviction.thresholds.len(), soft.eviction.hard().count()), (6, 5));
     let cores = config("reservedSystemCPUs: 0-2,5,5");
-    assert_eq!(cores.allocatable.reserved_cpus, Some(4));
+    assert_eq!(cores.allocatable.reserved_cpus.map(|cores| cores.to_string()).as_deref(), Some("0-2,5"));
 }
 
 #[test]
@@ -113,10 +113,30 @@ fn what_is_wrong_names_its_field() {
         ("evictionHard: {cpu.available: 1}", "evictionHard[\"cpu.available\"]: must be a string"),
         ("evictionHard: {cpu.available: '1'}", "evictionHard: unknown signal \"cpu.available\""),
         ("evictionSoft: {memory.available: 1Gi}", "grace period must be specified for the soft eviction threshold"),
-        ("cpuManagerPolicy: static", "cpuManagerPolicy: cores, memory and devices are not pinned to pods"),
+        ("cpuManagerPolicy: dynamic", "cpuManagerPolicy: unknown policy: \"dynamic\""),
+        ("cpuManagerPolicyOptions: {full-pcpus-only: 'true'}", "need cpuManagerPolicy (--cpu-manager-policy) static"),
+        ("cpuManagerPolicyOptions: {x: 'true'}", "cpuManagerPolicyOptions: unknown CPU Manager Policy option: \"x\""),
+        ("cpuManagerPolicyOptions: {align-by-socket: maybe}", "bad value for option \"align-by-socket\""),
+        (
+            "cpuManagerPolicyOptions: {full-pcpus-only: 'true', distribute-cpus-across-cores: 'true'}",
+            "full-pcpus-only and distribute-cpus-across-cores can not be used at the same time",
+        ),
+        ("memoryManagerPolicy: static", "memoryManagerPolicy: unknown policy: \"static\""),
+        ("reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]", "needs memoryManagerPolicy"),
+        ("reservedMemory: [{numaNode: 0, limits: {cpu: 1}}]", "reservedMemory[0]: [\"cpu\"]: must be a string"),
+        ("reservedMemory: [{numaNode: 0, limits: {cpu: '1'}}]", "the limit type \"cpu\" for NUMA node 0"),
+        ("reservedMemory: [{numaNode: 1, limits: {memory: '0'}}]", "may not be zero for NUMA node 1"),
+        ("topologyManagerPolicy: strict", "topologyManagerPolicy: \"strict\" must be one of"),
+        ("topologyManagerScope: node", "topologyManagerScope: \"node\" must be one of: \"container\", or \"pod\""),
+        ("topologyManagerPolicyOptions: {max-allowable-numa-nodes: '4'}", "should not be less than 8, got 4"),
+        (
+            "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {align-by-socket: 'true'}\n\
+             topologyManagerPolicy: single-numa-node",
+            "single-numa-node is incompatible with the option align-by-socket",
+        ),
         ("tracing: {endpoint: x}", "tracing: nothing is traced"),
         ("featureGates: {Nonsense: true}", "featureGates: unrecognized feature gate: Nonsense"),
-        ("featureGates: {TopologyManager: true}", "TopologyManager is off here"),
+        ("featureGates: {TopologyManager: false}", "TopologyManager is on here"),
         ("imageGCLowThresholdPercent: 90", "imageGCLowThresholdPercent (--image-gc-low-threshold) 90 must be less"),
         ("enforceNodeAllocatable: [kube-reserved]", "kubeReservedCgroup (--kube-reserved-cgroup) must be specified"),
         ("containerRuntimeEndpoint: 'tcp://a'", "containerRuntimeEndpoint: \"tcp://a\": only unix sockets"),
@@ -177,12 +197,19 @@ fn flags_have_forms() {
         (Form::List, "a, b,", "[\"a\",\"b\"]"),
         (Form::Map, "cpu=1,memory=2Gi", "{\"cpu\":\"1\",\"memory\":\"2Gi\"}"),
         (Form::Gates, "A=true", "{\"A\":true}"),
+        (
+            Form::Memory,
+            "1:memory=1Gi,hugepages-2Mi=4Mi;",
+            "[{\"limits\":{\"hugepages-2Mi\":\"4Mi\",\"memory\":\"1Gi\"},\"numaNode\":1}]",
+        ),
         (Form::Headers, "a:x,a:y", "{\"a\":[\"x\",\"y\"]}"),
     ];
     for (form, text, want) in cases {
         assert_eq!(read(form, text).as_deref(), Ok(want), "{text}");
     }
-    for (form, text) in [(Form::Bool, "yes"), (Form::Int, "x"), (Form::Map, "cpu"), (Form::Taints, "a")] {
+    for (form, text) in
+        [(Form::Bool, "yes"), (Form::Int, "x"), (Form::Map, "cpu"), (Form::Taints, "a"), (Form::Memory, "x:memory=1")]
+    {
         assert!(read(form, text).is_err(), "{text}");
     }
 }

@@ -9,6 +9,9 @@ use api::Tree;
 use api::quantity::Quantity;
 
 use super::{CgroupDriver, Resources, Taint};
+use crate::managers::cpuset::CpuSet;
+use crate::managers::memory::Amounts;
+use crate::node::resources::is_huge_pages;
 
 type Read<T> = Result<T, String>;
 
@@ -39,6 +42,10 @@ pub fn int<T: TryFrom<i64>>(value: &Tree) -> Read<T> {
     T::try_from(number).map_err(|_| format!("{number} is out of range"))
 }
 
+pub fn optional_boolean(value: &Tree) -> Read<Option<bool>> {
+    boolean(value).map(Some)
+}
+
 pub fn number(value: &Tree) -> Read<f64> {
     match value {
         Tree::Float(number) => Ok(*number),
@@ -56,6 +63,13 @@ pub fn duration(value: &Tree) -> Read<Duration> {
 /// None where it is zero.
 pub fn optional_duration(value: &Tree) -> Read<Option<Duration>> {
     Ok(Some(duration(value)?).filter(|duration| !duration.is_zero()))
+}
+
+/// None where it is negative.
+pub fn duration_or_none(value: &Tree) -> Read<Option<Duration>> {
+    let is_negative =
+        value.as_str().and_then(|text| api::time::parse_duration(text).ok()).is_some_and(|nanos| nanos < 0);
+    if is_negative { Ok(None) } else { duration(value).map(Some) }
 }
 
 pub fn seconds(value: &Tree) -> Read<Duration> {
@@ -129,24 +143,40 @@ pub fn percentage(value: &Tree) -> Read<u8> {
         .ok_or_else(|| format!("{number} must be between 0 and 100, inclusive"))
 }
 
-/// How many cores a list such as `0-3,8` names.
-pub fn cpus(value: &Tree) -> Read<Option<usize>> {
-    let text = text(value)?;
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let wrong = || format!("unable to parse {text:?}: numbers and ranges such as 0-3,8 are wanted");
-    let mut cores = std::collections::BTreeSet::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.trim().parse::<u16>(), last.trim().parse::<u16>());
-        let (Ok(first), Ok(last)) = (first, last) else { return Err(wrong()) };
-        if first > last {
-            return Err(wrong());
+/// Cores by a list such as `0-3,8`; none where it is empty.
+pub fn cpus(value: &Tree) -> Read<Option<CpuSet>> {
+    let cpus = CpuSet::parse(&text(value)?)?;
+    Ok(Some(cpus).filter(|cpus| !cpus.is_empty()))
+}
+
+/// Options of a policy: their values are texts, whatever they mean.
+pub fn options<T>(value: &Tree, read: impl Fn(&BTreeMap<String, String>) -> Read<T>) -> Read<T> {
+    read(&map(value, text)?)
+}
+
+/// What is kept from pods of each NUMA node.
+pub fn reserved_memory(value: &Tree) -> Read<BTreeMap<u32, Amounts>> {
+    let mut nodes: BTreeMap<u32, Amounts> = BTreeMap::new();
+    for (node, limits) in list(value, |item| Ok((int::<u32>(item.at("numaNode"))?, map(item.at("limits"), quantity)?)))?
+    {
+        for (kind, amount) in limits {
+            if kind != "memory" && !is_huge_pages(&kind) {
+                return Err(format!(
+                    "the limit type {kind:?} for NUMA node {node} is not supported, only [memory hugepages-<HugePageSize>] is accepted"
+                ));
+            }
+            let bytes = u64::try_from(amount.value())
+                .ok()
+                .filter(|bytes| *bytes > 0)
+                .ok_or_else(|| format!("reserved memory may not be zero for NUMA node {node} and resource {kind:?}"))?;
+            if nodes.entry(node).or_default().insert(kind.clone(), bytes).is_some() {
+                return Err(format!(
+                    "the reserved memory has a duplicate value for NUMA node {node} and resource {kind:?}"
+                ));
+            }
         }
-        cores.extend(first..=last);
     }
-    Ok(Some(cores.len()))
+    Ok(nodes)
 }
 
 /// The socket of a runtime: `unix:///path`, or a path alone.

@@ -1,5 +1,6 @@
-//! Which credentials of a pod's secrets are for an image.
+//! Which credentials are for an image.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::{Tree, base64, json};
@@ -7,16 +8,29 @@ use api::{Tree, base64, json};
 /// The hub has several names, and its own path for credentials.
 const HUB: [&str; 4] = ["docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1"];
 
-/// Those that fit, the most specific first.
+/// Those of a pod's secrets that fit, the most specific first.
 pub fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<cri::AuthConfig> {
-    let mut fitting: Vec<(usize, cri::AuthConfig)> = Vec::new();
-    for secret in secrets {
-        for (server, entry) in entries(secret) {
-            if fits(&server, image) {
-                fitting.push((plain(&server).len(), auth(&server, &entry)));
-            }
-        }
-    }
+    fitting(secrets.iter().flat_map(|secret| entries(secret)), image)
+}
+
+/// The same of what is known by server.
+pub fn of_auths(auths: &Tree, image: &str) -> Vec<cri::AuthConfig> {
+    let known = auths.as_map().into_iter().flat_map(|map| map.iter());
+    fitting(known.map(|(server, entry)| (server.to_string(), entry.clone())), image)
+}
+
+/// What the node itself was given to pull by, in the files of old.
+pub fn of_node(root_dir: &Path, image: &str) -> Vec<cri::AuthConfig> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker/config.json"));
+    let files = std::iter::once(root_dir.join("config.json")).chain(home);
+    let read = |file: PathBuf| json::decode(&std::fs::read(file).ok()?).ok();
+    files.filter_map(read).flat_map(|config: Tree| of_auths(config.at("auths"), image)).collect()
+}
+
+fn fitting(known: impl Iterator<Item = (String, Tree)>, image: &str) -> Vec<cri::AuthConfig> {
+    let fitting = known.filter(|(server, _)| fits(server, image));
+    let mut fitting: Vec<(usize, cri::AuthConfig)> =
+        fitting.map(|(server, entry)| (plain(&server).len(), auth(&server, &entry))).collect();
     fitting.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
     fitting.into_iter().map(|(_, auth)| auth).collect()
 }
@@ -67,7 +81,8 @@ fn repository(image: &str) -> String {
     if has_server { name } else { format!("docker.io/{name}") }
 }
 
-fn fits(server: &str, image: &str) -> bool {
+/// Whether a server, which may be a pattern and have a path, is an image's.
+pub fn fits(server: &str, image: &str) -> bool {
     let server = plain(server);
     let image = repository(image);
     let (image_host, image_path) = image.split_once('/').unwrap_or((&image, ""));

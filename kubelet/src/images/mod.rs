@@ -1,19 +1,24 @@
 //! The images of containers: there already, or pulled, by whose leave and how often.
 
 pub mod keyring;
+pub mod providers;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::{Tree, time};
-use client::{Clock, Recorder};
+use client::{Clock, Pace, Recorder};
 use tokio::sync::Semaphore;
 
+use crate::config::Config;
+use crate::meters::Starts;
 use crate::plan::backoff::lasts;
 use crate::pod;
 use crate::runtime::Runtime;
 use crate::status::Problem;
+use providers::Providers;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -26,12 +31,20 @@ pub struct Images {
     /// None where any number may be pulled at once.
     turns: Option<Arc<Semaphore>>,
     pauses: Mutex<BTreeMap<String, Pause>>,
+    providers: Providers,
+    /// Where the node's own credentials may be.
+    root_dir: PathBuf,
+    /// None where pulls are not held back.
+    pace: Option<Mutex<Pace>>,
+    starts: Arc<Starts>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Pause {
     length: Duration,
     until: i64,
+    /// Of the last attempt.
+    why: String,
 }
 
 /// An image that is there.
@@ -52,10 +65,35 @@ pub struct Wanted<'a> {
     pub sandbox: Option<&'a cri::PodSandboxConfig>,
 }
 
+impl Wanted<'_> {
+    /// As events name it.
+    fn subject(&self) -> Tree {
+        crate::worker::subject(self.pod, self.container.str("name"))
+    }
+}
+
 impl Images {
-    pub fn new(runtime: Runtime, recorder: Recorder, clock: Arc<dyn Clock>, parallel: Option<u32>) -> Images {
+    pub fn new(
+        runtime: Runtime,
+        recorder: Recorder,
+        config: &Config,
+        providers: Providers,
+        starts: Arc<Starts>,
+    ) -> Images {
+        let parallel = if config.serialize_image_pulls { Some(1) } else { config.max_parallel_image_pulls };
         let turns = parallel.map(|most| Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(1).max(1))));
-        Images { runtime, recorder, clock, turns, pauses: Mutex::default() }
+        let pace = Pace::new(f64::from(config.registry_qps), config.registry_burst);
+        Images {
+            clock: providers.clock.clone(),
+            runtime,
+            recorder,
+            turns,
+            pauses: Mutex::default(),
+            providers,
+            root_dir: config.root_dir.clone(),
+            pace: (config.registry_qps > 0).then(|| Mutex::new(pace)),
+            starts,
+        }
     }
 
     /// The image of a container, pulled where its policy says so.
@@ -69,14 +107,14 @@ impl Images {
         match (policy(wanted.container), there) {
             ("Never", None) => {
                 let message = format!("Container image {name:?} is not present with pull policy of Never");
-                self.recorder.warning(wanted.pod, "ErrImageNeverPull", message.as_str());
+                self.recorder.warning(&wanted.subject(), "ErrImageNeverPull", message.as_str());
                 Err(Problem { reason: "ErrImageNeverPull", message })
             }
             ("Always", _) | (_, None) => self.pull(wanted, name, spec).await,
             (_, Some(image)) => {
                 let text =
                     format!("Container image {name:?} already present on machine and can be accessed by the pod");
-                self.recorder.normal(wanted.pod, "Pulled", text);
+                self.recorder.normal(&wanted.subject(), "Pulled", text);
                 Ok(present(image))
             }
         }
@@ -84,17 +122,20 @@ impl Images {
 
     async fn pull(&self, wanted: &Wanted<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, Problem> {
         let key = format!("{}_{name}", pod::uid(wanted.pod));
-        if self.must_wait(&key) {
-            let message = format!("Back-off pulling image {name:?}");
-            self.recorder.normal(wanted.pod, "BackOff", message.as_str());
-            return Err(Problem { reason: "ImagePullBackOff", message });
+        if let Some(pause) = self.pause(&key) {
+            let text = format!("Back-off pulling image {name:?}");
+            self.recorder.normal(&wanted.subject(), "BackOff", text.as_str());
+            self.recorder.warning(&wanted.subject(), "Failed", "Error: ImagePullBackOff");
+            return Err(Problem { reason: "ImagePullBackOff", message: format!("{text}: {}", pause.why) });
         }
-        self.recorder.normal(wanted.pod, "Pulling", format!("Pulling image {name:?}"));
+        self.recorder.normal(&wanted.subject(), "Pulling", format!("Pulling image {name:?}"));
+        self.starts.pull_begins(pod::uid(wanted.pod), self.now());
         let asked = self.now();
         let turn = match &self.turns {
             Some(turns) => turns.clone().acquire_owned().await.ok(),
             None => None,
         };
+        self.keep_pace().await;
         let begun = self.now();
         let pulled = self.pull_by_any(wanted, spec.clone()).await;
         drop(turn);
@@ -109,7 +150,10 @@ impl Images {
 
     /// With each credential that fits, and without where none does.
     async fn pull_by_any(&self, wanted: &Wanted<'_>, image: cri::ImageSpec) -> Result<String, cri::Status> {
-        let mut credentials = keyring::find(wanted.secrets, &image.image).into_iter().map(Some).collect::<Vec<_>>();
+        let mut found = keyring::find(wanted.secrets, &image.image);
+        found.extend(self.providers.find(wanted.pod, &image.image).await);
+        found.extend(keyring::of_node(&self.root_dir, &image.image));
+        let mut credentials = found.into_iter().map(Some).collect::<Vec<_>>();
         if credentials.is_empty() {
             credentials.push(None);
         }
@@ -139,29 +183,43 @@ impl Images {
             image = self.runtime.image(spec).await.ok().flatten();
         }
         let now = self.now();
+        self.starts.pull_ends(pod::uid(wanted.pod), now);
         let size = image.as_ref().map_or(0, |image| image.size);
         let text = format!(
             "Successfully pulled image {name:?} in {} ({} including waiting). Image size: {size} bytes.",
             time::format_duration(rounded(now - begun)),
             time::format_duration(rounded(now - asked))
         );
-        self.recorder.normal(wanted.pod, "Pulled", text);
+        self.recorder.normal(&wanted.subject(), "Pulled", text);
         Ok(image.map_or(Present { id, uid: None, username: String::new() }, present))
     }
 
     fn failed(&self, wanted: &Wanted<'_>, name: &str, key: String, status: &cri::Status) -> Problem {
         let why = status.message();
-        self.recorder.warning(wanted.pod, "Failed", format!("Failed to pull image {name:?}: {why}"));
-        self.recorder.warning(wanted.pod, "Failed", "Error: ErrImagePull");
+        let subject = wanted.subject();
+        self.recorder.warning(&subject, "Failed", format!("Failed to pull image {name:?}: {why}"));
+        let problem = judged(name, why);
+        self.recorder.warning(&subject, "Failed", format!("Error: {}", problem.reason));
         let mut pauses = self.pauses();
         let length = pauses.get(&key).map_or(FIRST_PAUSE, |pause| (pause.length * 2).min(LONGEST_PAUSE));
         let until = self.now() + i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
-        pauses.insert(key, Pause { length, until });
-        Problem { reason: "ErrImagePull", message: why.to_string() }
+        pauses.insert(key, Pause { length, until, why: format!("{}: {}", problem.reason, problem.message) });
+        problem
     }
 
-    fn must_wait(&self, key: &str) -> bool {
-        self.pauses().get(key).is_some_and(|pause| lasts(self.now(), pause.until, pause.length))
+    fn pause(&self, key: &str) -> Option<Pause> {
+        let now = self.now();
+        self.pauses().get(key).filter(|pause| lasts(now, pause.until, pause.length)).cloned()
+    }
+
+    /// No more in a second than registries are to be asked.
+    async fn keep_pace(&self) {
+        let take =
+            |pace: &Mutex<Pace>| pace.lock().unwrap_or_else(PoisonError::into_inner).take(tokio::time::Instant::now());
+        let wait = self.pace.as_ref().map_or(Duration::ZERO, take);
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
     }
 
     /// When a pod's images may be tried again.
@@ -174,6 +232,7 @@ impl Images {
 
     pub fn forget(&self, uid: &str) {
         self.pauses().retain(|key, _| !key.starts_with(uid));
+        self.providers.forget(uid);
     }
 
     fn now(&self) -> i64 {
@@ -184,6 +243,20 @@ impl Images {
     fn pauses(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Pause>> {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a runtime says of a pull that it did not even try, or did not believe, has a name of its own.
+fn judged(name: &str, why: &str) -> Problem {
+    let named = [
+        ("RegistryUnavailable", "the registry is unavailable"),
+        ("SignatureValidationFailed", "the signature validation failed"),
+    ];
+    let Some((reason, text)) = named.into_iter().find(|(reason, _)| why.starts_with(reason)) else {
+        return Problem { reason: "ErrImagePull", message: why.to_string() };
+    };
+    let more = why.trim_start_matches(reason).trim_start_matches([':', ' ']);
+    let more = if more.is_empty() { String::new() } else { format!(": {more}") };
+    Problem { reason, message: format!("image pull failed for {name} because {text}{more}") }
 }
 
 /// To the millisecond, as upstream writes it.
@@ -211,4 +284,25 @@ fn policy(container: &Tree) -> &str {
 fn is_latest(image: &str) -> bool {
     let last = image.rsplit('/').next().unwrap_or(image);
     !image.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_pulls_have_upstreams_names() {
+        let cases = [
+            ("no such image", "ErrImagePull: no such image"),
+            ("RegistryUnavailable", "RegistryUnavailable: image pull failed for i because the registry is unavailable"),
+            (
+                "SignatureValidationFailed: key",
+                "SignatureValidationFailed: image pull failed for i because the signature validation failed: key",
+            ),
+        ];
+        for (why, expected) in cases {
+            let problem = judged("i", why);
+            assert_eq!(format!("{}: {}", problem.reason, problem.message), expected);
+        }
+    }
 }

@@ -4,6 +4,7 @@ pub mod container;
 pub mod dns;
 pub mod env;
 pub mod hostname;
+pub mod memory;
 pub mod resources;
 pub mod sandbox;
 mod security;

@@ -10,7 +10,20 @@ use super::dns::{Cluster, Resolver};
 use super::resources::{Class, Limits};
 use super::*;
 
-const LIMITS: Limits = Limits { memory: 1 << 30, cfs_quota: true, cfs_period: Duration::from_millis(100) };
+const LIMITS: Limits = Limits {
+    memory: 1 << 30,
+    cfs_quota: true,
+    cfs_period: Duration::from_millis(100),
+    rules: super::memory::Rules {
+        unified: false,
+        counts_swap: false,
+        swap: None,
+        throttling: None,
+        reserves: false,
+        ends_whole: false,
+        allocatable: 0,
+    },
+};
 
 fn read(text: &str) -> Tree {
     yaml::decode(text.as_bytes()).expect("a pod")

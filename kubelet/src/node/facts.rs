@@ -72,7 +72,7 @@ pub struct Image {
 }
 
 /// Resources that device plugins manage.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Devices {
     pub capacity: Resources,
     pub allocatable: Resources,
@@ -93,6 +93,18 @@ pub struct Reports {
     pub volumes_in_use: Option<Vec<String>>,
     pub devices: Devices,
     pub declared_features: Vec<String>,
+}
+
+impl Reports {
+    /// The conditions under which not every pod is taken, as far as they hold.
+    pub fn pressure(&self) -> Vec<&'static str> {
+        let all = [
+            ("MemoryPressure", self.memory_pressure),
+            ("DiskPressure", self.disk_pressure),
+            ("PIDPressure", self.pid_pressure),
+        ];
+        all.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name).collect()
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -144,9 +144,8 @@ impl Node {
     }
 
     /// What events are about. Its uid is the name, by which `kubectl describe` looks for them.
-    fn reference(&self) -> Tree {
-        let name = self.config.node_name.as_str();
-        tree! { "kind" => "Node", "metadata" => tree! { "name" => name, "uid" => name } }
+    pub fn reference(&self) -> Tree {
+        reference(&self.config.node_name)
     }
 
     fn follow(self: &Arc<Node>) -> Informers {
@@ -376,4 +375,9 @@ impl Node {
         progress.runtime = runtime.clone();
         runtime
     }
+}
+
+/// A node, as events name it.
+pub fn reference(name: &str) -> Tree {
+    tree! { "kind" => "Node", "metadata" => tree! { "name" => name, "uid" => name } }
 }

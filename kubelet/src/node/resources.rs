@@ -65,17 +65,28 @@ pub fn allocatable(config: &Config, capacity: &Resources, devices: &Devices) -> 
     allocatable
 }
 
-fn reserved(config: &Config, name: &str, whole: &Quantity) -> Quantity {
+/// What is left when only what is reserved is taken away: so much may pods use before they are stopped.
+pub fn unreserved(config: &Config, capacity: &Resources) -> Resources {
+    let left = capacity.iter().map(|(name, whole)| (name.clone(), less(whole, &kept_back(config, name, whole))));
+    left.collect()
+}
+
+fn kept_back(config: &Config, name: &str, whole: &Quantity) -> Quantity {
     let reservation = &config.allocatable;
     let mut sum = Quantity::new(0, whole.format());
-    match (name, reservation.reserved_cpus) {
-        ("cpu", Some(cores)) => sum += &Quantity::new(cores as i64, Format::DecimalSI),
+    match (name, &reservation.reserved_cpus) {
+        ("cpu", Some(cores)) => sum += &Quantity::new(cores.len() as i64, Format::DecimalSI),
         _ => {
             for part in [&reservation.system_reserved, &reservation.kube_reserved] {
                 part.get(name).into_iter().for_each(|quantity| sum += quantity);
             }
         }
     }
+    sum
+}
+
+fn reserved(config: &Config, name: &str, whole: &Quantity) -> Quantity {
+    let mut sum = kept_back(config, name, whole);
     let signal = match name {
         "memory" => "memory.available",
         "ephemeral-storage" => "nodefs.available",
@@ -117,14 +128,14 @@ mod tests {
         let machine = Machine {
             cores: 2,
             memory_bytes: 4 << 30,
-            storage_bytes: Some(100 << 30),
+            storage_bytes: Some(129_900_528 << 10),
             huge_pages: vec![(2 << 20, 10), (1 << 30, 0)],
             ..Machine::default()
         };
         let mut config = Config::default();
         let mut want = vec![
             ("cpu", "2", "2"),
-            ("ephemeral-storage", "100Gi", "90Gi"),
+            ("ephemeral-storage", "129900528Ki", "119716326407"),
             ("hugepages-1Gi", "0", "0"),
             ("hugepages-2Mi", "20Mi", "20Mi"),
             ("memory", "4Gi", "3976Mi"),
@@ -140,7 +151,7 @@ mod tests {
         want[4].2 = "0";
         want[5] = ("pods", "20", "20");
         check(&config, &machine, &want);
-        config.allocatable.reserved_cpus = Some(1);
+        config.allocatable.reserved_cpus = Some([0].into_iter().collect());
         want[0].2 = "1";
         check(&config, &machine, &want);
     }

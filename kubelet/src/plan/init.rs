@@ -5,7 +5,7 @@ use api::Tree;
 use super::restart::Restart;
 use super::{Plan, View, is_started, plan_ended, reason_to_end, start, start_after_kill, start_when_due};
 use crate::pod;
-use crate::state::{Container, PodState, Stage};
+use crate::state::{PodState, Stage};
 
 pub enum Outcome {
     /// The main containers may start.
@@ -69,14 +69,4 @@ fn plan_sidecar(view: &View<'_>, spec: &Tree, is_initialized: bool, plan: &mut P
         return goes_on(false);
     }
     goes_on(is_started(spec, seen, (view.verdicts)(&seen.id)))
-}
-
-/// Whether one that prepares has failed and is not tried again.
-pub fn has_failed(pod: &Tree, state: &PodState) -> bool {
-    let failed = |spec: &Tree, seen: &Container| {
-        seen.stage == Stage::Exited && seen.exit_code != 0 && !Restart::after_init(pod, spec, seen.exit_code)
-    };
-    let begun = has_begun(pod, state);
-    let inits = pod.list("spec.initContainers").iter().filter(|spec| !begun && !pod::is_sidecar(spec));
-    inits.into_iter().any(|spec| state.container(spec.str("name")).is_some_and(|seen| failed(spec, seen)))
 }

@@ -7,6 +7,8 @@ pub mod restart;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use api::Tree;
 
 use crate::pod;
@@ -29,6 +31,8 @@ pub struct View<'a> {
     pub state: &'a PodState,
     /// By the container's id.
     pub verdicts: &'a dyn Fn(&str) -> Verdicts,
+    /// Containers that only get what they were given when they are started again.
+    pub resized: &'a BTreeSet<String>,
     pub backoffs: &'a Backoffs,
     /// Nanoseconds since the epoch.
     pub now: i64,
@@ -52,8 +56,17 @@ pub struct Kill {
     pub id: String,
     pub name: String,
     pub message: String,
-    /// Why, where it is a probe that asked for it: its grace period may be its own.
-    pub probe: Option<&'static str>,
+    pub why: Why,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It is not what it should be.
+    Changed,
+    /// The probe of this field has asked for it: its grace period may be its own.
+    Probe(&'static str),
+    /// All containers begin anew: nobody is asked to get ready for it.
+    Round,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +96,10 @@ pub fn plan(view: &View<'_>) -> Plan {
         plan_anew(view, attempt, &mut plan);
         return plan;
     }
+    plan.kills = of_before(view.pod, view.state).map(make_room).collect();
+    if !plan.kills.is_empty() {
+        return plan;
+    }
     plan_ephemeral(view, &mut plan);
     match init::plan(view, &mut plan) {
         init::Outcome::Done => {}
@@ -92,15 +109,30 @@ pub fn plan(view: &View<'_>) -> Plan {
             return plan;
         }
     }
+    let main = view.pod.list("spec.containers");
     let mut kept = 0;
-    for spec in view.pod.list("spec.containers") {
+    for spec in main {
         kept += usize::from(plan_container(view, spec, &mut plan));
     }
-    if kept == 0 && plan.starts.is_empty() && plan.waits.is_empty() {
-        plan.kill_pod = true;
-        plan.kills.clear();
+    let is_main = |name: &str| main.iter().any(|spec| spec.str("name") == name);
+    let goes_on =
+        plan.starts.iter().any(|start| is_main(&start.name)) || plan.waits.iter().any(|wait| is_main(&wait.name));
+    if kept == 0 && !goes_on {
+        // What stands beside the others has nobody left to stand by.
+        return Plan { kill_pod: true, ..Plan::default() };
     }
     plan
+}
+
+/// Containers that run still and have to make room for a new round of all.
+pub fn of_before<'a>(pod: &'a Tree, state: &'a PodState) -> impl Iterator<Item = &'a Container> {
+    let is_ephemeral = |name: &str| pod.list("spec.ephemeralContainers").iter().any(|spec| spec.str("name") == name);
+    state.running().filter(move |seen| state.is_of_before(seen) && !is_ephemeral(&seen.name))
+}
+
+fn make_room(seen: &Container) -> Kill {
+    let message = format!("Container {} is restarted with all others of its pod", seen.name);
+    Kill { id: seen.id.clone(), name: seen.name.clone(), message, why: Why::Round }
 }
 
 /// The number of the sandbox that has to be made; None where the one that is there will do.
@@ -135,7 +167,9 @@ fn is_over(view: &View<'_>) -> bool {
 
 fn is_left(view: &View<'_>, spec: &Tree) -> bool {
     match view.state.container(spec.str("name")) {
-        Some(seen) if seen.stage == Stage::Exited => Restart::after(view.pod, spec, seen.exit_code),
+        Some(seen) if seen.stage == Stage::Exited && !view.state.is_of_before(seen) => {
+            Restart::after(view.pod, spec, seen.exit_code)
+        }
         _ => true,
     }
 }
@@ -185,7 +219,7 @@ fn plan_ended(view: &View<'_>, spec: &Tree, seen: &Container, plan: &mut Plan) -
         Stage::Exited if !Restart::after(view.pod, spec, seen.exit_code) => false,
         Stage::Unknown => {
             let message = format!("Container {} is in unknown state, try killing it before restart", seen.name);
-            plan.kills.push(Kill { id: seen.id.clone(), name: seen.name.clone(), message, probe: None });
+            plan.kills.push(Kill { id: seen.id.clone(), name: seen.name.clone(), message, why: Why::Changed });
             start_when_due(view, spec, plan)
         }
         _ => start_when_due(view, spec, plan),
@@ -219,17 +253,20 @@ fn start_after_kill(view: &View<'_>, spec: &Tree, plan: &mut Plan) {
 
 /// Why a container that runs must not run on.
 fn reason_to_end(view: &View<'_>, spec: &Tree, seen: &Container) -> Option<Kill> {
-    let kill = |message: String, probe| Some(Kill { id: seen.id.clone(), name: seen.name.clone(), message, probe });
+    let kill = |message: String, why| Some(Kill { id: seen.id.clone(), name: seen.name.clone(), message, why });
     let name = &seen.name;
     if !seen.hash.is_empty() && seen.hash != hash(spec) {
-        return kill(format!("Container {name} definition changed, will be restarted"), None);
+        return kill(format!("Container {name} definition changed, will be restarted"), Why::Changed);
+    }
+    if view.resized.contains(name) {
+        return kill(format!("Container {name} resize requires restart"), Why::Changed);
     }
     let verdicts = (view.verdicts)(&seen.id);
     if verdicts.liveness == Some(false) {
-        return kill(format!("Container {name} failed liveness probe, will be restarted"), Some("livenessProbe"));
+        return kill(format!("Container {name} failed liveness probe, will be restarted"), Why::Probe("livenessProbe"));
     }
     if verdicts.startup == Some(false) {
-        return kill(format!("Container {name} failed startup probe, will be restarted"), Some("startupProbe"));
+        return kill(format!("Container {name} failed startup probe, will be restarted"), Why::Probe("startupProbe"));
     }
     None
 }
@@ -247,15 +284,6 @@ pub fn hash(container: &Tree) -> String {
 /// Whether a container is started: it runs, and its startup probe, if it has one, has succeeded.
 pub fn is_started(spec: &Tree, seen: &Container, verdicts: Verdicts) -> bool {
     seen.is_running() && (!spec.has("startupProbe") || verdicts.startup == Some(true))
-}
-
-/// Whether nothing of a pod will run again by itself.
-pub fn has_ended(pod: &Tree, state: &PodState) -> bool {
-    let ended = |spec: &Tree| {
-        let seen = state.container(spec.str("name")).filter(|seen| seen.stage == Stage::Exited);
-        seen.is_some_and(|seen| !Restart::after(pod, spec, seen.exit_code))
-    };
-    pod.list("spec.containers").iter().all(ended) || init::has_failed(pod, state)
 }
 
 /// The lists in which a container may stand; ephemeral ones do not count for the pod's life.

@@ -3,6 +3,11 @@
 use api::Tree;
 
 use crate::pod;
+use crate::state::{PodState, Stage};
+
+/// What a node says of itself that it can do.
+pub const FEATURE: &str = "RestartAllContainersOnContainerExits";
+const ALL: &str = "RestartAllContainers";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
@@ -27,8 +32,7 @@ impl Restart {
         if pod::is_deleted(pod) {
             return false;
         }
-        let rule = container.list("restartPolicyRules").iter().find(|rule| matches(rule, code));
-        if let Some(rule) = rule {
+        if let Some(rule) = rule(container, code) {
             return rule.str("action").starts_with("Restart");
         }
         match Restart::of(pod, container) {
@@ -45,6 +49,30 @@ impl Restart {
         }
         code != 0 && Restart::after(pod, container, code)
     }
+}
+
+/// Whether a rule of the pod may begin a new round of all its containers.
+pub fn may_begin_anew(pod: &Tree) -> bool {
+    counted(pod).any(|spec| spec.list("restartPolicyRules").iter().any(|rule| rule.str("action") == ALL))
+}
+
+/// When the last round of a pod's containers began, because one ended in a way that asks for it; 0 where none did.
+pub fn round(pod: &Tree, state: &PodState) -> i64 {
+    let asked = |spec: &Tree| {
+        let ended = state.containers.iter().filter(|seen| seen.name == spec.str("name") && seen.stage == Stage::Exited);
+        let asks = |code| rule(spec, code).is_some_and(|rule| rule.str("action") == ALL);
+        ended.filter(|seen| asks(seen.exit_code)).map(|seen| seen.finished_at).max()
+    };
+    counted(pod).filter_map(asked).max().unwrap_or(0)
+}
+
+/// The containers that a round is made of.
+fn counted(pod: &Tree) -> impl Iterator<Item = &Tree> {
+    pod.list("spec.initContainers").iter().chain(pod.list("spec.containers"))
+}
+
+fn rule(container: &Tree, code: i32) -> Option<&Tree> {
+    container.list("restartPolicyRules").iter().find(|rule| matches(rule, code))
 }
 
 fn matches(rule: &Tree, code: i32) -> bool {

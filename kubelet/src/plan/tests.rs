@@ -74,8 +74,10 @@ fn decide_with(
     let state = PodState {
         sandboxes: ready.map(sandbox).into_iter().collect(),
         containers: containers.iter().map(|(name, what)| container(name, what)).collect(),
+        round: 0,
     };
-    plan(&View { pod, state: &state, verdicts: &|_| verdicts, backoffs, now: 5 * SECOND })
+    let resized = BTreeSet::new();
+    plan(&View { pod, state: &state, verdicts: &|_| verdicts, resized: &resized, backoffs, now: 5 * SECOND })
 }
 
 /// `kill_pod`, the sandbox to make, what is killed, what is started.
@@ -136,8 +138,9 @@ fn containers_that_prepare_go_first() {
 fn sidecars_are_started_first_and_kept() {
     let sidecar = || tree! { "name" => "i", "image" => "i", "restartPolicy" => "Always" };
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a str);
-    let cases: [Case<'_>; 4] = [
+    let cases: [Case<'_>; 5] = [
         (&[], "+i#0"),
+        (&[("i", "1"), ("a", "0"), ("b", "1")], "killpod"),
         (&[("i", "running")], "+a#0 +b#0"),
         (&[("i", "0"), ("a", "running"), ("b", "running")], "+i#1"),
         (&[("i", "running"), ("a", "0"), ("b", "1")], "killpod"),
@@ -158,7 +161,7 @@ fn what_probes_and_changes_say_is_done() {
     let dead = Verdicts { liveness: Some(false), ..Verdicts::default() };
     let plan = decide_with(&pod("Always"), Some(true), &running, dead, &backoffs);
     assert_eq!(short(&plan), "-a -b +a#1 +b#1");
-    assert_eq!(plan.kills[0].probe, Some("livenessProbe"));
+    assert_eq!(plan.kills[0].why, Why::Probe("livenessProbe"));
     let plan = decide_with(&pod("Never"), Some(true), &running, dead, &backoffs);
     assert_eq!(short(&plan), "killpod", "nothing is left of it");
     let mut changed = pod("Always");
@@ -176,6 +179,45 @@ fn rules_of_a_container_say_what_is_started_again() {
     spec.set("restartPolicyRules", rules);
     for (code, expected) in [("42", "+b#1"), ("1", "")] {
         assert_eq!(short(&decide(&pod, Some(true), &[("a", "running"), ("b", code)])), expected, "{code}");
+    }
+}
+
+#[test]
+fn a_rule_may_begin_all_anew() {
+    let mut pod = with_init("Never", tree! { "name" => "i", "image" => "i" });
+    let codes = tree! { "operator" => "In", "values" => list![42] };
+    let spec = &mut pod.child("spec").list_mut("containers")[1];
+    spec.set("restartPolicy", "Never");
+    spec.set("restartPolicyRules", list![tree! { "action" => "RestartAllContainers", "exitCodes" => codes }]);
+    // Name, what became of it, when it was made: b ended at 3.
+    type Case<'a> = (&'a [(&'a str, &'a str, i64)], &'a str);
+    let cases: [Case<'_>; 7] = [
+        (&[("i", "0", 1), ("a", "running", 1), ("b", "running", 1)], ""),
+        (&[("i", "0", 1), ("a", "running", 1), ("b", "42", 1)], "-a"),
+        (&[("i", "0", 1), ("a", "137", 1), ("b", "42", 1)], "+i#1"),
+        (&[("i", "running", 4), ("i", "0", 1), ("a", "137", 1), ("b", "42", 1)], ""),
+        (&[("i", "0", 4), ("i", "0", 1), ("a", "137", 1), ("b", "42", 1)], "+a#1 +b#1"),
+        (&[("a", "running", 5), ("b", "running", 5), ("i", "0", 4), ("a", "137", 1), ("b", "42", 1)], ""),
+        (&[("a", "0", 5), ("b", "1", 5), ("i", "0", 4), ("a", "137", 1), ("b", "42", 1)], "killpod"),
+    ];
+    for (containers, expected) in cases {
+        let made = |(name, what, created_at): &(&str, &str, i64)| Container {
+            created_at: *created_at,
+            ..container(name, what)
+        };
+        let mut state =
+            PodState { sandboxes: vec![sandbox(true)], containers: containers.iter().map(made).collect(), round: 0 };
+        state.round = restart::round(&pod, &state);
+        let backoffs = Backoffs::new(Duration::from_secs(300));
+        let view = View {
+            pod: &pod,
+            state: &state,
+            verdicts: &|_| Verdicts::default(),
+            resized: &BTreeSet::new(),
+            backoffs: &backoffs,
+            now: 5 * SECOND,
+        };
+        assert_eq!(short(&plan(&view)), expected, "{containers:?}");
     }
 }
 

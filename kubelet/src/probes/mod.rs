@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::Tree;
-use client::{Clock, Recorder};
+use client::{Clock, Metrics, Recorder};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::action::{self, Outcome, Target};
+use crate::meters::{PROBE_TIME, PROBES};
 use crate::plan::Verdicts;
 use crate::pod;
 use crate::runtime::Runtime;
@@ -42,18 +43,20 @@ pub struct Probes {
     /// Told the uid of a pod of which something has changed.
     changed: Box<dyn Fn(&str) + Send + Sync>,
     known: Mutex<BTreeMap<String, Known>>,
+    /// What is counted of probes alone.
+    pub metrics: Metrics,
 }
 
 /// Of one container.
 struct Known {
     uid: String,
     verdicts: tokio::sync::watch::Sender<Verdicts>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: Vec<(Kind, JoinHandle<()>)>,
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.tasks.iter().for_each(|(_, task)| task.abort());
     }
 }
 
@@ -64,7 +67,14 @@ impl Probes {
         clock: Arc<dyn Clock>,
         changed: impl Fn(&str) + Send + Sync + 'static,
     ) -> Arc<Probes> {
-        Arc::new(Probes { runtime, recorder, clock, changed: Box::new(changed), known: Mutex::default() })
+        Arc::new(Probes {
+            runtime,
+            recorder,
+            clock,
+            changed: Box::new(changed),
+            known: Mutex::default(),
+            metrics: Metrics::default(),
+        })
     }
 
     pub fn verdicts(&self, container_id: &str) -> Verdicts {
@@ -72,20 +82,37 @@ impl Probes {
     }
 
     /// Starts the probes of containers that run, and ends those of others of the pod.
-    pub fn follow(self: &Arc<Probes>, pod: &Arc<Tree>, state: &PodState) {
+    pub fn follow(self: &Arc<Probes>, pod: &Arc<Tree>, state: &PodState, host: &str) {
         let uid = pod::uid(pod);
         let running: Vec<&Container> = state.containers.iter().filter(|seen| seen.is_running()).collect();
         self.known().retain(|id, known| known.uid != uid || running.iter().any(|seen| seen.id == *id));
         for seen in running {
-            self.start(pod, seen, state);
+            self.start(pod, seen, state, host);
         }
     }
 
-    pub fn forget(&self, uid: &str) {
-        self.known().retain(|_, known| known.uid != uid);
+    /// A pod that ends is not asked any more whether it lives, only whether it is ready.
+    pub fn end(&self, uid: &str) {
+        for known in self.known().values_mut().filter(|known| known.uid == uid) {
+            known.tasks.iter().filter(|(kind, _)| *kind != Kind::Readiness).for_each(|(_, task)| task.abort());
+        }
     }
 
-    fn start(self: &Arc<Probes>, pod: &Arc<Tree>, seen: &Container, state: &PodState) {
+    pub fn forget(&self, pod: &Tree) {
+        let [name, namespace, uid] = [pod::name(pod), pod::namespace(pod), pod::uid(pod)];
+        self.known().retain(|_, known| known.uid != uid);
+        for container in pod::containers(pod).map(|spec| spec.str("name")) {
+            for (_, _, word) in KINDS {
+                let results = ["successful", "failed", "unknown"];
+                results.iter().for_each(|result| {
+                    self.metrics.forget(&PROBES, &[word, result, container, name, namespace, uid]);
+                });
+                self.metrics.forget(&PROBE_TIME, &[word, container, name, namespace]);
+            }
+        }
+    }
+
+    fn start(self: &Arc<Probes>, pod: &Arc<Tree>, seen: &Container, state: &PodState, host: &str) {
         let Some(spec) = pod::container(pod, &seen.name) else { return };
         let probed = KINDS.iter().filter(|(_, field, _)| spec.has(field)).collect::<Vec<_>>();
         let mut known = self.known();
@@ -94,7 +121,7 @@ impl Probes {
         }
         let (verdicts, _) = tokio::sync::watch::channel(before(pod, seen));
         let address = match pod.bool("spec.hostNetwork") {
-            true => pod.str("status.hostIP").to_string(),
+            true => host.to_string(),
             false => state.sandbox().and_then(|sandbox| sandbox.addresses.first().cloned()).unwrap_or_default(),
         };
         let one = |(kind, field, word): &&(Kind, &'static str, &'static str)| {
@@ -110,7 +137,7 @@ impl Probes {
                 word,
                 verdicts: verdicts.clone(),
             };
-            tokio::spawn(probe.run())
+            (*kind, tokio::spawn(probe.run()))
         };
         let tasks = probed.iter().map(one).collect();
         known.insert(seen.id.clone(), Known { uid: pod::uid(pod).to_string(), verdicts, tasks });
@@ -144,6 +171,10 @@ struct Probe {
 
 impl Probe {
     async fn run(self) {
+        // It was started before this process began: that is settled.
+        if self.kind == Kind::Startup && self.current() == Some(true) {
+            return;
+        }
         let Some(spec) = pod::container(&self.pod, &self.container) else { return };
         let probe = spec.at(self.field);
         if self.kind != Kind::Startup && spec.has("startupProbe") {
@@ -196,7 +227,9 @@ impl Probe {
         let probes = self.probes.upgrade()?;
         let target =
             Target { runtime: &probes.runtime, container_id: &self.id, address: &self.address, container: spec };
+        let begun = Instant::now();
         let outcome = action::run(probe, &target, timeout, AGENT).await;
+        self.count(&probes.metrics, &outcome, begun.elapsed());
         let word = self.word;
         match &outcome {
             Outcome::Success => {}
@@ -210,6 +243,17 @@ impl Probe {
             }
         }
         Some(outcome)
+    }
+
+    fn count(&self, metrics: &Metrics, outcome: &Outcome, took: Duration) {
+        let result = match outcome {
+            Outcome::Success => "successful",
+            Outcome::Failure(_) => "failed",
+            Outcome::Unknown(_) => "unknown",
+        };
+        let [name, namespace, uid] = [pod::name(&self.pod), pod::namespace(&self.pod), pod::uid(&self.pod)];
+        metrics.count(&PROBES, &[self.word, result, &self.container, name, namespace, uid]);
+        metrics.record(&PROBE_TIME, &[self.word, &self.container, name, namespace], took.as_secs_f64());
     }
 
     /// The container as events name it.

@@ -7,10 +7,11 @@ use api::Tree;
 use client::{Clock, Metrics};
 use cri::{DynImageService, DynRuntimeService};
 
-use super::Host;
+use super::{Host, Measuring};
 use crate::agent::Agent;
 use crate::pod;
 use crate::run::Running;
+use crate::usage;
 use crate::worker::Workers;
 
 pub struct Served {
@@ -65,11 +66,11 @@ impl Host for Served {
     }
 
     fn probe_metrics(&self) -> String {
-        String::new()
+        self.agent.probes.metrics.render()
     }
 
     fn sync_loop(&self) -> Result<(), String> {
-        Ok(())
+        self.agent.pulse.sync_loop(self.agent.now(), self.agent.config.sync_frequency)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -78,5 +79,9 @@ impl Host for Served {
 
     fn root_dir(&self) -> PathBuf {
         self.agent.config.root_dir.clone()
+    }
+
+    fn files<'a>(&'a self, pods: &'a [Tree]) -> Measuring<'a> {
+        Box::pin(usage::files(&self.agent, pods))
     }
 }

@@ -12,7 +12,9 @@ mod stats;
 mod streams;
 mod system_logs;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,10 @@ pub use body::Body;
 use body::{json, text};
 pub use host::Served;
 use route::Route;
+
+use crate::usage::Files;
+pub use stats::Filesystem;
+pub(crate) use stats::machine;
 
 /// What the answers are made from.
 pub trait Host: Send + Sync + 'static {
@@ -56,7 +62,14 @@ pub trait Host: Send + Sync + 'static {
 
     /// Where pods' folders are.
     fn root_dir(&self) -> PathBuf;
+
+    /// What pods have on disk, by their uids.
+    fn files<'a>(&'a self, _: &'a [Tree]) -> Measuring<'a> {
+        Box::pin(async { BTreeMap::new() })
+    }
 }
+
+pub type Measuring<'a> = Pin<Box<dyn Future<Output = BTreeMap<String, Files>> + Send + 'a>>;
 
 /// What is served, and for how long.
 #[derive(Debug, Clone)]
@@ -102,11 +115,12 @@ pub type Answer = Response<Body>;
 pub struct Node {
     host: Arc<dyn Host>,
     settings: Settings,
+    rates: stats::Rates,
 }
 
 impl Node {
     pub fn new(host: Arc<dyn Host>, settings: Settings) -> Node {
-        Node { host, settings }
+        Node { host, settings, rates: stats::Rates::default() }
     }
 
     pub fn node_name(&self) -> &str {
@@ -127,11 +141,9 @@ impl Node {
             Route::Configuration => json(&api::tree! { "kubeletconfig" => self.host.configuration() }),
             Route::Metrics => body::metrics(self.host.metrics()),
             Route::ProbeMetrics => body::metrics(self.host.probe_metrics()),
-            Route::ResourceMetrics => body::metrics(stats::resource(&stats::gather(&*self.host).await)),
-            Route::CadvisorMetrics => body::metrics(stats::cadvisor(&stats::gather(&*self.host).await)),
-            Route::Summary => {
-                json(&stats::summary(&stats::gather(&*self.host).await, query.flag("only_cpu_and_memory")))
-            }
+            Route::ResourceMetrics => body::metrics(stats::resource(&self.usage().await)),
+            Route::CadvisorMetrics => body::metrics(stats::cadvisor(&self.usage().await)),
+            Route::Summary => json(&stats::summary(&self.usage().await, query.flag("only_cpu_and_memory"))),
             Route::RunningPods => running::answer(&*self.host).await,
             Route::SystemLogs(place) => system_logs::answer(&self.settings, place, &query).await,
             Route::Logs(place) => logs::answer(&*self.host, place, &query).await,
@@ -150,6 +162,10 @@ impl Node {
             Route::Health(name) => health::answer(&self.host.sync_loop(), name, false),
             _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
+    }
+
+    async fn usage(&self) -> stats::Usage {
+        stats::gather(&*self.host, &self.rates).await
     }
 
     fn streams(&self) -> streams::Streams<'_> {

@@ -2,11 +2,11 @@
 
 mod manifest;
 pub mod mirror;
+pub mod url;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::Tree;
 use client::files::Files;
@@ -14,9 +14,6 @@ use client::files::Files;
 use crate::agent::Agent;
 use crate::pod;
 use crate::worker::Workers;
-
-/// How often a source is looked at although nothing is known to have changed.
-const CHECK: Duration = Duration::from_secs(20);
 
 /// Takes the static pods that there are now.
 pub fn load(workers: &Arc<Workers>, folder: &Path, node: &str) {
@@ -38,7 +35,7 @@ pub async fn follow_folder(agent: Arc<Agent>, workers: Arc<Workers>, folder: Pat
                 None => std::future::pending().await,
             }
         };
-        let _ = tokio::time::timeout(CHECK, changed).await;
+        let _ = tokio::time::timeout(agent.config.file_check_frequency, changed).await;
     }
 }
 

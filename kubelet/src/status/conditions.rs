@@ -11,6 +11,8 @@ pub struct Facts<'a> {
     pub incomplete: Vec<&'a str>,
     /// The sandbox is there, with its network.
     pub has_sandbox: bool,
+    /// Whether containers are ended so that all may begin anew; None where no rule may ask for it.
+    pub begins_anew: Option<bool>,
     pub now: i64,
 }
 
@@ -38,15 +40,27 @@ pub fn conditions(pod: &Tree, facts: &Facts<'_>) -> Vec<Tree> {
         (_, true) => yes(""),
         _ => no("ContainersNotInitialized", named("incomplete", &facts.incomplete)),
     };
-    [
+    let mut all = vec![
         ("PodReadyToStartContainers", sandbox),
         ("Initialized", initialized),
         ("Ready", ready),
         ("ContainersReady", containers),
         ("PodScheduled", yes("")),
-    ]
-    .map(report)
-    .into()
+    ];
+    all.extend(facts.begins_anew.map(|now| ("AllContainersRestarting", restarting(facts.phase, now))));
+    all.into_iter().map(report).collect()
+}
+
+fn restarting(phase: &str, now: bool) -> Judged {
+    match phase {
+        "Succeeded" => no("PodCompleted", String::new()),
+        "Failed" => no("PodFailed", String::new()),
+        _ if now => {
+            let why = "container exited with restart policy rule";
+            ("True", "RestartAllContainersStarted".to_string(), why.to_string())
+        }
+        _ => no("", String::new()),
+    }
 }
 
 /// Status, reason and message.
@@ -93,7 +107,10 @@ mod tests {
     use super::*;
 
     fn show(pod: &Tree, phase: &str, unready: Vec<&str>) -> String {
-        let conditions = conditions(pod, &Facts { phase, unready, incomplete: vec![], has_sandbox: true, now: 60 });
+        let conditions = conditions(
+            pod,
+            &Facts { phase, unready, incomplete: vec![], has_sandbox: true, begins_anew: None, now: 60 },
+        );
         let short = |condition: &Tree| {
             let since = &condition.str("lastTransitionTime")[14..19];
             format!("{}={} {}@{since}", condition.str("type"), condition.str("status"), condition.str("reason"))
@@ -111,7 +128,8 @@ mod tests {
             "PodReadyToStartContainers=True @01:00; Initialized=True @01:00; Ready=False ContainersNotReady@00:07; \
              ContainersReady=False ContainersNotReady@01:00; PodScheduled=True @01:00"
         );
-        let unprepared = Facts { phase: "", unready: vec![], incomplete: vec!["i"], has_sandbox: false, now: 60 };
+        let unprepared =
+            Facts { phase: "", unready: vec![], incomplete: vec!["i"], has_sandbox: false, begins_anew: None, now: 60 };
         let conditions = conditions(&pod, &unprepared);
         assert_eq!(conditions[0].str("status"), "False");
         assert_eq!(conditions[1].str("message"), "containers with incomplete status: [i]");

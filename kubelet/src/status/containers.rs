@@ -57,7 +57,8 @@ impl Containers {
 /// Whether all that has to prepare the pod has done so.
 fn prepared(view: &View<'_>) -> bool {
     let done = |spec: &Tree| {
-        let Some(seen) = view.state.container(spec.str("name")) else { return false };
+        let seen = view.state.container(spec.str("name")).filter(|seen| !view.state.is_of_before(seen));
+        let Some(seen) = seen else { return false };
         if pod::is_sidecar(spec) { is_started(spec, seen, (view.verdicts)(&seen.id)) } else { seen.succeeded() }
     };
     view.pod.list(pod::LISTS[0]).iter().all(done)
@@ -67,6 +68,7 @@ fn one(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
     let name = spec.str("name");
     let Some(seen) = view.state.container(name) else { return not_there(view, spec, list, prepared) };
     let verdicts = (view.verdicts)(&seen.id);
+    let begins_anew = seen.stage == Stage::Exited && view.state.is_of_before(seen) && !view.is_over && list < 2;
     let mut status = tree! {
         "name" => name,
         "image" => if seen.image.is_empty() { spec.str("image") } else { seen.image.as_str() },
@@ -74,11 +76,12 @@ fn one(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
         "containerID" => format!("{}://{}", view.runtime, seen.id),
         "restartCount" => seen.restarts,
         "started" => is_started(spec, seen, verdicts),
-        "ready" => ready(spec, seen, list, verdicts),
+        "ready" => ready(spec, seen, list, begins_anew, verdicts),
     };
     let ended = (seen.stage == Stage::Exited).then(|| terminated(view, seen));
     let previous = view.state.previous(name).filter(|seen| seen.stage == Stage::Exited);
-    let waiting = waiting(view, name).filter(|_| !seen.is_running());
+    let anew = begins_anew.then(|| waits(begins(list, prepared), ""));
+    let waiting = waiting(view, name).filter(|_| !seen.is_running()).or(anew);
     let (state, last) = match (waiting, ended) {
         (Some(waiting), ended) => (waiting, ended.or_else(|| previous.map(|seen| terminated(view, seen)))),
         (None, Some(ended)) => (tree! { "terminated" => ended }, previous.map(|seen| terminated(view, seen))),
@@ -91,9 +94,9 @@ fn one(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
 }
 
 /// One that prepares is ready once it is done.
-fn ready(spec: &Tree, seen: &Container, list: usize, verdicts: crate::plan::Verdicts) -> bool {
+fn ready(spec: &Tree, seen: &Container, list: usize, begins_anew: bool, verdicts: crate::plan::Verdicts) -> bool {
     match list {
-        0 if !pod::is_sidecar(spec) => seen.succeeded(),
+        0 if !pod::is_sidecar(spec) => seen.succeeded() && !begins_anew,
         2 => false,
         _ => is_ready(spec, seen, verdicts),
     }
@@ -170,8 +173,7 @@ fn not_there(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree 
     if view.is_over && old.is_some_and(|old| old.at("state").has("running")) {
         return lost(old, restarts);
     }
-    let begins = if !prepared && list == 1 { "PodInitializing" } else { "ContainerCreating" };
-    let state = waiting(view, name).unwrap_or_else(|| waits(begins, ""));
+    let state = waiting(view, name).unwrap_or_else(|| waits(begins(list, prepared), ""));
     tree! {
         "name" => name,
         "image" => spec.str("image"),
@@ -182,6 +184,11 @@ fn not_there(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree 
         "state" => state,
         "lastState" => old.map_or_else(Tree::map_new, |old| old.at("lastState").clone()),
     }
+}
+
+/// Why one that is to come is not there yet.
+fn begins(list: usize, prepared: bool) -> &'static str {
+    if !prepared && list == 1 { "PodInitializing" } else { "ContainerCreating" }
 }
 
 /// It ran once, and nobody knows how it ended.

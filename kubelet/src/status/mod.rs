@@ -87,6 +87,8 @@ fn facts<'a>(view: &View<'a>, made: &'a Containers, phase: &'a str) -> Facts<'a>
         unready: made.unready(view.pod),
         incomplete: made.incomplete(view.pod),
         has_sandbox: has_sandbox && !is_over,
+        begins_anew: plan::restart::may_begin_anew(view.pod)
+            .then(|| plan::of_before(view.pod, view.state).next().is_some()),
         now: view.now,
     }
 }

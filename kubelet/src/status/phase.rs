@@ -12,6 +12,9 @@ pub fn of(view: &View<'_>, made: &Containers) -> &'static str {
     if has_failed_to_prepare(pod, made) {
         return "Failed";
     }
+    if begins_anew(view) {
+        return "Running";
+    }
     let main = made.main();
     let is = |what: &str| main.iter().filter(|status| status.at("state").has(what)).count();
     let ended_before = |status: &&Tree| status.at("state").has("waiting") && status.at("lastState").has("terminated");
@@ -26,6 +29,12 @@ pub fn of(view: &View<'_>, made: &Containers) -> &'static str {
         (0, 1..) => of_ended(view, made),
         _ => "Pending",
     }
+}
+
+/// All containers make room for a new round, in which no main one has begun yet.
+fn begins_anew(view: &View<'_>) -> bool {
+    let has_begun = |spec: &Tree| view.state.active(spec.str("name")).is_some();
+    view.state.round > 0 && !view.is_over && !view.pod.list("spec.containers").iter().any(has_begun)
 }
 
 /// Nothing runs: over, or about to run again.

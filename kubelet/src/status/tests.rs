@@ -42,7 +42,7 @@ fn container(index: usize, (name, what): &(&str, &str)) -> Container {
 fn state(containers: &[(&str, &str)]) -> PodState {
     let sandbox = Sandbox { id: "s".into(), is_ready: true, addresses: vec!["10.0.0.9".into()], ..Sandbox::default() };
     let containers = containers.iter().enumerate().map(|(index, what)| container(index, what)).collect();
-    PodState { sandboxes: vec![sandbox], containers }.sorted()
+    PodState { sandboxes: vec![sandbox], containers, round: 0 }.sorted()
 }
 
 fn say(pod: &Tree, state: &PodState, verdicts: Verdicts, waits: &[Wait], is_over: bool) -> Tree {
@@ -118,6 +118,28 @@ fn containers_that_prepare_hold_the_others_up() {
         assert_eq!(short(&status), expected, "{containers:?}");
         let condition = status.list("conditions").iter().find(|condition| condition.str("type") == "Initialized");
         assert_eq!(condition.expect("it is there").str("status"), initialized, "{containers:?}");
+    }
+}
+
+#[test]
+fn all_that_begin_anew_are_no_failure() {
+    let mut pod = pod("Never");
+    let codes = tree! { "operator" => "In", "values" => list![42] };
+    let rules = list![tree! { "action" => "RestartAllContainers", "exitCodes" => codes }];
+    pod.child("spec").list_mut("containers")[1].set("restartPolicyRules", rules);
+    let cases = [
+        (&[("a", "running"), ("b", "42")], "Running a+running b-waiting:ContainerCreating", "True"),
+        (&[("a", "137"), ("b", "42")], "Running a-waiting:ContainerCreating b-waiting:ContainerCreating", "False"),
+        (&[("a", "0"), ("b", "1")], "Failed a-terminated:Completed b-terminated:Error", "False"),
+    ];
+    for (containers, expected, begins) in cases {
+        let mut state = state(containers);
+        state.round = crate::plan::restart::round(&pod, &state);
+        let status = say(&pod, &state, Verdicts::default(), &[], false);
+        assert_eq!(short(&status), expected, "{containers:?}");
+        let is_it = |condition: &&Tree| condition.str("type") == "AllContainersRestarting";
+        let condition = status.list("conditions").iter().find(is_it);
+        assert_eq!(condition.expect("it is there").str("status"), begins, "{containers:?}");
     }
 }
 

@@ -31,6 +31,8 @@ const OWN: [&str; 12] = [
     "resize",
 ];
 
+const WHILE_RESIZED: [&str; 2] = [crate::resize::PENDING, crate::resize::IN_PROGRESS];
+
 pub struct Writer {
     client: Client,
     /// The pods of this node, as the API has them.
@@ -203,13 +205,14 @@ fn difference(seen: &Tree, wanted: &Tree) -> Option<Tree> {
     let mut patch = tree! {};
     for (key, value) in wanted_map.iter() {
         let differs = match key {
-            "conditions" => !has_conditions(seen.at("conditions"), value),
+            "conditions" => !has_conditions(seen.at("conditions"), value) || stale(seen, value).next().is_some(),
             _ => seen.get(key) != Some(value),
         };
-        if differs && key == "conditions" {
-            patch.set(key, whole(value));
-        } else if differs {
-            patch.set(key, value.clone());
+        match key {
+            _ if !differs => {}
+            "conditions" => patch.set(key, whole(value).into_iter().chain(stale(seen, value)).collect::<Vec<_>>()),
+            "podIPs" | "hostIPs" => patch.set(key, replaced(value)),
+            _ => patch.set(key, value.clone()),
         }
     }
     for key in OWN.iter().filter(|key| !wanted_map.contains(key) && seen.has(key)) {
@@ -225,6 +228,19 @@ fn whole(conditions: &Tree) -> Vec<Tree> {
         ["reason", "message"].iter().for_each(|field| condition.set_default(field, Tree::Null));
     }
     conditions
+}
+
+/// Conditions that are there only while they hold, and do not any more.
+fn stale<'a>(seen: &'a Tree, wanted: &'a Tree) -> impl Iterator<Item = Tree> + 'a {
+    let has = |list: &Tree, name: &str| list.as_list().unwrap_or(&[]).iter().any(|one| one.str("type") == name);
+    let gone = WHILE_RESIZED.iter().filter(move |name| has(seen.at("conditions"), name) && !has(wanted, name));
+    gone.map(|name| tree! { "$patch" => "delete", "type" => *name })
+}
+
+/// Addresses are merged by their text: those of before would stay.
+fn replaced(list: &Tree) -> Vec<Tree> {
+    let all = list.as_list().unwrap_or(&[]).iter().cloned();
+    [tree! { "$patch" => "replace" }].into_iter().chain(all).collect()
 }
 
 /// Others have conditions of their own in the same list.
@@ -266,6 +282,16 @@ mod tests {
                 r#"{"reason":null}"#,
             ),
             (object(tree! { "qosClass" => "Burstable" }), tree! {}, "{}"),
+            (
+                object(tree! { "conditions" => list![tree! { "type" => "PodResizePending" }] }),
+                tree! { "conditions" => Tree::List(Vec::new()) },
+                r#"{"conditions":[{"$patch":"delete","type":"PodResizePending"}]}"#,
+            ),
+            (
+                object(tree! { "podIPs" => list![tree! { "ip" => "10.0.0.1" }] }),
+                tree! { "podIPs" => list![tree! { "ip" => "10.0.0.2" }] },
+                r#"{"podIPs":[{"$patch":"replace"},{"ip":"10.0.0.2"}]}"#,
+            ),
         ];
         for (object, status, expected) in cases {
             let patch = match decide(&object, &status, false, false) {

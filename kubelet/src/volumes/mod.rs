@@ -21,6 +21,7 @@ mod tokens;
 mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ use plan::{Backing, Failure, Plan, Step};
 
 pub use mounts::{Given, devices, mounts};
 pub use ownership::Owner;
+pub use tokens::Tokens;
 
 /// Pauses between attempts, doubled up to the longest, as upstream's.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -174,15 +176,25 @@ impl Volumes {
         Volumes { host, pods: Mutex::default() }
     }
 
-    /// Finds the drivers of volumes as they come and go, for ever.
-    pub async fn run(&self) {
+    /// Finds the drivers of volumes as they come and go, for ever. Plugins of devices have their sockets in the same
+    /// folder: whoever takes them is told.
+    pub async fn run(&self, devices: &csi::TakeDevices) {
         let Host { client, node, objects, csi, .. } = &self.host;
-        csi.run(&csi::Finder { client, node, wake: &|uid| objects.tell(uid) }).await;
+        csi.run(&csi::Finder { client, node, wake: &|uid| objects.tell(uid), devices }).await;
     }
 
     /// What the node's status says of volumes that must not be detached.
     pub fn in_use(&self) -> ordered::Receiver<BTreeSet<String>> {
         self.host.csi.in_use()
+    }
+
+    /// Where the volumes of a pod are, by their names in the pod; nothing while something is done to them.
+    pub fn places(&self, uid: &str) -> Vec<(String, PathBuf)> {
+        let Some(state) = self.pods().get(uid).cloned() else { return Vec::new() };
+        let Ok(state) = state.try_lock() else { return Vec::new() };
+        let files =
+            state.done.iter().filter(|(_, done)| !done.volume.made.is_device && done.volume.made.image.is_none());
+        files.map(|(name, done)| (name.clone(), done.volume.made.path.clone())).collect()
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<State>>>> {

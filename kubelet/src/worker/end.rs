@@ -7,7 +7,7 @@ use api::Tree;
 use tokio::time::Instant;
 
 use super::sync::{self, Memory, Next};
-use super::{Wanted, files, start, subject};
+use super::{Wanted, drain, files, start, subject};
 use crate::agent::Agent;
 use crate::plan::{self, Plan};
 use crate::pod;
@@ -15,6 +15,7 @@ use crate::state::{Container, PodState, keys};
 
 /// The least time that a container is given, whatever its hook took of it.
 const LEAST: i64 = 2;
+const SECOND: i64 = 1_000_000_000;
 
 /// A pod that shall not run any more.
 pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>) -> Next {
@@ -56,16 +57,19 @@ async fn bring_down(
     state: Arc<PodState>,
 ) -> Result<Arc<PodState>, Next> {
     let pod = &wanted.pod;
+    agent.probes.end(pod::uid(pod));
     if !state.is_stopped() {
+        let held_seconds = hold(agent, wanted, memory)?;
         let grace = memory.ended.as_ref().and_then(|ending| ending.grace_seconds);
         let grace = grace.or_else(|| pod.int("metadata.deletionGracePeriodSeconds"));
+        let grace = grace.map(|grace| (grace - held_seconds).max(i64::from(grace > 0)));
         if let Err(status) = stop_all(agent, pod, &state, grace).await {
             let text = format!("error killing pod: {}", status.message());
             agent.recorder.warning(pod, "FailedKillPod", text);
             return Err(Next::Failed);
         }
     }
-    agent.probes.forget(pod::uid(pod));
+    agent.probes.forget(pod);
     agent.images.forget(pod::uid(pod));
     let state = sync::look(agent, pod, memory).await.map_err(|_| Next::Failed)?;
     if !state.is_stopped() {
@@ -77,12 +81,35 @@ async fn bring_down(
     }
     agent.objects.forget(pod::uid(pod));
     agent.admission.release(pod::uid(pod));
-    memory.is_stopped = true;
+    agent.managers.release(pod::uid(pod));
+    agent.resizes.retry(agent);
+    if !std::mem::replace(&mut memory.is_stopped, true)
+        && let Err(why) = agent.groups.remove(pod).await
+    {
+        // It goes with the pod at the latest.
+        tracing::debug!(pod = pod::name(pod), error = why, "the control group of a pod that has ended stays");
+    }
     memory.problems.clear();
     if !was_refused(memory, &state) && !wanted.is_removed {
         agent.statuses.set(pod, sync::make_status(agent, wanted, memory, &state, &Plan::default()));
     }
     Ok(state)
+}
+
+/// Leaves the pod as it is while proxies may send requests to it. For how many seconds it has been.
+fn hold(agent: &Agent, wanted: &Wanted, memory: &mut Memory) -> Result<i64, Next> {
+    if wanted.is_removed || memory.ended.is_some() || !agent.config.drain_by_proxies {
+        return Ok(0);
+    }
+    let now = agent.now();
+    let since = memory.held_since.unwrap_or(now);
+    match drain::held_until(&wanted.pod, since, now) {
+        Some(until) => {
+            memory.held_since = Some(since);
+            Err(Next::Idle(Some(until)))
+        }
+        None => Ok((now - since).max(0) / SECOND),
+    }
 }
 
 /// One that never ran has had its last word.
@@ -105,7 +132,7 @@ pub async fn stop_all(
     for name in beside.iter().rev() {
         let left = i64::try_from(until.saturating_duration_since(Instant::now()).as_secs()).unwrap_or(0);
         for seen in last.iter().filter(|seen| seen.name == *name) {
-            let kill = Kill { message: "", grace: grace.map(|_| left).or(Some(left)) };
+            let kill = Kill { message: "", grace: Some(left), is_sudden: false };
             stop_container(agent, pod, seen, &kill).await?;
         }
     }
@@ -124,7 +151,7 @@ async fn stop_together(
     let stop = |seen: &Container| {
         let (agent, pod, seen) = (agent.clone(), pod.clone(), seen.clone());
         tokio::spawn(async move {
-            let kill = Kill { message: "", grace };
+            let kill = Kill { message: "", grace, is_sudden: false };
             stop_container(&agent, &pod, &seen, &kill).await
         })
     };
@@ -143,6 +170,8 @@ pub struct Kill<'a> {
     pub message: &'a str,
     /// Instead of the pod's own.
     pub grace: Option<i64>,
+    /// Its hook is not asked.
+    pub is_sudden: bool,
 }
 
 /// The hook first, then the signal, within one grace period.
@@ -160,7 +189,7 @@ pub async fn stop_container(
     let of_labels = seen.annotation(keys::GRACE).parse().ok();
     let own = pod.int("spec.terminationGracePeriodSeconds").or(of_labels).unwrap_or(30);
     let mut grace = kill.grace.unwrap_or(own);
-    if let Some(hook) = pre_stop(pod, seen).filter(|_| grace > 0) {
+    if let Some(hook) = pre_stop(pod, seen).filter(|_| grace > 0 && !kill.is_sudden) {
         let begun = Instant::now();
         run_hook(agent, pod, seen, &hook, grace).await;
         grace -= i64::try_from(begun.elapsed().as_secs()).unwrap_or(0);
@@ -180,7 +209,7 @@ fn pre_stop(pod: &Tree, seen: &Container) -> Option<Tree> {
 async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree, grace: i64) {
     let spec = pod::container(pod, &seen.name).cloned().unwrap_or_default();
     let address = match pod.bool("spec.hostNetwork") {
-        true => agent.host_ips().first().map(ToString::to_string).unwrap_or_default(),
+        true => agent.host_ip(),
         false => pod.str("status.podIP").to_string(),
     };
     let work = crate::hooks::run(agent, &seen.id, &spec, hook, &address);
@@ -202,14 +231,16 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     for sandbox in &state.sandboxes {
         agent.runtime.remove_sandbox(&sandbox.id).await?;
     }
-    crate::cgroups::remove(&agent.config, pod)
-        .map_err(|error| cri::Status::internal(format!("the pod's control group: {error}")))?;
+    let removed = agent.groups.remove(pod).await;
+    removed.map_err(|why| cri::Status::internal(format!("the pod's control group: {why}")))?;
     let uid = pod::uid(pod);
-    let folders = [agent.config.pod_dir(uid), sync::logs(agent, pod)];
+    // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
+    let folders = [sync::logs(agent, pod), agent.config.pod_dir(uid)];
     for folder in folders.iter().filter(|folder| folder.exists()) {
         std::fs::remove_dir_all(folder)
             .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
     }
     agent.users.release(uid);
+    agent.resizes.forget(uid);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A worker a pod: it is woken when something of its pod changes, decides what is to be done, and does it. One that
 //! fails or hangs holds nobody else up.
 
+mod drain;
 mod end;
 mod files;
 mod start;
@@ -16,8 +17,10 @@ use std::time::Duration;
 use api::Tree;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::agent::Agent;
+use crate::meters;
 use crate::pod;
 use crate::state::PodState;
 use crate::status::Problem;
@@ -60,6 +63,8 @@ struct Worker {
     wake: Arc<Notify>,
     /// What the runtime had of it when it was last looked at.
     state: Arc<Mutex<Arc<PodState>>>,
+    /// Of pods of one namespace and name, which a changed static pod is with the one before it, one has its turn.
+    has_turn: bool,
     task: JoinHandle<()>,
 }
 
@@ -135,6 +140,20 @@ impl Workers {
         self.workers().values().map(|worker| worker.wanted.borrow().pod.clone()).collect()
     }
 
+    /// All pods that are worked on, and what the runtime has of each.
+    pub fn all(&self) -> Vec<(Arc<Tree>, Arc<PodState>)> {
+        let of = |worker: &Worker| {
+            let state = worker.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            (worker.wanted.borrow().pod.clone(), state)
+        };
+        self.workers().values().map(of).collect()
+    }
+
+    /// How many mirrors of static pods the API shows.
+    pub fn mirrors(&self) -> usize {
+        self.agent.pods.all().iter().filter(|pod| pod::is_mirror(pod)).count()
+    }
+
     /// A pod as the node knows it, and what the runtime has of it.
     pub fn find(&self, uid: &str) -> Option<(Arc<Tree>, Arc<PodState>)> {
         let workers = self.workers();
@@ -158,14 +177,41 @@ impl Workers {
             wanted: receiver,
             wake: wake.clone(),
             memory: Memory::new(self.agent.config.crash_loop_max, state.clone()),
+            is_first: true,
         };
         let workers = self.clone();
         let task = tokio::spawn(async move {
             run.run().await;
-            workers.workers().remove(&uid);
-            workers.moved.notify_one();
+            workers.ended(&uid);
         });
-        Worker { wanted: sender, wake, state, task }
+        Worker { wanted: sender, wake, state, has_turn: false, task }
+    }
+
+    /// Whether a pod may begin: a static one waits until no other of its name is here.
+    fn take_turn(&self, pod: &Tree) -> bool {
+        let mut workers = self.workers();
+        let is_before = |(uid, worker): (&String, &Worker)| {
+            uid != pod::uid(pod) && worker.has_turn && same_name(&worker.wanted.borrow().pod, pod)
+        };
+        if pod::is_static(pod) && workers.iter().any(is_before) {
+            return false;
+        }
+        if let Some(own) = workers.get_mut(pod::uid(pod)) {
+            own.has_turn = true;
+        }
+        true
+    }
+
+    /// A worker has ended: whoever waited for its name may go on.
+    fn ended(&self, uid: &str) {
+        let mut workers = self.workers();
+        if let Some(ended) = workers.remove(uid) {
+            let pod = ended.wanted.borrow().pod.clone();
+            self.agent.starts.forget(uid);
+            let waiting = workers.values().filter(|worker| same_name(&worker.wanted.borrow().pod, &pod));
+            waiting.for_each(|worker| worker.wake.notify_one());
+        }
+        self.moved.notify_one();
     }
 
     fn workers(&self) -> MutexGuard<'_, BTreeMap<String, Worker>> {
@@ -179,6 +225,7 @@ struct Run {
     wanted: watch::Receiver<Wanted>,
     wake: Arc<Notify>,
     memory: Memory,
+    is_first: bool,
 }
 
 impl Run {
@@ -187,11 +234,26 @@ impl Run {
         let agent = self.workers.agent.clone();
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
+            if !self.workers.take_turn(&wanted.pod) {
+                if wanted.is_removed {
+                    return;
+                }
+                self.wake.notified().await;
+                continue;
+            }
+            let begun = Instant::now();
             let next = contained(sync::sync(&agent, &wanted, &mut self.memory, &self.wanted)).await;
             let next = next.unwrap_or_else(|| {
                 tracing::error!(pod = pod::name(&wanted.pod), "the work on a pod panicked; it is tried again");
                 Next::Failed
             });
+            let operation = match (wanted.ends(), self.is_first) {
+                (true, _) => "kill",
+                (false, true) => "create",
+                (false, false) => "sync",
+            };
+            self.is_first = false;
+            agent.metrics.record(&meters::POD_WORK, &[operation], begun.elapsed().as_secs_f64());
             let wait = match next {
                 Next::Gone => return,
                 Next::Again => Duration::ZERO,
@@ -210,6 +272,10 @@ impl Run {
             let _ = tokio::time::timeout(wait, self.wake.notified()).await;
         }
     }
+}
+
+fn same_name(one: &Tree, other: &Tree) -> bool {
+    (pod::namespace(one), pod::name(one)) == (pod::namespace(other), pod::name(other))
 }
 
 /// None where it panicked.

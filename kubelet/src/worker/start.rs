@@ -10,8 +10,10 @@ use super::sync::{self, Memory, Told};
 use super::{end, files, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
+use crate::make::resources::Limits;
 use crate::make::{self, container, dns, env, hostname, sandbox};
-use crate::plan::{Plan, Start};
+use crate::meters;
+use crate::plan::{Plan, Start, Why};
 use crate::pod;
 use crate::state::{PodState, Stage};
 use crate::status::Problem;
@@ -49,11 +51,14 @@ pub async fn carry_out(
     }
     for kill in &plan.kills {
         let seen = state.containers.iter().find(|seen| seen.id == kill.id);
-        let grace = kill
-            .probe
-            .and_then(|field| pod::container(pod, &kill.name)?.at(field).int("terminationGracePeriodSeconds"));
+        let grace = match kill.why {
+            Why::Probe(field) => {
+                pod::container(pod, &kill.name).and_then(|spec| spec.at(field).int("terminationGracePeriodSeconds"))
+            }
+            Why::Changed | Why::Round => None,
+        };
         if let Some(seen) = seen {
-            let kill = end::Kill { message: &kill.message, grace };
+            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
             end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
         }
     }
@@ -109,9 +114,13 @@ async fn make_sandbox(agent: &Arc<Agent>, pod: &Arc<Tree>, memory: &mut Memory, 
         return Err(failed_sandbox(agent, pod, &format!("{}: {error}", logs.display())));
     }
     let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler(agent, pod)? };
+    agent.metrics.count(&meters::STARTED_PODS, &[]);
     match agent.runtime.run_sandbox(request).await {
         Ok(answer) => Ok(answer.pod_sandbox_id),
-        Err(status) => Err(failed_sandbox(agent, pod, status.message())),
+        Err(status) => {
+            agent.metrics.count(&meters::STARTED_PODS_ERRORS, &[]);
+            Err(failed_sandbox(agent, pod, status.message()))
+        }
     }
 }
 
@@ -145,6 +154,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
         Failure::Failed
     })?;
     let users = agent.users.of(pod).map_err(|why| failed_sandbox(agent, pod, &why))?;
+    let (resources, overhead) = make::resources::of_sandbox(pod, agent.limits());
     Ok(sandbox::config(
         pod,
         sandbox::Given {
@@ -152,10 +162,10 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
             logs: &config.pod_logs_dir,
             hostname,
             resolver: &resolver,
-            cgroup_parent: crate::cgroups::pod_parent(config, pod),
+            cgroup_parent: crate::cgroups::names::parent(config, pod),
             users: users.as_ref(),
-            overhead: None,
-            resources: None,
+            overhead,
+            resources: Some(resources),
             volume_groups: &[],
         },
     ))
@@ -184,6 +194,8 @@ async fn start_container(
     let state = place.given.state;
     let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
+    let sort = meters::sort(pod, &start.name);
+    agent.metrics.count(&meters::STARTED_CONTAINERS, &[sort]);
     let made = make_container(agent, pod, spec, place, start).await;
     let started = match made {
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
@@ -196,15 +208,22 @@ async fn start_container(
     match started {
         Ok(()) => {
             memory.problems.remove(&start.name);
+            agent.resizes.follows(pod::uid(pod), &start.name);
             remove_older(agent, state, &start.name).await;
             Ok(())
         }
         Err(problem) => {
-            let waits = matches!(problem.reason, "ImagePullBackOff" | "ErrImagePull");
+            agent.metrics.count(&meters::STARTED_CONTAINERS_ERRORS, &[sort, problem.reason]);
+            let waits = is_of_image(problem.reason);
             memory.problems.insert(start.name.clone(), problem);
             Err(if waits { Failure::Waits } else { Failure::Failed })
         }
     }
+}
+
+/// It is known when an image is tried again.
+fn is_of_image(reason: &str) -> bool {
+    matches!(reason, "ImagePullBackOff" | "ErrImagePull" | "RegistryUnavailable" | "SignatureValidationFailed")
 }
 
 /// Of a container that is started again, only the last one is kept beside the new one.
@@ -229,7 +248,10 @@ async fn make_container(
     let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
     check_user(pod, spec, &image).map_err(config_error)?;
-    let variables = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
+    let own = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    // What the pod says itself counts before what its devices bring.
+    let variables: Vec<_> = given.env.into_iter().chain(own).collect();
     let users = agent.users.of(pod).map_err(config_error)?;
     let seen = volumes::Given {
         env: &variables,
@@ -240,7 +262,10 @@ async fn make_container(
     let volumes = volumes::mounts(&agent.config, pod, spec, place.given.mounted, &seen).await.map_err(config_error)?;
     let mut mounts = files::own_mounts(agent, pod, spec, place.addresses, start).map_err(config_error)?;
     mounts.extend(volumes);
-    let devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
+    mounts.extend(given.mounts);
+    let mut devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
+    devices.extend(given.devices);
+    let limits = agent.limits();
     let target = match container::target(spec, pod) {
         Some(name) => place.given.state.active(name).map(|seen| seen.id.clone()).unwrap_or_default(),
         None => String::new(),
@@ -255,17 +280,17 @@ async fn make_container(
             env: &variables,
             mounts,
             devices,
-            cdi_devices: Vec::new(),
-            annotations: Vec::new(),
-            limits: agent.limits(),
+            cdi_devices: given.cdi_devices,
+            annotations: given.annotations,
+            limits: Limits { cfs_quota: limits.cfs_quota && !given.has_cpus, ..limits },
             security: container::Security {
                 target: &target,
                 users: users.as_ref(),
                 volume_groups: &[],
                 seccomp_root: &seccomp_root,
-                seccomp_default: false,
+                seccomp_default: agent.config.seccomp_default,
             },
-            cpuset: Default::default(),
+            cpuset: (given.cpus.clone(), given.memory_nodes),
         },
     );
     let logs = sync::logs(agent, pod).join(&start.name);
@@ -280,6 +305,7 @@ async fn make_container(
         .create(request)
         .await
         .map_err(|status| failed(agent, pod, &start.name, "CreateContainerError", status.message().to_string()))?;
+    agent.managers.made(&answer.container_id, &given.cpus);
     agent.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
     Ok(answer.container_id)
 }

@@ -7,15 +7,23 @@ use api::{Tree, time, tree};
 use tokio::sync::watch;
 
 use super::{Ending, Wanted, end, files, start};
+use crate::admit::preempt;
 use crate::agent::Agent;
 use crate::make;
+use crate::meters;
 use crate::plan::{self, Backoffs, Plan, Wait};
 use crate::pod;
+use crate::resize;
 use crate::state::PodState;
 use crate::status::{self, Problem, Problems};
 use crate::volumes::Mounted;
 
 const SECOND: i64 = 1_000_000_000;
+/// How often it is looked whether those are gone whose place a pod gets.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Before a resize that failed is tried again.
+const RESIZE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a worker remembers of its pod.
 pub struct Memory {
@@ -27,6 +35,10 @@ pub struct Memory {
     /// Nothing runs any more, and nothing is left but what logs need.
     pub is_stopped: bool,
     pub warned: bool,
+    /// When the pod was first seen deleted while proxies might send requests to it.
+    pub held_since: Option<i64>,
+    /// Pods whose place it gets once they are gone.
+    awaited: Vec<String>,
     /// Pauses that were told of.
     pauses: Vec<Wait>,
     shown: Arc<Mutex<Arc<PodState>>>,
@@ -41,6 +53,8 @@ impl Memory {
             ended: None,
             is_stopped: false,
             warned: false,
+            held_since: None,
+            awaited: Vec::new(),
             pauses: Vec::new(),
             shown,
         }
@@ -63,7 +77,9 @@ pub enum Next {
 /// Whether a pod is to end while something is done for it.
 pub type Told<'a> = &'a watch::Receiver<Wanted>;
 
-pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told: Told<'_>) -> Next {
+    // What a pod wants is one thing, what it is given another.
+    let wanted = &mut Wanted { pod: agent.resizes.allocated(&asked.pod), ..asked.clone() };
     let state = match look(agent, &wanted.pod, memory).await {
         Ok(state) => state,
         Err(status) => {
@@ -80,8 +96,14 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
     if !memory.is_admitted && !node_is_known(agent, &wanted.pod, told).await {
         return Next::Again;
     }
-    if !memory.is_admitted && !admit(agent, wanted, memory, &state) {
+    if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
         return Next::Again;
+    }
+    agent.resizes.take(&wanted.pod);
+    agent.resizes.settle(agent, &asked.pod);
+    wanted.pod = agent.resizes.allocated(&asked.pod);
+    if memory.awaited.iter().any(|uid| agent.admission.holds(uid)) {
+        return Next::Idle(Some(after(agent, LOOK)));
     }
     if let Some(ending) = overdue(&wanted.pod, agent.now()) {
         memory.ended = Some(ending);
@@ -93,6 +115,7 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, told
 /// What the runtime has of the pod now.
 pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime::Result<Arc<PodState>> {
     let mut state = agent.runtime.pod(pod::uid(pod)).await?;
+    state.round = plan::restart::round(pod, &state);
     files::read_messages(agent, pod, &mut state);
     let state = Arc::new(state);
     *memory.shown.lock().unwrap_or_else(PoisonError::into_inner) = state.clone();
@@ -112,23 +135,50 @@ async fn node_is_known(agent: &Agent, pod: &Tree, told: Told<'_>) -> bool {
     start::unless_ended(told, seen).await == Some(true)
 }
 
-/// A pod that runs already was admitted by whoever started it.
-fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
+/// A pod that runs already was admitted by whoever started it. Without an API server a static pod is.
+async fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodState) -> bool {
     let pod = &wanted.pod;
     memory.is_admitted = true;
-    if !state.sandboxes.is_empty() {
+    if !state.sandboxes.is_empty() || agent.node_object().is_none() {
         agent.admission.take(pod);
+        agent.managers.take(pod);
         return true;
     }
-    let Some(node) = agent.node_object() else {
-        agent.admission.take(pod);
-        return true;
+    let problem = match judge(agent, pod).await {
+        Ok(room) => {
+            room.victims.iter().for_each(|uid| preempt(agent, uid, &room.signal));
+            memory.awaited = room.victims;
+            return true;
+        }
+        Err(problem) => problem,
     };
-    let Err(problem) = agent.admission.admit(pod, &node, &agent.rules()) else { return true };
     agent.recorder.warning(pod, problem.reason, problem.message.as_str());
     agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
     memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
     false
+}
+
+/// Ends a pod whose place a critical one gets.
+fn preempt(agent: &Agent, uid: &str, signal: &str) {
+    let message = preempt::MESSAGE.to_string();
+    if let Some(victim) = agent.pods.all().iter().find(|pod| pod::uid(pod) == uid) {
+        agent.recorder.warning(victim, preempt::REASON, preempt::MESSAGE);
+    }
+    let condition = tree! {
+        "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet", "message" => preempt::MESSAGE,
+    };
+    let problem = Problem { reason: preempt::REASON, message };
+    agent.metrics.count(&meters::PREEMPTIONS, &[signal]);
+    (agent.end)(uid, Ending { problem, grace_seconds: None, condition: Some(condition) });
+}
+
+/// The handlers in their order: plugins are asked between those that look at the pod alone and those that look for
+/// room.
+async fn judge(agent: &Agent, pod: &Tree) -> Result<preempt::Room, Problem> {
+    let (node, rules) = (agent.node_object().unwrap_or_default(), agent.rules());
+    agent.admission.look(pod, &node, &rules)?;
+    agent.managers.admit(pod).await?;
+    agent.admission.admit(pod, &node, &rules).inspect_err(|_| agent.managers.release(pod::uid(pod)))
 }
 
 /// A pod that has had its time.
@@ -152,7 +202,7 @@ fn deadline(pod: &Tree) -> Option<i64> {
 async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>, told: Told<'_>) -> Next {
     let pod = &wanted.pod;
     agent.objects.register(pod);
-    agent.probes.follow(pod, &state);
+    agent.probes.follow(pod, &state, &agent.host_ip());
     let plan = decide(agent, pod, memory, &state);
     // What was done about a container that runs now is no problem any more.
     memory.problems.retain(|name, _| plan.starts.iter().any(|start| start.name == *name));
@@ -161,17 +211,32 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     if plan.kill_pod && plan.sandbox.is_none() {
         return end::finish(agent, wanted, memory, state).await;
     }
-    let mounted = match volumes(agent, pod, told).await {
+    if let Err(why) = agent.groups.ensure(pod).await {
+        agent.recorder.warning(
+            pod,
+            "FailedCreatePodContainer",
+            format!("unable to ensure pod container exists: {why}"),
+        );
+        return Next::Failed;
+    }
+    let is_resized = resize::carry_out(agent, pod, &state).await;
+    if !is_resized {
+        say(agent, wanted, memory, &state, &plan);
+    }
+    let mut mounted = match volumes(agent, pod, told).await {
         Ok(mounted) => mounted,
         Err(next) => return next,
     };
+    if !is_resized {
+        mounted.again = Some(mounted.again.map_or(RESIZE_PAUSE, |again| again.min(RESIZE_PAUSE)));
+    }
     if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {
         return idle(agent, pod, &plan, mounted.again);
     }
     let done =
         start::carry_out(agent, pod, memory, &start::Given { state: &state, mounted: &mounted, told }, &plan).await;
     let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
-    agent.probes.follow(pod, &state);
+    agent.probes.follow(pod, &state, &agent.host_ip());
     let next = decide(agent, pod, memory, &state);
     say(agent, wanted, memory, &state, &next);
     tell_of_pauses(agent, pod, memory, &next);
@@ -218,12 +283,17 @@ async fn volumes(agent: &Arc<Agent>, pod: &Tree, told: Told<'_>) -> Result<Mount
 
 fn decide(agent: &Agent, pod: &Tree, memory: &Memory, state: &PodState) -> Plan {
     let verdicts = |id: &str| agent.probes.verdicts(id);
-    plan::plan(&plan::View { pod, state, verdicts: &verdicts, backoffs: &memory.backoffs, now: agent.now() })
+    let resized = agent.resizes.restarts(pod);
+    let (backoffs, now) = (&memory.backoffs, agent.now());
+    plan::plan(&plan::View { pod, state, verdicts: &verdicts, resized: &resized, backoffs, now })
 }
 
 /// Says what there is of a pod that runs.
 fn say(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState, plan: &Plan) {
     let status = make_status(agent, wanted, memory, state, plan);
+    if status.str("phase") == "Running" {
+        agent.starts.runs(&wanted.pod, state, agent.now());
+    }
     agent.statuses.set(&wanted.pod, status);
 }
 
@@ -243,10 +313,12 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
         ended: ended.filter(|_| memory.is_stopped),
         now: agent.now() / SECOND,
     });
+    agent.resizes.show(&pod, state, &mut status, agent.now() / SECOND);
     let condition = memory.ended.as_ref().and_then(|ending| ending.condition.clone());
     if let Some(condition) = condition {
         status.list_entry("conditions").push(condition);
     }
+    agent.managers.add_health(&pod, &mut status);
     status
 }
 

@@ -11,12 +11,12 @@ use super::mounts;
 use super::process::{self, Ready};
 use super::rootfs::{Kind, Root};
 use super::user::{self, User};
-use crate::cgroup::Hierarchies;
 use crate::error::{Context, Error, Result};
 use crate::shim::pause;
 use crate::spec::{ContainerSpec, ProcessSpec};
 use crate::sys::{self, Attributes};
-use crate::{userns, wire};
+use crate::{devices, userns, wire};
+use cgroup::Hierarchies;
 
 /// What the first process tells the shim. After it, the socket closes when the program runs.
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ fn begin() -> Result<()> {
 fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible> {
     begin()?;
     let unlimited = place.cgroups.update(&spec.cgroup.path, &spec.cgroup.resources)?;
-    place.cgroups.restrict_devices(&spec.cgroup.path, &spec.device_rules)?;
+    devices::restrict(place.cgroups, &spec.cgroup.path, &spec.device_rules)?;
     place.cgroups.join_v1(&spec.cgroup.path)?;
     let mut ready = process::prepare(&spec.process)?;
     ready.warnings.extend(unlimited);

@@ -14,11 +14,11 @@ use rustix::mount::{
 };
 
 use super::rootfs::{Kind, Root, kind_of};
-use crate::cgroup::Hierarchies;
 use crate::error::{Context, Result, refused};
 use crate::spec::{ContainerSpec, IdMap, IdMaps, MountOptions, MountSpec, Propagation, RootSpec, Source};
 use crate::sys::{self, Attributes};
 use crate::userns;
+use cgroup::Hierarchies;
 
 /// Sources opened on the host, in the order of the specification's mounts.
 pub struct Opened {

@@ -13,7 +13,8 @@ pub use security::{Seccomp, capabilities};
 use cri::{LinuxContainerResources, NamespaceMode, NamespaceOption, PodSandboxConfig};
 
 use crate::error::{Result, refused};
-use crate::spec::{IdMap, IdMaps, Resources};
+use crate::spec::{IdMap, IdMaps};
+use cgroup::Resources;
 
 /// What the machine can do, found once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

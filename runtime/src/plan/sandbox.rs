@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use cri::{NamespaceMode, PodSandboxConfig};
 
 use super::{host_ipc, host_network, namespaces, userns};
-use crate::cgroup::parent_path;
 use crate::error::{Result, refused};
 use crate::spec::SandboxSpec;
+use cgroup::parent_path;
 
 /// Where pods of a client that names no parent are.
 pub const DEFAULT_CGROUP_PARENT: &str = "/tiphys";

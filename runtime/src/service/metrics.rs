@@ -7,9 +7,9 @@ use cri::{
 
 use super::Service;
 use super::state::{Container, Sandbox};
-use crate::cgroup::stats::{Pressure, Usage};
 use crate::plan;
 use crate::shim::log::Now;
+use cgroup::stats::{Pressure, Usage};
 
 /// Which of them all, in the order in which their values are given.
 const LABELS: [&str; 6] = ["id", "name", "image", "namespace", "pod", "container"];

@@ -27,7 +27,6 @@ use cri::{ContainerEventResponse, ContainerEventType, Status};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::broadcast;
 
-use crate::cgroup::Hierarchies;
 use crate::error::{Context, Error, Result, refused};
 use crate::images::Images;
 use crate::plan::Host;
@@ -35,6 +34,7 @@ use crate::shim::log::Now;
 use crate::streaming::Streaming;
 use crate::sys;
 use crate::zygote::Zygote;
+use cgroup::Hierarchies;
 use network::Network;
 use state::{Container, Sandbox, Table};
 

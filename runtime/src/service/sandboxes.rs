@@ -213,7 +213,7 @@ impl Service {
 
     /// Processes that were just killed may still be on their way out.
     pub(super) fn remove_group(&self, path: &str) -> Result<()> {
-        self.0.cgroups.remove_when_empty(path, Duration::from_secs(5))
+        Ok(self.0.cgroups.remove_when_empty(path, Duration::from_secs(5))?)
     }
 }
 

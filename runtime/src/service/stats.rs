@@ -7,9 +7,9 @@ use cri::{
 
 use super::state::{Container, Sandbox};
 use super::{Service, convert};
-use crate::cgroup::stats::{Pressure, PressureLine, Usage};
 use crate::plan;
 use crate::shim::log::Now;
+use cgroup::stats::{Pressure, PressureLine, Usage};
 
 fn value(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::cgroup::Hierarchies;
 use crate::container::user::User;
 use crate::error::{Context, Error, Result, refused};
 use crate::{sys, wire};
+use cgroup::Hierarchies;
 use log::Stream;
 use protocol::{Answer, Attached, Call, ContainerState, Event, Exit, Reply, Request, Target};
 use stdio::Stdio;

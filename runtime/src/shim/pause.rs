@@ -7,12 +7,12 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Hierarchies;
 use crate::container::{init, mounts, process};
 use crate::error::{Context, Result};
 use crate::spec::SandboxSpec;
 use crate::sys::{self, CapSets, Fork};
 use crate::{userns, wire};
+use cgroup::Hierarchies;
 
 /// Folders of the sandbox's own small root, which containers' mount namespaces start from.
 pub const SHM: &str = "/shm";

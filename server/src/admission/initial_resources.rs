@@ -1,5 +1,5 @@
 //! InitialResources, of old Kubernetes: a container that asks for nothing gets what containers of the same
-//! image have used. Where that is known from is not this plugin's business.
+//! image have used, as the agents of nodes tell it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use api::status::Status;
 
 use super::setup::Source;
 use super::{Attributes, Operation, Settings};
+use crate::usage::history::History;
 
 const ANNOTATION: &str = "kubernetes.io/initial-resources";
 /// So many samples make a good estimate.
@@ -40,12 +41,15 @@ pub trait Usage: Send + Sync {
 pub struct Estimates {
     percentile: u8,
     namespace_only: bool,
-    pub usage: Option<Arc<dyn Usage>>,
+    pub usage: Arc<dyn Usage>,
+    /// What is collected from nodes; the usage unless another is given.
+    pub history: Arc<History>,
 }
 
 impl Default for Estimates {
     fn default() -> Estimates {
-        Estimates { percentile: 90, namespace_only: false, usage: None }
+        let history: Arc<History> = Arc::default();
+        Estimates { percentile: 90, namespace_only: false, usage: history.clone(), history }
     }
 }
 
@@ -66,8 +70,8 @@ pub fn mutate(
     _: &mut Vec<String>,
 ) -> Result<(), Status> {
     let estimates = &attributes.server.admission.settings.estimates;
-    if let Some(usage) = estimates.usage.as_deref().filter(|_| attributes.is("", "Pod", Operation::Create)) {
-        fill(pod, estimates, usage, attributes.namespace);
+    if attributes.is("", "Pod", Operation::Create) {
+        fill(pod, estimates, &*estimates.usage, attributes.namespace);
     }
     Ok(())
 }
@@ -105,7 +109,7 @@ fn quantity(resource: &str, amount: i64) -> String {
 }
 
 /// The colon of a port stands before a slash, that of a tag after the last one.
-fn without_tag(image: &str) -> &str {
+pub fn without_tag(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or(image);
     name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)
 }

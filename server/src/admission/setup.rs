@@ -97,7 +97,7 @@ impl Setup {
 
     /// Where InitialResources learns what containers have used.
     pub fn with_usage(mut self, usage: Arc<dyn initial_resources::Usage>) -> Setup {
-        self.settings.estimates.usage = Some(usage);
+        self.settings.estimates.usage = usage;
         self
     }
 

@@ -4,7 +4,7 @@ mod binding;
 mod component_status;
 mod connect;
 mod eviction;
-mod node;
+pub(crate) mod node;
 mod proxy;
 mod reviews;
 mod scale;

@@ -64,6 +64,11 @@ pub async fn log(server: &Server, node: &str, call: &Call, place: &str) -> Resul
     Ok(answer)
 }
 
+/// Asks an agent for the server itself.
+pub async fn ask(target: &Target, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, String> {
+    forward::send(target, request).await
+}
+
 fn host(target: &Target) -> Result<HeaderValue, Status> {
     HeaderValue::from_str(&target.authority()).map_err(Status::internal)
 }

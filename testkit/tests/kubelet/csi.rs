@@ -190,7 +190,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     let one = pod(client, "one", "persistentVolumeClaim: {claimName: data}").await;
     let mut node = Node::start(&cluster);
     let volumes = node.volumes.clone();
-    let finding = tokio::spawn(async move { volumes.run().await });
+    let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
     let unknown = "FailedMount MountVolume.MountDevice failed for volume \"pv1\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name memory.example not found in the list of registered CSI drivers";
     assert_eq!(node.problem(&one).await, [unknown]);
     let driver = Driver::start(node.folder.path());
@@ -239,7 +239,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
         node.volumes.remove(&uid(&two)).await.unwrap_err().contains("not found in the list of registered CSI drivers")
     );
     let volumes = node.volumes.clone();
-    let finding = tokio::spawn(async move { volumes.run().await });
+    let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
     until(|| !driver.calls.take().is_empty()).await;
     node.volumes.remove(&uid(&two)).await.unwrap();
     assert_eq!(driver.calls.names(), ["unpublish", "unstage"]);

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod csi;
+mod drain;
+mod pods;
 mod volumes;
 
 use std::process::Command;

@@ -250,6 +250,37 @@ async fn folders_are_made_for_claims_where_their_pod_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_folder_goes_when_its_node_has_erased_it() {
+    let mut cluster = start_with_folders().await;
+    let client = &cluster.client;
+    make(client, "/apis/storage.k8s.io/v1/storageclasses", &controllers::default_class()).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    make(client, &format!("{rbac}/clusterroles"), &cluster::addons::provisioner_role()).await;
+    make(client, &format!("{rbac}/clusterrolebindings"), &cluster::addons::provisioner_binding()).await;
+    let node = "/api/v1/nodes/node-a";
+    let annotate = |key: &str, value: String| {
+        tree! { "metadata" => tree! { "annotations" => tree! { format!("tiphys.io/{key}") => value } } }
+    };
+    merge(client, node, &annotate("volumes-erased", "[]".to_string())).await;
+    let path = format!("{CORE}/persistentvolumeclaims/c");
+    claim(client, "c", None).await;
+    pod(client, "p", "node-a", of_claim("c")).await;
+    let bound = see(client, &path, "a bound claim", |claim| phase(claim) == "Bound").await;
+    let volume = format!("{VOLUMES}/{}", bound.str("spec.volumeName"));
+    let folder = client.get(&volume).await.tree().str("spec.hostPath.path").to_string();
+    client.delete(&format!("{CORE}/pods/p?gracePeriodSeconds=0")).await;
+    client.delete(&path).await;
+    let asked = |node: &Tree| node.map("metadata.annotations").str("tiphys.io/volumes-to-erase").to_string();
+    let wanted = format!("[{folder:?}]");
+    see(client, node, "a request to erase it", |node| asked(node) == wanted).await;
+    assert_eq!(client.get(&volume).await.code, 200, "it is there until nothing of it is left");
+    merge(client, node, &annotate("volumes-erased", wanted.clone())).await;
+    gone(client, &volume).await;
+    see(client, node, "nothing more to erase", |node| asked(node).is_empty()).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pods_own_volume_has_its_claim() {
     let mut cluster = start_with_folders().await;
     let client = &cluster.client;

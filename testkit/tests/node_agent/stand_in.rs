@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use api::Tree;
 use client::{Clock, SystemClock};
-use cri::{Answers, Status};
+use cri::Status;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -85,23 +85,6 @@ async fn echo(streams: Streams) -> Ending {
         Ok(_) => Ending::ExitCode { code: 3, message: "exit status 3".to_string() },
         Err(error) => Ending::Failed(error.to_string()),
     }
-}
-
-/// Calls that nothing here asks for.
-macro_rules! absent {
-    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
-        async fn $call(&self, _: cri::$request) -> Result<cri::$response, Status> {
-            Err(Status::unimplemented(stringify!($call)))
-        }
-    )* };
-}
-
-macro_rules! absent_streams {
-    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
-        async fn $call(&self, _: cri::$request) -> Result<Answers<cri::$response>, Status> {
-            Err(Status::unimplemented(stringify!($call)))
-        }
-    )* };
 }
 
 fn matches(filter: &std::collections::BTreeMap<String, String>, key: &str, value: &str) -> bool {

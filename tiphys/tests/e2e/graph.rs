@@ -29,6 +29,7 @@ fn no_crate_knows_what_it_must_not() {
         ("fakenode", &["store", "server", "cluster", "controllers", "openapi", "wire"]),
         ("scheduler", &["kinds", "store", "server", "cluster", "controllers", "openapi", "wire"]),
         ("runtime", &["api", "kinds", "store", "server", "client", "cluster", "wire", "k8s-openapi"]),
+        ("cgroup", &["tokio", "api", "cri", "libc"]),
         ("kubelet", &["store", "server", "cluster", "runtime", "network", "wire", "k8s-openapi"]),
         ("network", &["api", "kinds", "store", "server", "client", "cluster", "tokio", "cri", "runtime"]),
         ("streaming", &["api", "kinds", "store", "server", "client", "cri", "rustls"]),

@@ -13,6 +13,7 @@ mod initializers;
 mod kubectl;
 mod manager;
 mod node_faults;
+mod pinning;
 mod process;
 mod readme;
 mod scheduler;

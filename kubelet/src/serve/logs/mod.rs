@@ -3,6 +3,7 @@
 mod choose;
 mod follow;
 mod line;
+mod older;
 mod options;
 mod tail;
 
@@ -22,6 +23,7 @@ use super::route::Place;
 use super::{Answer, Host};
 use follow::Changes;
 use line::Writer;
+use older::Older;
 use options::Options;
 
 /// What is read at once, and what is sent at once.
@@ -45,7 +47,7 @@ pub async fn answer(host: &dyn Host, place: Place<'_>, query: &Query) -> Answer 
         return refused(StatusCode::NOT_FOUND, why);
     }
     let opened = match choose::container(&pod, place.container, options.previous) {
-        Ok(id) => open(host.runtime(), id, options.tail_lines).await,
+        Ok(id) => open(host.runtime(), id, &options).await,
         Err(why) => Err(why),
     };
     match opened {
@@ -68,10 +70,12 @@ struct Log {
     container: String,
     path: PathBuf,
     file: File,
+    /// What was rotated away before.
+    older: Older,
 }
 
 /// Opens the log where its last lines begin: what is written from here on is seen.
-async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, tail_lines: Option<u64>) -> Result<Log, String> {
+async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &Options) -> Result<Log, String> {
     let (scheme, id) = container.split_once("://").unwrap_or(("", &container));
     let id = id.to_string();
     let asked = ContainerStatusRequest { container_id: id.clone(), verbose: false };
@@ -81,20 +85,24 @@ async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, tail_lines
     let resolved = tokio::fs::canonicalize(&path).await;
     let path = resolved.map_err(|error| format!("failed to try resolving symlinks in path {path:?}: {error}"))?;
     let mut file = File::open(&path).await.map_err(|error| format!("failed to open log file {path:?}: {error}"))?;
-    if let Some(lines) = tail_lines {
+    let mut older = Older::of(&file, &path).await;
+    if let Some(lines) = options.tail_lines {
         let sought = async {
-            let start = tail::start(&mut file, lines).await?;
-            file.seek(SeekFrom::Start(start)).await
+            let (start, missing) = tail::start(&mut file, lines).await?;
+            file.seek(SeekFrom::Start(start)).await?;
+            older.keep_last(missing).await
         };
         sought.await.map_err(|error| format!("failed to tail {lines} lines of log file {path:?}: {error}"))?;
     }
-    Ok(Log { runtime, container: id, path, file })
+    older.keep_since(options.since);
+    Ok(Log { runtime, container: id, path, file, older })
 }
 
 impl Log {
     /// Sends what is asked for, until all is sent, or nobody takes it any more.
     async fn send(self, options: Options, to: &mpsc::Sender<Bytes>) -> std::io::Result<()> {
-        let mut writer = Writer::new(&options);
+        let mut known = self.older.known().clone();
+        let Some(mut writer) = self.older.send(Writer::new(&options), to).await? else { return Ok(()) };
         if !options.follow {
             let mut reader = BufReader::with_capacity(BLOCK, self.file);
             return copy(&mut reader, &mut writer, to).await.map(drop);
@@ -110,6 +118,16 @@ impl Log {
                 return Ok(());
             }
             if let Some(next) = follow::successor(reader.get_ref(), &self.path).await {
+                // Nobody writes to the old one any more: what came since the last look is all that is left of it.
+                if copy(&mut reader, &mut writer, to).await? == Copied::Over {
+                    return Ok(());
+                }
+                let missed = Older::of(&next, &self.path).await.after(&known);
+                known = missed.known().clone();
+                writer = match missed.send(writer, to).await? {
+                    Some(writer) => writer,
+                    None => return Ok(()),
+                };
                 reader = BufReader::with_capacity(BLOCK, next);
                 changes = Changes::watch(&self.path)?;
                 continue;

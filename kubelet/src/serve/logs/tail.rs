@@ -6,11 +6,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, SeekFrom};
 
 const BLOCK: u64 = 16 << 10;
 
-/// The place of the first of the last `lines` lines, read from the end.
-pub async fn start<F: AsyncRead + AsyncSeek + Unpin>(file: &mut F, lines: u64) -> Result<u64> {
+/// The place of the first of the last `lines` lines, read from the end, and how many are missing before it.
+pub async fn start<F: AsyncRead + AsyncSeek + Unpin>(file: &mut F, lines: u64) -> Result<(u64, u64)> {
     let end = file.seek(SeekFrom::End(0)).await?;
     if lines == 0 {
-        return Ok(end);
+        return Ok((end, 0));
     }
     let (mut left, mut right) = (lines, end);
     while right > 0 {
@@ -24,13 +24,14 @@ pub async fn start<F: AsyncRead + AsyncSeek + Unpin>(file: &mut F, lines: u64) -
             if *byte == b'\n' && place + 1 < end {
                 left -= 1;
                 if left == 0 {
-                    return Ok(place + 1);
+                    return Ok((place + 1, 0));
                 }
             }
         }
         right = begin;
     }
-    Ok(0)
+    // The first line has no end of another before it.
+    Ok((0, left - u64::from(end > 0)))
 }
 
 #[cfg(test)]
@@ -43,15 +44,15 @@ mod tests {
     async fn the_last_lines_are_found() {
         let long = format!("{}\nb\n", "a".repeat(40_000));
         let cases = [
-            ("a\nb\nc\n", 0, 6),
-            ("a\nb\nc\n", 1, 4),
-            ("a\nb\nc\n", 2, 2),
-            ("a\nb\nc\n", 3, 0),
-            ("a\nb\nc\n", 9, 0),
-            ("a\nb\nhalf", 1, 4),
-            ("", 5, 0),
-            (long.as_str(), 1, 40_001),
-            (long.as_str(), 2, 0),
+            ("a\nb\nc\n", 0, (6, 0)),
+            ("a\nb\nc\n", 1, (4, 0)),
+            ("a\nb\nc\n", 2, (2, 0)),
+            ("a\nb\nc\n", 3, (0, 0)),
+            ("a\nb\nc\n", 9, (0, 6)),
+            ("a\nb\nhalf", 1, (4, 0)),
+            ("", 5, (0, 5)),
+            (long.as_str(), 1, (40_001, 0)),
+            (long.as_str(), 2, (0, 0)),
         ];
         for (text, lines, want) in cases {
             assert_eq!(start(&mut Cursor::new(text), lines).await.expect("a place"), want, "{} {lines}", text.len());

@@ -1,109 +1,40 @@
 //! Asks the runtime and the kernel.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use api::Tree;
 use api::time;
-use cri::{
-    Code, ContainerStats, ImageFsInfoRequest, LinuxPodSandboxStats, ListContainerStatsRequest,
-    ListPodSandboxStatsRequest, PodSandboxAttributes, PodSandboxMetadata, PodSandboxStats, Status,
-};
+use cri::{ImageFsInfoRequest, PodSandboxStats};
 
-use super::{Filesystem, PodUsage, Usage, machine, value};
+use super::{Filesystem, PodUsage, Rates, Usage, machine, value};
 use crate::serve::Host;
+use crate::usage::{self, Files};
 
-const POD_NAME: &str = "io.kubernetes.pod.name";
-const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-const POD_UID: &str = "io.kubernetes.pod.uid";
-
-pub async fn gather(host: &dyn Host) -> Usage {
-    let sandboxes = sandboxes(host).await;
+pub async fn gather(host: &dyn Host, rates: &Rates) -> Usage {
+    let sandboxes = usage::sandboxes(&*host.runtime()).await;
     let failed = sandboxes.is_err();
     if let Err(error) = &sandboxes {
         tracing::warn!(%error, "the runtime does not say what its pods use");
     }
     let known = host.pods();
-    let pods = sandboxes.unwrap_or_default().into_iter().filter_map(|stats| usage(stats, &known)).collect();
+    let mut files = host.files(&known).await;
     let root = host.root_dir();
-    Usage {
-        node: host.node_name().to_string(),
-        at: host.clock().now(),
-        machine: tokio::task::spawn_blocking(move || machine::read(&root)).await.unwrap_or_default(),
-        images: images(host).await,
-        pods,
-        failed,
-    }
+    let mut machine = tokio::task::spawn_blocking(move || machine::read(&root)).await.unwrap_or_default();
+    let at = host.clock().now();
+    let mut now = rates.now();
+    let nanoseconds = at.seconds * 1_000_000_000 + i64::from(at.nanos);
+    machine.nano_cores = now.rate(String::new(), nanoseconds, machine.cpu_nanoseconds);
+    let pod = |mut stats: PodSandboxStats| {
+        let uid = stats.attributes.as_ref()?.metadata.as_ref()?.uid.clone();
+        now.fill(&uid, &mut stats);
+        of_pod(stats, &known, files.remove(&uid).unwrap_or_default())
+    };
+    let pods = sandboxes.unwrap_or_default().into_iter().filter_map(pod).collect();
+    drop(now);
+    Usage { node: host.node_name().to_string(), at, machine, images: images(host).await, pods, failed }
 }
 
-async fn sandboxes(host: &dyn Host) -> Result<Vec<PodSandboxStats>, Status> {
-    let runtime = host.runtime();
-    match runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest { filter: None }).await {
-        Ok(answer) => Ok(answer.stats),
-        // Older runtimes know of containers alone.
-        Err(status) if status.code() == Code::Unimplemented => {
-            let answer = runtime.list_container_stats(ListContainerStatsRequest { filter: None }).await?;
-            Ok(together(answer.stats))
-        }
-        Err(status) => Err(status),
-    }
-}
-
-/// Containers put together by their pods, whose use is the sum of theirs.
-fn together(all: Vec<ContainerStats>) -> Vec<PodSandboxStats> {
-    let mut pods: BTreeMap<String, PodSandboxStats> = BTreeMap::new();
-    for stats in all {
-        let Some(attributes) = &stats.attributes else { continue };
-        let label = |key: &str| attributes.labels.get(key).cloned().unwrap_or_default();
-        let metadata = PodSandboxMetadata {
-            name: label(POD_NAME),
-            uid: label(POD_UID),
-            namespace: label(POD_NAMESPACE),
-            ..Default::default()
-        };
-        let pod = pods.entry(metadata.uid.clone()).or_insert_with(|| PodSandboxStats {
-            attributes: Some(PodSandboxAttributes { metadata: Some(metadata), ..Default::default() }),
-            linux: Some(LinuxPodSandboxStats::default()),
-            ..Default::default()
-        });
-        pod.linux.get_or_insert_default().containers.push(stats);
-    }
-    for pod in pods.values_mut() {
-        pod.linux.get_or_insert_default().sum_up();
-    }
-    pods.into_values().collect()
-}
-
-trait SumUp {
-    fn sum_up(&mut self);
-}
-
-impl SumUp for LinuxPodSandboxStats {
-    fn sum_up(&mut self) {
-        let sum = |of: &dyn Fn(&ContainerStats) -> Option<u64>| {
-            let value = self.containers.iter().filter_map(of).sum();
-            Some(cri::UInt64Value { value })
-        };
-        let cpu = cri::CpuUsage {
-            timestamp: self
-                .containers
-                .iter()
-                .filter_map(|stats| Some(stats.cpu.as_ref()?.timestamp))
-                .max()
-                .unwrap_or(0),
-            usage_core_nano_seconds: sum(&|stats| value(&stats.cpu.as_ref()?.usage_core_nano_seconds)),
-            ..Default::default()
-        };
-        let memory = cri::MemoryUsage {
-            timestamp: cpu.timestamp,
-            working_set_bytes: sum(&|stats| value(&stats.memory.as_ref()?.working_set_bytes)),
-            ..Default::default()
-        };
-        (self.cpu, self.memory) = (Some(cpu), Some(memory));
-    }
-}
-
-fn usage(stats: PodSandboxStats, known: &[Tree]) -> Option<PodUsage> {
+fn of_pod(stats: PodSandboxStats, known: &[Tree], files: Files) -> Option<PodUsage> {
     let metadata = stats.attributes.as_ref()?.metadata.clone()?;
     let pod = known.iter().find(|pod| crate::pod::uid(pod) == metadata.uid);
     let time = |text: &str| time::parse(text).ok();
@@ -116,8 +47,15 @@ fn usage(stats: PodSandboxStats, known: &[Tree]) -> Option<PodUsage> {
         uid: metadata.uid,
         started: pod.and_then(|pod| time(pod.str("status.startTime"))),
         containers_started: statuses.filter_map(started).collect(),
+        ephemeral: pod.map(ephemeral).unwrap_or_default(),
+        files,
         stats,
     })
+}
+
+fn ephemeral(pod: &Tree) -> Vec<String> {
+    let volumes = pod.list("spec.volumes").iter().filter(|volume| crate::pod::is_ephemeral(volume));
+    volumes.map(|volume| volume.str("name").to_string()).collect()
 }
 
 /// The file system that images are on, and how much of it is theirs.

@@ -3,11 +3,15 @@
 use std::path::Path;
 
 use super::Filesystem;
+use super::pressure::Pressures;
 
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub struct Machine {
     pub cores: u64,
     pub cpu_nanoseconds: u64,
+    /// What is used now, in billionths of a core.
+    pub nano_cores: Option<u64>,
+    pub pressure: Pressures,
     pub memory: Memory,
     /// Where pods' folders are.
     pub filesystem: Filesystem,
@@ -49,9 +53,11 @@ pub fn read(root: &Path) -> Machine {
     Machine {
         cores,
         cpu_nanoseconds,
+        nano_cores: None,
+        pressure: Pressures::read(),
         memory: memory(&file("/proc/meminfo"), &file("/proc/vmstat")),
         filesystem: filesystem(root).unwrap_or_default(),
-        max_pid: file("/proc/sys/kernel/pid_max").trim().parse().unwrap_or(0),
+        max_pid: most_processes(&file("/proc/sys/kernel/pid_max"), &file("/proc/sys/kernel/threads-max")),
         processes: processes(&file("/proc/loadavg")),
         started_seconds,
         interfaces: interfaces(&file("/proc/net/dev")),
@@ -91,7 +97,7 @@ fn cpu(stat: &str) -> (u64, u64, i64) {
     found
 }
 
-fn memory(meminfo: &str, vmstat: &str) -> Memory {
+pub fn memory(meminfo: &str, vmstat: &str) -> Memory {
     let bytes = |key: &str| number(meminfo, key) * 1024;
     let usage = bytes("MemTotal:").saturating_sub(bytes("MemFree:"));
     Memory {
@@ -111,8 +117,14 @@ fn number(text: &str, key: &str) -> u64 {
     line.and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
+/// The lower of the two bounds that the kernel has.
+pub fn most_processes(pid_max: &str, threads_max: &str) -> u64 {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    [pid_max, threads_max].into_iter().filter_map(number).min().unwrap_or(0)
+}
+
 /// `0.00 0.01 0.05 2/345 6789`: 345 of them.
-fn processes(loadavg: &str) -> u64 {
+pub fn processes(loadavg: &str) -> u64 {
     let pair = loadavg.split_ascii_whitespace().nth(3).and_then(|pair| pair.split_once('/'));
     pair.and_then(|(_, all)| all.parse().ok()).unwrap_or(0)
 }

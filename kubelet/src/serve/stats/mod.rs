@@ -4,18 +4,23 @@
 mod cadvisor;
 mod exposition;
 mod gather;
-mod machine;
+pub mod machine;
+mod pressure;
+mod rates;
 mod resource;
 mod summary;
 
 pub use cadvisor::page as cadvisor;
 pub use gather::gather;
+pub use rates::Rates;
 pub use resource::page as resource;
 pub use summary::page as summary;
 
 use api::time::Timestamp;
 use cri::PodSandboxStats;
 use machine::Machine;
+
+use crate::usage::{Files, container_name, value};
 
 /// All that is known at one moment.
 #[derive(Debug, Default)]
@@ -38,6 +43,10 @@ pub struct PodUsage {
     pub stats: PodSandboxStats,
     /// When each container was started, by its name.
     pub containers_started: Vec<(String, Timestamp)>,
+    /// What it has on disk.
+    pub files: Files,
+    /// Volumes that count for what it may use of the disk.
+    pub ephemeral: Vec<String>,
 }
 
 impl PodUsage {
@@ -50,12 +59,6 @@ impl PodUsage {
     }
 }
 
-/// The name that a pod gives to a container.
-pub fn container_name(stats: &cri::ContainerStats) -> &str {
-    let metadata = stats.attributes.as_ref().and_then(|attributes| attributes.metadata.as_ref());
-    metadata.map_or("", |metadata| &metadata.name)
-}
-
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Filesystem {
     pub capacity: u64,
@@ -64,11 +67,6 @@ pub struct Filesystem {
     pub inodes: u64,
     pub inodes_free: u64,
     pub inodes_used: u64,
-}
-
-/// A number that a runtime may not know.
-pub fn value(number: &Option<cri::UInt64Value>) -> Option<u64> {
-    number.as_ref().map(|number| number.value)
 }
 
 #[cfg(test)]

@@ -2,10 +2,15 @@
 
 use api::time::{Timestamp, format_seconds};
 use api::{Tree, list, tree};
-use cri::{ContainerStats, CpuUsage, FilesystemUsage, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, SwapUsage};
+use cri::{
+    ContainerStats, CpuUsage, FilesystemUsage, IoUsage, MemoryUsage, NetworkInterfaceUsage, NetworkUsage, PsiData,
+    PsiStats, SwapUsage,
+};
 
 use super::machine::{Interface, Machine};
 use super::{Filesystem, PodUsage, Usage, container_name, value};
+use crate::disk::{Found, Used};
+use crate::usage::Volume;
 
 /// `brief` is cpu and memory alone.
 pub fn page(usage: &Usage, brief: bool) -> Tree {
@@ -40,7 +45,10 @@ fn node(usage: &Usage, brief: bool) -> Tree {
     let mut node = tree! {
         "nodeName" => usage.node.as_str(),
         "startTime" => format_seconds(usage.machine.started_seconds).as_str(),
-        "cpu" => known(at(), &[("usageCoreNanoSeconds", Some(*cpu_nanoseconds))]),
+        "cpu" => known(at(), &[
+            ("usageNanoCores", usage.machine.nano_cores),
+            ("usageCoreNanoSeconds", Some(*cpu_nanoseconds)),
+        ]),
         "memory" => known(at(), &[
             ("availableBytes", Some(memory.capacity.saturating_sub(memory.working_set))),
             ("usageBytes", Some(memory.usage)),
@@ -50,8 +58,14 @@ fn node(usage: &Usage, brief: bool) -> Tree {
             ("majorPageFaults", Some(memory.major_page_faults)),
         ]),
     };
+    let pressure = &usage.machine.pressure;
+    set_psi(node.child("cpu"), pressure.cpu.as_ref());
+    set_psi(node.child("memory"), pressure.memory.as_ref());
     if brief {
         return node;
+    }
+    if let Some(io) = &pressure.io {
+        node.set("io", tree! { "time" => at(), "psi" => psi(io) });
     }
     node.set("fs", filesystem(at(), &usage.machine.filesystem));
     node.set("network", node_network(usage));
@@ -125,8 +139,16 @@ fn pod(pod: &PodUsage, usage: &Usage, brief: bool) -> Tree {
         let process = linux.and_then(|linux| value(&linux.process.as_ref()?.process_count));
         let process = process.map(|count| tree! { "process_count" => count as i64 });
         let network = linux.and_then(|linux| linux.network.as_ref()).map(|of| network(of, usage));
-        set_all(&mut page, [("network", network), ("process_stats", process)]);
+        let io = linux.and_then(|linux| linux.io.as_ref()).and_then(|of| io(of, usage));
+        set_all(
+            &mut page,
+            [("network", network), ("process_stats", process), ("io", io), ("swap", pod_swap(pod, usage))],
+        );
         page.set("ephemeral-storage", ephemeral(pod, usage));
+        let volumes: Vec<Tree> = pod.files.volumes.iter().map(|volume| self::volume(volume, pod, usage)).collect();
+        if !volumes.is_empty() {
+            page.set("volume", volumes);
+        }
     }
     page
 }
@@ -157,6 +179,8 @@ fn container(stats: &ContainerStats, pod: &PodUsage, usage: &Usage, brief: bool)
             &mut page,
             [
                 ("rootfs", stats.writable_layer.as_ref().map(|of| written(of, usage))),
+                ("logs", logs(name, pod, usage)),
+                ("io", stats.io.as_ref().and_then(|of| io(of, usage))),
                 ("swap", stats.swap.as_ref().map(|of| swap(of, usage))),
             ],
         );
@@ -165,17 +189,43 @@ fn container(stats: &ContainerStats, pod: &PodUsage, usage: &Usage, brief: bool)
 }
 
 fn cpu(of: &CpuUsage, usage: &Usage) -> Tree {
-    known(
+    let mut page = known(
         moment(of.timestamp, usage),
         &[
             ("usageNanoCores", value(&of.usage_nano_cores)),
             ("usageCoreNanoSeconds", value(&of.usage_core_nano_seconds)),
         ],
-    )
+    );
+    set_psi(&mut page, of.psi.as_ref());
+    page
+}
+
+/// How long was waited for something, where the kernel counts it.
+fn psi(of: &PsiStats) -> Tree {
+    let data = |of: Option<&PsiData>| {
+        let of = of.cloned().unwrap_or_default();
+        tree! {
+            "total" => i64::try_from(of.total).unwrap_or(i64::MAX),
+            "avg10" => Tree::Float(of.avg10),
+            "avg60" => Tree::Float(of.avg60),
+            "avg300" => Tree::Float(of.avg300),
+        }
+    };
+    tree! { "full" => data(of.full.as_ref()), "some" => data(of.some.as_ref()) }
+}
+
+fn set_psi(page: &mut Tree, of: Option<&PsiStats>) {
+    if let Some(of) = of {
+        page.set("psi", psi(of));
+    }
+}
+
+fn io(of: &IoUsage, usage: &Usage) -> Option<Tree> {
+    Some(tree! { "time" => moment(of.timestamp, usage), "psi" => psi(of.psi.as_ref()?) })
 }
 
 fn memory(of: &MemoryUsage, usage: &Usage) -> Tree {
-    known(
+    let mut page = known(
         moment(of.timestamp, usage),
         &[
             ("availableBytes", value(&of.available_bytes)),
@@ -185,7 +235,16 @@ fn memory(of: &MemoryUsage, usage: &Usage) -> Tree {
             ("pageFaults", value(&of.page_faults)),
             ("majorPageFaults", value(&of.major_page_faults)),
         ],
-    )
+    );
+    set_psi(&mut page, of.psi.as_ref());
+    page
+}
+
+/// All that the pod's containers have swapped; None where nobody counts it.
+fn pod_swap(pod: &PodUsage, usage: &Usage) -> Option<Tree> {
+    let counted = pod.containers().iter().filter_map(|stats| value(&stats.swap.as_ref()?.swap_usage_bytes));
+    let sum = counted.reduce(|sum, bytes| sum + bytes)?;
+    Some(known(time(usage.at), &[("swapUsageBytes", Some(sum))]))
 }
 
 fn swap(of: &SwapUsage, usage: &Usage) -> Tree {
@@ -211,14 +270,36 @@ fn written(of: &FilesystemUsage, usage: &Usage) -> Tree {
     )
 }
 
+/// What of a file system is something's own.
+fn part(at: Tree, found: &Found) -> Tree {
+    filesystem(at, &Filesystem { used: found.used.bytes, inodes_used: found.used.inodes, ..found.whole })
+}
+
+fn logs(container: &str, pod: &PodUsage, usage: &Usage) -> Option<Tree> {
+    let (_, found) = pod.files.logs.iter().find(|(name, _)| name == container)?;
+    Some(part(time(usage.at), found))
+}
+
+fn volume(volume: &Volume, pod: &PodUsage, usage: &Usage) -> Tree {
+    let mut page = part(time(usage.at), &volume.found);
+    page.set("name", volume.name.as_str());
+    if let Some(claim) = &volume.claim {
+        page.set("pvcRef", tree! { "name" => claim.as_str(), "namespace" => pod.namespace.as_str() });
+    }
+    page
+}
+
+/// All that the pod has on the node's disk and may have a limit for.
 fn ephemeral(pod: &PodUsage, usage: &Usage) -> Tree {
-    let written = |of: fn(&FilesystemUsage) -> &Option<cri::UInt64Value>| {
-        let layers = pod.containers().iter().filter_map(|stats| stats.writable_layer.as_ref());
-        layers.filter_map(|layer| value(of(layer))).sum::<u64>()
-    };
-    let of = &usage.machine.filesystem;
-    let of = Filesystem { used: written(|of| &of.used_bytes), inodes_used: written(|of| &of.inodes_used), ..*of };
-    filesystem(time(usage.at), &of)
+    let mut sum = pod.files.own;
+    for layer in pod.containers().iter().filter_map(|stats| stats.writable_layer.as_ref()) {
+        let number = |of: &Option<cri::UInt64Value>| value(of).unwrap_or(0);
+        sum += Used { bytes: number(&layer.used_bytes), inodes: number(&layer.inodes_used) };
+    }
+    pod.files.logs.iter().for_each(|(_, found)| sum += found.used);
+    let counts = |volume: &&Volume| pod.ephemeral.contains(&volume.name);
+    pod.files.volumes.iter().filter(counts).for_each(|volume| sum += volume.found.used);
+    part(time(usage.at), &Found { used: sum, whole: usage.machine.filesystem })
 }
 
 fn network(of: &NetworkUsage, usage: &Usage) -> Tree {

@@ -2,6 +2,8 @@ use api::json;
 use cri::*;
 
 use super::*;
+use crate::disk::{Found, Used};
+use crate::usage::Volume;
 
 fn number(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
@@ -39,6 +41,8 @@ fn usage() -> Usage {
         started: Some(Timestamp { seconds: 1, nanos: 0 }),
         stats: PodSandboxStats { linux: Some(linux), ..Default::default() },
         containers_started: vec![("c".to_string(), Timestamp { seconds: 2, nanos: 0 })],
+        files: files(),
+        ephemeral: vec!["v".to_string()],
     };
     let mut machine = Machine { cores: 2, cpu_nanoseconds: 3_000_000_000, ..Default::default() };
     machine.memory.capacity = 1000;
@@ -52,6 +56,47 @@ fn usage() -> Usage {
     }
 }
 
+fn files() -> Files {
+    let found =
+        |bytes| Found { used: Used { bytes, inodes: 1 }, whole: Filesystem { capacity: 9, ..Default::default() } };
+    let volume = |name: &str, bytes, claim: Option<&str>| Volume {
+        name: name.to_string(),
+        found: found(bytes),
+        claim: claim.map(str::to_string),
+    };
+    Files {
+        volumes: vec![volume("v", 100, None), volume("data", 1000, Some("claim"))],
+        logs: vec![("c".to_string(), found(20))],
+        own: Used { bytes: 4, inodes: 1 },
+    }
+}
+
+#[test]
+fn the_summary_says_what_is_on_disk() {
+    let page = summary(&usage(), false);
+    let pod = &page.list("pods")[0];
+    let [volume, data] = pod.list("volume") else { panic!("two volumes: {pod:?}") };
+    assert_eq!((volume.str("name"), volume.int("usedBytes"), volume.int("capacityBytes")), ("v", Some(100), Some(9)));
+    assert_eq!((data.str("pvcRef.name"), data.str("pvcRef.namespace")), ("claim", "n"));
+    assert_eq!(pod.list("containers")[0].int("logs.usedBytes"), Some(20));
+    let storage = pod.at("ephemeral-storage");
+    assert_eq!((storage.int("usedBytes"), storage.int("inodesUsed")), (Some(10 + 20 + 100 + 4), Some(2 + 1 + 1 + 1)));
+}
+
+#[test]
+fn the_summary_says_how_long_was_waited() {
+    let mut usage = usage();
+    assert!(!summary(&usage, false).at("node.cpu").has("psi"), "a kernel that does not count it");
+    usage.machine.nano_cores = Some(7);
+    usage.machine.pressure.cpu =
+        Some(PsiStats { some: Some(PsiData { total: 5, avg10: 1.5, ..Default::default() }), full: None });
+    let page = summary(&usage, false);
+    assert_eq!(page.int("node.cpu.usageNanoCores"), Some(7));
+    let psi = page.at("node.cpu.psi");
+    assert_eq!((psi.int("some.total"), psi.int("full.total")), (Some(5), Some(0)));
+    assert_eq!(psi.at("some.avg10"), &api::Tree::Float(1.5));
+}
+
 #[test]
 fn the_summary_says_what_is_known() {
     let page = summary(&usage(), false);
@@ -59,7 +104,6 @@ fn the_summary_says_what_is_known() {
     assert_eq!(page.int("node.memory.availableBytes"), Some(600));
     let pod = &page.list("pods")[0];
     assert_eq!((pod.str("podRef.namespace"), pod.str("startTime")), ("n", "1970-01-01T00:00:01Z"));
-    assert_eq!(pod.int("ephemeral-storage.usedBytes"), Some(10));
     assert_eq!(pod.int("network.rxBytes"), Some(7));
     let container = &pod.list("containers")[0];
     assert_eq!(container.int("cpu.usageCoreNanoSeconds"), Some(2_500_000_000));

@@ -17,7 +17,7 @@ use cri::grpc::Channel;
 
 use super::mountinfo;
 pub use record::{KIND, Record};
-pub use registry::Finder;
+pub use registry::{Finder, TakeDevices};
 use wire::{NodeUnpublishVolume, NodeUnstageVolume, capability};
 
 /// A driver that is there.

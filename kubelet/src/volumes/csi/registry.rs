@@ -13,17 +13,22 @@ use super::wire::{self, Empty, RegistrationStatus};
 use super::{Csi, Driver, node_info};
 
 const KIND: &str = "CSIPlugin";
+const DEVICES: &str = "DevicePlugin";
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 
 /// A socket as it stands there: one that was made anew is another one.
 type Seen = BTreeMap<PathBuf, (u64, i64)>;
 
+/// Takes a plugin of devices: its resource, its socket and the versions that it speaks.
+pub type TakeDevices = dyn Fn(&str, &Path, &[String]) -> Result<(), String> + Send + Sync;
+
 /// Who looks for drivers: whom they are shown to, and who wakes the pods that wait for them.
 pub struct Finder<'a> {
     pub client: &'a Client,
     pub node: &'a str,
     pub wake: &'a (dyn Fn(&str) + Send + Sync),
+    pub devices: &'a TakeDevices,
 }
 
 /// Sockets that were called, and the drivers that answered.
@@ -109,14 +114,17 @@ impl Csi {
     async fn register(&self, finder: &Finder<'_>, socket: &Path) -> Result<Option<String>, String> {
         let channel = cri::grpc::dial(socket);
         let info = wire::get_info(&channel, Empty {}).await?;
-        if info.kind != KIND {
-            tracing::info!(socket = %socket.display(), kind = info.kind, "a plugin of another kind is left to others");
-            return Ok(None);
-        }
         let endpoint = if info.endpoint.is_empty() { socket.to_path_buf() } else { PathBuf::from(&info.endpoint) };
-        let result = match check(&info.name, &info.supported_versions) {
-            Ok(()) => self.install(finder, &info.name, &endpoint).await,
-            Err(error) => Err(error),
+        let result = match info.kind.as_str() {
+            KIND => match check(&info.name, &info.supported_versions) {
+                Ok(()) => self.install(finder, &info.name, &endpoint).await,
+                Err(error) => Err(error),
+            },
+            DEVICES => (finder.devices)(&info.name, &endpoint, &info.supported_versions),
+            kind => {
+                tracing::info!(socket = %socket.display(), kind, "a plugin of another kind is left to others");
+                return Ok(None);
+            }
         };
         let error = result
             .as_ref()
@@ -124,7 +132,7 @@ impl Csi {
             .map(|error| format!("RegisterPlugin error -- plugin registration failed with err: {error}"));
         let status = RegistrationStatus { plugin_registered: result.is_ok(), error: error.unwrap_or_default() };
         wire::notify(&channel, status).await?;
-        result.map(|()| Some(info.name))
+        result.map(|()| Some(info.name).filter(|_| info.kind == KIND))
     }
 
     async fn install(&self, finder: &Finder<'_>, name: &str, endpoint: &Path) -> Result<(), String> {

@@ -187,7 +187,7 @@ async fn in_time<T>(work: impl Future<Output = Result<T, Status>>) -> Result<T, 
 }
 
 /// As Go writes what went wrong.
-fn told(status: &Status) -> String {
+pub fn told(status: &Status) -> String {
     let code = match status.code() {
         cri::Code::Cancelled => "Canceled".to_string(),
         code => format!("{code:?}"),

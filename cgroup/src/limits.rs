@@ -1,7 +1,7 @@
 //! Which files carry which limits, in either version.
 
+use crate::Resources;
 use crate::error::{Result, refused};
-use crate::spec::{DeviceRule, Resources};
 
 /// Values of one controller that belong together.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,18 +86,13 @@ fn limited(value: i64) -> String {
 }
 
 /// Shares of 2 to 262144 are weights of 1 to 10000.
-fn weight(shares: u64) -> u64 {
+pub fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
 }
 
-/// What version 1 is told of devices: nothing is allowed, then each rule.
-pub fn device_lines(rules: &[DeviceRule]) -> Vec<(&'static str, String)> {
-    let number = |n: Option<u32>| n.map_or("*".into(), |n| n.to_string());
-    let line = |rule: &DeviceRule| {
-        let file = if rule.allow { "devices.allow" } else { "devices.deny" };
-        (file, format!("{} {}:{} {}", rule.kind, number(rule.major), number(rule.minor), rule.access))
-    };
-    rules.iter().map(line).collect()
+/// The smallest shares that have a weight.
+pub fn shares(weight: u64) -> u64 {
+    2 + ((weight.clamp(1, 10_000) - 1) * 262_142).div_ceil(9_999)
 }
 
 #[cfg(test)]
@@ -156,11 +151,9 @@ mod tests {
     }
 
     #[test]
-    fn device_rules() {
-        let deny = DeviceRule { allow: false, kind: "a".into(), major: None, minor: None, access: "rwm".into() };
-        let null = DeviceRule { allow: true, kind: "c".into(), major: Some(1), minor: Some(3), access: "rw".into() };
-        let lines = device_lines(&[deny, null]);
-        assert_eq!(lines[0], ("devices.deny", "a *:* rwm".into()));
-        assert_eq!(lines[1], ("devices.allow", "c 1:3 rw".into()));
+    fn weights_lead_back_to_shares_of_the_same_weight() {
+        for number in [2, 3, 100, 1024, 2048, 262_144] {
+            assert_eq!(weight(shares(weight(number))), weight(number), "{number}");
+        }
     }
 }

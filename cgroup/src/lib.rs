@@ -3,8 +3,9 @@
 //! One path stands below the root of every hierarchy that is used. Where cgroup2 is mounted without controllers
 //! beside version 1, the path is made there too: killing a whole tree and pressure figures are its alone.
 
-mod device_program;
+mod error;
 pub mod limits;
+mod resources;
 pub mod stats;
 
 use std::fs;
@@ -14,9 +15,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::error::{Context, Result, refused};
-use crate::spec::{DeviceRule, Resources};
+use error::{Context, refused};
+pub use error::{Error, Result};
 use limits::Write;
+pub use resources::Resources;
 
 /// Controllers of version 1 that limits, statistics and devices need; others keep the agent's group.
 const USED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "devices", "pids", "hugetlb"];
@@ -39,7 +41,7 @@ struct Hierarchy {
 impl Hierarchies {
     /// What this machine has mounted.
     pub fn detect() -> Result<Hierarchies> {
-        let table = fs::read_to_string("/proc/self/mounts").at("reading the mounts")?;
+        let table = fs::read_to_string("/proc/self/mounts").context(|| "reading the mounts".to_string())?;
         let found = Hierarchies::parse(&table);
         if found.v1.is_empty() && found.v2.is_none() {
             return refused("no control group hierarchy is mounted");
@@ -145,18 +147,14 @@ impl Hierarchies {
         Ok(())
     }
 
-    pub fn restrict_devices(&self, path: &str, rules: &[DeviceRule]) -> Result<()> {
-        let Some(root) = self.controller("devices") else {
-            let Some(root) = &self.v2 else {
-                return refused("the machine can restrict no devices");
-            };
-            return device_program::attach(&below(root, path), rules);
-        };
-        let folder = below(root, path);
-        for (file, line) in limits::device_lines(rules) {
-            fs::write(folder.join(file), &line).context(|| format!("writing {line:?} to {file}"))?;
-        }
-        Ok(())
+    /// The path where a controller of version 1 has it.
+    pub fn in_v1(&self, controller: &str, path: &str) -> Option<PathBuf> {
+        self.controller(controller).map(|root| below(root, path))
+    }
+
+    /// The path in version 2.
+    pub fn in_v2(&self, path: &str) -> Option<PathBuf> {
+        self.v2.as_ref().map(|root| below(root, path))
     }
 
     /// Where a child is forked into, so that it need not move: version 2's part of the path, which must be there.
@@ -194,7 +192,9 @@ impl Hierarchies {
             return;
         }
         for pid in self.processes(path) {
-            let _ = crate::sys::kill(pid, libc::SIGKILL);
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
         }
     }
 
@@ -203,6 +203,17 @@ impl Hierarchies {
         let mut pids = Vec::new();
         processes_below(&folder, &mut pids);
         pids
+    }
+
+    /// The names of the groups right below the path, in whichever hierarchy.
+    pub fn children(&self, path: &str) -> std::collections::BTreeSet<String> {
+        let folders = self.all(path).into_iter().flat_map(|folder| children(&folder));
+        folders.filter_map(|folder| Some(folder.file_name()?.to_str()?.to_string())).collect()
+    }
+
+    /// Whether every hierarchy has the path.
+    pub fn has_group(&self, path: &str) -> bool {
+        self.all(path).iter().all(|folder| folder.is_dir())
     }
 
     /// Removes the path once its last process, already killed, has left it.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Hierarchies, below};
+use super::limits::shares;
+use super::{Hierarchies, Resources, below};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
@@ -46,6 +47,29 @@ impl Hierarchies {
     pub fn oom_kills(&self, path: &str) -> u64 {
         let file = if self.unified_only() { "memory.events" } else { "memory.oom_control" };
         self.text("memory", path, file).and_then(|text| table(&text).get("oom_kill").copied()).unwrap_or(0)
+    }
+
+    /// The weight, quota and memory of a group as they are; nothing where there is no limit.
+    pub fn limits(&self, path: &str) -> Resources {
+        let signed = |file: &str| self.text("cpu", path, file).and_then(|text| text.trim().parse::<i64>().ok());
+        if !self.unified_only() {
+            return Resources {
+                cpu_shares: self.number("cpu", path, "cpu.shares"),
+                cpu_quota: signed("cpu.cfs_quota_us").filter(|quota| *quota > 0),
+                cpu_period: self.number("cpu", path, "cpu.cfs_period_us"),
+                memory: limited(self.number("memory", path, "memory.limit_in_bytes")),
+                ..Resources::default()
+            };
+        }
+        let max = self.text("cpu", path, "cpu.max").unwrap_or_default();
+        let (quota, period) = max.trim().split_once(' ').unwrap_or_default();
+        Resources {
+            cpu_shares: self.number("cpu", path, "cpu.weight").map(shares),
+            cpu_quota: quota.parse().ok(),
+            cpu_period: period.parse().ok(),
+            memory: limited(self.number("memory", path, "memory.max")),
+            ..Resources::default()
+        }
     }
 
     pub fn usage(&self, path: &str) -> Usage {
@@ -115,6 +139,10 @@ impl Hierarchies {
         let text = fs::read_to_string(below(self.v2.as_ref()?, path).join(file)).ok()?;
         Some(parse_pressure(&text))
     }
+}
+
+fn limited(bytes: Option<u64>) -> Option<i64> {
+    bytes.filter(|bytes| *bytes < UNLIMITED).and_then(|bytes| i64::try_from(bytes).ok())
 }
 
 /// Lines of a name and a number.

@@ -1,0 +1,144 @@
+//! Tells pods that end when no service proxy sends requests to them any more, so that their containers are not told
+//! to end before that. Proxies confirm on their Nodes what they have carried out; agents see their own pods alone,
+//! and hear of it by a condition of these. Where no proxy confirms, nothing is written.
+
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::{Tree, list, tree};
+use client::{Change, Index, Key, Patch, Queue, Resource, Result, Selection, Store, key_of, revision_of, split};
+
+use crate::support::slices::SLICES;
+use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
+use plan::View;
+
+const PODS: Resource = Resource::core("pods");
+const NODES: Resource = Resource::core("nodes");
+/// Slices by `NAMESPACE/NAME` of the pods in them.
+const BY_POD: Index =
+    Index { name: "pod", values: |slice| plan::standings(slice).into_iter().map(|(key, _)| key).collect() };
+
+struct Controller {
+    pods: Arc<Store>,
+    slices: Arc<Store>,
+    state: Arc<Mutex<State>>,
+    context: Context,
+}
+
+#[derive(Default)]
+struct State {
+    /// What proxies have carried out, by their nodes.
+    applied: BTreeMap<Key, u64>,
+    /// From which revision on no slice names a pod that ends, by the pod's key and with its uid.
+    left: BTreeMap<Key, (String, u64)>,
+    /// The newest revision of a slice that was seen: what a proxy that has seen all of them has too.
+    newest: u64,
+}
+
+pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
+    let (pods, nodes) = (setup.informer(Selection::all(PODS)), setup.informer(Selection::all(NODES)));
+    let slices = setup.informer(SLICES);
+    slices.index_by(BY_POD);
+    let state: Arc<Mutex<State>> = Arc::default();
+    let (queue, known) = (context.queue.clone(), state.clone());
+    pods.on_change(move |change| pod_changed(&queue, &known, change));
+    let (queue, known) = (context.queue.clone(), state.clone());
+    slices.on_change(move |change| slice_changed(&queue, &known, change));
+    let (queue, known, all) = (context.queue.clone(), state.clone(), slices.store().clone());
+    nodes.on_change(move |change| node_changed(&queue, &known, &all, change));
+    let (pods, slices) = (pods.store().clone(), slices.store().clone());
+    Some(Box::new(Controller { pods, slices, state, context: context.clone() }))
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pod_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
+    match change.new.as_deref() {
+        None => drop(lock(state).left.remove(&change.key)),
+        Some(pod) if pod.at("metadata").has("deletionTimestamp") => {
+            // Where nobody confirms, what was said before is taken back by the reconcile.
+            queue.add(change.key.clone());
+        }
+        Some(_) => {}
+    }
+}
+
+/// Those of which the slice says something else than before.
+fn slice_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
+    let seen = |slice: Option<&Tree>| slice.map(plan::standings).unwrap_or_default().into_iter().collect();
+    let (old, new) = (change.old.as_deref(), change.new.as_deref());
+    let mut state = lock(state);
+    state.newest = state.newest.max(new.or(old).and_then(revision_of).unwrap_or(0));
+    if state.applied.is_empty() {
+        return;
+    }
+    let (old, new): (BTreeSet<(String, bool)>, BTreeSet<(String, bool)>) = (seen(old), seen(new));
+    old.symmetric_difference(&new).for_each(|(key, _)| queue.add(Key::from(key.as_str())));
+}
+
+fn node_changed(queue: &Queue, state: &Mutex<State>, slices: &Store, change: &Change) {
+    let applied = change.new.as_deref().and_then(plan::applied);
+    let mut state = lock(state);
+    let before = match applied {
+        Some(applied) => state.applied.insert(change.key.clone(), applied),
+        None => state.applied.remove(&change.key),
+    };
+    if before == applied {
+        return;
+    }
+    let is_first = before.is_none() && state.applied.len() == 1;
+    state.left.keys().for_each(|key| queue.add(key.clone()));
+    drop(state);
+    if is_first {
+        let pods = slices.all().into_iter().flat_map(|slice| plan::standings(&slice));
+        pods.for_each(|(key, _)| queue.add(Key::from(key.as_str())));
+    }
+}
+
+impl Controller {
+    async fn bring(&self, key: &str) -> Result<Outcome> {
+        let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
+        let Some(condition) = plan::plan(&pod, self.view(&pod, key), self.context.clock.now()) else {
+            return Ok(Outcome::Done);
+        };
+        let patch = tree! {
+            "metadata" => tree! { "uid" => pod.str("metadata.uid") },
+            "status" => tree! { "conditions" => list![condition] },
+        };
+        let (namespace, name) = split(key);
+        match self.context.client.patch(PODS, namespace, name, "status", Patch::Strategic(&patch)).await {
+            // It is gone, or another has its name.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(Outcome::Done),
+            result => result.map(|_| Outcome::Done),
+        }
+    }
+
+    fn view(&self, pod: &Tree, key: &str) -> View {
+        let slices = self.slices.find(BY_POD, key);
+        let named = |slice: &Arc<Tree>| plan::standings(slice).into_iter().any(|(pod, is_in)| is_in && pod == key);
+        let in_rotation = slices.iter().any(named);
+        let ends = pod.at("metadata").has("deletionTimestamp");
+        let mut state = lock(&self.state);
+        let newest = slices.iter().filter_map(|slice| revision_of(slice)).max().unwrap_or(state.newest);
+        let left_at = (ends && !in_rotation).then(|| {
+            let uid = pod.str("metadata.uid");
+            let left = state.left.entry(key_of(pod)).or_insert_with(|| (uid.to_string(), newest));
+            // Another of its name has begun anew.
+            if left.0 != uid {
+                *left = (uid.to_string(), newest);
+            }
+            left.1
+        });
+        View { in_rotation, left_at, applied: state.applied.values().min().copied() }
+    }
+}
+
+impl Reconcile for Controller {
+    fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
+        Box::pin(self.bring(key))
+    }
+}

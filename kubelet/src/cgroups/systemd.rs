@@ -1,0 +1,91 @@
+//! Groups that belong to systemd: slices, which it makes and limits when it is asked to.
+
+use std::path::Path;
+use std::process::Command;
+
+use cgroup::Resources;
+
+/// What says that systemd runs the machine.
+const RUNS: &str = "/run/systemd/system";
+
+pub fn runs() -> bool {
+    Path::new(RUNS).is_dir()
+}
+
+/// Starts a slice and limits it until the machine is started again.
+pub fn set(slice: &str, resources: &Resources, unified: bool) -> Result<(), String> {
+    ask(&["start", slice])?;
+    let properties = properties(resources, unified);
+    if properties.is_empty() {
+        return Ok(());
+    }
+    let properties: Vec<&str> = properties.iter().map(String::as_str).collect();
+    ask(&[&["set-property", "--runtime", slice], properties.as_slice()].concat())
+}
+
+/// Stops a slice and forgets what it was limited to.
+pub fn remove(slice: &str) -> Result<(), String> {
+    ask(&["stop", slice])?;
+    ask(&["revert", slice])
+}
+
+fn ask(args: &[&str]) -> Result<(), String> {
+    let told = || format!("systemctl {}", args.join(" "));
+    let output = Command::new("systemctl").args(args).output().map_err(|error| format!("{}: {error}", told()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("{}: {}", told(), String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// What systemd calls them. It knows nothing of large pages.
+fn properties(resources: &Resources, unified: bool) -> Vec<String> {
+    let limited = |value: i64| if value > 0 { value.to_string() } else { "infinity".to_string() };
+    let mut properties = Vec::new();
+    if let Some(shares) = resources.cpu_shares {
+        properties.push(match unified {
+            true => format!("CPUWeight={}", cgroup::limits::weight(shares)),
+            false => format!("CPUShares={shares}"),
+        });
+    }
+    if let (Some(quota), Some(period)) = (resources.cpu_quota, resources.cpu_period.filter(|period| *period > 0)) {
+        properties.push(match u64::try_from(quota) {
+            Ok(quota) => {
+                let hundredths = quota * 10_000 / period;
+                format!("CPUQuota={}.{:02}%", hundredths / 100, hundredths % 100)
+            }
+            Err(_) => "CPUQuota=".to_string(),
+        });
+        properties.push(format!("CPUQuotaPeriodSec={period}us"));
+    }
+    let memory = if unified { "MemoryMax" } else { "MemoryLimit" };
+    properties.extend(resources.memory.map(|bytes| format!("{memory}={}", limited(bytes))));
+    properties.extend(resources.pids.map(|most| format!("TasksMax={}", limited(most))));
+    for (file, property) in [("memory.min", "MemoryMin"), ("memory.low", "MemoryLow")] {
+        properties.extend(resources.unified.get(file).map(|bytes| format!("{property}={bytes}")));
+    }
+    properties
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_other_names() {
+        let resources = Resources {
+            cpu_shares: Some(1024),
+            cpu_quota: Some(12_345),
+            cpu_period: Some(100_000),
+            memory: Some(1 << 20),
+            pids: Some(-1),
+            unified: [("memory.low".to_string(), "7".to_string())].into(),
+            ..Resources::default()
+        };
+        let shown = |unified| properties(&resources, unified).join(" ");
+        let rest = "CPUQuota=12.34% CPUQuotaPeriodSec=100000us";
+        assert_eq!(shown(true), format!("CPUWeight=39 {rest} MemoryMax=1048576 TasksMax=infinity MemoryLow=7"));
+        assert_eq!(shown(false), format!("CPUShares=1024 {rest} MemoryLimit=1048576 TasksMax=infinity MemoryLow=7"));
+        assert_eq!(properties(&Resources::default(), true), Vec::<String>::new());
+    }
+}

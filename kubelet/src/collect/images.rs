@@ -1,0 +1,140 @@
+//! Which images go. Pure: from when each was first seen and last used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::config::ImageGc;
+
+/// What is known of the images that are there. Times are seconds since the epoch.
+#[derive(Debug, Clone, Default)]
+pub struct Records(BTreeMap<String, Record>);
+
+#[derive(Debug, Clone, Default)]
+struct Record {
+    first_seen: i64,
+    last_used: i64,
+    size: u64,
+    is_pinned: bool,
+}
+
+/// An image as the runtime has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Image {
+    pub id: String,
+    /// Tags and digests.
+    pub names: Vec<String>,
+    pub size: u64,
+    /// The runtime needs it itself.
+    pub is_pinned: bool,
+}
+
+/// An image that can go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spare {
+    pub id: String,
+    pub size: u64,
+}
+
+impl Records {
+    /// Takes note of what is there and what of it is used, by any of its names.
+    pub fn note(&mut self, images: &[Image], used: &BTreeSet<String>, now: i64) {
+        // What was there before the first look may be as old as the machine.
+        let first_seen = if self.0.is_empty() { 0 } else { now };
+        let before = std::mem::take(&mut self.0);
+        for image in images {
+            let mut record = before.get(&image.id).cloned().unwrap_or(Record { first_seen, ..Record::default() });
+            if used.contains(&image.id) || image.names.iter().any(|name| used.contains(name)) {
+                record.last_used = now;
+            }
+            record.size = image.size;
+            record.is_pinned = image.is_pinned;
+            self.0.insert(image.id.clone(), record);
+        }
+    }
+
+    /// Those that nobody uses and that have been there for a while: those that were used longest ago first.
+    pub fn unused(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
+        self.choose(now, gc, |_| true)
+    }
+
+    /// The same, of those that nobody has used for too long.
+    pub fn old(&self, now: i64, gc: &ImageGc) -> Vec<Spare> {
+        let Some(most) = gc.maximum_age else { return Vec::new() };
+        self.choose(now, gc, |record| now - record.last_used > seconds(most))
+    }
+
+    fn choose(&self, now: i64, gc: &ImageGc, may_go: impl Fn(&Record) -> bool) -> Vec<Spare> {
+        let is_spare = |(_, record): &(&String, &Record)| {
+            let is_new = now - record.first_seen < seconds(gc.minimum_age);
+            record.last_used < now && !is_new && !record.is_pinned && may_go(record)
+        };
+        let mut chosen: Vec<(&String, &Record)> = self.0.iter().filter(is_spare).collect();
+        chosen.sort_by_key(|(_, record)| (record.last_used, record.first_seen));
+        chosen.into_iter().map(|(id, record)| Spare { id: id.clone(), size: record.size }).collect()
+    }
+}
+
+/// How many bytes have to be freed of a disk that is too full.
+pub fn to_free(capacity: u64, available: u64, gc: &ImageGc) -> Option<u64> {
+    let available = available.min(capacity);
+    let used_percent = 100 - (u128::from(available) * 100).checked_div(u128::from(capacity))?;
+    if used_percent < u128::from(gc.high_threshold) {
+        return None;
+    }
+    let wanted = u128::from(capacity) * u128::from(100 - gc.low_threshold.min(100)) / 100;
+    Some(u64::try_from(wanted).unwrap_or(u64::MAX).saturating_sub(available))
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gc(maximum: Option<u64>) -> ImageGc {
+        ImageGc { maximum_age: maximum.map(Duration::from_secs), ..ImageGc::default() }
+    }
+
+    fn image(id: &str) -> Image {
+        Image { id: id.to_string(), names: vec![format!("{id}:tag")], size: 7, is_pinned: id == "pause" }
+    }
+
+    fn ids(chosen: Vec<Spare>) -> Vec<String> {
+        chosen.into_iter().map(|spare| spare.id).collect()
+    }
+
+    #[test]
+    fn unused_images_go_by_their_last_use_and_age() {
+        let mut records = Records::default();
+        let used = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect::<BTreeSet<_>>();
+        let mut all: Vec<Image> = ["a", "b", "c", "pause"].map(image).to_vec();
+        records.note(&all, &used(&["a", "b:tag"]), 1000);
+        assert_eq!(ids(records.unused(1000, &gc(None))), ["c"], "what was there before is old enough");
+        all.push(image("new"));
+        records.note(&all, &used(&["a"]), 1100);
+        assert_eq!(ids(records.unused(1100, &gc(None))), ["c", "b"], "a new one may be about to be used");
+        records.note(&all, &used(&[]), 1220);
+        assert_eq!(ids(records.unused(1220, &gc(None))), ["c", "new", "b", "a"]);
+        records.note(&all[1..2], &used(&[]), 1230);
+        assert_eq!(ids(records.unused(1230, &gc(None))), ["b"], "what is gone is forgotten");
+    }
+
+    #[test]
+    fn images_can_be_too_old() {
+        let mut records = Records::default();
+        records.note(&["a", "b"].map(image), &BTreeSet::from(["a".to_string()]), 5000);
+        assert_eq!(ids(records.old(5100, &gc(None))), [""; 0]);
+        assert_eq!(ids(records.old(5100, &gc(Some(200)))), ["b"]);
+        assert_eq!(ids(records.old(5201, &gc(Some(200)))), ["b", "a"]);
+    }
+
+    #[test]
+    fn a_full_disk_is_freed_down_to_the_low_threshold() {
+        let cases = [(1000, 160, None), (1000, 150, Some(50)), (1000, 0, Some(200)), (1000, 5000, None), (0, 0, None)];
+        for (capacity, available, want) in cases {
+            assert_eq!(to_free(capacity, available, &gc(None)), want, "{available} of {capacity}");
+        }
+    }
+}

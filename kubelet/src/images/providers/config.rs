@@ -1,0 +1,202 @@
+//! Which plugins are asked for the credentials of which images: a CredentialProviderConfig. What is wrong with it is
+//! told at the start, by file and field.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::{Tree, time, yaml};
+
+const VERSIONS: [&str; 3] =
+    ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
+const KIND: &str = "CredentialProviderConfig";
+/// How plugins are spoken to.
+pub const PROTOCOL: &str = "credentialprovider.kubelet.k8s.io/v1";
+/// What a provider may say.
+const FIELDS: [&str; 7] =
+    ["name", "matchImages", "defaultCacheDuration", "apiVersion", "args", "env", "tokenAttributes"];
+const TOKEN_FIELDS: [&str; 5] = [
+    "serviceAccountTokenAudience",
+    "cacheType",
+    "requireServiceAccount",
+    "requiredServiceAccountAnnotationKeys",
+    "optionalServiceAccountAnnotationKeys",
+];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provider {
+    pub name: String,
+    pub program: PathBuf,
+    pub images: Vec<String>,
+    /// How long an answer holds that does not say it.
+    pub cache: Duration,
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub token: Option<TokenRules>,
+}
+
+/// A plugin that is given a token of the pod's service account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRules {
+    pub audience: String,
+    /// An answer holds for a token, not for all of an account's.
+    pub cached_by_token: bool,
+    /// Pods without an account are not asked for.
+    pub is_required: bool,
+    pub required_annotations: Vec<String>,
+    pub optional_annotations: Vec<String>,
+}
+
+/// Reads a file, or those of a folder in the order of their names.
+pub fn read(place: &Path, programs: &Path) -> Result<Vec<Provider>, String> {
+    if !programs.is_dir() {
+        return Err(format!("plugin binary directory {} did not exist", programs.display()));
+    }
+    let mut providers: Vec<Provider> = Vec::new();
+    for path in files(place)? {
+        let named = |why: String| format!("{}: {why}", path.display());
+        let bytes = std::fs::read(&path).map_err(|error| named(error.to_string()))?;
+        let tree = yaml::decode(&bytes).map_err(|error| named(error.to_string()))?;
+        providers.extend(of(&tree, programs).map_err(named)?);
+    }
+    let mut names = BTreeSet::new();
+    match providers.iter().find(|provider| !names.insert(provider.name.as_str())) {
+        Some(twice) => Err(format!("providers.name: {:?} stands there twice", twice.name)),
+        None => Ok(providers),
+    }
+}
+
+fn files(place: &Path) -> Result<Vec<PathBuf>, String> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", place.display());
+    if !place.is_dir() {
+        return Ok(vec![place.to_path_buf()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(place).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        let ending = path.extension().map(|ending| ending.to_string_lossy().into_owned()).unwrap_or_default();
+        if matches!(ending.as_str(), "json" | "yaml" | "yml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() { Err(format!("{}: there is no file of providers", place.display())) } else { Ok(files) }
+}
+
+fn of(tree: &Tree, programs: &Path) -> Result<Vec<Provider>, String> {
+    let (version, kind) = (tree.str("apiVersion"), tree.str("kind"));
+    if kind != KIND || !VERSIONS.contains(&version) {
+        return Err(format!("it must be a {KIND} of {}, not a {kind:?} of {version:?}", VERSIONS[0]));
+    }
+    let providers = tree.list("providers");
+    if providers.is_empty() {
+        return Err("providers: at least 1 item in plugins is required".to_string());
+    }
+    let one = |(at, tree): (usize, &Tree)| provider(tree, programs).map_err(|why| format!("providers[{at}].{why}"));
+    providers.iter().enumerate().map(one).collect()
+}
+
+fn provider(tree: &Tree, programs: &Path) -> Result<Provider, String> {
+    only(tree, &FIELDS)?;
+    let name = tree.str("name").to_string();
+    if name.is_empty() || name == "." || name.contains(['/', ' ']) || name.contains("..") {
+        return Err(format!("name: {name:?} must be the name of a file, without a slash, a space or \"..\""));
+    }
+    if tree.str("apiVersion") != PROTOCOL {
+        return Err(format!("apiVersion: {:?}: plugins are spoken to by {PROTOCOL}", tree.str("apiVersion")));
+    }
+    let program = programs.join(&name);
+    if !program.is_file() {
+        return Err(format!("name: plugin binary executable {} did not exist", program.display()));
+    }
+    let images = texts(tree, "matchImages");
+    if images.is_empty() {
+        return Err("matchImages: at least 1 item in matchImages is required".to_string());
+    }
+    let cache = time::parse_duration(tree.str("defaultCacheDuration")).ok().and_then(|nanos| u64::try_from(nanos).ok());
+    let cache = cache.ok_or("defaultCacheDuration: it is required, and not negative")?;
+    let pair = |pair: &Tree| (pair.str("name").to_string(), pair.str("value").to_string());
+    let token = tree.get("tokenAttributes").map(token).transpose();
+    Ok(Provider {
+        name,
+        program,
+        images,
+        cache: Duration::from_nanos(cache),
+        args: texts(tree, "args"),
+        env: tree.list("env").iter().map(pair).collect(),
+        token: token.map_err(|why| format!("tokenAttributes.{why}"))?,
+    })
+}
+
+fn token(tree: &Tree) -> Result<TokenRules, String> {
+    only(tree, &TOKEN_FIELDS)?;
+    let audience = tree.str("serviceAccountTokenAudience").to_string();
+    if audience.is_empty() {
+        return Err("serviceAccountTokenAudience: it is required".to_string());
+    }
+    let is_required = tree.get("requireServiceAccount").and_then(Tree::as_bool);
+    let is_required = is_required.ok_or("requireServiceAccount: it is required")?;
+    let required_annotations = texts(tree, "requiredServiceAccountAnnotationKeys");
+    if !is_required && !required_annotations.is_empty() {
+        return Err("requiredServiceAccountAnnotationKeys: it needs requireServiceAccount to be true".to_string());
+    }
+    let cached_by_token = match tree.str("cacheType") {
+        "ServiceAccount" => false,
+        "Token" => true,
+        other => return Err(format!("cacheType: {other:?}: supported values: \"ServiceAccount\", \"Token\"")),
+    };
+    let optional_annotations = texts(tree, "optionalServiceAccountAnnotationKeys");
+    Ok(TokenRules { audience, cached_by_token, is_required, required_annotations, optional_annotations })
+}
+
+fn only(tree: &Tree, fields: &[&str]) -> Result<(), String> {
+    let unknown = tree.as_map().into_iter().flat_map(|map| map.iter()).find(|(key, _)| !fields.contains(key));
+    unknown.map_or(Ok(()), |(key, _)| Err(format!("{key}: unknown field")))
+}
+
+fn texts(tree: &Tree, key: &str) -> Vec<String> {
+    tree.list(key).iter().filter_map(Tree::as_str).map(str::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "{name: plugin, matchImages: ['*.example'], defaultCacheDuration: 10m, \
+        apiVersion: credentialprovider.kubelet.k8s.io/v1, args: [a], env: [{name: K, value: V}]}";
+
+    #[test]
+    fn providers_are_read_and_what_is_wrong_is_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("plugin"), "").expect("a program");
+        let file = dir.path().join("config.yaml");
+        let check = |providers: &str| {
+            let text = format!("{{apiVersion: {}, kind: {KIND}, providers: [{providers}]}}", VERSIONS[0]);
+            std::fs::write(&file, text).expect("a file");
+            read(&file, dir.path())
+        };
+        let good = check(GOOD).expect("providers");
+        assert_eq!((good[0].cache, good[0].args.len()), (Duration::from_secs(600), 1));
+        let tokens = "tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}";
+        let with_tokens = check(&GOOD.replace("args: [a]", tokens)).expect("providers");
+        assert!(with_tokens[0].token.as_ref().is_some_and(|rules| rules.cached_by_token && rules.is_required));
+        let cases = [
+            (String::new(), "providers: at least 1 item"),
+            (format!("{GOOD}, {GOOD}"), "stands there twice"),
+            (GOOD.replace("name: plugin", "name: ../plugin"), "providers[0].name"),
+            (GOOD.replace("name: plugin", "name: other"), "plugin binary executable"),
+            (GOOD.replace("kubelet.k8s.io/v1,", "kubelet.k8s.io/v2,"), "providers[0].apiVersion"),
+            (GOOD.replace("['*.example']", "[]"), "providers[0].matchImages"),
+            (GOOD.replace("10m", "x"), "providers[0].defaultCacheDuration"),
+            (GOOD.replace("args:", "arguments:"), "providers[0].arguments: unknown field"),
+            (GOOD.replace("args: [a]", "tokenAttributes: {}"), "tokenAttributes.serviceAccountTokenAudience"),
+        ];
+        for (text, expected) in cases {
+            let why = check(&text).expect_err(&text);
+            assert!(why.contains(expected), "{why}");
+        }
+        std::fs::remove_file(&file).expect("gone");
+        assert!(read(&file, dir.path()).expect_err("no file").contains("config.yaml"));
+        assert!(read(&file, Path::new("/nonexistent")).expect_err("no folder").contains("did not exist"));
+    }
+}

@@ -1,0 +1,59 @@
+//! One question to a plugin: written to its standard input, answered on its standard output.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use api::{Tree, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use super::config::Provider;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// No more of an answer is read.
+const MOST: u64 = 1 << 20;
+
+pub async fn run(provider: &Provider, request: &Tree) -> Result<Tree, String> {
+    let asked = tokio::time::timeout(PATIENCE, ask(provider, json::encode(request, None))).await;
+    let answer =
+        asked.map_err(|_| format!("it does not answer within {PATIENCE:?}"))?.map_err(|error| error.to_string())?;
+    json::decode(&answer).map_err(|error| format!("its answer: {error}"))
+}
+
+async fn ask(provider: &Provider, request: Vec<u8>) -> std::io::Result<Vec<u8>> {
+    let mut child = Command::new(&provider.program)
+        .args(&provider.args)
+        .envs(provider.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // One that does not read it may answer all the same.
+            let _ = stdin.write_all(&request).await;
+        }
+    };
+    let (mut answer, mut words) = (Vec::new(), Vec::new());
+    let read = async {
+        match stdout {
+            Some(stdout) => stdout.take(MOST).read_to_end(&mut answer).await.map(drop),
+            None => Ok(()),
+        }
+    };
+    let heed = async {
+        if let Some(stderr) = stderr {
+            let _ = stderr.take(MOST).read_to_end(&mut words).await;
+        }
+    };
+    let ((), read, ()) = tokio::join!(write, read, heed);
+    read?;
+    let status = child.wait().await?;
+    if !status.success() {
+        let words = String::from_utf8_lossy(&words).trim().to_string();
+        return Err(std::io::Error::other(format!("{status}: {words}")));
+    }
+    Ok(answer)
+}

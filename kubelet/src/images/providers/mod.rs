@@ -1,0 +1,291 @@
+//! Credentials from plugins: programs of the node that are asked for an image and answer with what to pull it by.
+//! Their answers are kept as long as they say, by image, registry or for all.
+
+pub mod config;
+mod exec;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, json, time, tree};
+use client::{Client, Clock, Resource};
+
+use super::keyring;
+use crate::pod;
+use crate::volumes::Tokens;
+use config::{PROTOCOL, Provider, TokenRules};
+
+const ACCOUNTS: Resource = Resource::core("serviceaccounts");
+const SECOND: i64 = 1_000_000_000;
+const TOKEN_SECONDS: i64 = 3600;
+/// So many answers are kept.
+const MOST: usize = 1000;
+const GLOBAL: &str = "<global>";
+
+pub struct Providers {
+    list: Vec<Provider>,
+    client: Client,
+    pub(super) clock: Arc<dyn Clock>,
+    tokens: Tokens,
+    kept: Mutex<BTreeMap<Key, Kept>>,
+    /// One of each is asked at a time: the next may find its answer kept.
+    turns: Vec<tokio::sync::Mutex<()>>,
+}
+
+/// The provider, whom the answer is for, and the image, its registry or all.
+type Key = (String, String, String);
+
+#[derive(Clone)]
+struct Kept {
+    auths: Tree,
+    until: i64,
+}
+
+/// Whom a plugin is asked for: what is kept is theirs alone.
+#[derive(Default)]
+struct Caller {
+    token: String,
+    annotations: Tree,
+    key: String,
+}
+
+impl Providers {
+    /// Both places are told, or neither.
+    pub fn open(
+        places: (Option<&Path>, Option<&Path>),
+        client: Client,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Providers, String> {
+        let flags = "--image-credential-provider-config and --image-credential-provider-bin-dir";
+        let list = match places {
+            (None, None) => Vec::new(),
+            (Some(config), Some(programs)) => {
+                config::read(config, programs).map_err(|why| format!("--image-credential-provider-config: {why}"))?
+            }
+            _ => return Err(format!("{flags} belong together")),
+        };
+        let turns = list.iter().map(|_| tokio::sync::Mutex::default()).collect();
+        Ok(Providers { list, client, clock, tokens: Tokens::default(), kept: Mutex::default(), turns })
+    }
+
+    /// What plugins say for an image, the most specific of each first.
+    pub async fn find(&self, pod: &Tree, image: &str) -> Vec<cri::AuthConfig> {
+        let mut found = Vec::new();
+        for (provider, turn) in self.list.iter().zip(&self.turns) {
+            if !provider.images.iter().any(|pattern| keyring::fits(pattern, image)) {
+                continue;
+            }
+            let _turn = turn.lock().await;
+            match self.ask(provider, pod, image).await {
+                Ok(auths) => found.extend(keyring::of_auths(&auths, image)),
+                Err(why) => tracing::error!(provider = provider.name, image, why, "a credential provider failed"),
+            }
+        }
+        found
+    }
+
+    async fn ask(&self, provider: &Provider, pod: &Tree, image: &str) -> Result<Tree, String> {
+        let caller = match &provider.token {
+            None => Caller::default(),
+            Some(rules) => match self.caller(rules, pod).await? {
+                Some(caller) => caller,
+                None => return Ok(Tree::Null),
+            },
+        };
+        let places = [image, registry(image), GLOBAL];
+        let now = self.now();
+        let key = |place: &str| (provider.name.clone(), caller.key.clone(), place.to_string());
+        let known =
+            places.iter().find_map(|place| self.kept().get(&key(place)).filter(|kept| now < kept.until).cloned());
+        if let Some(known) = known {
+            return Ok(known.auths);
+        }
+        let answer = exec::run(provider, &request(image, &caller)).await?;
+        let (auths, length, place) = read(&answer, provider.cache)?;
+        if !length.is_zero() {
+            let until = now.saturating_add(i64::try_from(length.as_nanos()).unwrap_or(i64::MAX));
+            self.keep(key(places[place]), Kept { auths: auths.clone(), until }, now);
+        }
+        Ok(auths)
+    }
+
+    fn keep(&self, key: Key, kept: Kept, now: i64) {
+        let mut all = self.kept();
+        all.retain(|_, kept| now < kept.until);
+        if all.len() < MOST {
+            all.insert(key, kept);
+        }
+    }
+
+    /// None where a pod has no account that the plugin is asked for.
+    async fn caller(&self, rules: &TokenRules, pod: &Tree) -> Result<Option<Caller>, String> {
+        let (namespace, name) = (pod::namespace(pod), pod.str("spec.serviceAccountName"));
+        if name.is_empty() {
+            // A static pod has none.
+            return Ok((!rules.is_required).then(Caller::default));
+        }
+        let account = self.client.get(ACCOUNTS, namespace, name).await.map_err(|error| error.to_string())?;
+        let Some(annotations) = annotations(rules, &account) else { return Ok(None) };
+        let audience = vec![rules.audience.clone()];
+        let token = self.tokens.request(&self.client, &*self.clock, pod, audience, TOKEN_SECONDS).await?.text;
+        let whose = [namespace, name, account.str("metadata.uid")].join("/");
+        let said = String::from_utf8_lossy(&json::encode(&annotations, None)).into_owned();
+        let by_token = if rules.cached_by_token { token.as_str() } else { "" };
+        Ok(Some(Caller { key: [&whose, said.as_str(), by_token].join(" "), token, annotations }))
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.tokens.forget(uid);
+    }
+
+    fn now(&self) -> i64 {
+        let now = self.clock.now();
+        now.seconds * SECOND + i64::from(now.nanos)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<Key, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a plugin is told of an account; None where the account lacks what it must have.
+fn annotations(rules: &TokenRules, account: &Tree) -> Option<Tree> {
+    let there = account.map("metadata.annotations");
+    if rules.required_annotations.iter().any(|key| !there.contains(key)) {
+        return None;
+    }
+    let mut told = tree! {};
+    let keys: BTreeSet<&String> = rules.required_annotations.iter().chain(&rules.optional_annotations).collect();
+    for key in keys.into_iter().filter(|key| there.contains(key)) {
+        told.set(key, there.str(key));
+    }
+    Some(told)
+}
+
+fn request(image: &str, caller: &Caller) -> Tree {
+    let mut request = tree! { "kind" => "CredentialProviderRequest", "apiVersion" => PROTOCOL, "image" => image };
+    if !caller.token.is_empty() {
+        request.set("serviceAccountToken", caller.token.as_str());
+        request.set("serviceAccountAnnotations", caller.annotations.clone());
+    }
+    request
+}
+
+fn registry(image: &str) -> &str {
+    image.split('/').next().unwrap_or(image)
+}
+
+/// The credentials, how long they are kept, and under which of the three keys.
+fn read(answer: &Tree, otherwise: Duration) -> Result<(Tree, Duration, usize), String> {
+    let (version, kind) = (answer.str("apiVersion"), answer.str("kind"));
+    if (version, kind) != (PROTOCOL, "CredentialProviderResponse") {
+        return Err(format!(
+            "it answers with a {kind:?} of {version:?}, not a CredentialProviderResponse of {PROTOCOL}"
+        ));
+    }
+    let place = match answer.str("cacheKeyType") {
+        "Image" => 0,
+        "Registry" => 1,
+        "Global" => 2,
+        other => return Err(format!("cacheKeyType {other:?}: it is none of Image, Registry and Global")),
+    };
+    let length = match answer.str("cacheDuration") {
+        "" => Some(otherwise),
+        said => time::parse_duration(said).ok().and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos),
+    };
+    let length = length.ok_or_else(|| format!("cacheDuration {:?}", answer.str("cacheDuration")))?;
+    Ok((answer.at("auth").clone(), length, place))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use client::SystemClock;
+
+    use super::*;
+
+    /// Answers with a user that counts how often it was asked, and writes down what it was asked.
+    const PLUGIN: &str = r#"#!/bin/sh
+echo x >> "$COUNT"
+cat > "$COUNT.asked"
+printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"%s","cacheDuration":"%s","auth":{"r.example":{"username":"u%s","password":"p"}}}' "$1" "$2" "$(wc -l < "$COUNT" | tr -d ' ')"
+"#;
+
+    struct Nobody;
+
+    impl client::Transport for Nobody {
+        fn send(&self, _: http::Request<bytes::Bytes>) -> client::Sending<'_> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn providers(dir: &Path, by: &str, length: &str) -> Providers {
+        let program = dir.join("plugin");
+        std::fs::write(&program, PLUGIN).expect("a program");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a program");
+        let text = format!(
+            "{{apiVersion: kubelet.config.k8s.io/v1, kind: CredentialProviderConfig, providers: [{{name: plugin, \
+             matchImages: ['*.example'], defaultCacheDuration: 1h, apiVersion: {PROTOCOL}, args: [{by}, '{length}'], \
+             env: [{{name: COUNT, value: {}}}]}}]}}",
+            dir.join("count").display()
+        );
+        let file = dir.join("config.yaml");
+        std::fs::write(&file, text).expect("a file");
+        let client = Client::new(Arc::new(Nobody), "test");
+        Providers::open((Some(&file), Some(dir)), client, Arc::new(SystemClock)).expect("providers")
+    }
+
+    #[tokio::test]
+    async fn plugins_are_asked_and_their_answers_kept() {
+        // By what they are kept and how long; who is told for each of three images.
+        let cases = [
+            ("Image", "", ["u1", "u2", "u1"]),
+            ("Registry", "1h", ["u1", "u1", "u1"]),
+            ("Global", "1h", ["u1", "u1", "u1"]),
+            ("Image", "0s", ["u1", "u2", "u3"]),
+        ];
+        for (by, length, expected) in cases {
+            let dir = tempfile::tempdir().expect("a folder");
+            let providers = providers(dir.path(), by, length);
+            for (image, user) in ["r.example/a:1", "r.example/b:1", "r.example/a:1"].into_iter().zip(expected) {
+                let found = providers.find(&tree! {}, image).await;
+                let users: Vec<&str> = found.iter().map(|auth| auth.username.as_str()).collect();
+                assert_eq!(users, [user], "{by} {length} {image}");
+            }
+            assert!(providers.find(&tree! {}, "other.test/a").await.is_empty(), "nobody is asked");
+            let asked = std::fs::read_to_string(dir.path().join("count.asked")).expect("what it was asked");
+            assert!(
+                asked.contains("\"kind\":\"CredentialProviderRequest\"") && asked.contains("r.example/"),
+                "{asked}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_gives_nothing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let providers = providers(dir.path(), "Nothing", "");
+        assert!(providers.find(&tree! {}, "r.example/a").await.is_empty());
+        let client = || Client::new(Arc::new(Nobody), "test");
+        let half = Providers::open((Some(dir.path()), None), client(), Arc::new(SystemClock));
+        assert!(half.err().is_some_and(|why| why.contains("belong together")));
+    }
+
+    #[test]
+    fn accounts_say_what_a_plugin_may_know() {
+        let rules = |required: &[&str], optional: &[&str]| TokenRules {
+            audience: "a".to_string(),
+            cached_by_token: false,
+            is_required: true,
+            required_annotations: required.iter().map(ToString::to_string).collect(),
+            optional_annotations: optional.iter().map(ToString::to_string).collect(),
+        };
+        let account = tree! { "metadata" => tree! { "annotations" => tree! { "a" => "1", "b" => "2", "c" => "3" } } };
+        let told = annotations(&rules(&["a"], &["b", "x"]), &account);
+        assert_eq!(told, Some(tree! { "a" => "1", "b" => "2" }));
+        assert_eq!(annotations(&rules(&["x"], &[]), &account), None);
+    }
+}

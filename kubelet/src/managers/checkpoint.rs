@@ -1,0 +1,65 @@
+//! What was handed out, kept in a file over restarts: JSON with a checksum, written beside and moved into its place.
+
+use std::io::Write;
+use std::path::Path;
+
+use api::{Tree, json};
+
+const CHECKSUM: &str = "checksum";
+
+/// None where there is no file. One that is there and cannot be read is an error, and not an empty one: what it says
+/// may be in use.
+pub fn read(file: &Path) -> Result<Option<Tree>, String> {
+    let bytes = match std::fs::read(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+        Ok(bytes) => bytes,
+    };
+    let mut tree = json::decode(&bytes).map_err(|error| error.to_string())?;
+    let said = tree.remove(CHECKSUM).and_then(|said| said.as_int());
+    if tree.as_map().is_none() || said != Some(checksum(&tree)) {
+        return Err("checkpoint is corrupted".to_string());
+    }
+    Ok(Some(tree))
+}
+
+pub fn write(file: &Path, mut tree: Tree) -> Result<(), String> {
+    tree.set(CHECKSUM, checksum(&tree));
+    let beside = file.with_extension("tmp");
+    let write = || {
+        file.parent().map(std::fs::create_dir_all).transpose()?;
+        let mut open = std::fs::File::create(&beside)?;
+        open.write_all(&json::encode(&tree, None))?;
+        open.sync_all()?;
+        std::fs::rename(&beside, file)
+    };
+    write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))
+}
+
+/// FNV-1a of what is written.
+fn checksum(tree: &Tree) -> i64 {
+    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(16_777_619);
+    i64::from(json::encode(tree, None).iter().fold(2_166_136_261, step))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_what_was_changed_is_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("below/cpu_manager_state");
+        assert_eq!(read(&file), Ok(None));
+        let state = tree! { "policyName" => "static", "entries" => tree! { "a" => "0-1" } };
+        write(&file, state.clone()).expect("written");
+        assert_eq!(read(&file), Ok(Some(state)));
+        let text = std::fs::read_to_string(&file).expect("text").replace("0-1", "0-2");
+        std::fs::write(&file, text).expect("written");
+        assert_eq!(read(&file), Err("checkpoint is corrupted".to_string()));
+        std::fs::write(&file, "{").expect("written");
+        assert!(read(&file).is_err());
+    }
+}

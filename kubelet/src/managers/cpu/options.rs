@@ -1,0 +1,56 @@
+//! `cpuManagerPolicyOptions`.
+
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    pub full_cores_only: bool,
+    pub distribute_over_nodes: bool,
+    pub align_by_socket: bool,
+    pub distribute_over_cores: bool,
+    /// What is reserved is not shared either.
+    pub strict_reservation: bool,
+    pub prefer_cache: bool,
+}
+
+const FULL: &str = "full-pcpus-only";
+const NODES: &str = "distribute-cpus-across-numa";
+const SOCKET: &str = "align-by-socket";
+const CORES: &str = "distribute-cpus-across-cores";
+const STRICT: &str = "strict-cpu-reservation";
+const CACHE: &str = "prefer-align-cpus-by-uncorecache";
+
+/// Those that do not go together.
+const APART: [(&str, &str); 4] = [(FULL, CORES), (NODES, CORES), (CACHE, CORES), (CACHE, NODES)];
+
+impl Options {
+    pub fn read(said: &BTreeMap<String, String>) -> Result<Options, String> {
+        let mut options = Options::default();
+        for (name, value) in said {
+            let place = options.place(name).ok_or_else(|| format!("unknown CPU Manager Policy option: {name:?}"))?;
+            *place = super::super::boolean(name, value)?;
+        }
+        for (one, other) in APART {
+            if options.is_on(one) && options.is_on(other) {
+                return Err(format!("static policy options {one} and {other} can not be used at the same time"));
+            }
+        }
+        Ok(options)
+    }
+
+    fn place(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            FULL => &mut self.full_cores_only,
+            NODES => &mut self.distribute_over_nodes,
+            SOCKET => &mut self.align_by_socket,
+            CORES => &mut self.distribute_over_cores,
+            STRICT => &mut self.strict_reservation,
+            CACHE => &mut self.prefer_cache,
+            _ => return None,
+        })
+    }
+
+    fn is_on(mut self, name: &str) -> bool {
+        self.place(name).is_some_and(|on| *on)
+    }
+}

@@ -1,0 +1,182 @@
+//! Device plugins, v1beta1: messages by their published field numbers, and one function a call.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cri::Status;
+use cri::grpc::{Answers, Channel, call, stream};
+
+use crate::volumes::csi::wire::told;
+
+pub const VERSION: &str = "v1beta1";
+pub const HEALTHY: &str = "Healthy";
+pub const REGISTER: &str = "/v1beta1.Registration/Register";
+
+/// Upstream's for the call before a start; the others may take longer, but not for ever: one pod is taken at a time.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Empty {}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Options {
+    #[prost(bool, tag = "1")]
+    pub pre_start_required: bool,
+    #[prost(bool, tag = "2")]
+    pub get_preferred_allocation_available: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RegisterRequest {
+    #[prost(string, tag = "1")]
+    pub version: String,
+    /// The name of the plugin's socket in the same folder.
+    #[prost(string, tag = "2")]
+    pub endpoint: String,
+    #[prost(string, tag = "3")]
+    pub resource_name: String,
+    #[prost(message, optional, tag = "4")]
+    pub options: Option<Options>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListAndWatchResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<Device>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Device {
+    #[prost(string, tag = "1")]
+    pub id: String,
+    #[prost(string, tag = "2")]
+    pub health: String,
+    #[prost(message, optional, tag = "3")]
+    pub topology: Option<TopologyInfo>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TopologyInfo {
+    #[prost(message, repeated, tag = "1")]
+    pub nodes: Vec<NumaNode>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct NumaNode {
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PreferredAllocationRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub container_requests: Vec<ContainerPreferredAllocationRequest>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerPreferredAllocationRequest {
+    #[prost(string, repeated, tag = "1")]
+    pub available: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub must_include: Vec<String>,
+    #[prost(int32, tag = "3")]
+    pub allocation_size: i32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PreferredAllocationResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub container_responses: Vec<ContainerPreferredAllocationResponse>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerPreferredAllocationResponse {
+    #[prost(string, repeated, tag = "1")]
+    pub ids: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AllocateRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub container_requests: Vec<ContainerAllocateRequest>,
+}
+
+/// Also what is asked before a container starts.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerAllocateRequest {
+    #[prost(string, repeated, tag = "1")]
+    pub ids: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AllocateResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub container_responses: Vec<ContainerAllocateResponse>,
+}
+
+/// What a container gets with its devices.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerAllocateResponse {
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub envs: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "2")]
+    pub mounts: Vec<Mount>,
+    #[prost(message, repeated, tag = "3")]
+    pub devices: Vec<DeviceSpec>,
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "5")]
+    pub cdi_devices: Vec<CdiDevice>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Mount {
+    #[prost(string, tag = "1")]
+    pub container_path: String,
+    #[prost(string, tag = "2")]
+    pub host_path: String,
+    #[prost(bool, tag = "3")]
+    pub read_only: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeviceSpec {
+    #[prost(string, tag = "1")]
+    pub container_path: String,
+    #[prost(string, tag = "2")]
+    pub host_path: String,
+    #[prost(string, tag = "3")]
+    pub permissions: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CdiDevice {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+macro_rules! calls {
+    ($($name:ident: $path:literal ($request:ty) -> $response:ty, $within:ident;)*) => { $(
+        pub async fn $name(channel: &Channel, request: $request) -> Result<$response, String> {
+            in_time($within, call::<$request, $response>(channel, concat!("/v1beta1.DevicePlugin/", $path), request)).await
+        }
+    )* };
+}
+
+calls! {
+    options: "GetDevicePluginOptions" (Empty) -> Options, START_TIMEOUT;
+    preferred: "GetPreferredAllocation" (PreferredAllocationRequest) -> PreferredAllocationResponse, TIMEOUT;
+    allocate: "Allocate" (AllocateRequest) -> AllocateResponse, TIMEOUT;
+    pre_start: "PreStartContainer" (ContainerAllocateRequest) -> Empty, START_TIMEOUT;
+}
+
+pub async fn list_and_watch(channel: &Channel) -> Result<Answers<ListAndWatchResponse>, String> {
+    let answers = stream(channel, "/v1beta1.DevicePlugin/ListAndWatch", Empty {});
+    in_time(START_TIMEOUT, answers).await
+}
+
+async fn in_time<T>(within: Duration, work: impl Future<Output = Result<T, Status>>) -> Result<T, String> {
+    let late = |_| Err(Status::deadline_exceeded("context deadline exceeded"));
+    tokio::time::timeout(within, work).await.unwrap_or_else(late).map_err(|status| told(&status))
+}

@@ -1,0 +1,42 @@
+//! What a container is made with.
+
+use super::devices::wire::ContainerAllocateResponse;
+
+/// What a container gets besides what its pod says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Given {
+    pub cpus: String,
+    pub memory_nodes: String,
+    /// Its CPUs are nobody else's: no time on them is rationed.
+    pub has_cpus: bool,
+    pub env: Vec<(String, String)>,
+    pub mounts: Vec<cri::Mount>,
+    pub devices: Vec<cri::Device>,
+    pub annotations: Vec<(String, String)>,
+    pub cdi_devices: Vec<cri::CDIDevice>,
+}
+
+impl Given {
+    /// With what a plugin answered.
+    pub fn add(&mut self, answer: ContainerAllocateResponse) {
+        self.env.extend(answer.envs);
+        self.annotations.extend(answer.annotations);
+        self.mounts.extend(answer.mounts.into_iter().map(|mount| cri::Mount {
+            container_path: mount.container_path,
+            host_path: mount.host_path,
+            readonly: mount.read_only,
+            ..Default::default()
+        }));
+        self.devices.extend(answer.devices.into_iter().map(|device| cri::Device {
+            container_path: device.container_path,
+            host_path: device.host_path,
+            permissions: device.permissions,
+        }));
+        // Two resources may name the same one.
+        for device in answer.cdi_devices {
+            if !self.cdi_devices.iter().any(|known| known.name == device.name) {
+                self.cdi_devices.push(cri::CDIDevice { name: device.name });
+            }
+        }
+    }
+}

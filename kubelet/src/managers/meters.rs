@@ -1,0 +1,44 @@
+//! What is counted of what is given out, under upstream's names.
+
+use client::Meter;
+
+pub static CPU_REQUESTS: Meter = Meter::counter(
+    "kubelet_cpu_manager_pinning_requests_total",
+    "The number of cpu core allocations which required pinning.",
+    &[],
+);
+pub static CPU_ERRORS: Meter = Meter::counter(
+    "kubelet_cpu_manager_pinning_errors_total",
+    "The number of cpu core allocations which required pinning failed.",
+    &[],
+);
+pub static SHARED_POOL: Meter = Meter::gauge(
+    "kubelet_cpu_manager_shared_pool_size_millicores",
+    "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
+    &[],
+);
+pub static EXCLUSIVE_CPUS: Meter = Meter::gauge(
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+    "The total number of CPUs exclusively allocated to containers running on this node",
+    &[],
+);
+pub static MEMORY_REQUESTS: Meter = Meter::counter(
+    "kubelet_memory_manager_pinning_requests_total",
+    "The number of memory pages allocations which required pinning.",
+    &[],
+);
+pub static MEMORY_ERRORS: Meter = Meter::counter(
+    "kubelet_memory_manager_pinning_errors_total",
+    "The number of memory pages allocations which required pinning that failed.",
+    &[],
+);
+pub static TOPOLOGY_REQUESTS: Meter = Meter::counter(
+    "kubelet_topology_manager_admission_requests_total",
+    "The number of admission requests where resources have to be aligned.",
+    &[],
+);
+pub static TOPOLOGY_ERRORS: Meter = Meter::counter(
+    "kubelet_topology_manager_admission_errors_total",
+    "The number of admission request failures where resources could not be aligned.",
+    &[],
+);

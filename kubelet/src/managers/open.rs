@@ -1,0 +1,82 @@
+//! What the policies are told, and what they handed out before this process began.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::Tree;
+
+use super::machine::Machine;
+use super::{checkpoint, cpu, memory};
+use crate::config::{Config, Resources};
+
+pub fn cpu_file(config: &Config) -> PathBuf {
+    config.root_dir.join("cpu_manager_state")
+}
+
+pub fn memory_file(config: &Config) -> PathBuf {
+    config.root_dir.join("memory_manager_state")
+}
+
+/// What is kept from pods of a resource, by what is reserved.
+fn reserved(config: &Config, name: &str, of: impl Fn(&api::quantity::Quantity) -> i64) -> i64 {
+    let sum = |resources: &Resources| resources.get(name).map_or(0, &of);
+    sum(&config.allocatable.kube_reserved) + sum(&config.allocatable.system_reserved)
+}
+
+pub fn cpu_policy(config: &Config, machine: &Arc<Machine>) -> Result<cpu::Policy, String> {
+    let milli = reserved(config, "cpu", |quantity| quantity.milli_value());
+    let reserved = match &config.allocatable.reserved_cpus {
+        Some(cpus) => cpu::Reserved::These(cpus),
+        None => cpu::Reserved::Milli(milli),
+    };
+    cpu::Policy::new(machine.clone(), config.pinning.cpu_options, reserved)
+}
+
+pub fn memory_policy(config: &Config, machine: &Arc<Machine>) -> Result<memory::Policy, String> {
+    let whole = machine.nodes.values().map(|node| node.memory_bytes).sum::<u64>();
+    let threshold = config.eviction.hard().find(|threshold| threshold.signal == "memory.available");
+    let threshold = threshold.map_or(0, |threshold| threshold.least.of(i64::try_from(whole).unwrap_or(i64::MAX)));
+    let kept = reserved(config, "memory", |quantity| quantity.value()) + threshold;
+    memory::Policy::new(machine, &config.pinning.reserved_memory, u64::try_from(kept).unwrap_or(0))
+}
+
+/// A file of another policy, or one that cannot be read, stops the start: containers may have what it says.
+fn kept(file: &Path, policy: &str, manager: &str) -> Result<Option<Tree>, String> {
+    let restored = checkpoint::read(file).and_then(|kept| match kept {
+        Some(kept) if kept.str("policyName") != policy => {
+            let other = kept.str("policyName");
+            Err(format!("configured policy {policy:?} differs from state checkpoint policy {other:?}"))
+        }
+        kept => Ok(kept),
+    });
+    restored.map_err(|why| unfit(file, manager, &why))
+}
+
+fn unfit(file: &Path, manager: &str, why: &str) -> String {
+    format!(
+        "could not restore state from checkpoint: {why}, please drain this node and delete the {manager} manager \
+         checkpoint file {:?} before restarting Kubelet",
+        file.display().to_string()
+    )
+}
+
+pub fn kept_cpus(config: &Config, policy: Option<&cpu::Policy>) -> Result<cpu::State, String> {
+    let file = cpu_file(config);
+    let Some(policy) = policy else {
+        return kept(&file, "none", "CPU").map(|_| cpu::State::default());
+    };
+    let Some(tree) = kept(&file, "static", "CPU")? else { return Ok(policy.fresh()) };
+    let state = cpu::State::read(&tree).and_then(|state| policy.check(&state).map(|()| state));
+    state.map_err(|why| unfit(&file, "CPU", &why))
+}
+
+pub fn kept_memory(config: &Config, policy: Option<&memory::Policy>) -> Result<memory::State, String> {
+    let file = memory_file(config);
+    let Some(policy) = policy else {
+        return kept(&file, "None", "memory").map(|_| memory::State::default());
+    };
+    let Some(tree) = kept(&file, "Static", "memory")? else { return Ok(memory::State::default()) };
+    let state =
+        memory::State::read(&tree).and_then(|state| policy.check(tree.at("machineState"), &state).map(|()| state));
+    state.map_err(|why| unfit(&file, "memory", &why))
+}

@@ -1,0 +1,94 @@
+//! What can run out on a node, what it is part of, and what the node says of it.
+
+use std::collections::BTreeMap;
+
+/// In upstream's order of names, memory first: it is won back before anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Signal {
+    Memory,
+    AllocatableMemory,
+    NodeFs,
+    NodeFsInodes,
+    ImageFs,
+    ImageFsInodes,
+    ContainerFs,
+    ContainerFsInodes,
+    Pid,
+}
+
+/// What pods are asked to give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    Memory,
+    Storage,
+    Inodes,
+    Pids,
+}
+
+/// What the node says while something runs out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Condition {
+    Memory,
+    Disk,
+    Pid,
+}
+
+const ALL: [(Signal, &str); 9] = [
+    (Signal::Memory, "memory.available"),
+    (Signal::AllocatableMemory, "allocatableMemory.available"),
+    (Signal::NodeFs, "nodefs.available"),
+    (Signal::NodeFsInodes, "nodefs.inodesFree"),
+    (Signal::ImageFs, "imagefs.available"),
+    (Signal::ImageFsInodes, "imagefs.inodesFree"),
+    (Signal::ContainerFs, "containerfs.available"),
+    (Signal::ContainerFsInodes, "containerfs.inodesFree"),
+    (Signal::Pid, "pid.available"),
+];
+
+impl Signal {
+    pub fn of(name: &str) -> Option<Signal> {
+        ALL.iter().find(|(_, other)| *other == name).map(|(signal, _)| *signal)
+    }
+
+    pub fn name(self) -> &'static str {
+        ALL.iter().find(|(signal, _)| *signal == self).map_or("", |(_, name)| name)
+    }
+
+    pub fn resource(self) -> Resource {
+        match self {
+            Signal::Memory | Signal::AllocatableMemory => Resource::Memory,
+            Signal::NodeFs | Signal::ImageFs | Signal::ContainerFs => Resource::Storage,
+            Signal::NodeFsInodes | Signal::ImageFsInodes | Signal::ContainerFsInodes => Resource::Inodes,
+            Signal::Pid => Resource::Pids,
+        }
+    }
+
+    pub fn condition(self) -> Condition {
+        match self.resource() {
+            Resource::Memory => Condition::Memory,
+            Resource::Storage | Resource::Inodes => Condition::Disk,
+            Resource::Pids => Condition::Pid,
+        }
+    }
+}
+
+impl Resource {
+    pub fn name(self) -> &'static str {
+        match self {
+            Resource::Memory => "memory",
+            Resource::Storage => "ephemeral-storage",
+            Resource::Inodes => "inodes",
+            Resource::Pids => "pids",
+        }
+    }
+}
+
+/// How much there is of something, and how much of it is left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    pub available: i64,
+    pub capacity: i64,
+}
+
+/// What was seen in one look; what could not be seen is not there.
+pub type Seen = BTreeMap<Signal, Left>;

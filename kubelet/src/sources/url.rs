@@ -1,0 +1,210 @@
+//! Static pods by a URL, asked now and then: a pod, or a list of them. What cannot be had or read changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, json, yaml};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
+
+use super::manifest;
+use crate::agent::Agent;
+use crate::pod;
+use crate::worker::Workers;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// No more is read.
+const MOST: usize = 10 << 20;
+/// Whom the machine trusts, wherever its distribution keeps that.
+const AUTHORITIES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Where static pods are, and what is said when they are asked for.
+pub struct Source {
+    uri: http::Uri,
+    headers: Vec<(String, String)>,
+}
+
+impl Source {
+    /// An error names the field that is wrong.
+    pub fn new(url: &str, headers: &[(String, String)]) -> Result<Source, String> {
+        let wrong = |why: &str| format!("staticPodURL (--manifest-url) {url:?}: {why}");
+        let uri: http::Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
+            return Err(wrong("an address of http or https is wanted"));
+        }
+        let source = Source { uri, headers: headers.to_vec() };
+        source.request().map_err(|why| format!("staticPodURLHeader (--manifest-url-header): {why}"))?;
+        Ok(source)
+    }
+
+    fn request(&self) -> Result<http::Request<Empty<Bytes>>, String> {
+        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut request = http::Request::get(path);
+        if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request = request.header(http::header::HOST, self.uri.authority().map_or("", |place| place.as_str()));
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        request.body(Empty::new()).map_err(|error| error.to_string())
+    }
+
+    async fn fetch(&self) -> Result<Bytes, String> {
+        let work = async {
+            let (host, is_safe) = (self.uri.host().unwrap_or_default(), self.uri.scheme_str() == Some("https"));
+            let host = host.trim_matches(['[', ']']);
+            let port = self.uri.port_u16().unwrap_or(if is_safe { 443 } else { 80 });
+            let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+            if !is_safe {
+                return exchange(stream, self.request()?).await;
+            }
+            let name = ServerName::try_from(host.to_string()).map_err(|error| error.to_string())?;
+            let stream = TlsConnector::from(Arc::new(trusting_authorities()?)).connect(name, stream).await;
+            exchange(stream.map_err(|error| error.to_string())?, self.request()?).await
+        };
+        tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err("it does not answer".to_string()))
+    }
+}
+
+fn trusting_authorities() -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    let file = AUTHORITIES.iter().find_map(|path| CertificateDer::pem_file_iter(path).ok());
+    let file = file.ok_or_else(|| format!("there is no file of authorities: {}", AUTHORITIES.join(", ")))?;
+    roots.add_parsable_certificates(file.filter_map(Result::ok));
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+async fn exchange<S>(stream: S, request: http::Request<Empty<Bytes>>) -> Result<Bytes, String>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = shaken.map_err(|error| error.to_string())?;
+    let mut work = std::pin::pin!(async {
+        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        if answer.status() != http::StatusCode::OK {
+            return Err(format!("it answers {}", answer.status()));
+        }
+        let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|error| error.to_string())?;
+        Ok(body.to_bytes())
+    });
+    tokio::select! {
+        biased;
+        answer = &mut work => answer,
+        _ = connection => work.await,
+    }
+}
+
+/// A pod, or those of a list.
+fn read(bytes: &[u8], node: &str, url: &str) -> Result<BTreeMap<String, Arc<Tree>>, String> {
+    if bytes.is_empty() {
+        return Err("it answers nothing".to_string());
+    }
+    let tree = yaml::decode(bytes).map_err(|error| error.to_string())?;
+    let is_list = (tree.str("apiVersion"), tree.str("kind")) == ("v1", "PodList");
+    let texts: Vec<Vec<u8>> = match is_list {
+        true => tree.list("items").iter().map(whole).map(|item| json::encode(&item, None)).collect(),
+        false => vec![bytes.to_vec()],
+    };
+    let pods = texts.iter().map(|text| manifest::read(text, node, "http", url)).collect::<Result<Vec<_>, _>>()?;
+    Ok(pods.into_iter().map(|pod| (pod::uid(&pod).to_string(), Arc::new(pod))).collect())
+}
+
+/// Entries of a list need not say what they are.
+fn whole(item: &Tree) -> Tree {
+    let mut item = item.clone();
+    item.set_default("apiVersion", "v1");
+    item.set_default("kind", "Pod");
+    item
+}
+
+/// Follows the URL until it is dropped; `known_once` becomes true once its pods are known.
+pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, source: Source, known_once: watch::Sender<bool>) {
+    let (url, mut seen) = (source.uri.to_string(), Bytes::new());
+    let mut known = BTreeMap::new();
+    loop {
+        match source.fetch().await {
+            Ok(bytes) if bytes == seen => {}
+            Ok(bytes) => match read(&bytes, &agent.node, &url) {
+                Ok(pods) => {
+                    super::apply(&workers, &mut known, pods, false);
+                    seen = bytes;
+                    known_once.send_replace(true);
+                }
+                Err(why) => tracing::error!(url, why, "static pods cannot be read"),
+            },
+            Err(why) => tracing::error!(url, why, "static pods cannot be fetched"),
+        }
+        tokio::time::sleep(agent.config.http_check_frequency).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_or_a_list_is_read() {
+        let pod = |name: &str| format!("{{metadata: {{name: {name}}}, spec: {{containers: [{{name: a, image: i}}]}}}}");
+        let one = format!("{{apiVersion: v1, kind: Pod, {}", &pod("web")[1..]);
+        let list = format!("{{apiVersion: v1, kind: PodList, items: [{}, {}]}}", pod("a"), pod("b"));
+        let names = |text: &str| {
+            let pods = read(text.as_bytes(), "n1", "http://x/");
+            pods.map(|pods| pods.values().map(|pod| pod::name(pod).to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&one), Ok(vec!["web-n1".to_string()]));
+        let mut two = names(&list).expect("pods");
+        two.sort();
+        assert_eq!(two, ["a-n1", "b-n1"]);
+        for wrong in ["", "{apiVersion: v1, kind: Service}", &list.replace("image: i", "")] {
+            assert!(names(wrong).is_err(), "{wrong}");
+        }
+        let read = read(one.as_bytes(), "n1", "http://x/").expect("a pod");
+        assert!(read.values().all(|pod| pod::annotation(pod, pod::SOURCE) == "http"));
+    }
+
+    #[test]
+    fn a_wrong_source_is_named() {
+        let header = |name: &str| vec![(name.to_string(), "x".to_string())];
+        assert!(Source::new("https://example.org/pods", &header("Metadata-Flavor")).is_ok());
+        for url in ["example.org", "ftp://example.org/", "http://"] {
+            assert!(Source::new(url, &[]).err().is_some_and(|why| why.starts_with("staticPodURL")), "{url}");
+        }
+        assert!(Source::new("http://x/", &header("a b")).err().is_some_and(|why| why.contains("staticPodURLHeader")));
+    }
+
+    #[tokio::test]
+    async fn it_is_asked_with_its_headers() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/pods?x=1", listener.local_addr().expect("an address"));
+        let answers = tokio::spawn(async move {
+            let mut asked = Vec::new();
+            for answer in ["200 OK\r\ncontent-length: 2\r\n\r\nhi", "500 No\r\ncontent-length: 0\r\n\r\n"] {
+                let (mut socket, _) = listener.accept().await.expect("a client");
+                let mut text = vec![0; 4096];
+                let length = socket.read(&mut text).await.expect("a request");
+                asked.push(String::from_utf8_lossy(&text[..length]).to_lowercase());
+                socket.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.expect("an answer");
+            }
+            asked
+        });
+        let source = Source::new(&url, &[("Who".to_string(), "me".to_string())]).expect("a source");
+        assert_eq!(source.fetch().await, Ok(Bytes::from_static(b"hi")));
+        assert!(source.fetch().await.is_err_and(|why| why.contains("500")));
+        let asked = answers.await.expect("requests");
+        assert!(asked[0].starts_with("get /pods?x=1 ") && asked[0].contains("who: me"), "{asked:?}");
+    }
+}

@@ -1,0 +1,18 @@
+//! Calls of a runtime that a stand-in for one does not answer.
+
+/// Calls that nothing here asks for.
+macro_rules! absent {
+    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
+        async fn $call(&self, _: cri::$request) -> Result<cri::$response, cri::Status> {
+            Err(cri::Status::unimplemented(stringify!($call)))
+        }
+    )* };
+}
+
+macro_rules! absent_streams {
+    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => { $(
+        async fn $call(&self, _: cri::$request) -> Result<cri::Answers<cri::$response>, cri::Status> {
+            Err(cri::Status::unimplemented(stringify!($call)))
+        }
+    )* };
+}

@@ -1,0 +1,334 @@
+//! An agent on a runtime that only remembers: pods begin, run and end as the agent asks, and what it asked is told.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use client::{Events, Metrics, Random, SystemClock};
+use cri::{ContainerState, PodSandboxState, Status};
+use kubelet::node::{self, Node};
+use testkit::Cluster;
+use tokio::task::JoinHandle;
+
+use super::node_client;
+
+/// A runtime of sandboxes and containers that are records.
+#[derive(Default)]
+pub struct Remembered {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    made: u64,
+    sandboxes: BTreeMap<String, cri::PodSandboxStatus>,
+    containers: BTreeMap<String, (String, cri::ContainerStatus)>,
+    /// Names of containers that were told to end, and how long they were given.
+    stopped: Vec<(String, i64)>,
+    pulls: Vec<cri::PullImageRequest>,
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn fits(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+impl Remembered {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn stopped(&self) -> Vec<(String, i64)> {
+        self.state().stopped.clone()
+    }
+
+    pub fn pulls(&self) -> Vec<cri::PullImageRequest> {
+        self.state().pulls.clone()
+    }
+
+    /// Names of containers that run.
+    pub fn running(&self) -> Vec<String> {
+        let state = self.state();
+        let running = state.containers.values().filter(|(_, status)| status.state() == ContainerState::Running);
+        running.map(|(_, status)| status.metadata.clone().unwrap_or_default().name).collect()
+    }
+}
+
+impl State {
+    fn id(&mut self) -> String {
+        self.made += 1;
+        format!("{:064x}", self.made)
+    }
+
+    fn end(&mut self, id: &str, timeout: i64) {
+        let Some((_, status)) = self.containers.get_mut(id) else { return };
+        if status.state() == ContainerState::Running {
+            status.set_state(ContainerState::Exited);
+            status.finished_at = now();
+            let name = status.metadata.clone().unwrap_or_default().name;
+            self.stopped.push((name, timeout));
+        }
+    }
+}
+
+impl cri::RuntimeService for Remembered {
+    async fn version(&self, _: cri::VersionRequest) -> Result<cri::VersionResponse, Status> {
+        Ok(cri::VersionResponse { runtime_name: "remembered".to_string(), ..Default::default() })
+    }
+
+    async fn status(&self, _: cri::StatusRequest) -> Result<cri::StatusResponse, Status> {
+        let holds = |name: &str| cri::RuntimeCondition { r#type: name.to_string(), status: true, ..Default::default() };
+        let conditions = vec![holds("RuntimeReady"), holds("NetworkReady")];
+        Ok(cri::StatusResponse { status: Some(cri::RuntimeStatus { conditions }), ..Default::default() })
+    }
+
+    async fn run_pod_sandbox(&self, asked: cri::RunPodSandboxRequest) -> Result<cri::RunPodSandboxResponse, Status> {
+        let config = asked.config.unwrap_or_default();
+        let mut state = self.state();
+        let id = state.id();
+        let network = cri::PodSandboxNetworkStatus { ip: format!("10.9.0.{}", state.made), ..Default::default() };
+        let status = cri::PodSandboxStatus {
+            id: id.clone(),
+            metadata: config.metadata,
+            state: PodSandboxState::Ready.into(),
+            created_at: now(),
+            network: Some(network),
+            labels: config.labels,
+            annotations: config.annotations,
+            ..Default::default()
+        };
+        state.sandboxes.insert(id.clone(), status);
+        Ok(cri::RunPodSandboxResponse { pod_sandbox_id: id })
+    }
+
+    async fn stop_pod_sandbox(&self, asked: cri::StopPodSandboxRequest) -> Result<cri::StopPodSandboxResponse, Status> {
+        let mut state = self.state();
+        let inside = state.containers.iter().filter(|(_, (sandbox, _))| *sandbox == asked.pod_sandbox_id);
+        let inside: Vec<String> = inside.map(|(id, _)| id.clone()).collect();
+        inside.iter().for_each(|id| state.end(id, 0));
+        if let Some(sandbox) = state.sandboxes.get_mut(&asked.pod_sandbox_id) {
+            sandbox.set_state(PodSandboxState::Notready);
+        }
+        Ok(cri::StopPodSandboxResponse {})
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        asked: cri::RemovePodSandboxRequest,
+    ) -> Result<cri::RemovePodSandboxResponse, Status> {
+        self.state().sandboxes.remove(&asked.pod_sandbox_id);
+        Ok(cri::RemovePodSandboxResponse {})
+    }
+
+    async fn list_pod_sandbox(&self, asked: cri::ListPodSandboxRequest) -> Result<cri::ListPodSandboxResponse, Status> {
+        let wanted = asked.filter.unwrap_or_default().label_selector;
+        let state = self.state();
+        let fitting = state.sandboxes.values().filter(|status| fits(&status.labels, &wanted)).cloned();
+        let items = fitting.map(|status| cri::PodSandbox {
+            id: status.id,
+            metadata: status.metadata,
+            state: status.state,
+            created_at: status.created_at,
+            labels: status.labels,
+            ..Default::default()
+        });
+        Ok(cri::ListPodSandboxResponse { items: items.collect() })
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        asked: cri::PodSandboxStatusRequest,
+    ) -> Result<cri::PodSandboxStatusResponse, Status> {
+        let found = self.state().sandboxes.get(&asked.pod_sandbox_id).cloned();
+        let status = Some(found.ok_or_else(|| Status::not_found("no such sandbox"))?);
+        Ok(cri::PodSandboxStatusResponse { status, ..Default::default() })
+    }
+
+    async fn create_container(
+        &self,
+        asked: cri::CreateContainerRequest,
+    ) -> Result<cri::CreateContainerResponse, Status> {
+        let config = asked.config.unwrap_or_default();
+        let mut state = self.state();
+        let id = state.id();
+        let status = cri::ContainerStatus {
+            id: id.clone(),
+            metadata: config.metadata,
+            state: ContainerState::Created.into(),
+            created_at: now(),
+            image: config.image,
+            labels: config.labels,
+            annotations: config.annotations,
+            ..Default::default()
+        };
+        state.containers.insert(id.clone(), (asked.pod_sandbox_id, status));
+        Ok(cri::CreateContainerResponse { container_id: id })
+    }
+
+    async fn start_container(&self, asked: cri::StartContainerRequest) -> Result<cri::StartContainerResponse, Status> {
+        if let Some((_, status)) = self.state().containers.get_mut(&asked.container_id) {
+            status.set_state(ContainerState::Running);
+            status.started_at = now();
+        }
+        Ok(cri::StartContainerResponse {})
+    }
+
+    async fn stop_container(&self, asked: cri::StopContainerRequest) -> Result<cri::StopContainerResponse, Status> {
+        self.state().end(&asked.container_id, asked.timeout);
+        Ok(cri::StopContainerResponse {})
+    }
+
+    async fn remove_container(
+        &self,
+        asked: cri::RemoveContainerRequest,
+    ) -> Result<cri::RemoveContainerResponse, Status> {
+        self.state().containers.remove(&asked.container_id);
+        Ok(cri::RemoveContainerResponse {})
+    }
+
+    async fn list_containers(&self, asked: cri::ListContainersRequest) -> Result<cri::ListContainersResponse, Status> {
+        let wanted = asked.filter.unwrap_or_default().label_selector;
+        let state = self.state();
+        let fitting = state.containers.values().filter(|(_, status)| fits(&status.labels, &wanted)).cloned();
+        let containers = fitting.map(|(sandbox, status)| cri::Container {
+            id: status.id,
+            pod_sandbox_id: sandbox,
+            metadata: status.metadata,
+            state: status.state,
+            created_at: status.created_at,
+            labels: status.labels,
+            ..Default::default()
+        });
+        Ok(cri::ListContainersResponse { containers: containers.collect() })
+    }
+
+    async fn container_status(
+        &self,
+        asked: cri::ContainerStatusRequest,
+    ) -> Result<cri::ContainerStatusResponse, Status> {
+        let found = self.state().containers.get(&asked.container_id).cloned();
+        let (_, status) = found.ok_or_else(|| Status::not_found("no such container"))?;
+        Ok(cri::ContainerStatusResponse { status: Some(status), ..Default::default() })
+    }
+
+    async fn update_runtime_config(
+        &self,
+        _: cri::UpdateRuntimeConfigRequest,
+    ) -> Result<cri::UpdateRuntimeConfigResponse, Status> {
+        Ok(cri::UpdateRuntimeConfigResponse {})
+    }
+
+    absent! {
+        exec(ExecRequest) -> ExecResponse,
+        attach(AttachRequest) -> AttachResponse,
+        port_forward(PortForwardRequest) -> PortForwardResponse,
+        update_container_resources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse,
+        reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse,
+        exec_sync(ExecSyncRequest) -> ExecSyncResponse,
+        container_stats(ContainerStatsRequest) -> ContainerStatsResponse,
+        list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse,
+        pod_sandbox_stats(PodSandboxStatsRequest) -> PodSandboxStatsResponse,
+        list_pod_sandbox_stats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse,
+        checkpoint_container(CheckpointContainerRequest) -> CheckpointContainerResponse,
+        checkpoint_pod(CheckpointPodRequest) -> CheckpointPodResponse,
+        restore_pod(RestorePodRequest) -> RestorePodResponse,
+        list_metric_descriptors(ListMetricDescriptorsRequest) -> ListMetricDescriptorsResponse,
+        list_pod_sandbox_metrics(ListPodSandboxMetricsRequest) -> ListPodSandboxMetricsResponse,
+        runtime_config(RuntimeConfigRequest) -> RuntimeConfigResponse,
+        update_pod_sandbox_resources(UpdatePodSandboxResourcesRequest) -> UpdatePodSandboxResourcesResponse,
+    }
+
+    absent_streams! {
+        stream_pod_sandboxes(StreamPodSandboxesRequest) -> StreamPodSandboxesResponse,
+        stream_containers(StreamContainersRequest) -> StreamContainersResponse,
+        stream_container_stats(StreamContainerStatsRequest) -> StreamContainerStatsResponse,
+        stream_pod_sandbox_stats(StreamPodSandboxStatsRequest) -> StreamPodSandboxStatsResponse,
+        get_container_events(GetEventsRequest) -> ContainerEventResponse,
+        stream_pod_sandbox_metrics(StreamPodSandboxMetricsRequest) -> StreamPodSandboxMetricsResponse,
+    }
+}
+
+impl cri::ImageService for Remembered {
+    async fn list_images(&self, _: cri::ListImagesRequest) -> Result<cri::ListImagesResponse, Status> {
+        Ok(cri::ListImagesResponse::default())
+    }
+
+    async fn image_status(&self, asked: cri::ImageStatusRequest) -> Result<cri::ImageStatusResponse, Status> {
+        let name = asked.image.unwrap_or_default().image;
+        let pulled = self.state().pulls.iter().any(|pull| pull.image.as_ref().is_some_and(|image| image.image == name));
+        let image = cri::Image { id: name, size: 7, ..Default::default() };
+        Ok(cri::ImageStatusResponse { image: pulled.then_some(image), ..Default::default() })
+    }
+
+    async fn pull_image(&self, asked: cri::PullImageRequest) -> Result<cri::PullImageResponse, Status> {
+        let image_ref = asked.image.clone().unwrap_or_default().image;
+        self.state().pulls.push(asked);
+        Ok(cri::PullImageResponse { image_ref, ..Default::default() })
+    }
+
+    absent! {
+        remove_image(RemoveImageRequest) -> RemoveImageResponse,
+        image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse,
+    }
+
+    absent_streams! { stream_images(StreamImagesRequest) -> StreamImagesResponse }
+}
+
+/// A node at work on a runtime that remembers.
+pub struct Agent {
+    pub runtime: Arc<Remembered>,
+    pub metrics: Metrics,
+    running: Option<kubelet::Running>,
+    node: JoinHandle<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Agent {
+    pub async fn start(cluster: &Cluster, name: &str, change: impl FnOnce(&mut kubelet::Config)) -> Agent {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = kubelet::Config {
+            node_name: name.to_string(),
+            root_dir: folder.path().join("kubelet"),
+            pod_logs_dir: folder.path().join("logs/pods"),
+            cgroups_per_qos: false,
+            node_ips: vec![[127, 0, 0, 1].into()],
+            ..kubelet::Config::default()
+        };
+        config.allocatable.enforced.clear();
+        change(&mut config);
+        let config = Arc::new(config);
+        let (client, clock, metrics) = (node_client(cluster, name), Arc::new(SystemClock), Metrics::default());
+        let runtime = Arc::new(Remembered::default());
+        let node = Node::new(node::Environment {
+            recorder: Events::start(clock.clone(), metrics.clone()).recorder(client.clone(), "kubelet").on(name),
+            config: config.clone(),
+            client: client.clone(),
+            runtime: runtime.clone(),
+            images: runtime.clone(),
+            clock: clock.clone(),
+            random: Arc::new(Random::seeded(7)),
+        });
+        let environment = kubelet::Environment {
+            client,
+            runtime: kubelet::runtime::Runtime { service: runtime.clone(), images: runtime.clone() },
+            node: node.clone(),
+            config,
+            clock,
+            metrics: metrics.clone(),
+            seed: 7,
+        };
+        let running = Some(kubelet::start(environment).await.expect("an agent"));
+        Agent { runtime, metrics, running, node: tokio::spawn(node.run()), _folder: folder }
+    }
+
+    pub async fn stop(mut self) {
+        self.node.abort();
+        if let Some(running) = self.running.take() {
+            running.stop().await;
+        }
+    }
+}
