@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::{Tree, list, tree};
-use client::{Change, Client, DeleteOptions, Informers, Propagation, Random, Resource, Selection};
+use client::{Change, Client, DeleteOptions, Informers, Key, Propagation, Random, Resource, Selection};
 use tokio::sync::watch;
 
 use crate::Result;
@@ -32,6 +32,8 @@ pub struct Side {
     dir: PathBuf,
     flags: Vec<String>,
 }
+
+type Keys = BTreeSet<Key>;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Counts {
@@ -160,7 +162,7 @@ fn is_true(object: &Tree, kind: &str) -> bool {
 /// How many pods there are and how many of them are ready, with each change of one.
 fn count(informers: &Informers) -> watch::Receiver<Counts> {
     let (sender, receiver) = watch::channel(Counts::default());
-    let seen: Mutex<(BTreeSet<Arc<str>>, BTreeSet<Arc<str>>)> = Mutex::default();
+    let seen: Mutex<(Keys, Keys)> = Mutex::default();
     informers.informer(Selection::all(PODS)).on_change(move |change: &Change| {
         let (there, ready) = &mut *seen.lock().unwrap_or_else(PoisonError::into_inner);
         let is_ready = |pod: &Tree| pod.str("status.phase") == "Running" && is_true(pod, "Ready");
@@ -171,7 +173,7 @@ fn count(informers: &Informers) -> watch::Receiver<Counts> {
     receiver
 }
 
-fn mark(set: &mut BTreeSet<Arc<str>>, key: &Arc<str>, is_in: bool) {
+fn mark(set: &mut Keys, key: &Key, is_in: bool) {
     if is_in {
         set.insert(key.clone());
     } else {
