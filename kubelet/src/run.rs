@@ -196,6 +196,8 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
         tasks.push(tokio::spawn(sources::url::follow(agent.clone(), workers.clone(), source, all_known)));
     }
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone(), known)));
+    let forgetting = agent.clone();
+    tasks.push(tokio::spawn(async move { forgetting.images.forget_gone().await }));
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     let metrics = agent.metrics.clone();
     let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone());

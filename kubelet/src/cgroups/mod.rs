@@ -5,6 +5,8 @@ pub mod limits;
 pub mod names;
 pub mod oom;
 mod systemd;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -4,6 +4,7 @@
 
 mod csi;
 mod drain;
+mod life;
 mod pods;
 mod volumes;
 
