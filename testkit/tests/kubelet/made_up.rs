@@ -10,7 +10,6 @@ use kubelet::pressure::rank::Layout;
 use kubelet::pressure::senses::{Places, Senses};
 use kubelet::pressure::signal::{Left, Seen, Signal};
 
-
 #[derive(Default)]
 pub struct MadeUp(Mutex<World>);
 

@@ -5,8 +5,8 @@
 mod csi;
 mod drain;
 mod life;
-mod pods;
 mod made_up;
+mod pods;
 mod pressure;
 mod volumes;
 
