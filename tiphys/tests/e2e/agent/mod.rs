@@ -7,6 +7,7 @@ mod joins;
 mod life;
 mod network;
 mod node;
+mod pinning;
 mod probes;
 mod pulls;
 mod resources;
