@@ -290,6 +290,10 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
     if let Some(old) = old.as_ref().filter(|old| new.as_ref().is_none_or(|new| pod::uid(new) != pod::uid(old))) {
         workers.remove(pod::uid(old));
     }
+    if let Some(mirror) = new.as_ref().filter(|new| pod::is_mirror(new)) {
+        // What was said of its pod before it was there has to be said again.
+        agent.statuses.check(pod::annotation(mirror, pod::MIRROR));
+    }
     if let Some(new) = new.as_ref().filter(|new| !pod::is_mirror(new)) {
         agent.starts.observe(new, agent.now());
         workers.update(new.tree());

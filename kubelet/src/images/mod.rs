@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::Config;
 use crate::meters::Starts;
+use crate::plan::backoff::lasts;
 use crate::pod;
 use crate::runtime::Runtime;
 use crate::status::Problem;
@@ -257,7 +258,7 @@ impl Images {
 
     fn pause(&self, key: &str) -> Option<Pause> {
         let now = self.now();
-        self.pauses().get(key).filter(|pause| now < pause.until).cloned()
+        self.pauses().get(key).filter(|pause| lasts(now, pause.until, pause.length)).cloned()
     }
 
     /// What cannot be written down costs another pull, later.

@@ -93,7 +93,7 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
-    if !memory.is_admitted && !node_is_known(agent, told).await {
+    if !memory.is_admitted && !node_is_known(agent, &wanted.pod, told).await {
         return Next::Again;
     }
     if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
@@ -123,11 +123,14 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
     Ok(state)
 }
 
-/// Whoever judges a pod has to know the node; false where the pod ends before.
-async fn node_is_known(agent: &Agent, told: Told<'_>) -> bool {
-    let mut object = agent.object.clone();
+/// Whoever judges a pod has to know the node; false where the pod ends before. What will be registered is enough for
+/// static pods, of which one may be the API server; to all others labels and taints matter, which the API has.
+async fn node_is_known(agent: &Agent, pod: &Tree, told: Told<'_>) -> bool {
+    let (mut object, is_static) = (agent.object.clone(), pod::is_static(pod));
+    let is_enough =
+        |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| is_static || !node.str("metadata.uid").is_empty());
     // Nobody to tell of it any more: then it is judged by what is known.
-    let known = async { object.wait_for(Option::is_some).await.is_ok() };
+    let known = async { object.wait_for(is_enough).await.is_ok() };
     start::unless_ended(told, known).await.is_some()
 }
 

@@ -278,7 +278,7 @@ impl cri::ImageService for Remembered {
     async fn pull_image(&self, asked: cri::PullImageRequest) -> Result<cri::PullImageResponse, Status> {
         let image_ref = asked.image.clone().unwrap_or_default().image;
         self.state().pulls.push(asked);
-        Ok(cri::PullImageResponse { image_ref, ..Default::default() })
+        Ok(cri::PullImageResponse { image_ref })
     }
 
     absent! {
@@ -310,6 +310,8 @@ impl Agent {
             ..kubelet::Config::default()
         };
         config.allocatable.enforced.clear();
+        // How full this machine is does not matter.
+        config.eviction.thresholds.clear();
         change(&mut config);
         let config = Arc::new(config);
         let (client, clock, metrics) = (node_client(cluster, name), Arc::new(SystemClock), Metrics::default());
