@@ -50,6 +50,7 @@ fn configuration(cluster: &Cluster, more: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nmaxPods: 50\n\
          clusterDomain: cluster.local\ncgroupRoot: {}\nrotateCertificates: true\n\
+         evictionHard: {{memory.available: 100Mi}}\n\
          authentication: {{x509: {{clientCAFile: {}/pki/ca.crt}}}}\n{more}",
         cgroup_of(&cluster.dir),
         data.display()

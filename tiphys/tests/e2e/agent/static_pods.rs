@@ -73,7 +73,8 @@ fn the_control_plane_comes_up_as_static_pods() {
     prepare(dir.path());
     let config = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\ncgroupRoot: {}\n\
-         staticPodPath: {1}/manifests\nauthentication: {{x509: {{clientCAFile: {1}/data/pki/ca.crt}}}}\n",
+         staticPodPath: {1}/manifests\nevictionHard: {{memory.available: 100Mi}}\n\
+         authentication: {{x509: {{clientCAFile: {1}/data/pki/ca.crt}}}}\n",
         cgroup_of(&dir),
         dir.path().display()
     );
