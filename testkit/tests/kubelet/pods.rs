@@ -278,7 +278,7 @@ impl cri::ImageService for Remembered {
     async fn pull_image(&self, asked: cri::PullImageRequest) -> Result<cri::PullImageResponse, Status> {
         let image_ref = asked.image.clone().unwrap_or_default().image;
         self.state().pulls.push(asked);
-        Ok(cri::PullImageResponse { image_ref, ..Default::default() })
+        Ok(cri::PullImageResponse { image_ref })
     }
 
     absent! {
