@@ -17,7 +17,8 @@ impl Files {
     pub fn watch(paths: &[PathBuf]) -> io::Result<Files> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let folder = |path: &PathBuf| {
-            if path.is_dir() { path.clone() } else { path.parent().unwrap_or(Path::new(".")).to_path_buf() }
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            if path.is_dir() { path.clone() } else { parent.unwrap_or(Path::new(".")).to_path_buf() }
         };
         let folders: BTreeSet<PathBuf> = paths.iter().map(folder).collect();
         let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE;

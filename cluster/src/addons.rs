@@ -25,7 +25,18 @@ pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority:
         ensure(&client, ROLES, "", &provisioner_role()).await?;
         ensure(&client, BINDINGS, "", &provisioner_binding()).await?;
     }
-    ensure(&client, BINDINGS, "", &kubelet_api_admin()).await?;
+    reaches_kubelets(server).await?;
+    can_be_joined(server, url, authority).await
+}
+
+/// Gives the certificate that this server shows to kubelets its rights there.
+pub async fn reaches_kubelets(server: &Arc<Server>) -> Result<()> {
+    ensure(&local::administrator(server), BINDINGS, "", &kubelet_api_admin()).await
+}
+
+/// What machines need that join at `url` and believe `authority`.
+pub async fn can_be_joined(server: &Arc<Server>, url: &str, authority: &str) -> Result<()> {
+    let client = local::administrator(server);
     for (resource, namespace, object) in joining::objects(url, authority) {
         ensure(&client, resource, namespace, &object).await?;
     }

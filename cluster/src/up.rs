@@ -200,7 +200,7 @@ pub fn write_kubeconfig(path: &Path, address: SocketAddr, authority: &Pair, admi
 }
 
 /// Where machines reach it that join: only whoever listens on all addresses is reached by another.
-fn joined_at(address: SocketAddr) -> String {
+pub fn joined_at(address: SocketAddr) -> String {
     let ip = if address.ip().is_unspecified() { advertised(address.ip()) } else { address.ip() };
     format!("https://{}", SocketAddr::new(ip, address.port()))
 }

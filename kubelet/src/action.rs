@@ -156,27 +156,30 @@ fn url(get: &Tree, target: &Target<'_>) -> Result<String, String> {
 }
 
 async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
-    let first = match url(get, target) {
-        Ok(url) => url,
-        Err(why) => return Outcome::Unknown(why),
-    };
+    match answered(get, target, agent).await {
+        Ok(200..400) => Outcome::Success,
+        Ok(status) => Outcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
+        Err(outcome) => outcome,
+    }
+}
+
+/// The status of whoever answers in the end.
+pub async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<u16, Outcome> {
+    let first = url(get, target).map_err(Outcome::Unknown)?;
     let mut next = first.clone();
     for _ in 0..MOST_REDIRECTS {
-        let answer = match fetch(&next, get, agent).await {
-            Ok(answer) => answer,
-            Err(why) => return Outcome::Failure(format!("Get \"{first}\": {why}")),
-        };
+        let answer = fetch(&next, get, agent).await;
+        let answer = answer.map_err(|why| Outcome::Failure(format!("Get \"{first}\": {why}")))?;
         match (answer.status, answer.location) {
             (300..400, Some(location)) => match followed(&next, &location) {
                 Some(url) => next = url,
                 // Another host is nobody's business: the answer itself was fine.
-                None => return Outcome::Success,
+                None => return Ok(answer.status),
             },
-            (200..400, _) => return Outcome::Success,
-            (status, _) => return Outcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
+            (status, _) => return Ok(status),
         }
     }
-    Outcome::Failure(format!("Get \"{first}\": stopped after {MOST_REDIRECTS} redirects"))
+    Err(Outcome::Failure(format!("Get \"{first}\": stopped after {MOST_REDIRECTS} redirects")))
 }
 
 /// Where a redirect leads, if it stays on the host.

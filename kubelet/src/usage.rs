@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use api::Tree;
 use cri::{
-    Code, ContainerStats, DynRuntimeService, LinuxPodSandboxStats, ListContainerStatsRequest,
-    ListPodSandboxStatsRequest, PodSandboxAttributes, PodSandboxMetadata, PodSandboxStats, Status,
+    ContainerStats, DynRuntimeService, LinuxPodSandboxStats, ListContainerStatsRequest, ListPodSandboxStatsRequest,
+    PodSandboxAttributes, PodSandboxMetadata, PodSandboxStats, Status,
 };
 
 use crate::agent::Agent;
@@ -97,12 +97,11 @@ fn together(parts: Vec<(Part, Place)>, found: &BTreeMap<Place, Found>) -> Files 
 pub async fn sandboxes(runtime: &dyn DynRuntimeService) -> Result<Vec<PodSandboxStats>, Status> {
     match runtime.list_pod_sandbox_stats(ListPodSandboxStatsRequest { filter: None }).await {
         Ok(answer) => Ok(answer.stats),
-        // Older runtimes know of containers alone.
-        Err(status) if status.code() == Code::Unimplemented => {
+        // Older runtimes know of containers alone, or fail for all where one pod is just ending.
+        Err(_) => {
             let answer = runtime.list_container_stats(ListContainerStatsRequest { filter: None }).await?;
             Ok(by_pods(answer.stats))
         }
-        Err(status) => Err(status),
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use server::encryption::Encryption;
 use server::http::tls::Serving;
 
+use crate::addons;
 use crate::boot::{self, Engine, Plan, Running};
 use crate::credentials::{self, Credentials, Keeper, Load};
 use crate::error::{Error, Result};
@@ -37,6 +38,13 @@ pub async fn run(flags: Flags) -> Result<Running> {
     let kubeconfig = flags.data_dir.as_ref().map(|dir| (dir.join("kubeconfig"), running.address));
     if let (Some((path, address)), Some((authority, admin))) = (&kubeconfig, &current.admin) {
         up::write_kubeconfig(path, *address, authority, admin)?;
+        if flags.kubelet_client_certificate.is_none() {
+            addons::reaches_kubelets(&running.server).await?;
+        }
+        // Whoever joins believes this authority, by which our certificate must be signed.
+        if flags.tls_cert_file.is_none() {
+            addons::can_be_joined(&running.server, &up::joined_at(*address), &authority.certificate).await?;
+        }
     }
     let keeper = Keeper { watched: watched(&flags, own.as_ref()), load, current, serving, kubeconfig };
     tokio::spawn(keeper.run(running.server.clone()));

@@ -24,11 +24,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Makes the kubeconfig where there is none that is good: with a certificate that is asked for as the bootstrap
 /// kubeconfig's user. Waits for an API server that is not there yet.
 pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, node: &str) -> Result<()> {
-    if is_good(kubeconfig) {
-        return Ok(());
-    }
+    let Err(why) = checked(kubeconfig) else { return Ok(()) };
     let Some(bootstrap) = bootstrap else {
-        let why = format!("{}: it is missing or its certificate has ended", kubeconfig.display());
         return Err(Error::Flags(vec![format!("--kubeconfig: {why}; --bootstrap-kubeconfig could get a new one")]));
     };
     let client = Remote::read(super::NAME, "bootstrap-kubeconfig", bootstrap)?.client();
@@ -38,10 +35,14 @@ pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, nod
 }
 
 /// It can be read, and a certificate of its own has not ended.
-fn is_good(file: &Path) -> bool {
+fn checked(file: &Path) -> std::result::Result<(), String> {
+    kubeconfig::read(file).map_err(|error| error.to_string())?;
     let now = SystemTime::now();
-    let ended = |path: &std::path::PathBuf| request::kept(path).is_some_and(|(_, (_, until))| until <= now);
-    kubeconfig::read(file).is_ok() && !kubeconfig::files(file).iter().skip(1).any(ended)
+    let ended = |path: &&std::path::PathBuf| request::kept(path).is_some_and(|(_, (_, until))| until <= now);
+    match kubeconfig::files(file).iter().skip(1).find(ended) {
+        Some(path) => Err(format!("{}: the certificate has ended", path.display())),
+        None => Ok(()),
+    }
 }
 
 /// Whoever is refused will be refused again; everything else may pass.

@@ -38,7 +38,7 @@ pub fn of_node(root_dir: &Path, image: &str) -> Vec<Credential> {
 fn fitting(known: impl Iterator<Item = (String, Tree, Source)>, image: &str) -> Vec<Credential> {
     let fitting = known.filter(|(server, _, _)| fits(server, image));
     let made = |(server, entry, source): (String, Tree, Source)| {
-        (plain(&server).len(), Credential { auth: auth(&server, &entry), source })
+        (plain(&server).len(), Credential { auth: auth(&entry), source })
     };
     let mut fitting: Vec<(usize, Credential)> = fitting.map(made).collect();
     fitting.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
@@ -59,7 +59,8 @@ fn entries(secret: &Tree) -> Vec<(String, Tree)> {
     map.iter().map(|(server, entry)| (server.to_string(), entry.clone())).collect()
 }
 
-fn auth(server: &str, entry: &Tree) -> cri::AuthConfig {
+/// Without a server, as upstream: it was chosen already, and containerd takes none without a scheme.
+fn auth(entry: &Tree) -> cri::AuthConfig {
     let both = base64::decode(entry.str("auth")).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let (user, password) = both.as_deref().and_then(|both| both.split_once(':')).unwrap_or_default();
     let or = |text: &str, otherwise: &str| if text.is_empty() { otherwise.to_string() } else { text.to_string() };
@@ -68,8 +69,7 @@ fn auth(server: &str, entry: &Tree) -> cri::AuthConfig {
         password: or(entry.str("password"), password),
         identity_token: entry.str("identitytoken").to_string(),
         registry_token: entry.str("registrytoken").to_string(),
-        server_address: plain(server),
-        auth: String::new(),
+        ..Default::default()
     }
 }
 

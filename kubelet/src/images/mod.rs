@@ -1,6 +1,7 @@
 //! The images of containers: there already, or pulled, by whose leave and how often.
 
 pub mod keyring;
+mod name;
 pub mod providers;
 pub mod records;
 
@@ -15,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::Config;
 use crate::meters::Starts;
+use crate::plan::backoff::lasts;
 use crate::pod;
 use crate::runtime::Runtime;
 use crate::status::Problem;
@@ -107,7 +109,21 @@ impl Images {
 
     /// The image of a container, pulled where its policy says so.
     pub async fn ensure(&self, wanted: &Wanted<'_>) -> Result<Present, Problem> {
+        let result = self.find(wanted).await;
+        if let Err(problem) = &result {
+            self.recorder.warning(&wanted.subject(), "Failed", format!("Error: {}", problem.reason));
+        }
+        result
+    }
+
+    async fn find(&self, wanted: &Wanted<'_>) -> Result<Present, Problem> {
         let name = wanted.container.str("image");
+        if let Err(why) = name::check(name) {
+            let why = format!("couldn't parse image reference {name:?}: {why}");
+            let message = format!("Failed to apply default image tag {name:?}: {why}");
+            self.recorder.warning(&wanted.subject(), "InspectFailed", message.as_str());
+            return Err(Problem { reason: "InvalidImageName", message });
+        }
         let spec = spec(name);
         let there = self.runtime.image(spec.clone()).await.map_err(|status| Problem {
             reason: "ImageInspectError",
@@ -154,7 +170,6 @@ impl Images {
         if let Some(pause) = self.pause(&key) {
             let text = format!("Back-off pulling image {name:?}");
             self.recorder.normal(&wanted.subject(), "BackOff", text.as_str());
-            self.recorder.warning(&wanted.subject(), "Failed", "Error: ImagePullBackOff");
             return Err(Problem { reason: "ImagePullBackOff", message: format!("{text}: {}", pause.why) });
         }
         self.recorder.normal(&wanted.subject(), "Pulling", format!("Pulling image {name:?}"));
@@ -234,7 +249,6 @@ impl Images {
         let subject = wanted.subject();
         self.recorder.warning(&subject, "Failed", format!("Failed to pull image {name:?}: {why}"));
         let problem = judged(name, why);
-        self.recorder.warning(&subject, "Failed", format!("Error: {}", problem.reason));
         let mut pauses = self.pauses();
         let length = pauses.get(&key).map_or(FIRST_PAUSE, |pause| (pause.length * 2).min(LONGEST_PAUSE));
         let until = self.now() + i64::try_from(length.as_nanos()).unwrap_or(i64::MAX);
@@ -244,7 +258,7 @@ impl Images {
 
     fn pause(&self, key: &str) -> Option<Pause> {
         let now = self.now();
-        self.pauses().get(key).filter(|pause| now < pause.until).cloned()
+        self.pauses().get(key).filter(|pause| lasts(now, pause.until, pause.length)).cloned()
     }
 
     /// What cannot be written down costs another pull, later.

@@ -109,7 +109,8 @@ impl Node {
         self.reports.send_modify(change);
     }
 
-    /// The node's object as it was seen last; none before the API server was reached.
+    /// The node's object as it was seen last. Before the API server was reached it is what will be registered: static
+    /// pods do not wait for it. None before the first look at the machine.
     pub fn object(&self) -> watch::Receiver<Option<Arc<Tree>>> {
         self.object.subscribe()
     }
@@ -134,10 +135,7 @@ impl Node {
             clock: self.clock.clone(),
             random: self.random.clone(),
         };
-        let uid = || {
-            let known = self.object.borrow();
-            known.as_ref().map(|node| node.str("metadata.uid").to_string()).filter(|uid| !uid.is_empty())
-        };
+        let uid = || self.registered().map(|node| node.str("metadata.uid").to_string());
         tokio::select! {
             biased;
             () = self.report_for_good() => {}
@@ -174,13 +172,19 @@ impl Node {
         });
     }
 
+    /// The object, once the API server has it.
+    fn registered(&self) -> Option<Arc<Tree>> {
+        self.object.borrow().clone().filter(|node| !node.str("metadata.uid").is_empty())
+    }
+
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn report_for_good(&self) {
-        if self.config.register_node {
-            self.register().await;
+        match self.config.register_node {
+            true => self.register().await,
+            false => self.see(self.wanted().await.0),
         }
         let (mut reports, mut object) = (self.reports.subscribe(), self.object.subscribe());
         loop {
@@ -205,17 +209,14 @@ impl Node {
     async fn register(&self) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let facts = self.look().await;
-            let mut wanted = register::object(&self.config, &facts);
-            let reported = status::status(&self.config, &facts, &wanted, self.clock.now());
-            wanted.set("status", reported.status);
-            self.imagine(&wanted);
+            let (wanted, events) = self.wanted().await;
+            self.see(wanted.clone());
             match self.try_register(&wanted).await {
                 Ok(is_new) => {
                     tracing::info!(node = self.config.node_name, is_new, "registered");
                     if is_new {
                         self.progress().reported = Some(self.clock.now().seconds);
-                        self.record(reported.events);
+                        self.record(events);
                     }
                     return;
                 }
@@ -226,13 +227,13 @@ impl Node {
         }
     }
 
-    /// Until the API server is reached the node is what it is going to register: static pods do not wait for it.
-    fn imagine(&self, wanted: &Tree) {
-        self.object.send_if_modified(|known| {
-            let is_first = known.is_none();
-            known.get_or_insert_with(|| Arc::new(wanted.clone()));
-            is_first
-        });
+    /// The node as it would be registered now, and what there is to tell of it.
+    async fn wanted(&self) -> (Tree, Vec<Event>) {
+        let facts = self.look().await;
+        let mut wanted = register::object(&self.config, &facts);
+        let reported = status::status(&self.config, &facts, &wanted, self.clock.now());
+        wanted.set("status", reported.status);
+        (wanted, reported.events)
     }
 
     /// Whether the node is new.
@@ -269,12 +270,11 @@ impl Node {
 
     async fn try_report(&self, facts: &Facts) -> Result<()> {
         let name = self.config.node_name.as_str();
-        let known = self.object.borrow().clone();
-        let seen = match known {
+        let seen = match self.registered() {
             Some(seen) => seen,
             None => {
                 self.see(self.client.get(NODES, "", name).await?);
-                self.object.borrow().clone().unwrap_or_default()
+                self.registered().unwrap_or_default()
             }
         };
         self.take_cidr(&seen).await;

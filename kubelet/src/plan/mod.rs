@@ -1,7 +1,7 @@
 //! What is to be done about a pod now: decided from the pod, what the runtime has of it, what its probes say and
 //! the time. Nothing here acts.
 
-mod backoff;
+pub mod backoff;
 mod init;
 pub mod restart;
 #[cfg(test)]

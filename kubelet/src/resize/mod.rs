@@ -123,7 +123,14 @@ impl Resizes {
         let pod = entry.pod.clone();
         let node = agent.node_object().unwrap_or_default();
         let allocated = with(&pod, &entry.record.allocated);
-        let change = Change { wanted: &bare(&pod), allocated: &allocated, swaps: agent.config.swap.limited };
+        let (swap, pinning) = (agent.config.swap, &agent.config.pinning);
+        let change = Change {
+            wanted: &bare(&pod),
+            allocated: &allocated,
+            swaps: swap.limited,
+            pins_cpu: pinning.cpu_static,
+            pins_memory: pinning.memory_static,
+        };
         let mut next = entry.record.clone();
         next.allocate(wanted(&pod));
         match agent.admission.resize(&change, &counted(&pod, &next.behind), &node) {

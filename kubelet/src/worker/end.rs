@@ -214,12 +214,14 @@ async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree,
     };
     let work = crate::hooks::run(agent, &seen.id, &spec, hook, &address);
     let done = tokio::time::timeout(Duration::from_secs(grace.unsigned_abs()), work).await;
-    let why = match done {
-        Ok(Ok(())) => return,
-        Ok(Err(why)) => why,
-        Err(_) => format!("PreStopHook not completed in grace period ({grace}s)"),
-    };
-    agent.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", why);
+    match done {
+        Ok(Ok(())) => {}
+        // What a hook has said may be a secret: it is not for events.
+        Ok(Err(_)) => {
+            agent.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", "PreStopHook failed");
+        }
+        Err(_) => tracing::warn!(pod = pod::name(pod), container = seen.name, grace, "a preStop hook takes too long"),
+    }
 }
 
 /// Removes what is left: containers, sandboxes, folders.

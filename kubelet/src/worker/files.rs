@@ -34,14 +34,13 @@ pub fn own_mounts(
         mounts.push(bind(&file, path));
     }
     let is_mounted = |path: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("mountPath") == path);
-    if !is_mounted("/etc/hosts") && !pod.bool("spec.hostNetwork") {
+    if !is_mounted("/etc/hosts") {
         let file = dir.join("etc-hosts");
-        write_file(&file, hostname::hosts(pod, addresses, &agent.config.cluster_domain).as_bytes(), 0o644)?;
-        mounts.push(bind(&file, "/etc/hosts"));
-    } else if !is_mounted("/etc/hosts") && !pod.list("spec.hostAliases").is_empty() {
-        let file = dir.join("etc-hosts");
-        let host = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-        write_file(&file, hostname::hosts_of_host(pod, &host).as_bytes(), 0o644)?;
+        let hosts = match pod.bool("spec.hostNetwork") {
+            true => hostname::hosts_of_host(pod, &std::fs::read_to_string("/etc/hosts").unwrap_or_default()),
+            false => hostname::hosts(pod, addresses, &agent.config.cluster_domain),
+        };
+        write_file(&file, hosts.as_bytes(), 0o644)?;
         mounts.push(bind(&file, "/etc/hosts"));
     }
     Ok(mounts)

@@ -439,7 +439,9 @@ async fn run_container(
     match unless_ended(place.given.told, crate::hooks::run(agent, id, spec, hook, address)).await {
         None | Some(Ok(())) => Ok(()),
         Some(Err(why)) => {
-            agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", why.as_str());
+            // What a hook has said may be a secret: it is not for events.
+            agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
+            agent.recorder.normal(&subject(pod, name), "Killing", "FailedPostStartHook");
             let _ = agent.runtime.stop(id, grace(pod)).await;
             Err(Problem { reason: "PostStartHookError", message: why })
         }

@@ -93,9 +93,8 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
-    // What the node has is known in a moment, also without an API server.
-    if !memory.is_admitted && state.sandboxes.is_empty() && agent.node_object().is_none() {
-        return Next::Idle(Some(after(agent, LOOK)));
+    if !memory.is_admitted && !node_is_known(agent, &wanted.pod, told).await {
+        return Next::Again;
     }
     if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
         return Next::Again;
@@ -107,6 +106,7 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
         return Next::Idle(Some(after(agent, LOOK)));
     }
     if let Some(ending) = overdue(&wanted.pod, agent.now()) {
+        agent.recorder.normal(&wanted.pod, ending.problem.reason, ending.problem.message.as_str());
         memory.ended = Some(ending);
         return Next::Again;
     }
@@ -121,6 +121,17 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
     let state = Arc::new(state);
     *memory.shown.lock().unwrap_or_else(PoisonError::into_inner) = state.clone();
     Ok(state)
+}
+
+/// Whoever judges a pod has to know the node; false where the pod ends before. What will be registered is enough for
+/// static pods, of which one may be the API server; to all others labels and taints matter, which the API has.
+async fn node_is_known(agent: &Agent, pod: &Tree, told: Told<'_>) -> bool {
+    let (mut object, is_static) = (agent.object.clone(), pod::is_static(pod));
+    let is_enough =
+        |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| is_static || !node.str("metadata.uid").is_empty());
+    // Nobody to tell of it any more: then it is judged by what is known.
+    let known = async { object.wait_for(is_enough).await.is_ok() };
+    start::unless_ended(told, known).await.is_some()
 }
 
 /// A pod that runs already was admitted by whoever started it.

@@ -221,16 +221,41 @@ async fn attach(service: &Service, request: AttachRequest, streams: Streams) -> 
     Ok(Ending::Success)
 }
 
-/// One connection to a port, until both ends are done.
+/// How long a client may still send to a program that has closed its end.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// One connection to a port, until the program in the pod is done: clients wait for its end before they close theirs.
 async fn forward(
     service: Service,
     sandbox: Arc<str>,
     port: u16,
-    mut connection: Connection,
+    connection: Connection,
 ) -> std::result::Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("error forwarding port {port} to pod {sandbox}: {error}");
     let mut stream = service.connect_to_pod(&sandbox, i32::from(port)).await.map_err(|error| failed(&error))?;
-    tokio::io::copy_bidirectional(&mut connection, &mut stream).await.map(|_| ()).map_err(|error| failed(&error))
+    carry(connection, &mut stream).await.map_err(|error| failed(&error))
+}
+
+async fn carry(connection: Connection, stream: &mut TcpStream) -> io::Result<()> {
+    let (mut from_pod, mut to_pod) = stream.split();
+    let (mut from_client, mut to_client) = tokio::io::split(connection);
+    let mut up = std::pin::pin!(async {
+        tokio::io::copy(&mut from_client, &mut to_pod).await?;
+        to_pod.shutdown().await
+    });
+    let mut down = std::pin::pin!(async {
+        tokio::io::copy(&mut from_pod, &mut to_client).await?;
+        to_client.shutdown().await
+    });
+    tokio::select! {
+        biased;
+        done = &mut down => {
+            let _ = tokio::time::timeout(LINGER, up).await;
+            done
+        }
+        // A client that has said everything still waits for the answer.
+        done = &mut up => done.and(down.await),
+    }
 }
 
 /// Makes a socket of the pod's network a stream to one of its ports.

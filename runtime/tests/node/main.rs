@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::large_futures)]
 
+#[path = "../shared/busybox.rs"]
+mod busybox;
 mod carriers;
 mod containers;
 #[path = "../shared/registry.rs"]
 mod debian;
+#[path = "../shared/containerd.rs"]
+mod debian_containerd;
 mod floods;
 mod handlers;
 mod harness;

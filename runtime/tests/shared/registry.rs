@@ -19,12 +19,12 @@ pub struct Registry {
 
 impl Registry {
     pub async fn start() -> Registry {
-        let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        std::fs::write(folder.path().join("htpasswd"), HTPASSWD).unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
+        let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+        std::fs::write(folder.path().join("htpasswd"), HTPASSWD).expect("a file");
         let config = folder.path().join("config.yml");
-        std::fs::write(&config, configuration(folder.path(), port)).unwrap();
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        std::fs::write(&config, configuration(folder.path(), port)).expect("a file");
+        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
         let process = Command::new("docker-registry")
             .arg("serve")
             .arg(&config)

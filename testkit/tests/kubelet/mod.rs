@@ -5,7 +5,9 @@
 mod csi;
 mod drain;
 mod life;
+mod made_up;
 mod pods;
+mod pressure;
 mod volumes;
 
 use std::process::Command;

@@ -2,9 +2,15 @@
 //! test needs and does not find makes it fail: `./test` installs all of it.
 
 mod agent;
+#[path = "../../../runtime/tests/shared/busybox.rs"]
+mod busybox;
 mod chaos;
 mod clients;
 mod credentials;
+#[path = "../../../runtime/tests/shared/registry.rs"]
+mod debian;
+#[path = "../../../runtime/tests/shared/containerd.rs"]
+mod debian_containerd;
 mod etcd;
 mod graph;
 mod http2;
@@ -12,6 +18,7 @@ mod images;
 mod initializers;
 mod kubectl;
 mod manager;
+mod node_faults;
 mod pinning;
 mod process;
 mod readme;

@@ -1,0 +1,43 @@
+//! How Debian's containerd is told to keep to one folder.
+
+use std::path::Path;
+
+/// What our own network is, too: a bridge, addresses by host-local, masquerade, host ports.
+pub fn network(folder: &Path) -> String {
+    format!(
+        r#"{{"cniVersion": "0.4.0", "name": "suite", "plugins": [
+            {{"type": "bridge", "bridge": "suite0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+              "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "10.213.80.0/24"}}]],
+                        "routes": [{{"dst": "0.0.0.0/0"}}], "dataDir": {:?}}}}},
+            {{"type": "portmap", "capabilities": {{"portMappings": true}}}}]}}"#,
+        folder.join("leases")
+    )
+}
+
+/// Of a containerd whose data, state and socket are in a folder.
+pub fn config(folder: &Path, sandbox_image: &str) -> String {
+    format!(
+        r#"version = 2
+root = {root:?}
+state = {state:?}
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper"]
+[grpc]
+  address = {socket:?}
+[plugins."io.containerd.internal.v1.opt"]
+  path = {opt:?}
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = {sandbox_image:?}
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = {cni:?}
+"#,
+        root = folder.join("root"),
+        state = folder.join("state"),
+        socket = folder.join("cri.sock"),
+        opt = folder.join("opt"),
+        cni = folder.join("net.d"),
+    )
+}

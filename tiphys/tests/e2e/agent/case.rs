@@ -1,0 +1,315 @@
+//! What a case has: a namespace, the real kubectl, and a quicker way to wait for what it has brought about.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use api::Tree;
+use http_body_util::BodyExt;
+use hyper::header::HeaderValue;
+
+use super::cluster::{Cluster, IMAGE, Runtime};
+use crate::support::{Client, request, tool};
+
+const DEFAULT: &str = "default";
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A case is run by one thread, which is in the cluster's network.
+pub struct Case<'a> {
+    pub cluster: &'a Cluster,
+    pub namespace: String,
+    tokio: tokio::runtime::Runtime,
+    client: RefCell<Client>,
+}
+
+impl<'a> Case<'a> {
+    pub fn new(cluster: &'a Cluster, name: &str) -> Case<'a> {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let client = tokio.block_on(Client::connect(&cluster.dir.path().join("data/pki"), 6443));
+        let namespace = name.replace([' ', '_', ','], "-").to_lowercase();
+        let case = Case { cluster, namespace, tokio, client: RefCell::new(client) };
+        case.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {}}}}}", case.namespace));
+        // Pods need the account, which a controller makes.
+        case.until("its account", || case.object("serviceaccounts", "default"), |account| !account.is_null());
+        case
+    }
+
+    /// The same for what has no namespace of its own: the cluster's.
+    pub fn of_cluster(cluster: &'a Cluster) -> Case<'a> {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let client = tokio.block_on(Client::connect(&cluster.dir.path().join("data/pki"), 6443));
+        Case { cluster, namespace: DEFAULT.to_string(), tokio, client: RefCell::new(client) }
+    }
+
+    pub fn is_containerd(&self) -> bool {
+        self.cluster.runtime == Runtime::Containerd
+    }
+
+    pub fn command(&self, kubectl: &Path) -> Command {
+        let mut command = Command::new(kubectl);
+        command.env("KUBECONFIG", self.cluster.kubeconfig());
+        if self.namespace != DEFAULT {
+            command.args(["--namespace", &self.namespace]);
+        }
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.run_by(&debians(), args)
+    }
+
+    pub fn run_by(&self, kubectl: &Path, args: &[&str]) -> Output {
+        self.command(kubectl).args(args).stdin(Stdio::null()).output().expect("kubectl is there")
+    }
+
+    #[track_caller]
+    pub fn kubectl(&self, args: &[&str]) -> String {
+        said(args, &self.run(args))
+    }
+
+    /// What it says to a command that must fail.
+    #[track_caller]
+    pub fn refused(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(!output.status.success(), "{args:?} should fail: {}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8_lossy(&output.stderr).trim().to_string()
+    }
+
+    /// Starts something that goes on, with its output to be read.
+    pub fn start(&self, kubectl: &Path, args: &[&str]) -> Started {
+        let mut command = self.command(kubectl);
+        let command = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Started(command.spawn().expect("kubectl is there"))
+    }
+
+    /// Makes the objects of a manifest, in which `IMAGE` is the image with a shell. Not by kubectl: there are many.
+    #[track_caller]
+    pub fn apply(&self, manifest: &str) {
+        for document in manifest.replace("IMAGE", IMAGE).split("\n---\n") {
+            let object = api::yaml::decode(document.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
+            let body = String::from_utf8(api::json::encode(&object, None)).expect("text");
+            let path = format!("{}?fieldValidation=Strict", self.path_of(object.str("kind")));
+            let (code, said) = self.call("POST", &path, &body);
+            assert_eq!(code, 201, "{document}: {}", String::from_utf8_lossy(&said));
+        }
+    }
+
+    fn path_of(&self, kind: &str) -> String {
+        let of = |prefix: &str, resource: &str| format!("{prefix}/namespaces/{}/{resource}", self.namespace);
+        match kind {
+            "Namespace" => "/api/v1/namespaces".to_string(),
+            "RuntimeClass" => "/apis/node.k8s.io/v1/runtimeclasses".to_string(),
+            "Deployment" => of("/apis/apps/v1", "deployments"),
+            kind => of("/api/v1", &format!("{}s", kind.to_lowercase())),
+        }
+    }
+
+    /// A pod of which the spec is told, in YAML's flow style.
+    #[track_caller]
+    pub fn pod(&self, name: &str, spec: &str) {
+        self.apply(&format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{app: {name}}}}}, spec: {{{spec}}}}}"
+        ));
+    }
+
+    /// A pod with one container that runs a command line once; what it has said when it is over.
+    #[track_caller]
+    pub fn script(&self, name: &str, command: &str, container: &str, spec: &str) -> String {
+        self.pod(
+            name,
+            &format!(
+                "restartPolicy: Never, {spec} containers: [{{name: main, image: IMAGE, \
+                 command: [sh, -c, {command:?}], {container}}}]"
+            ),
+        );
+        self.until_pod(name, "its end", |pod| matches!(pod.str("status.phase"), "Succeeded" | "Failed"));
+        self.kubectl(&["logs", name])
+    }
+
+    pub fn exec(&self, pod: &str, command: &str) -> String {
+        self.kubectl(&["exec", pod, "--", "sh", "-c", command])
+    }
+
+    fn call(&self, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
+        let mut client = self.client.borrow_mut();
+        let (code, body) = self.tokio.block_on(client.call(method, path, body)).expect("an answer");
+        (code, body.to_vec())
+    }
+
+    #[track_caller]
+    pub fn patch(&self, path: &str, patch: &str) {
+        let mut request = request("PATCH", path, patch);
+        let strategic = HeaderValue::from_static("application/strategic-merge-patch+json");
+        request.headers_mut().insert("content-type", strategic);
+        let answer = self.tokio.block_on(self.client.borrow_mut().send(request)).expect("an answer");
+        let code = answer.status();
+        let body = self.tokio.block_on(answer.into_body().collect()).expect("a body").to_bytes();
+        assert!(code.is_success(), "{path}: {}", String::from_utf8_lossy(&body));
+    }
+
+    /// An object of the case's namespace, or nothing.
+    pub fn object(&self, resource: &str, name: &str) -> Tree {
+        self.read(&format!("/api/v1/namespaces/{}/{resource}/{name}", self.namespace))
+    }
+
+    pub fn read(&self, path: &str) -> Tree {
+        match self.call("GET", path, "") {
+            (200, body) => api::json::decode(&body).expect("JSON"),
+            _ => Tree::Null,
+        }
+    }
+
+    pub fn pods(&self, name: &str) -> Tree {
+        self.object("pods", name)
+    }
+
+    /// Looks until it is right.
+    #[track_caller]
+    pub fn until<T: std::fmt::Debug>(&self, what: &str, look: impl Fn() -> T, is_right: impl Fn(&T) -> bool) -> T {
+        self.until_or(what, look, is_right, String::new)
+    }
+
+    /// The same, with more to say where it is in vain.
+    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+    #[track_caller]
+    pub fn until_or<T: std::fmt::Debug>(
+        &self,
+        what: &str,
+        look: impl Fn() -> T,
+        is_right: impl Fn(&T) -> bool,
+        more: impl Fn() -> String,
+    ) -> T {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let seen = look();
+            if is_right(&seen) {
+                return seen;
+            }
+            assert!(Instant::now() < deadline, "waited in vain for {what}: {seen:?}\n{}", more());
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    #[track_caller]
+    pub fn until_pod(&self, name: &str, what: &str, is_right: impl Fn(&Tree) -> bool) -> Tree {
+        let what = format!("{what} of pod {name}");
+        let pod = self.until(&what, || Shown(self.pods(name)), |pod| is_right(&pod.0));
+        pod.0
+    }
+
+    #[track_caller]
+    pub fn until_ready(&self, name: &str) -> Tree {
+        self.until_pod(name, "readiness", |pod| condition(pod, "Ready") == "True")
+    }
+
+    #[track_caller]
+    pub fn until_gone(&self, name: &str) {
+        self.until_pod(name, "the end", Tree::is_null);
+    }
+
+    /// The events of a pod: reasons with messages, in no order.
+    pub fn events(&self, name: &str) -> Vec<(String, String)> {
+        let path = format!("/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name%3D{name}", self.namespace);
+        let events = self.read(&path);
+        events.list("items").iter().map(|event| (event.str("reason").into(), event.str("message").into())).collect()
+    }
+
+    #[track_caller]
+    pub fn until_event(&self, name: &str, reason: &str, part: &str) {
+        let what = format!("the event {reason} {part:?}");
+        let is_it = |(why, text): &(String, String)| why == reason && text.contains(part);
+        self.until(&what, || self.events(name), |events| events.iter().any(is_it));
+    }
+
+    /// What is said at an address, where somebody is.
+    pub fn connect(&self, address: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        let mut said = String::new();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
+        std::io::Read::read_to_string(&mut stream, &mut said).ok()?;
+        Some(said)
+    }
+
+    /// The cluster's address and authority, and nobody's name.
+    pub fn stranger(&self) -> String {
+        let known = fs::read_to_string(self.cluster.kubeconfig()).expect("a file");
+        let lines = known.lines().filter(|line| !line.trim_start().starts_with("client-"));
+        let text: Vec<&str> = lines.collect();
+        self.file("stranger", &text.join("\n"))
+    }
+
+    /// A folder of the node, which is not made yet.
+    pub fn folder(&self, name: &str) -> String {
+        self.cluster.dir.path().join(format!("{}-{name}", self.namespace)).to_string_lossy().into_owned()
+    }
+
+    /// A file for kubectl to read.
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder(name);
+        fs::write(&path, text).expect("a file");
+        path
+    }
+}
+
+/// Debian's kubectl, which `./test` installs.
+pub fn debians() -> std::path::PathBuf {
+    tool("kubectl-1.20/usr/bin/kubectl")
+}
+
+#[track_caller]
+pub fn said(args: &[&str], output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    assert!(output.status.success(), "{args:?}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+pub fn condition<'t>(object: &'t Tree, kind: &str) -> &'t str {
+    let conditions = object.list("status.conditions").iter();
+    conditions.into_iter().find(|one| one.str("type") == kind).map_or("", |one| one.str("status"))
+}
+
+/// The status of a pod's container, of whatever sort it is.
+pub fn container<'t>(pod: &'t Tree, name: &str) -> &'t Tree {
+    let sorts = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+    let all = sorts.iter().flat_map(|sort| pod.at("status").list(sort));
+    all.into_iter().find(|status| status.str("name") == name).unwrap_or(&Tree::Null)
+}
+
+/// A tree whose status alone is shown: the rest says little.
+struct Shown(Tree);
+
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&api::json::encode(self.0.at("status"), None)))
+    }
+}
+
+/// A process that ends with the case.
+pub struct Started(pub Child);
+
+impl Started {
+    pub fn finish(mut self) -> Output {
+        drop(self.0.stdin.take());
+        let mut output = Output { status: Default::default(), stdout: Vec::new(), stderr: Vec::new() };
+        if let Some(mut stdout) = self.0.stdout.take() {
+            std::io::Read::read_to_end(&mut stdout, &mut output.stdout).expect("its output");
+        }
+        if let Some(mut stderr) = self.0.stderr.take() {
+            std::io::Read::read_to_end(&mut stderr, &mut output.stderr).expect("its output");
+        }
+        output.status = self.0.wait().expect("it ends");
+        output
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

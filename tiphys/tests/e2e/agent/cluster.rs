@@ -1,0 +1,206 @@
+//! A cluster of one node in a network, mounts and processes of its own; on the embedded runtime or on containerd.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use runtime::images::{Config, Images, Silent};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tempfile::TempDir;
+
+use super::case::Started;
+use crate::support::BINARY;
+use crate::{busybox, debian_containerd};
+
+/// Has a shell and its tools; it is on the node before anything starts.
+pub const IMAGE: &str = "suite.local/busybox:1";
+/// A few files, to be mounted as a volume.
+pub const FILES: &str = "suite.local/files:1";
+const PAUSE: &str = "suite.local/pause:1";
+pub const NODE: &str = "node";
+/// The address of the way out, which leads nowhere.
+pub const ADDRESS: &str = "192.0.2.10";
+
+/// A network of its own with a way out that leads nowhere, and no file of the machine's written to.
+pub const ENTER: &str = "ip link set lo up && ip link add way type veth peer name out && \
+    ip address add 192.0.2.10/24 dev way && ip link set way up && ip link set out up && \
+    ip route add default via 192.0.2.1 && mount -t tmpfs none /run && mount -t tmpfs none /var/log && \
+    mkdir -p /var/lib/cni && mount -t tmpfs none /var/lib/cni";
+
+/// Containerd beside it, with its images, before anything else.
+const CONTAINERD: &str = "{ containerd --config config.toml >containerd.log 2>&1 & } && \
+    n=0 && until ctr -a cri.sock version >/dev/null 2>&1; do n=$((n+1)); [ $n -lt 200 ]; sleep 0.1; done && \
+    ctr -a cri.sock -n k8s.io images import images.tar >/dev/null";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    Embedded,
+    Containerd,
+}
+
+pub struct Cluster {
+    process: Child,
+    /// The first process of the namespaces, in which commands are run.
+    inside: String,
+    pub dir: TempDir,
+    cgroup: String,
+    pub runtime: Runtime,
+}
+
+impl Cluster {
+    /// `up`, when its node is ready.
+    pub fn up(runtime: Runtime) -> Cluster {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cgroup = cgroup_of(&dir);
+        let mut words: Vec<String> =
+            ["up", "--port", "6443", "--node-name", NODE, "--data-dir", "data", "--cgroup-root", &cgroup]
+                .map(str::to_string)
+                .to_vec();
+        let mut script = ENTER.to_string();
+        match runtime {
+            Runtime::Embedded => make_images(&dir.path().join("data/runtime/images")),
+            Runtime::Containerd => {
+                prepare_containerd(dir.path());
+                script = format!("{script} && {CONTAINERD}");
+                let socket = dir.path().join("cri.sock");
+                words.extend(["--container-runtime-endpoint".to_string(), socket.to_string_lossy().into_owned()]);
+            }
+        }
+        let cluster = Cluster::run(dir, runtime, &script, &words);
+        cluster.enter();
+        cluster
+    }
+
+    /// Runs the binary in namespaces of its own, in a folder, until its cluster has a kubeconfig.
+    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+    pub fn run(dir: TempDir, runtime: Runtime, script: &str, words: &[String]) -> Cluster {
+        let log = fs::File::create(dir.path().join("log")).expect("a file");
+        let mut process = alone(&format!("{script} && exec \"$0\" \"$@\""))
+            .args(words)
+            .current_dir(dir.path())
+            .stdout(log.try_clone().expect("a file"))
+            .stderr(log)
+            .spawn()
+            .expect("unshare is there");
+        let deadline = Instant::now() + Duration::from_secs(90);
+        while !dir.path().join("data/kubeconfig").exists() {
+            let is_late = Instant::now() > deadline || process.try_wait().is_ok_and(|ended| ended.is_some());
+            assert!(!is_late, "the cluster does not start: {}", read(&dir.path().join("log")));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let inside = read(&PathBuf::from(format!("/proc/{0}/task/{0}/children", process.id()))).trim().to_string();
+        let cgroup = cgroup_of(&dir);
+        Cluster { process, inside, dir, cgroup, runtime }
+    }
+
+    /// One more process of the binary among those of the cluster.
+    pub fn spawn(&self, words: &[&str]) -> Started {
+        let log = fs::File::options().append(true).open(self.dir.path().join("log")).expect("a file");
+        let mut command = self.command(BINARY);
+        let command = command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Started(command.spawn().expect("nsenter is there"))
+    }
+
+    /// From now on this thread, and whatever it starts, is in the cluster's network.
+    pub fn enter(&self) {
+        let network = fs::File::open(format!("/proc/{}/ns/net", self.inside)).expect("its network");
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
+    }
+
+    /// A program among the processes and mounts of the cluster.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        let dir = format!("--wd={}", self.dir.path().display());
+        command.args(["-t", &self.inside, "--net", "--mount", "--pid", &dir, program]);
+        command.env("KUBECONFIG", self.kubeconfig());
+        command
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("data/kubeconfig")
+    }
+
+    /// The end of what its processes have said.
+    pub fn log(&self) -> String {
+        let log = read(&self.dir.path().join("log"));
+        log.lines().skip(log.lines().count().saturating_sub(20)).flat_map(|line| [line, "\n"]).collect()
+    }
+
+    /// The folders below a control group of the cluster, in all hierarchies.
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        let pattern = format!("*{}*", self.cgroup);
+        let output = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-path", &pattern]).output();
+        let output = output.expect("find is there");
+        String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).collect()
+    }
+}
+
+impl Drop for Cluster {
+    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // The namespace's processes are gone with its first one; their control groups are empty.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut left = self.cgroups();
+        while !left.is_empty() && Instant::now() < deadline {
+            left.iter().rev().for_each(|dir| drop(fs::remove_dir(dir)));
+            std::thread::sleep(Duration::from_millis(20));
+            left = self.cgroups();
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A shell script whose `$0` is the binary, in namespaces that end with it.
+pub fn alone(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, BINARY]);
+    command
+}
+
+pub fn cgroup_of(dir: &TempDir) -> String {
+    format!("/tiphys-e2e-{}", dir.path().file_name().expect("a name").to_string_lossy().replace('.', ""))
+}
+
+pub fn make_images(root: &Path) {
+    fs::create_dir_all(root).expect("a folder");
+    let images = Images::open(root, Default::default()).expect("images");
+    let sleep = ["/bin/busybox", "sleep", "1000000"].map(String::from).to_vec();
+    let made = [
+        (
+            IMAGE,
+            busybox::layer(),
+            Config { env: vec!["FROM_IMAGE=yes".into()], cmd: sleep.clone(), ..Default::default() },
+        ),
+        (FILES, files(), Config::default()),
+        (PAUSE, busybox::layer(), Config { entrypoint: sleep, ..Default::default() }),
+    ];
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for (name, layer, config) in made {
+        tokio.block_on(images.make(name, vec![layer], config, &Silent)).expect("an image");
+    }
+}
+
+fn files() -> Vec<u8> {
+    let mut tar = busybox::Tar::default();
+    tar.entry("data/", b'5', 0o755, "", &[]);
+    tar.entry("data/file", b'0', 0o644, "", b"of the image\n");
+    tar.finish()
+}
+
+fn prepare_containerd(dir: &Path) {
+    let root = dir.join("images");
+    make_images(&root);
+    let mut export = Command::new(BINARY);
+    export.args(["images", "export", IMAGE, FILES, PAUSE, "--output"]).arg(dir.join("images.tar"));
+    assert!(export.arg("--root").arg(&root).status().expect("the binary runs").success());
+    fs::create_dir(dir.join("net.d")).expect("a folder");
+    fs::write(dir.join("net.d/10-suite.conflist"), debian_containerd::network(dir)).expect("a file");
+    fs::write(dir.join("config.toml"), debian_containerd::config(dir, PAUSE)).expect("a file");
+}

@@ -1,0 +1,157 @@
+//! Machines that join a cluster whose parts are processes of their own: `kubelet` with what kubeadm puts on it, and
+//! `agent` with the command that a token is printed with.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::case::{Case, Started, condition, said};
+use super::cluster::{ADDRESS, Cluster, ENTER, Runtime, cgroup_of, make_images};
+use crate::support::BINARY;
+
+const TOKEN: &str = "abcdef.0123456789abcdef";
+
+/// The runtime of `kubelet` keeps its things in a folder of the machine: it gets one of the test's.
+const ENTER_WITH_FOLDER: &str = "mkdir -p /var/lib/tiphys node && mount --bind node /var/lib/tiphys";
+
+/// The API server, the controllers and the scheduler, each a process.
+fn control_plane() -> (Cluster, [Started; 2]) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let words = [
+        "kube-apiserver",
+        "--data-dir=data",
+        "--bind-address=0.0.0.0",
+        "--secure-port=6443",
+        "--authorization-mode=Node,RBAC",
+        "--enable-bootstrap-token-auth=true",
+        "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+    ];
+    let words = words.map(str::to_string);
+    let script = format!("{ENTER} && {ENTER_WITH_FOLDER}");
+    let cluster = Cluster::run(dir, Runtime::Embedded, &script, &words);
+    cluster.enter();
+    let manager = cluster.spawn(&[
+        "kube-controller-manager",
+        "--kubeconfig=data/kubeconfig",
+        "--cluster-signing-cert-file=data/pki/ca.crt",
+        "--cluster-signing-key-file=data/pki/ca.key",
+        "--root-ca-file=data/pki/ca.crt",
+        "--service-account-private-key-file=data/pki/sa.key",
+        "--use-service-account-credentials=true",
+        "--allocate-node-cidrs=true",
+        "--cluster-cidr=10.88.0.0/16",
+        "--controllers=*,bootstrapsigner,tokencleaner",
+    ]);
+    let scheduler = cluster.spawn(&["kube-scheduler", "--kubeconfig=data/kubeconfig"]);
+    (cluster, [manager, scheduler])
+}
+
+fn configuration(cluster: &Cluster, more: &str) -> String {
+    let data = cluster.dir.path().join("data");
+    format!(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nmaxPods: 50\n\
+         clusterDomain: cluster.local\ncgroupRoot: {}\nrotateCertificates: true\n\
+         authentication: {{x509: {{clientCAFile: {}/pki/ca.crt}}}}\n{more}",
+        cgroup_of(&cluster.dir),
+        data.display()
+    )
+}
+
+/// As kubeadm writes it, with the token as the user.
+fn bootstrap_kubeconfig(cluster: &Cluster) -> String {
+    let known = fs::read_to_string(cluster.kubeconfig()).expect("a file");
+    let authority = known.lines().find(|line| line.contains("certificate-authority-data")).expect("an authority");
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: k, cluster: {{server: 'https://{ADDRESS}:6443', \
+         {}}}}}]\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\nusers: [{{name: u, user: {{token: {TOKEN}}}}}]\n",
+        authority.trim()
+    )
+}
+
+#[test]
+fn machines_join_by_tokens() {
+    let (cluster, _parts) = control_plane();
+    let all = Case::of_cluster(&cluster);
+    let tiphys = |args: &[&str]| {
+        let mut command = Command::new(BINARY);
+        said(args, &command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs"))
+    };
+    assert_eq!(tiphys(&["token", "create", TOKEN]), TOKEN);
+    let dir = cluster.dir.path();
+    make_images(&dir.join("node/runtime/images"));
+    fs::write(dir.join("config.yaml"), configuration(&cluster, "")).expect("a file");
+    fs::write(dir.join("bootstrap-kubelet.conf"), bootstrap_kubeconfig(&cluster)).expect("a file");
+    let kubelet = cluster.spawn(&[
+        "kubelet",
+        "--bootstrap-kubeconfig=bootstrap-kubelet.conf",
+        "--kubeconfig=kubelet.conf",
+        "--config=config.yaml",
+        "--pod-infra-container-image=suite.local/pause:1",
+        "--hostname-override=n1",
+        "--node-ip=192.0.2.10",
+        "--node-labels=disk=fast",
+        "--register-with-taints=suite.local/own=x:PreferNoSchedule",
+        "--cgroup-driver=cgroupfs",
+        "--root-dir=kubelet",
+        "--v=2",
+    ]);
+    let node = becomes_ready(&all, "n1");
+    assert_eq!(node.at("metadata.labels").str("disk"), "fast");
+    assert_eq!(node.str("status.capacity.pods"), "50");
+    assert_eq!(node.list("spec.taints")[0].str("key"), "suite.local/own");
+    let requests = all.kubectl(&["get", "certificatesigningrequests", "--no-headers"]);
+    assert!(requests.contains("system:bootstrap:abcdef") && requests.contains("Approved,Issued"), "{requests}");
+    assert!(fs::exists(dir.join("kubelet/pki/kubelet-client-current.pem")).expect("a look"));
+    all.pod(
+        "first",
+        "nodeName: n1, containers: [{name: main, image: IMAGE, command: [sh, -c, 'echo hello; exec sleep 1000']}]",
+    );
+    all.until_ready("first");
+    // The way into it: the API server is known to the kubelet by its certificate.
+    assert_eq!(all.kubectl(&["logs", "first"]), "hello");
+    assert_eq!(all.exec("first", "hostname"), "first");
+    let shown = all.kubectl(&["get", "--raw", "/api/v1/nodes/n1/proxy/configz"]);
+    assert!(shown.contains("\"maxPods\":50"), "{shown}");
+    // Strangers are not let in.
+    let mut curl = Command::new("curl");
+    let code = curl.args(["-sk", "-o", "/dev/null", "-w", "%{http_code}", "https://192.0.2.10:10250/pods"]).output();
+    assert_eq!(String::from_utf8_lossy(&code.expect("curl is there").stdout), "401");
+
+    let join = tiphys(&["token", "create", "--print-join-command"]);
+    let words: Vec<&str> = join.split_whitespace().skip(1).collect();
+    make_images(&dir.join("second/runtime/images"));
+    let more = "port: 10350\nhealthzPort: 10348\n";
+    fs::write(dir.join("second.yaml"), configuration(&cluster, more)).expect("a file");
+    let own = ["--data-dir=second", "--node-name=n2", "--config=second.yaml", "--node-ip=192.0.2.10"];
+    let agent = cluster.spawn(&[&words[..], &own].concat());
+    becomes_ready(&all, "n2");
+    all.pod("second", "nodeName: n2, hostNetwork: true, containers: [{name: main, image: IMAGE}]");
+    all.until_ready("second");
+    assert_eq!(all.exec("second", "echo in"), "in");
+    drop((kubelet, agent));
+}
+
+fn becomes_ready(all: &Case, name: &str) -> api::Tree {
+    let look = || all.read(&format!("/api/v1/nodes/{name}"));
+    let is_ready = |node: &api::Tree| condition(node, "Ready") == "True";
+    let node = all.until_or(&format!("node {name}"), look, is_ready, || all.cluster.log());
+    all.until("its account", || all.object("serviceaccounts", "default"), |account| !account.is_null());
+    node
+}
+
+#[test]
+fn what_is_wrong_with_a_kubelets_file_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    for (text, expected) in [
+        ("maxPods: many\n", &["config.yaml", "maxPods"][..]),
+        ("noSuchField: 1\n", &["config.yaml", "noSuchField"]),
+        ("evictionHard: {memory.available: lots}\n", &["evictionHard", "lots"]),
+    ] {
+        fs::write(dir.path().join("config.yaml"), format!("{head}{text}")).expect("a file");
+        let mut command = Command::new(BINARY);
+        command.args(["kubelet", "--kubeconfig=none", "--config"]).arg(dir.path().join("config.yaml"));
+        let output = command.stdin(Stdio::null()).output().expect("the binary runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && expected.iter().all(|word| said.contains(word)), "{text}: {said}");
+    }
+}

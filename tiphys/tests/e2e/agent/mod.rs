@@ -1,0 +1,125 @@
+//! What a user does, with the real kubectl, on a cluster of one node: on the embedded runtime, and the same on Debian's
+//! containerd. Each cluster is started once for all cases, each case has a namespace. Needs root.
+
+mod case;
+mod cluster;
+mod joins;
+mod life;
+mod network;
+mod node;
+mod probes;
+mod pulls;
+mod resources;
+mod security;
+mod static_pods;
+mod streams;
+mod volumes;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use case::{Case, condition};
+use cluster::{Cluster, ENTER, Runtime, alone};
+
+/// What a case does; it panics where something is not as it should be.
+pub type Do = fn(&Case);
+
+const TABLES: [&[(&str, Do)]; 9] = [
+    // Those that wait longest first.
+    life::CASES,
+    probes::CASES,
+    streams::CASES,
+    pulls::CASES,
+    volumes::CASES,
+    network::CASES,
+    security::CASES,
+    node::CASES,
+    resources::CASES,
+];
+
+/// So many cases go on at once: most of them wait most of the time.
+const AT_ONCE: usize = 8;
+
+/// Runs all cases; what failed, in words.
+fn failures(cluster: &Cluster) -> Vec<String> {
+    let chosen = std::env::var("TIPHYS_TEST_CASE").unwrap_or_default();
+    let cases: Vec<&(&str, Do)> = TABLES.iter().copied().flatten().filter(|case| case.0.contains(&chosen)).collect();
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                cluster.enter();
+                while let Some((name, run)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (started, done) =
+                        (Instant::now(), catch_unwind(AssertUnwindSafe(|| run(&Case::new(cluster, name)))));
+                    println!(
+                        "{:5.1} s  {name}{}",
+                        started.elapsed().as_secs_f32(),
+                        if done.is_err() { "  FAILED" } else { "" }
+                    );
+                    if done.is_err() {
+                        failures.lock().expect("nobody panics with it").push(name.to_string());
+                    }
+                }
+            });
+        }
+    });
+    failures.into_inner().expect("nobody panics with it")
+}
+
+/// All cases, and that nothing is left of them.
+fn suite(runtime: Runtime) {
+    let cluster = Cluster::up(runtime);
+    let all = Case::of_cluster(&cluster);
+    all.until("a ready node", || all.read("/api/v1/nodes/node"), |node| condition(node, "Ready") == "True");
+    let failures = failures(&cluster);
+    assert!(failures.is_empty(), "{failures:#?}\n{}", cluster.log());
+    leaves_nothing(&all);
+}
+
+fn leaves_nothing(all: &Case) {
+    all.kubectl(&["delete", "deployments,jobs,pods", "--all", "--all-namespaces", "--now"]);
+    all.until("no pod", || all.read("/api/v1/pods").list("items").len(), |left| *left == 0);
+    let cluster = all.cluster;
+    let of_pods =
+        || cluster.cgroups().into_iter().filter(|dir| dir.to_string_lossy().contains("/pod")).collect::<Vec<_>>();
+    all.until("no control group of a pod", of_pods, Vec::is_empty);
+    let links = || {
+        let output = cluster.command("ls").arg("/sys/class/net").output().expect("ls");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    all.until("no link of a pod", links, |seen| !seen.contains("veth"));
+    let folders = || std::fs::read_dir(cluster.dir.path().join("data/kubelet/pods")).expect("the folder").count();
+    all.until("no folder of a pod", folders, |left| *left == 0);
+}
+
+#[test]
+fn on_the_embedded_runtime() {
+    suite(Runtime::Embedded);
+}
+
+#[test]
+fn on_containerd() {
+    suite(Runtime::Containerd);
+}
+
+#[test]
+fn a_machine_that_cannot_be_a_node_is_told_why() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let cases: [(&[&str], &[&str]); 2] = [
+        (&["--node-name", "Bad_Name"], &["--node-name", "bad_name", "RFC 1123"]),
+        (
+            &["--container-runtime-endpoint", "/none.sock"],
+            &["--container-runtime-endpoint /none.sock", "does not answer"],
+        ),
+    ];
+    for (flags, expected) in cases {
+        let mut command = alone(&format!("{ENTER} && exec \"$0\" \"$@\""));
+        command.args(["up", "--port", "6443", "--data-dir"]);
+        let output = command.arg(dir.path().join("data")).args(flags).output().expect("unshare is there");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && expected.iter().all(|word| said.contains(word)), "{flags:?}: {said}");
+    }
+}

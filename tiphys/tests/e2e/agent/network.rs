@@ -1,0 +1,107 @@
+//! The pod's network, names and files about them.
+
+use super::Do;
+use super::case::{Case, condition, container};
+use super::cluster::ADDRESS;
+
+pub const CASES: &[(&str, Do)] = &[
+    ("pods reach each other", addresses),
+    ("host network and host ports", host),
+    ("host names and aliases", names),
+    ("resolv conf by policy", dns),
+    ("processes shared or the hosts own", processes),
+];
+
+const SERVE: &str =
+    "name: main, image: IMAGE, command: [sh, -c, 'hostname > /tmp/index.html; exec httpd -f -p PORT -h /tmp']";
+
+fn serve(port: u16) -> String {
+    SERVE.replace("PORT", &port.to_string())
+}
+
+fn addresses(case: &Case) {
+    for pod in ["one", "two"] {
+        case.pod(pod, &format!("containers: [{{{}}}]", serve(8080)));
+    }
+    let ip = case.until_ready("one").str("status.podIP").to_string();
+    case.until_ready("two");
+    let asked = case.exec("two", &format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {ip} 8080 | tail -1"));
+    assert_eq!(asked, "one");
+    let pod = case.pods("one");
+    assert_eq!(pod.list("status.podIPs")[0].str("ip"), ip);
+    assert_eq!((pod.str("status.hostIP"), pod.str("status.qosClass")), (ADDRESS, "BestEffort"));
+    let wide = case.kubectl(&["get", "pod", "one", "-o", "wide"]);
+    assert!(wide.contains(&ip) && wide.contains("node"), "{wide}");
+    assert_eq!(condition(&pod, "PodReadyToStartContainers"), "True");
+}
+
+fn host(case: &Case) {
+    case.pod("own", &format!("hostNetwork: true, containers: [{{{}}}]", serve(18081)));
+    case.pod(
+        "mapped",
+        &format!("containers: [{{{}, ports: [{{containerPort: 8080, hostPort: 18082}}]}}]", serve(8080)),
+    );
+    let pod = case.until_ready("own");
+    assert_eq!(pod.str("status.podIP"), ADDRESS);
+    case.until_ready("mapped");
+    let page = |port: u16| case.until("a page", || case.connect(&format!("{ADDRESS}:{port}")), Option::is_some);
+    assert!(page(18082).unwrap_or_default().ends_with("mapped\n"));
+    assert!(page(18081).unwrap_or_default().contains(" 200 OK"));
+    case.kubectl(&["delete", "pod", "mapped", "--now"]);
+    assert_eq!(case.connect(&format!("{ADDRESS}:18082")), None, "the port goes with the pod");
+}
+
+fn names(case: &Case) {
+    let hosts = "hostname; hostname -f 2>/dev/null || true; cat /etc/hosts; cat /etc/hostname";
+    let said = case.script("plain", hosts, "", "hostAliases: [{ip: 192.0.2.99, hostnames: [far.example, far]}],");
+    assert!(said.starts_with("plain\n"), "{said}");
+    for line in ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", "192.0.2.99\tfar.example\tfar"] {
+        assert!(said.lines().any(|seen| seen == line), "{line}: {said}");
+    }
+    let ip = case.pods("plain").str("status.podIP").to_string();
+    assert!(said.contains(&format!("{ip}\tplain\n")), "{said}");
+    let domain = format!("sub.{}.svc.cluster.local", case.namespace);
+    let said = case.script("named", hosts, "", "hostname: first, subdomain: sub,");
+    assert!(said.starts_with(&format!("first\nfirst.{domain}\n")), "{said}");
+    assert!(said.contains(&format!("\tfirst.{domain}\tfirst\n")), "{said}");
+    let said = case.script("whole", hosts, "", "hostname: first, subdomain: sub, setHostnameAsFQDN: true,");
+    assert!(said.starts_with(&format!("first.{domain}\n")), "{said}");
+    let said = case.script("hosts", hosts, "", "hostNetwork: true,");
+    assert!(said.contains("# Kubernetes-managed hosts file (host network)."), "{said}");
+}
+
+fn dns(case: &Case) {
+    let read = "cat /etc/resolv.conf";
+    let none = case.script(
+        "none",
+        read,
+        "",
+        "dnsPolicy: None, dnsConfig: {nameservers: [192.0.2.53], searches: [one.example, two.example], \
+         options: [{name: ndots, value: '2'}, {name: edns0}]},",
+    );
+    assert_eq!(none, "search one.example two.example\nnameserver 192.0.2.53\noptions ndots:2 edns0");
+    // The node's own servers, and one more.
+    let default = case.script("default", read, "", "dnsPolicy: Default, dnsConfig: {nameservers: [192.0.2.54]},");
+    let own = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    for line in own.lines().filter(|line| line.starts_with("nameserver")).take(2) {
+        assert!(default.lines().any(|seen| seen == line), "{line}: {default}");
+    }
+    assert!(default.contains("nameserver 192.0.2.54"), "{default}");
+}
+
+fn processes(case: &Case) {
+    let look = "ps -o pid,args";
+    let said = case.script("alone", look, "", "");
+    assert!(said.lines().any(|line| line.trim().starts_with("1 ") && line.contains("sh -c")), "{said}");
+    case.pod(
+        "together",
+        "shareProcessNamespace: true, containers: [{name: main, image: IMAGE}, \
+         {name: other, image: IMAGE, command: [sleep, '54321']}]",
+    );
+    let pod = case.until_ready("together");
+    assert!(container(&pod, "other").bool("ready"));
+    let seen = case.kubectl(&["exec", "together", "-c", "main", "--", "ps", "-o", "args"]);
+    assert!(seen.contains("sleep 54321"), "{seen}");
+    let said = case.script("of-host", look, "", "hostPID: true,");
+    assert!(said.contains(" up --port 6443"), "{said}");
+}

@@ -1,0 +1,68 @@
+//! Images that cannot be had, and those that can with a password.
+
+use runtime::images::{Config, Images, Silent};
+
+use super::Do;
+use super::case::{Case, container};
+use crate::busybox;
+use crate::debian::{Registry, user};
+
+pub const CASES: &[(&str, Do)] =
+    &[("images that cannot be had", errors), ("a pull secret opens a registry", with_secret)];
+
+fn errors(case: &Case) {
+    let pod = |name: &str, image: &str, policy: &str| {
+        case.pod(name, &format!("containers: [{{name: main, image: {image:?}, imagePullPolicy: {policy}}}]"));
+    };
+    pod("unreachable", "127.0.0.1:9/none:1", "Always");
+    pod("never", "suite.local/none:1", "Never");
+    pod("odd", "Not-A-Name:1", "Always");
+    let reason = |name: &str| container(&case.pods(name), "main").str("state.waiting.reason").to_string();
+    case.until("a failed pull", || reason("unreachable"), |seen| seen == "ErrImagePull" || seen == "ImagePullBackOff");
+    case.until("back-off", || reason("unreachable"), |seen| seen == "ImagePullBackOff");
+    let message = container(&case.pods("unreachable"), "main").str("state.waiting.message").to_string();
+    assert!(message.starts_with("Back-off pulling image \"127.0.0.1:9/none:1\": ErrImagePull: "), "{message}");
+    case.until_event("unreachable", "Pulling", "Pulling image \"127.0.0.1:9/none:1\"");
+    case.until_event("unreachable", "Failed", "Failed to pull image \"127.0.0.1:9/none:1\": ");
+    case.until_event("unreachable", "Failed", "Error: ErrImagePull");
+    case.until_event("unreachable", "BackOff", "Back-off pulling image \"127.0.0.1:9/none:1\"");
+    case.until_event("unreachable", "Failed", "Error: ImagePullBackOff");
+    let table = case.kubectl(&["get", "pods"]);
+    assert!(table.contains("ErrImagePull") || table.contains("ImagePullBackOff"), "{table}");
+    case.until("a refusal", || reason("never"), |seen| seen == "ErrImageNeverPull");
+    case.until_event(
+        "never",
+        "ErrImageNeverPull",
+        "Container image \"suite.local/none:1\" is not present with pull policy of Never",
+    );
+    case.until("a bad name", || reason("odd"), |seen| seen == "InvalidImageName");
+    case.until_event("odd", "InspectFailed", "Failed to apply default image tag \"Not-A-Name:1\": ");
+}
+
+fn with_secret(case: &Case) {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let registry = tokio.block_on(Registry::start());
+    let name = registry.name("closed/busybox:1");
+    let folder = tempfile::tempdir().expect("a folder");
+    let images = Images::open(folder.path(), Default::default()).expect("images");
+    let config = Config { cmd: ["sleep", "1000"].map(String::from).to_vec(), ..Default::default() };
+    let layers = vec![busybox::layer()];
+    let id = tokio.block_on(images.make("maker.local/closed:1", layers, config, &Silent)).expect("an image");
+    tokio.block_on(images.push(&id, &name, user())).expect("it is pushed");
+    let server = format!("--docker-server={}", registry.address);
+    let secret =
+        ["create", "secret", "docker-registry", "key", &server, "--docker-username=user", "--docker-password=secret"];
+    case.kubectl(&secret);
+    case.pod("without", &format!("containers: [{{name: main, image: {name:?}}}]"));
+    case.pod("with", &format!("imagePullSecrets: [{{name: key}}], containers: [{{name: main, image: {name:?}}}]"));
+    let pod = case.until_ready("with");
+    let status = container(&pod, "main");
+    assert_eq!(status.str("image"), name);
+    assert!(status.str("imageID").contains("sha256:"), "{status:?}");
+    case.until_event("with", "Pulled", &format!("Successfully pulled image \"{name}\" in "));
+    case.until_event("without", "Failed", "Failed to pull image");
+    // The same by the account.
+    case.kubectl(&["patch", "serviceaccount", "default", "-p", r#"{"imagePullSecrets":[{"name":"key"}]}"#]);
+    case.pod("by-account", &format!("containers: [{{name: main, image: {name:?}, imagePullPolicy: Always}}]"));
+    case.until_ready("by-account");
+}

@@ -1,0 +1,237 @@
+//! Into containers and out of them: logs, exec, attach, port-forward, cp, debug. By every kubectl there is: the older
+//! ones speak SPDY, the newer ones WebSocket.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::Do;
+use super::case::{Case, container, debians, said};
+use crate::kubectl::binaries;
+
+pub const CASES: &[(&str, Do)] = &[
+    ("logs in every form", logs),
+    ("logs are followed to their end", following),
+    ("exec by every kubectl", exec),
+    ("attach by every kubectl", attach),
+    ("port-forward by every kubectl", port_forward),
+    ("files are copied both ways", copy),
+    ("ephemeral containers look into others", debug),
+];
+
+fn newest() -> ((u32, u32), PathBuf) {
+    binaries().into_iter().next_back().expect("Debian's is there")
+}
+
+/// All there are; of both sorts one where the way from the agent on is another's.
+fn kubectls(case: &Case) -> Vec<((u32, u32), PathBuf)> {
+    match case.is_containerd() {
+        false => binaries().into_iter().collect(),
+        true => vec![((1, 20), debians()), newest()],
+    }
+}
+
+fn logs(case: &Case) {
+    case.pod(
+        "talks",
+        "containers: [{name: first, image: IMAGE, command: [sh, -c, 'for n in 1 2 3 4 5; do echo line $n; done; \
+         sleep 0.5; echo to-stderr >&2; exec sleep 1000']}, {name: second, image: IMAGE, command: [sh, -c, 'echo other; exec sleep 1000']}]",
+    );
+    case.until_ready("talks");
+    let first = |args: &[&str]| case.kubectl(&[&["logs", "talks", "-c", "first"], args].concat());
+    case.until("all lines", || first(&[]), |seen| seen.lines().count() == 6);
+    assert_eq!(first(&["--tail=2"]), "line 5\nto-stderr");
+    assert_eq!(first(&["--limit-bytes=6"]), "line 1");
+    assert_eq!(first(&["--since=1h"]).lines().count(), 6);
+    assert_eq!(first(&["--since-time=2030-01-01T00:00:00Z"]), "");
+    let stamped = first(&["--timestamps", "--tail=1"]);
+    let (time, line) = stamped.split_once(' ').unwrap_or_default();
+    assert!(line == "to-stderr" && time.starts_with("20") && time.contains('T'), "{stamped}");
+    let all = case.kubectl(&["logs", "talks", "--all-containers", "--prefix"]);
+    assert!(all.contains("[pod/talks/first] line 1") && all.contains("[pod/talks/second] other"), "{all}");
+    assert!(case.kubectl(&["logs", "-l", "app=talks", "-c", "second"]).contains("other"));
+    let refused = case.refused(&["logs", "talks", "-c", "none"]);
+    assert!(refused.contains("container none is not valid for pod talks"), "{refused}");
+    let refused = case.refused(&["logs", "talks", "-c", "first", "--previous"]);
+    assert!(refused.contains("previous terminated container \"first\" in pod \"talks\" not found"), "{refused}");
+    let ((major, minor), kubectl) = newest();
+    let shown = said(&["logs"], &case.run_by(&kubectl, &["logs", "talks", "-c", "first", "--tail=1"]));
+    assert_eq!(shown, "to-stderr", "{major}.{minor}");
+}
+
+fn following(case: &Case) {
+    case.pod(
+        "counts",
+        "restartPolicy: Never, containers: [{name: main, image: IMAGE, command: [sh, -c, 'for n in 1 2 3; do echo $n; \
+         sleep 0.7; done']}]",
+    );
+    case.until_pod("counts", "a start", |pod| pod.str("status.phase") != "Pending");
+    assert_eq!(case.kubectl(&["logs", "-f", "counts"]), "1\n2\n3");
+}
+
+fn exec(case: &Case) {
+    case.pod("web", "containers: [{name: main, image: IMAGE}]");
+    case.until_ready("web");
+    for ((major, minor), kubectl) in kubectls(case) {
+        let who = format!("{major}.{minor}");
+        let run = |args: &[&str]| case.run_by(&kubectl, args);
+        let failed = run(&["exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+        assert_eq!(failed.status.code(), Some(3), "{who}: {failed:?}");
+        assert_eq!(failed.stdout, b"out\n", "{who}");
+        assert!(String::from_utf8_lossy(&failed.stderr).starts_with("err\n"), "{who}: {failed:?}");
+        let mut through = case.start(&kubectl, &["exec", "-i", "web", "--", "cat"]);
+        through.0.stdin.take().expect("it is piped").write_all(&[b'x'; 100_000]).expect("kubectl reads");
+        assert_eq!(through.finish().stdout.len(), 100_000, "{who}");
+        let seen = on_terminal(
+            case,
+            &kubectl,
+            "exec -it web -- sh",
+            "echo is $((40+2)) on $(tty); until stty size 2>/dev/null; do sleep 0.1; done; exit 4\n",
+        );
+        assert!(seen.1.contains("is 42 on /dev/pts/") && seen.1.contains("33 99"), "{who}: {seen:?}");
+        assert_eq!(seen.0, Some(4), "{who}: {seen:?}");
+    }
+    let refused = case.refused(&["exec", "web", "--", "/none"]);
+    assert!(refused.contains("/none"), "{refused}");
+    let refused = case.refused(&["exec", "nobody", "--", "true"]);
+    assert!(refused.contains("pods \"nobody\" not found"), "{refused}");
+}
+
+/// A command of kubectl's on a terminal of 33 lines of 99 columns; its code, and what the terminal showed.
+fn on_terminal(case: &Case, kubectl: &Path, command: &str, typed: &str) -> (Option<i32>, String) {
+    let line = format!("stty rows 33 cols 99; {} -n {} {command}", kubectl.display(), case.namespace);
+    let mut script = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env("KUBECONFIG", case.cluster.kubeconfig())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Debian's script is there");
+    // The end of what is typed would be typed too: it stays open until the command has ended.
+    let mut stdin = script.stdin.take().expect("it is piped");
+    stdin.write_all(typed.as_bytes()).expect("it reads");
+    let mut shown = Vec::new();
+    std::io::Read::read_to_end(script.stdout.as_mut().expect("it is piped"), &mut shown).expect("its output");
+    drop(stdin);
+    (script.wait().expect("it ends").code(), String::from_utf8_lossy(&shown).into_owned())
+}
+
+fn attach(case: &Case) {
+    for ((major, minor), kubectl) in kubectls(case) {
+        let who = format!("{major}.{minor}");
+        let name = format!("tty-{major}-{minor}");
+        case.pod(
+            &name,
+            "restartPolicy: Never, containers: [{name: main, image: IMAGE, command: [sh], stdin: true, tty: true, stdinOnce: true}]",
+        );
+        case.until_ready(&name);
+        let seen = on_terminal(case, &kubectl, &format!("attach -it {name}"), "echo is $((40+2)) on $(tty); exit 5\n");
+        assert!(seen.1.contains("is 42 on /dev/pts/"), "{who}: {seen:?}");
+        let pod = case.until_pod(&name, "its end", |pod| pod.str("status.phase") == "Failed");
+        assert_eq!(container(&pod, "main").int("state.terminated.exitCode"), Some(5), "{who}");
+        let image = format!("--image={}", super::cluster::IMAGE);
+        let once = format!("once-{major}-{minor}");
+        let args = [
+            "run",
+            &once,
+            &image,
+            "-i",
+            "--rm",
+            "--restart=Never",
+            "--quiet",
+            "--command",
+            "--",
+            "sh",
+            "-c",
+            "read line; echo got $line",
+        ];
+        let mut run = case.start(&kubectl, &args);
+        run.0.stdin.take().expect("it is piped").write_all(b"word\n").expect("kubectl reads");
+        let output = run.finish();
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(shown.contains("got word"), "{who}: {shown} {}", String::from_utf8_lossy(&output.stderr));
+        case.until_gone(&once);
+    }
+}
+
+fn port_forward(case: &Case) {
+    case.pod(
+        "web",
+        "containers: [{name: main, image: IMAGE, ports: [{name: page, containerPort: 8080}], \
+         command: [sh, -c, 'hostname > /tmp/index.html; exec httpd -f -p 8080 -h /tmp']}]",
+    );
+    case.until_ready("web");
+    for ((major, minor), kubectl) in kubectls(case) {
+        let mut forward = case.start(&kubectl, &["port-forward", "pod/web", ":page"]);
+        let mut lines = BufReader::new(forward.0.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+        let line = lines.next().unwrap_or_default();
+        let address = line.split("Forwarding from ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+        for _ in 0..3 {
+            let page = case.connect(address).unwrap_or_default();
+            assert!(page.ends_with("\nweb\n"), "{major}.{minor}: {line}: {page}");
+        }
+    }
+}
+
+fn copy(case: &Case) {
+    case.pod("web", "containers: [{name: main, image: IMAGE}]");
+    case.until_ready("web");
+    let long = "0123456789".repeat(100_000);
+    let here = case.file("long", &long);
+    for ((major, minor), kubectl) in [((1, 20), debians()), newest()] {
+        let copied = |from: &str, to: &str| said(&["cp", from, to], &case.run_by(&kubectl, &["cp", from, to]));
+        copied(&here, "web:/tmp/long");
+        assert_eq!(case.exec("web", "wc -c < /tmp/long"), "1000000", "{major}.{minor}");
+        let back = format!("{here}-back");
+        copied("web:/tmp/long", &back);
+        assert!(std::fs::read_to_string(&back).expect("a file") == long, "{major}.{minor}");
+    }
+}
+
+fn debug(case: &Case) {
+    case.pod("web", "containers: [{name: main, image: IMAGE, command: [sleep, '54321']}]");
+    case.until_ready("web");
+    // As old kubectls cannot: by the API itself.
+    let path = format!("/api/v1/namespaces/{}/pods/web/ephemeralcontainers", case.namespace);
+    let image = super::cluster::IMAGE;
+    case.patch(
+        &path,
+        &format!(
+            r#"{{"spec":{{"ephemeralContainers":[{{"name":"look","image":"{image}","targetContainerName":"main","command":["ps","-o","args"]}}]}}}}"#
+        ),
+    );
+    let ended = |name: &str| {
+        case.until_pod("web", "the end of an ephemeral container", |pod| {
+            !container(pod, name).at("state.terminated").is_null()
+        });
+        case.kubectl(&["logs", "web", "-c", name])
+    };
+    let seen = ended("look");
+    assert!(seen.contains("sleep 54321"), "{seen}");
+    let ((major, minor), kubectl) = newest();
+    if (major, minor) < (1, 27) {
+        return;
+    }
+    let run = |args: &[&str]| said(args, &case.run_by(&kubectl, args));
+    let image = format!("--image={image}");
+    run(&["debug", "web", "-c", "second", &image, "--target=main", "--profile=general", "--", "ps", "-o", "args"]);
+    assert!(ended("second").contains("sleep 54321"));
+    assert!(run(&["describe", "pod", "web"]).contains("Ephemeral Containers:"));
+    run(&[
+        "debug",
+        "node/node",
+        &image,
+        "--profile=legacy",
+        "--",
+        "chroot",
+        "/host",
+        "sh",
+        "-c",
+        "hostname; ls -d /etc",
+    ]);
+    let pods = case.read(&format!("/api/v1/namespaces/{}/pods", case.namespace));
+    let names = pods.list("items").iter().map(|pod| pod.str("metadata.name").to_string());
+    let node = names.into_iter().find(|name| name.starts_with("node-debugger-node-")).expect("its pod");
+    case.until_pod(&node, "its end", |pod| pod.str("status.phase") == "Succeeded");
+    assert!(case.kubectl(&["logs", &node]).ends_with("/etc"));
+}

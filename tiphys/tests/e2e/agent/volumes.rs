@@ -1,0 +1,311 @@
+//! Every kind of volume, as a container sees it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::Do;
+use super::case::{Case, container};
+use super::cluster::FILES;
+
+pub const CASES: &[(&str, Do)] = &[
+    ("config maps and secrets are files", projected_files),
+    ("a changed config map reaches a running pod", changes),
+    ("the pod knows itself by files and tokens", about_itself),
+    ("empty folders on disk and in memory", empty_dirs),
+    ("paths of the host by their types", host_paths),
+    ("a part of a volume, and never more", sub_paths),
+    ("groups and modes of volumes", ownership),
+    ("an image is a volume", image_volume),
+    ("a local volume is claimed and comes back", claims),
+    ("env of all sources", env),
+];
+
+const OBJECTS: &str = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {color: blue, text: many words}
+binaryData: {bytes: AAEC}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: hidden}
+stringData: {word: open, other: shut}
+";
+
+fn projected_files(case: &Case) {
+    case.apply(OBJECTS);
+    let said = case.script(
+        "reads",
+        "cd /settings && cat color && wc -c < bytes && ls && cat /hidden/word && ls /hidden && stat -Lc %a /hidden/word \
+         /settings/color /some/deep/c && cat /some/deep/c /some/w && ls /some; touch /settings/x 2>/dev/null || echo read-only; \
+         cat /optional/* 2>/dev/null || echo nothing",
+        "volumeMounts: [{name: settings, mountPath: /settings}, {name: hidden, mountPath: /hidden}, \
+         {name: some, mountPath: /some}, {name: optional, mountPath: /optional}]",
+        "volumes: [{name: settings, configMap: {name: settings}}, \
+         {name: hidden, secret: {secretName: hidden, defaultMode: 0400}}, \
+         {name: optional, configMap: {name: none, optional: true}}, \
+         {name: some, projected: {sources: [{configMap: {name: settings, items: [{key: color, path: deep/c, mode: 0640}]}}, \
+         {secret: {name: hidden, items: [{key: word, path: w}]}}]}}],",
+    );
+    assert_eq!(
+        said,
+        "blue3\nbytes\ncolor\ntext\nopenother\nword\n400\n644\n640\nblueopendeep\nw\nread-only\nnothing",
+        "{:?}",
+        case.events("reads")
+    );
+}
+
+fn changes(case: &Case) {
+    case.apply(OBJECTS);
+    case.pod(
+        "follows",
+        "volumes: [{name: settings, configMap: {name: settings}}], containers: [{name: main, image: IMAGE, \
+         volumeMounts: [{name: settings, mountPath: /settings}, {name: settings, mountPath: /fixed, subPath: color}]}]",
+    );
+    case.until_ready("follows");
+    assert_eq!(case.exec("follows", "cat /settings/color /fixed"), "blueblue");
+    case.kubectl(&["patch", "configmap", "settings", "-p", r#"{"data":{"color":"red","new":"n","text":null}}"#]);
+    case.until(
+        "the change",
+        || case.exec("follows", "cat /settings/color; ls /settings"),
+        |seen| seen == "redbytes\ncolor\nnew",
+    );
+    assert_eq!(case.exec("follows", "cat /fixed"), "blue", "a part of a volume stays as it was");
+}
+
+fn about_itself(case: &Case) {
+    case.apply(
+        "{apiVersion: v1, kind: Pod, metadata: {name: self, labels: {app: self, tier: one}, annotations: {note: 'a b'}}, \
+         spec: {volumes: [{name: about, downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}, \
+         {path: note, fieldRef: {fieldPath: \"metadata.annotations['note']\"}}, \
+         {path: memory, resourceFieldRef: {containerName: main, resource: limits.memory, divisor: 1Mi}}]}}, \
+         {name: token, projected: {sources: [{serviceAccountToken: {path: token, audience: vault, \
+         expirationSeconds: 3600}}]}}], containers: [{name: main, image: IMAGE, resources: {limits: {memory: 64Mi}}, \
+         volumeMounts: [{name: about, mountPath: /about}, {name: token, mountPath: /token}]}]}}",
+    );
+    case.until_ready("self");
+    assert_eq!(case.exec("self", "cat /about/labels"), "app=\"self\"\ntier=\"one\"");
+    assert_eq!(case.exec("self", "cat /about/note /about/memory"), "a b64");
+    let account = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let seen = case
+        .exec("self", &format!("cat {account}/namespace; echo; grep -c BEGIN {account}/ca.crt; cat {account}/token"));
+    let lines: Vec<&str> = seen.lines().collect();
+    assert_eq!(lines[..2], [case.namespace.as_str(), "1"]);
+    // Whoever has the token is the account.
+    let mut kubectl = case.command(&super::case::debians());
+    let who = kubectl.args(["--token", lines[2], "get", "pods"]).env("KUBECONFIG", case.stranger()).output();
+    let who = String::from_utf8_lossy(&who.expect("kubectl is there").stderr).into_owned();
+    assert!(who.contains(&format!("system:serviceaccount:{}:default", case.namespace)), "{who}");
+    assert_eq!(case.exec("self", "cat /token/token").split('.').count(), 3);
+    case.kubectl(&["label", "pod", "self", "tier=two", "--overwrite"]);
+    case.until("the label", || case.exec("self", "cat /about/labels"), |seen| seen.contains("tier=\"two\""));
+}
+
+fn empty_dirs(case: &Case) {
+    case.pod(
+        "empty",
+        "volumes: [{name: disk, emptyDir: {}}, {name: memory, emptyDir: {medium: Memory, sizeLimit: 2Mi}}], \
+         containers: [{name: main, image: IMAGE, volumeMounts: [{name: disk, mountPath: /disk}, {name: memory, mountPath: /memory}]}, \
+         {name: other, image: IMAGE, volumeMounts: [{name: disk, mountPath: /shared}]}]",
+    );
+    case.until_ready("empty");
+    let seen = case.kubectl(&[
+        "exec",
+        "empty",
+        "-c",
+        "main",
+        "--",
+        "sh",
+        "-c",
+        "echo word > /disk/file; stat -c %a /disk; grep -c ' /memory tmpfs' /proc/mounts; df -m /memory | tail -1 | \
+         awk '{print $2}'; dd if=/dev/zero of=/memory/big bs=1M count=4 2>/dev/null || echo full",
+    ]);
+    assert_eq!(seen, "777\n1\n2\nfull");
+    assert_eq!(case.kubectl(&["exec", "empty", "-c", "other", "--", "cat", "/shared/file"]), "word");
+}
+
+fn host_paths(case: &Case) {
+    let folder = case.folder("host");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(format!("{folder}/file"), "of the host\n").expect("a file");
+    let mount = |name: &str, path: &str, kind: &str| {
+        (
+            format!("{{name: {name}, hostPath: {{path: {folder:?}, type: {kind:?}}}}}")
+                .replace(&format!("{folder:?}"), &format!("\"{folder}{path}\"")),
+            format!("{{name: {name}, mountPath: /{name}}}"),
+        )
+    };
+    let good = [
+        mount("any", "", ""),
+        mount("dir", "", "Directory"),
+        mount("file", "/file", "File"),
+        mount("newdir", "/newdir", "DirectoryOrCreate"),
+        mount("newfile", "/newfile", "FileOrCreate"),
+    ];
+    let volumes: Vec<&str> = good.iter().map(|(volume, _)| volume.as_str()).collect();
+    let mounts: Vec<&str> = good.iter().map(|(_, mount)| mount.as_str()).collect();
+    let said = case.script(
+        "good",
+        "cat /any/file /dir/file /file; echo in > /newfile; touch /newdir/made",
+        &format!("volumeMounts: [{}]", mounts.join(", ")),
+        &format!("volumes: [{}, {{name: dev, hostPath: {{path: /dev/null, type: CharDevice}}}}],", volumes.join(", ")),
+    );
+    assert_eq!(said, "of the host\nof the host\nof the host");
+    assert_eq!(fs::read_to_string(format!("{folder}/newfile")).expect("a file"), "in\n");
+    assert!(fs::exists(format!("{folder}/newdir/made")).expect("a look"));
+    let mode = |name: &str| fs::metadata(format!("{folder}/{name}")).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!((mode("newdir"), mode("newfile")), (0o755, 0o644));
+    for (pod, path, kind, why) in [
+        ("baddir", "/none", "Directory", "hostPath type check failed"),
+        ("badfile", "", "File", "is not a file"),
+        ("badsocket", "/file", "Socket", "is not a socket"),
+    ] {
+        let (volume, mount) = mount(pod, path, kind);
+        case.pod(
+            pod,
+            &format!("volumes: [{volume}], containers: [{{name: main, image: IMAGE, volumeMounts: [{mount}]}}]"),
+        );
+        case.until_event(pod, "FailedMount", "hostPath type check failed");
+        case.until_event(pod, "FailedMount", why);
+    }
+}
+
+fn sub_paths(case: &Case) {
+    let folder = case.folder("host");
+    fs::create_dir_all(format!("{folder}/inner")).expect("a folder");
+    fs::write(format!("{folder}/inner/file"), "inner\n").expect("a file");
+    symlink("/etc", format!("{folder}/out")).expect("a link");
+    let volume = format!("volumes: [{{name: host, hostPath: {{path: {folder:?}}}}}],");
+    let said = case.script(
+        "parts",
+        "cat /inner/file /one; ls /made; echo x > /mine/file",
+        "env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], \
+         volumeMounts: [{name: host, mountPath: /inner, subPath: inner, readOnly: true}, \
+         {name: host, mountPath: /one, subPath: inner/file}, {name: host, mountPath: /made, subPath: new/folder}, \
+         {name: host, mountPath: /mine, subPathExpr: of-$(POD)}]",
+        &volume,
+    );
+    assert_eq!(said, "inner\ninner");
+    assert!(fs::exists(format!("{folder}/of-parts/file")).expect("a look"));
+    case.pod(
+        "escapes",
+        &format!(
+            "{volume} containers: [{{name: main, image: IMAGE, \
+             volumeMounts: [{{name: host, mountPath: /out, subPath: out}}]}}]"
+        ),
+    );
+    case.until_event("escapes", "Failed", "failed to prepare subPath for volumeMount \"host\" of container \"main\"");
+    case.until_pod("escapes", "its reason", |pod| {
+        container(pod, "main").str("state.waiting.reason") == "CreateContainerConfigError"
+    });
+}
+
+fn ownership(case: &Case) {
+    case.apply(OBJECTS);
+    let said = case.script(
+        "group",
+        "id; stat -c '%g %a' /disk; stat -Lc '%u %g %a' /hidden/word /settings/color; echo x > /disk/f && stat -c %g /disk/f",
+        "volumeMounts: [{name: disk, mountPath: /disk}, {name: hidden, mountPath: /hidden}, {name: settings, mountPath: /settings}]",
+        "securityContext: {runAsUser: 1000, runAsGroup: 3000, fsGroup: 2000, supplementalGroups: [4000]}, \
+         volumes: [{name: disk, emptyDir: {}}, {name: hidden, secret: {secretName: hidden, defaultMode: 0400}}, \
+         {name: settings, configMap: {name: settings}}],",
+    );
+    assert_eq!(said, "uid=1000 gid=3000 groups=2000,3000,4000\n2000 2777\n0 2000 440\n0 2000 644\n2000",);
+}
+
+fn image_volume(case: &Case) {
+    case.pod(
+        "shows",
+        &format!(
+            "volumes: [{{name: files, image: {{reference: {FILES:?}, pullPolicy: IfNotPresent}}}}], \
+             containers: [{{name: main, image: IMAGE, volumeMounts: [{{name: files, mountPath: /files}}]}}]"
+        ),
+    );
+    if case.is_containerd() {
+        // Containerd knows such mounts from version 2.1 on; it makes a folder of nothing.
+        case.until_pod("shows", "any end", |pod| !pod.at("status.containerStatuses").is_null());
+        return;
+    }
+    case.until_ready("shows");
+    assert_eq!(
+        case.exec("shows", "cat /files/data/file; touch /files/x 2>/dev/null || echo read-only"),
+        "of the image\nread-only"
+    );
+}
+
+fn claims(case: &Case) {
+    case.apply(
+        "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: kept}, \
+         spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}",
+    );
+    let use_it = |name: &str, command: &str| {
+        case.script(
+            name,
+            command,
+            "volumeMounts: [{name: kept, mountPath: /kept}]",
+            "volumes: [{name: kept, persistentVolumeClaim: {claimName: kept}}],",
+        )
+    };
+    use_it("writes", "echo still here > /kept/file");
+    case.kubectl(&["delete", "pod", "writes"]);
+    assert_eq!(use_it("reads", "cat /kept/file"), "still here");
+    assert_eq!(case.object("persistentvolumeclaims", "kept").str("status.phase"), "Bound");
+    case.pod(
+        "lost",
+        "volumes: [{name: a, persistentVolumeClaim: {claimName: none}}], containers: [{name: main, image: IMAGE}]",
+    );
+    case.until_event("lost", "FailedScheduling", "persistentvolumeclaim \"none\" not found");
+}
+
+fn env(case: &Case) {
+    case.apply(OBJECTS);
+    case.apply("{apiVersion: v1, kind: Service, metadata: {name: the-db}, spec: {ports: [{port: 5432}]}}");
+    let said = case.script(
+        "shows",
+        "env | sort",
+        "args: [unused], envFrom: [{configMapRef: {name: settings}, prefix: C_}, {secretRef: {name: hidden}}, \
+         {configMapRef: {name: none, optional: true}}], resources: {requests: {cpu: 100m}, limits: {memory: 32Mi}}, \
+         env: [{name: PLAIN, value: p}, {name: BOTH, value: '$(PLAIN)-$(word) $$(PLAIN) $(NOTHING)'}, \
+         {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, \
+         {name: UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}, \
+         {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}, \
+         {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}, \
+         {name: HOST, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}, \
+         {name: ACCOUNT, valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}}, \
+         {name: LABEL, valueFrom: {fieldRef: {fieldPath: \"metadata.labels['app']\"}}}, \
+         {name: COLOR, valueFrom: {configMapKeyRef: {name: settings, key: color}}}, \
+         {name: MAYBE, valueFrom: {secretKeyRef: {name: none, key: k, optional: true}}}, \
+         {name: MEMORY, valueFrom: {resourceFieldRef: {resource: limits.memory}}}, \
+         {name: CPU, valueFrom: {resourceFieldRef: {resource: requests.cpu, divisor: 1m}}}]",
+        "",
+    );
+    let pod = case.pods("shows");
+    let ip = format!("IP={}", pod.str("status.podIP"));
+    let uid = format!("UID={}", pod.str("metadata.uid"));
+    for line in [
+        "C_color=blue",
+        "C_text=many words",
+        "word=open",
+        "other=shut",
+        "PLAIN=p",
+        "BOTH=p-open $(PLAIN) $(NOTHING)",
+        "NAME=shows",
+        &uid,
+        "NODE=node",
+        &ip,
+        "HOST=192.0.2.10",
+        "ACCOUNT=default",
+        "LABEL=shows",
+        "COLOR=blue",
+        "MEMORY=33554432",
+        "CPU=100",
+        "FROM_IMAGE=yes",
+        "HOSTNAME=shows",
+        "THE_DB_SERVICE_PORT=5432",
+        "KUBERNETES_SERVICE_PORT_HTTPS=443",
+    ] {
+        assert!(said.lines().any(|seen| seen == line), "{line}: {said}");
+    }
+    assert!(!said.contains("MAYBE="), "{said}");
+}
