@@ -4,8 +4,10 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ::client::https::Https;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Result;
@@ -33,10 +35,15 @@ impl Server {
     }
 
     pub async fn api_with(dir: &Path, flags: &[&str]) -> Result<Server> {
+        Server::up(dir, &[&["--disable-agent"], flags].concat()).await
+    }
+
+    /// A whole cluster, with this machine as its node.
+    pub async fn up(dir: &Path, flags: &[&str]) -> Result<Server> {
         let port = free_port()?;
         let kubeconfig = dir.join("kubeconfig");
         let mut command = this_binary()?;
-        command.args(["up", "--disable-agent", "--bind-address", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(["up", "--bind-address", "127.0.0.1", "--port", &port.to_string()]);
         command.arg("--data-dir").arg(dir).arg("--kubeconfig").arg(&kubeconfig).args(flags);
         let mut server = Server::spawn(command, port)?;
         server.ready_after = server.wait("/readyz").await?;
@@ -112,6 +119,12 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// As its administrator.
+    pub fn client(&self) -> Result<client::Client> {
+        let https = Https::new("localhost", self.address.port(), None, self.tls.config())?;
+        Ok(client::Client::new(Arc::new(https), "bench"))
     }
 
     pub async fn connect(&self) -> Result<Connection> {

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::figure::Report;
 use crate::figures::{self, Plan};
-use crate::{Result, bare};
+use crate::{Result, bare, inside};
 
 #[derive(Parser)]
 #[command(name = "tiphys bench", about = "Measures the speed of this binary")]
@@ -55,6 +55,8 @@ enum Command {
     },
     /// Measures the container runtime beside containerd; needs root
     Runtime(How),
+    /// Measures pods from their creation until they are ready, on our runtime and on containerd; needs root
+    Pods(How),
     /// A tenant that asks as much as it can
     #[command(hide = true)]
     Flood { address: SocketAddr, path: String, token: String },
@@ -81,7 +83,12 @@ pub fn main() -> ExitCode {
         Command::Scheduler { how, parts } => {
             measure(&how, async |plan, report| figures::scheduler::run(how.quick, plan, &parts, report).await)
         }
-        Command::Runtime(how) => measure_runtime(&how),
+        Command::Runtime(how) => {
+            measure_inside(&how, async |plan, report| Box::pin(figures::runtime::run(how.quick, plan, report)).await)
+        }
+        Command::Pods(how) => {
+            measure_inside(&how, async |plan, report| Box::pin(figures::pods::run(how.quick, plan, report)).await)
+        }
         Command::Flood { address, path, token } => runtime()
             .and_then(|runtime| runtime.block_on(figures::gate::send_flood(address, &path, &token)))
             .map(|()| true),
@@ -99,10 +106,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn measure_runtime(how: &How) -> Result<bool> {
-    match figures::runtime::enter()? {
-        Some(result) => Ok(result),
-        None => measure(how, async |plan, report| Box::pin(figures::runtime::run(how.quick, plan, report)).await),
+/// The same in namespaces of its own, which are entered first.
+fn measure_inside(how: &How, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
+    let plan = Plan::new(how.quick, how.dir.clone());
+    match inside::folder() {
+        // Whoever has sent us here takes the folder away, once nothing is mounted in it any more.
+        Some(dir) => measure_as(&Plan { dir, ..plan }, how.json, figures),
+        None => runtime()?.block_on(inside::run(&plan.dir)),
     }
 }
 
@@ -113,10 +123,15 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 /// True if every figure reached what it must.
 fn measure(how: &How, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
     let plan = Plan::new(how.quick, how.dir.clone());
-    let mut report = Report::new(how.json);
-    std::fs::create_dir_all(&plan.dir)?;
-    let result = runtime()?.block_on(figures(&plan, &mut report));
+    let result = measure_as(&plan, how.json, figures);
     std::fs::remove_dir_all(&plan.dir)?;
+    result
+}
+
+fn measure_as(plan: &Plan, json: bool, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
+    let mut report = Report::new(json);
+    std::fs::create_dir_all(&plan.dir)?;
+    let result = runtime()?.block_on(figures(plan, &mut report));
     result?;
     Ok(report.finish())
 }

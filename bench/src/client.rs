@@ -37,6 +37,11 @@ impl Tls {
         Tls::new(Some(identity))
     }
 
+    /// Whom to trust, and who we are.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.http1.config().clone()
+    }
+
     fn new(identity: Option<&Identity>) -> Result<Tls> {
         let connector = |protocol: &[u8]| -> Result<TlsConnector> {
             let mut config = config(identity)?;

@@ -1,4 +1,4 @@
-//! `tiphys bench api`, `gate`, `controllers` and `scheduler`: how fast it is, each figure against a limit, most of them
+//! `tiphys bench api`, `gate`, `controllers`, `scheduler`, `runtime` and `pods`: how fast it is, each figure against a limit, most of them
 //! measured in the same run. The server runs as a child of its own; so does the bare hyper server that sets most limits.
 //! This process is the client. It must not know the server's inside: it measures what a client sees and
 //! what the kernel says of the process.
@@ -10,6 +10,7 @@ mod client;
 mod cores;
 mod figure;
 mod figures;
+mod inside;
 mod load;
 mod objects;
 mod process;

@@ -83,11 +83,12 @@ fn read(file: &Path) -> std::result::Result<api::Tree, String> {
 
 /// What differs from a kubelet's defaults on a machine that is not its cluster's alone. Its disk is full of other
 /// things: how large a part is left says nothing, and images that nobody uses go only when pods need their place.
-pub const SHARED_MACHINE: [&str; 4] = [
+pub const SHARED_MACHINE: [&str; 5] = [
     "--cluster-domain=cluster.local",
     "--eviction-hard=memory.available<100Mi,nodefs.available<1Gi,nodefs.inodesFree<1%,imagefs.available<1Gi,\
      imagefs.inodesFree<1%",
     "--image-gc-high-threshold=100",
+    "--registry-qps=0",
     "--serialize-image-pulls=false",
 ];
 
@@ -306,7 +307,7 @@ mod tests {
             ("cgroupRoot: /x", "cgroupRoot: --cgroup-root says it"),
             ("maxPods: many", "kubelet.yaml: maxPods: must be an integer"),
         ] {
-            let why = read(text).err().expect("refused");
+            let why = read(text).expect_err("refused");
             assert!(why.contains("--kubelet-config") && why.contains(want), "{why}");
         }
     }

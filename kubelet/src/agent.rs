@@ -31,6 +31,9 @@ use crate::worker::Ending;
 
 const SECOND: i64 = 1_000_000_000;
 
+/// Ends a pod, by its uid, without waiting for it.
+pub type End = Box<dyn Fn(&str, Ending) + Send + Sync>;
+
 pub struct Agent {
     pub node: String,
     pub client: Client,
@@ -69,8 +72,7 @@ pub struct Agent {
     pub starts: Arc<Starts>,
     /// When the loops of the agent and the runtime were last seen to go on.
     pub pulse: Pulse,
-    /// Ends a pod, by its uid.
-    pub end: Box<dyn Fn(&str, Ending) + Send + Sync>,
+    pub end: End,
 }
 
 impl Agent {

@@ -196,6 +196,8 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
         tasks.push(tokio::spawn(sources::url::follow(agent.clone(), workers.clone(), source, all_known)));
     }
     tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone(), known)));
+    let forgetting = agent.clone();
+    tasks.push(tokio::spawn(async move { forgetting.images.forget_gone().await }));
     tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
     let metrics = agent.metrics.clone();
     let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone());
@@ -287,6 +289,10 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
     let (old, new) = (&change.old, &change.new);
     if let Some(old) = old.as_ref().filter(|old| new.as_ref().is_none_or(|new| pod::uid(new) != pod::uid(old))) {
         workers.remove(pod::uid(old));
+    }
+    if let Some(mirror) = new.as_ref().filter(|new| pod::is_mirror(new)) {
+        // What was said of its pod before it was there has to be said again.
+        agent.statuses.check(pod::annotation(mirror, pod::MIRROR));
     }
     if let Some(new) = new.as_ref().filter(|new| !pod::is_mirror(new)) {
         agent.starts.observe(new, agent.now());

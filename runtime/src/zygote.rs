@@ -15,7 +15,7 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::sys::{self, Attributes, Fork};
 use crate::{shim, wire};
 use cgroup::Hierarchies;
@@ -31,15 +31,70 @@ struct Order {
 #[derive(Debug, Serialize, Deserialize)]
 struct Forked(std::result::Result<i32, String>);
 
-/// The agent's hand on its zygote. Dropping it ends the zygote; its shims live on.
+/// The agent's hand on its zygote. Dropping it ends the zygote; its shims live on. One that is killed is followed by
+/// another.
 pub struct Zygote {
-    socket: Mutex<OwnedFd>,
+    cgroup: String,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    socket: OwnedFd,
     child: Child,
+}
+
+/// What came of an order.
+enum Failure {
+    /// Nobody has heard it.
+    NotSent(Error),
+    /// It may have been carried out.
+    NotAnswered(Error),
+    Refused(Error),
 }
 
 impl Zygote {
     /// It lives in the shims' control group, so that none of them has to move there.
     pub fn start(cgroup: &str) -> Result<Zygote> {
+        Ok(Zygote { cgroup: cgroup.to_string(), current: Mutex::new(Current::start(cgroup)?) })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.current().child.id()
+    }
+
+    /// Forks a shim that serves `listener`, for the pod whose state is in `folder`.
+    pub fn fork_shim(&self, folder: &Path, listener: OwnedFd) -> Result<i32> {
+        let order = Order { folder: folder.to_path_buf() };
+        let mut current = self.current();
+        match current.order(&order, &listener) {
+            Ok(pid) => Ok(pid),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::NotAnswered(error)) => {
+                *current = Current::start(&self.cgroup)?;
+                Err(error)
+            }
+            Err(Failure::NotSent(_)) => {
+                *current = Current::start(&self.cgroup)?;
+                current.order(&order, &listener).map_err(Failure::error)
+            }
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Failure {
+    fn error(self) -> Error {
+        match self {
+            Failure::NotSent(error) | Failure::NotAnswered(error) | Failure::Refused(error) => error,
+        }
+    }
+}
+
+impl Current {
+    fn start(cgroup: &str) -> Result<Current> {
         let program = sealed_self()?;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .at("making the zygote's socket")?;
@@ -52,37 +107,28 @@ impl Zygote {
             .current_dir("/")
             .spawn()
             .at("starting the zygote")?;
-        let zygote = Zygote { socket: Mutex::new(ours), child };
-        heard(&zygote.socket())?;
-        Ok(zygote)
+        let current = Current { socket: ours, child };
+        current.heard().map_err(Failure::error)?;
+        Ok(current)
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    fn order(&self, order: &Order, listener: &OwnedFd) -> std::result::Result<i32, Failure> {
+        let sent = wire::send(&self.socket, order, &[listener.as_fd()]).at("asking the zygote for a shim");
+        sent.map_err(Failure::NotSent)?;
+        self.heard()
     }
 
-    /// Forks a shim that serves `listener`, for the pod whose state is in `folder`.
-    pub fn fork_shim(&self, folder: &Path, listener: OwnedFd) -> Result<i32> {
-        let order = Order { folder: folder.to_path_buf() };
-        let socket = self.socket();
-        wire::send(&*socket, &order, &[listener.as_fd()]).at("asking the zygote for a shim")?;
-        heard(&socket)
-    }
-
-    fn socket(&self) -> MutexGuard<'_, OwnedFd> {
-        self.socket.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-fn heard(socket: &OwnedFd) -> Result<i32> {
-    match wire::receive::<Forked>(socket).at("hearing from the zygote")? {
-        Some((Forked(Ok(pid)), _)) => Ok(pid),
-        Some((Forked(Err(reason)), _)) => crate::error::refused(reason),
-        None => crate::error::refused("the zygote is gone"),
+    fn heard(&self) -> std::result::Result<i32, Failure> {
+        let heard = wire::receive::<Forked>(&self.socket).at("hearing from the zygote");
+        match heard.map_err(Failure::NotAnswered)? {
+            Some((Forked(Ok(pid)), _)) => Ok(pid),
+            Some((Forked(Err(reason)), _)) => crate::error::refused(reason).map_err(Failure::Refused),
+            None => crate::error::refused("the zygote is gone").map_err(Failure::NotAnswered),
+        }
     }
 }
 
-impl Drop for Zygote {
+impl Drop for Current {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs tests of the container runtime on a machine with version 2 of control groups alone: a guest of
+# Runs tests of the container runtime, and of pods' control groups, on a machine with version 2 of those alone: a guest of
 # qemu-system-x86, without KVM unless GUEST_ACCEL=kvm, with the kernel of an unpacked linux-image package.
 #
 #   apt-get install qemu-system-x86; apt-get download linux-image-...-amd64; dpkg-deb -x linux-image-*.deb KERNEL
@@ -15,6 +15,7 @@ shift
 command -v qemu-system-x86_64 >/dev/null || { echo "qemu-system-x86 is not installed" >&2; exit 1; }
 # It builds the program too.
 tests=$(cargo test -q -p runtime --test node --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*node-[^"]*\)".*/\1/p')
+agent=$(cargo test -q -p kubelet --lib --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*kubelet-[^"]*\)".*/\1/p')
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root/proc" "$root/sys" "$root/dev" "$root/tmp" "$root/bin" "$root/modules" "$root/etc"
@@ -30,6 +31,7 @@ place() {
     done
 }
 place "$tests"
+place "$agent"
 place "$PWD/target/debug/tiphys-cri"
 place "$(command -v ip)"
 place "$(command -v nft)"
@@ -60,7 +62,7 @@ busybox mount -t tmpfs shm /dev/shm
 busybox mount -t tmpfs tmp /tmp
 busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
 for file in /modules/*.ko; do busybox insmod \$file; done
-$tests --test-threads=1 $*
+$agent --test-threads=1 cgroups::tests && $tests --test-threads=1 $*
 echo "guest: ended with \$?"
 busybox poweroff -f
 GUEST

@@ -7,6 +7,7 @@ pub mod gate;
 mod get;
 mod list;
 mod memory;
+pub mod pods;
 pub mod runtime;
 mod scale;
 pub mod scheduler;

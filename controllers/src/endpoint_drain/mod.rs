@@ -69,15 +69,16 @@ fn pod_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
 
 /// Those of which the slice says something else than before.
 fn slice_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
-    let seen = |slice: Option<&Tree>| slice.map(plan::standings).unwrap_or_default().into_iter().collect();
+    let seen = |slice: Option<&Tree>| -> BTreeSet<(String, bool)> {
+        slice.map(plan::standings).unwrap_or_default().into_iter().collect()
+    };
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
     let mut state = lock(state);
     state.newest = state.newest.max(new.or(old).and_then(revision_of).unwrap_or(0));
     if state.applied.is_empty() {
         return;
     }
-    let (old, new): (BTreeSet<(String, bool)>, BTreeSet<(String, bool)>) = (seen(old), seen(new));
-    old.symmetric_difference(&new).for_each(|(key, _)| queue.add(Key::from(key.as_str())));
+    seen(old).symmetric_difference(&seen(new)).for_each(|(key, _)| queue.add(Key::from(key.as_str())));
 }
 
 fn node_changed(queue: &Queue, state: &Mutex<State>, slices: &Store, change: &Change) {

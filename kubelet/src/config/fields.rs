@@ -5,6 +5,7 @@ use api::Tree;
 
 use super::values::*;
 use super::{Config, gates};
+use crate::images::records::Policy;
 use crate::managers::{cpu, topology};
 
 pub struct Field {
@@ -145,11 +146,16 @@ pub static FIELDS: &[Field] = &[
     set!("imageGCLowThresholdPercent", percentage, image_gc.low_threshold),
     set!("imageMaximumGCAge", optional_duration, image_gc.maximum_age),
     nonzero!("imageMinimumGCAge", duration, image_gc.minimum_age),
-    only(
-        "imagePullCredentialsVerificationPolicy",
-        &["NeverVerify"],
-        "who may use an image that is there already is not asked",
-    ),
+    checked("imagePullCredentialsVerificationPolicy", |config, value| {
+        config.image_verification = match text(value)?.as_str() {
+            "NeverVerify" => Policy::NeverVerify,
+            "NeverVerifyPreloadedImages" => Policy::NeverVerifyPreloaded,
+            "NeverVerifyAllowlistedImages" => Policy::NeverVerifyListed(Vec::new()),
+            "AlwaysVerify" => Policy::AlwaysVerify,
+            other => return Err(format!("unknown policy {other:?}")),
+        };
+        Ok(())
+    }),
     nonzero!("imageServiceEndpoint", endpoint, image_endpoint),
     only("iptablesDropBit", &["15"], NO_BITS),
     only("iptablesMasqueradeBit", &["14"], NO_BITS),
@@ -232,7 +238,13 @@ pub static FIELDS: &[Field] = &[
         Ok(())
     }),
     nonzero!("port", int, port),
-    only("preloadedImagesVerificationAllowlist", &[], "who may use an image that is there already is not asked"),
+    checked("preloadedImagesVerificationAllowlist", |config, value| match &mut config.image_verification {
+        Policy::NeverVerifyListed(entries) => {
+            *entries = texts(value)?;
+            Ok(())
+        }
+        _ => Err("it needs imagePullCredentialsVerificationPolicy to be NeverVerifyAllowlistedImages".to_string()),
+    }),
     set!("protectKernelDefaults", boolean, process.protect_kernel_defaults),
     set!("providerID", text, provider_id),
     only("qosReserved", &[], "requests for memory are not reserved by class"),

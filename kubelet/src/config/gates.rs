@@ -31,7 +31,7 @@ static GATES: &[(&str, bool)] = &[
     ("InPlacePodVerticalScaling", true),
     ("KubeletCgroupDriverFromCRI", true),
     ("KubeletCrashLoopBackOffMax", true),
-    ("KubeletEnsureSecretPulledImages", false),
+    ("KubeletEnsureSecretPulledImages", true),
     ("KubeletFineGrainedAuthz", true),
     ("KubeletInUserNamespace", false),
     ("KubeletPSI", true),

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use api::quantity::Quantity;
 
+use crate::images::records::Policy;
 pub use eviction::{Amount, Eviction, SIGNALS, Threshold};
 pub use overlay::{Form, Overlay};
 pub use read::{Settings, read, read_file};
@@ -100,6 +101,8 @@ pub struct Config {
     pub max_parallel_image_pulls: Option<u32>,
     pub registry_qps: u32,
     pub registry_burst: u32,
+    /// Who may use an image that is there already.
+    pub image_verification: Policy,
     pub credential_provider_config: Option<PathBuf>,
     pub credential_provider_bin_dir: Option<PathBuf>,
     pub image_gc: ImageGc,
@@ -202,6 +205,7 @@ impl Default for Config {
             max_parallel_image_pulls: None,
             registry_qps: 5,
             registry_burst: 10,
+            image_verification: Policy::default(),
             credential_provider_config: None,
             credential_provider_bin_dir: None,
             image_gc: ImageGc::default(),

@@ -5,34 +5,44 @@ use std::sync::Arc;
 
 use api::{Tree, base64, json};
 
+use super::records::{Credential, Source};
+
 /// The hub has several names, and its own path for credentials.
 const HUB: [&str; 4] = ["docker.io", "index.docker.io", "registry-1.docker.io", "index.docker.io/v1"];
 
 /// Those of a pod's secrets that fit, the most specific first.
-pub fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<cri::AuthConfig> {
-    fitting(secrets.iter().flat_map(|secret| entries(secret)), image)
+pub fn find(secrets: &[Arc<Tree>], image: &str) -> Vec<Credential> {
+    let of = |secret: &Arc<Tree>| {
+        let text = |path: &str| secret.str(path).to_string();
+        let (uid, namespace, name) = (text("metadata.uid"), text("metadata.namespace"), text("metadata.name"));
+        let source = Source::Secret { uid, namespace, name };
+        entries(secret).into_iter().map(move |(server, entry)| (server, entry, source.clone()))
+    };
+    fitting(secrets.iter().flat_map(of), image)
 }
 
 /// The same of what is known by server.
-pub fn of_auths(auths: &Tree, image: &str) -> Vec<cri::AuthConfig> {
+pub fn of_auths(auths: &Tree, image: &str, source: &Source) -> Vec<Credential> {
     let known = auths.as_map().into_iter().flat_map(|map| map.iter());
-    fitting(known.map(|(server, entry)| (server.to_string(), entry.clone())), image)
+    fitting(known.map(|(server, entry)| (server.to_string(), entry.clone(), source.clone())), image)
 }
 
 /// What the node itself was given to pull by, in the files of old.
-pub fn of_node(root_dir: &Path, image: &str) -> Vec<cri::AuthConfig> {
+pub fn of_node(root_dir: &Path, image: &str) -> Vec<Credential> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".docker/config.json"));
     let files = std::iter::once(root_dir.join("config.json")).chain(home);
     let read = |file: PathBuf| json::decode(&std::fs::read(file).ok()?).ok();
-    files.filter_map(read).flat_map(|config: Tree| of_auths(config.at("auths"), image)).collect()
+    files.filter_map(read).flat_map(|config: Tree| of_auths(config.at("auths"), image, &Source::Node)).collect()
 }
 
-fn fitting(known: impl Iterator<Item = (String, Tree)>, image: &str) -> Vec<cri::AuthConfig> {
-    let fitting = known.filter(|(server, _)| fits(server, image));
-    let mut fitting: Vec<(usize, cri::AuthConfig)> =
-        fitting.map(|(server, entry)| (plain(&server).len(), auth(&entry))).collect();
+fn fitting(known: impl Iterator<Item = (String, Tree, Source)>, image: &str) -> Vec<Credential> {
+    let fitting = known.filter(|(server, _, _)| fits(server, image));
+    let made = |(server, entry, source): (String, Tree, Source)| {
+        (plain(&server).len(), Credential { auth: auth(&entry), source })
+    };
+    let mut fitting: Vec<(usize, Credential)> = fitting.map(made).collect();
     fitting.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
-    fitting.into_iter().map(|(_, auth)| auth).collect()
+    fitting.into_iter().map(|(_, credential)| credential).collect()
 }
 
 /// Servers and what is known of them, in either of the two forms of secrets.
@@ -71,7 +81,7 @@ fn plain(server: &str) -> String {
 }
 
 /// The server and path of an image, without tag and digest.
-fn repository(image: &str) -> String {
+pub fn repository(image: &str) -> String {
     let name = image.split('@').next().unwrap_or(image);
     let (head, last) = name.rsplit_once('/').unwrap_or(("", name));
     let last = last.split(':').next().unwrap_or(last);
@@ -140,7 +150,8 @@ mod tests {
         let data = tree! { ".dockerconfigjson" => base64::encode(config.as_bytes()) };
         let secret = Arc::new(tree! { "type" => "kubernetes.io/dockerconfigjson", "data" => data });
         let found = find(&[secret], "r.example/x/y:1");
-        let users: Vec<_> = found.iter().map(|auth| (auth.username.as_str(), auth.password.as_str())).collect();
+        let users: Vec<_> =
+            found.iter().map(|found| (found.auth.username.as_str(), found.auth.password.as_str())).collect();
         assert_eq!(users, [("b", "2"), ("a", "1")]);
     }
 }

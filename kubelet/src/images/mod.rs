@@ -3,6 +3,7 @@
 pub mod keyring;
 mod name;
 pub mod providers;
+pub mod records;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,10 +16,12 @@ use tokio::sync::Semaphore;
 
 use crate::config::Config;
 use crate::meters::Starts;
+use crate::plan::backoff::lasts;
 use crate::pod;
 use crate::runtime::Runtime;
 use crate::status::Problem;
 use providers::Providers;
+use records::{Credential, Records};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -32,6 +35,7 @@ pub struct Images {
     turns: Option<Arc<Semaphore>>,
     pauses: Mutex<BTreeMap<String, Pause>>,
     providers: Providers,
+    records: Records,
     /// Where the node's own credentials may be.
     root_dir: PathBuf,
     /// None where pulls are not held back.
@@ -54,6 +58,12 @@ pub struct Present {
     /// The user that the image runs as, where it says so by number, or by name.
     pub uid: Option<i64>,
     pub username: String,
+}
+
+/// What a pull has brought, and by which credential.
+struct Pulled {
+    id: String,
+    by: Option<Credential>,
 }
 
 /// What is needed of an image: by whom, and what they may use for it.
@@ -90,6 +100,7 @@ impl Images {
             turns,
             pauses: Mutex::default(),
             providers,
+            records: Records::open(&config.root_dir, config.image_verification.clone()),
             root_dir: config.root_dir.clone(),
             pace: (config.registry_qps > 0).then(|| Mutex::new(pace)),
             starts,
@@ -118,7 +129,12 @@ impl Images {
             reason: "ImageInspectError",
             message: format!("Failed to inspect image {name:?}: {}", status.message()),
         })?;
-        match (policy(wanted.container), there) {
+        let policy = policy(wanted.container);
+        let there = match there {
+            Some(image) if policy != "Always" && !self.may_use(wanted, name, &image.id).await => None,
+            there => there,
+        };
+        match (policy, there) {
             ("Never", None) => {
                 let message = format!("Container image {name:?} is not present with pull policy of Never");
                 self.recorder.warning(&wanted.subject(), "ErrImageNeverPull", message.as_str());
@@ -132,6 +148,21 @@ impl Images {
                 Ok(present(image))
             }
         }
+    }
+
+    /// Plugins are asked only where it is not clear without them.
+    async fn may_use(&self, wanted: &Wanted<'_>, name: &str, reference: &str) -> bool {
+        let of_secrets = keyring::find(wanted.secrets, name);
+        self.records.may_use(name, reference, &of_secrets)
+            || self.records.may_use(name, reference, &self.credentials(wanted, name).await)
+    }
+
+    /// All that the pod could pull an image by, in the order in which it is tried.
+    async fn credentials(&self, wanted: &Wanted<'_>, name: &str) -> Vec<Credential> {
+        let mut found = keyring::find(wanted.secrets, name);
+        found.extend(self.providers.find(wanted.pod, name).await);
+        found.extend(keyring::of_node(&self.root_dir, name));
+        found
     }
 
     async fn pull(&self, wanted: &Wanted<'_>, name: &str, spec: cri::ImageSpec) -> Result<Present, Problem> {
@@ -150,32 +181,35 @@ impl Images {
         };
         self.keep_pace().await;
         let begun = self.now();
+        self.noted(self.records.begins(name));
         let pulled = self.pull_by_any(wanted, spec.clone()).await;
         drop(turn);
         match pulled {
-            Ok(id) => {
+            Ok(pulled) => {
                 self.pauses().remove(&key);
-                self.pulled(wanted, name, id, spec, (asked, begun)).await
+                self.pulled(wanted, name, pulled, spec, (asked, begun)).await
             }
-            Err(status) => Err(self.failed(wanted, name, key, &status)),
+            Err(status) => {
+                self.records.fails(name);
+                Err(self.failed(wanted, name, key, &status))
+            }
         }
     }
 
     /// With each credential that fits, and without where none does.
-    async fn pull_by_any(&self, wanted: &Wanted<'_>, image: cri::ImageSpec) -> Result<String, cri::Status> {
-        let mut found = keyring::find(wanted.secrets, &image.image);
-        found.extend(self.providers.find(wanted.pod, &image.image).await);
-        found.extend(keyring::of_node(&self.root_dir, &image.image));
+    async fn pull_by_any(&self, wanted: &Wanted<'_>, image: cri::ImageSpec) -> Result<Pulled, cri::Status> {
+        let found = self.credentials(wanted, &image.image).await;
         let mut credentials = found.into_iter().map(Some).collect::<Vec<_>>();
         if credentials.is_empty() {
             credentials.push(None);
         }
         let mut last = cri::Status::unknown("");
-        for auth in credentials {
+        for credential in credentials {
+            let auth = credential.as_ref().map(|credential| credential.auth.clone());
             let request =
                 cri::PullImageRequest { image: Some(image.clone()), auth, sandbox_config: wanted.sandbox.cloned() };
             match self.runtime.pull(request).await {
-                Ok(answer) => return Ok(answer.image_ref),
+                Ok(answer) => return Ok(Pulled { id: answer.image_ref, by: credential }),
                 Err(status) => last = status,
             }
         }
@@ -186,15 +220,18 @@ impl Images {
         &self,
         wanted: &Wanted<'_>,
         name: &str,
-        id: String,
+        pulled: Pulled,
         spec: cri::ImageSpec,
         (asked, begun): (i64, i64),
     ) -> Result<Present, Problem> {
+        let Pulled { id, by } = pulled;
         let by_id = cri::ImageSpec { image: id.clone(), ..spec.clone() };
         let mut image = self.runtime.image(by_id).await.ok().flatten();
         if image.is_none() {
             image = self.runtime.image(spec).await.ok().flatten();
         }
+        let reference = image.as_ref().map_or(id.as_str(), |image| image.id.as_str());
+        self.noted(self.records.ends(name, reference, by.as_ref()));
         let now = self.now();
         self.starts.pull_ends(pod::uid(wanted.pod), now);
         let size = image.as_ref().map_or(0, |image| image.size);
@@ -221,7 +258,21 @@ impl Images {
 
     fn pause(&self, key: &str) -> Option<Pause> {
         let now = self.now();
-        self.pauses().get(key).filter(|pause| now < pause.until).cloned()
+        self.pauses().get(key).filter(|pause| lasts(now, pause.until, pause.length)).cloned()
+    }
+
+    /// What cannot be written down costs another pull, later.
+    fn noted(&self, written: Result<(), String>) {
+        if let Err(why) = written {
+            tracing::warn!(why, "who may use an image could not be written down");
+        }
+    }
+
+    /// Forgets who may use images that are not there any more.
+    pub async fn forget_gone(&self) {
+        if let Ok(listed) = self.runtime.images.list_images(cri::ListImagesRequest::default()).await {
+            self.records.keep(|reference| listed.images.iter().any(|image| image.id == reference));
+        }
     }
 
     /// No more in a second than registries are to be asked.

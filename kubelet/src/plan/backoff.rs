@@ -32,7 +32,7 @@ impl Backoffs {
         let pause = self.current(name, ended_at)?;
         let until = ended_at.saturating_add(nanos(pause.length));
         let pause_seconds = i64::try_from(pause.length.as_secs()).unwrap_or(i64::MAX);
-        (now < until).then(|| Wait { name: name.to_string(), until, pause_seconds })
+        lasts(now, until, pause.length).then(|| Wait { name: name.to_string(), until, pause_seconds })
     }
 
     /// It is started again: the next pause is longer.
@@ -49,6 +49,38 @@ impl Backoffs {
     }
 }
 
+/// Whether a pause of this length goes on until then. More than its length is left of it where the clock was set back
+/// meanwhile: nobody waits for the difference.
+pub fn lasts(now: i64, until: i64, length: Duration) -> bool {
+    let left = until.saturating_sub(now);
+    left > 0 && left <= nanos(length).saturating_add(SECOND)
+}
+
 fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).saturating_mul(SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_nobody_wait() {
+        let hour = 3600;
+        // The clock in seconds when the container ended, and now; whether it waits.
+        let cases = [
+            (100, 100, true),
+            (100, 109, true),
+            (100, 110, false),
+            (100, 100 + hour, false),
+            (100 + hour, 100, false),
+            (100 + hour, 99 + hour, true),
+        ];
+        for (ended_at, now, waits) in cases {
+            let mut backoffs = Backoffs::new(Duration::from_secs(300));
+            backoffs.started_again("a", ended_at * SECOND, ended_at * SECOND);
+            let wait = backoffs.wait("a", ended_at * SECOND, now * SECOND);
+            assert_eq!(wait.is_some(), waits, "ended at {ended_at}, now {now}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What is to be done about a pod now: decided from the pod, what the runtime has of it, what its probes say and
 //! the time. Nothing here acts.
 
-mod backoff;
+pub mod backoff;
 mod init;
 pub mod restart;
 #[cfg(test)]
@@ -119,7 +119,7 @@ pub fn plan(view: &View<'_>) -> Plan {
         plan.starts.iter().any(|start| is_main(&start.name)) || plan.waits.iter().any(|wait| is_main(&wait.name));
     if kept == 0 && !goes_on {
         // What stands beside the others has nobody left to stand by.
-        return Plan { kill_pod: true, ..Plan::default() };
+        return Plan { kill_pod: true, kills: plan.kills, ..Plan::default() };
     }
     plan
 }
@@ -202,8 +202,11 @@ fn plan_container(view: &View<'_>, spec: &Tree, plan: &mut Plan) -> bool {
     }
     match reason_to_end(view, spec, seen) {
         None => true,
-        Some(kill) => {
+        Some(mut kill) => {
             let restarts = Restart::after(view.pod, spec, 137);
+            if !restarts {
+                kill.message.truncate(kill.message.trim_end_matches(", will be restarted").len());
+            }
             plan.kills.push(kill);
             if restarts {
                 start_after_kill(view, spec, plan);

@@ -163,7 +163,8 @@ fn what_probes_and_changes_say_is_done() {
     assert_eq!(short(&plan), "-a -b +a#1 +b#1");
     assert_eq!(plan.kills[0].why, Why::Probe("livenessProbe"));
     let plan = decide_with(&pod("Never"), Some(true), &running, dead, &backoffs);
-    assert_eq!(short(&plan), "killpod", "nothing is left of it");
+    assert_eq!(short(&plan), "killpod -a -b", "nothing is left of it");
+    assert_eq!(plan.kills[0].message, "Container a failed liveness probe");
     let mut changed = pod("Always");
     changed.child("spec").list_mut("containers")[0].set("image", "other");
     assert_eq!(short(&decide(&changed, Some(true), &running)), "-a +a#1");

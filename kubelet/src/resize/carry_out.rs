@@ -11,15 +11,27 @@ use crate::make::resources::{amount, of_container, of_sandbox};
 use crate::pod;
 use crate::state::{Container, PodState};
 
-/// Whether all was done, or has to be tried again. What needs a restart is left to whoever starts containers.
-pub async fn carry_out(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState) -> bool {
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// There was nothing to do.
+    Nothing,
+    Done,
+    /// It has to be tried again.
+    Failed,
+}
+
+/// What needs a restart is left to whoever starts containers.
+pub async fn carry_out(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState) -> Outcome {
     let uid = pod::uid(pod);
-    let Some(record) = agent.resizes.record(uid).filter(|record| record.is_unfinished) else { return true };
-    let Err(why) = follow(agent, pod, state, &record).await else { return true };
+    let Some(record) = agent.resizes.record(uid).filter(|record| record.is_unfinished) else {
+        return Outcome::Nothing;
+    };
+    let Err(why) = follow(agent, pod, state, &record).await else { return Outcome::Done };
     if agent.resizes.fails(uid, &why) {
-        agent.recorder.warning(&**pod, "ResizeError", order::text("error", pod, &why));
+        agent.recorder.warning(pod, "ResizeError", order::text("error", pod, &why));
     }
-    false
+    Outcome::Failed
 }
 
 async fn follow(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, record: &Record) -> Result<(), String> {
@@ -47,7 +59,7 @@ async fn follow(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, record: &
     agent.groups.reweigh(pod).await?;
     tell_sandbox(agent, pod, state).await;
     agent.resizes.finish(uid);
-    agent.recorder.normal(&**pod, "ResizeCompleted", order::text("completed", pod, ""));
+    agent.recorder.normal(pod, "ResizeCompleted", order::text("completed", pod, ""));
     // What it does not take any more may be what others wait for.
     agent.admission.take(&super::bare(pod));
     agent.resizes.retry(agent);

@@ -19,7 +19,7 @@ use crate::make::resources::milli;
 use crate::pod;
 use crate::status::Problem;
 use allocation::{Amounts, Record, WHOLE, differing, wanted, with};
-pub use carry_out::carry_out;
+pub use carry_out::{Outcome, carry_out};
 pub use show::{IN_PROGRESS, PENDING};
 
 pub struct Resizes {
@@ -123,7 +123,14 @@ impl Resizes {
         let pod = entry.pod.clone();
         let node = agent.node_object().unwrap_or_default();
         let allocated = with(&pod, &entry.record.allocated);
-        let change = Change { wanted: &bare(&pod), allocated: &allocated, swaps: agent.config.swap.limited };
+        let (swap, pinning) = (agent.config.swap, &agent.config.pinning);
+        let change = Change {
+            wanted: &bare(&pod),
+            allocated: &allocated,
+            swaps: swap.limited,
+            pins_cpu: pinning.cpu_static,
+            pins_memory: pinning.memory_static,
+        };
         let mut next = entry.record.clone();
         next.allocate(wanted(&pod));
         match agent.admission.resize(&change, &counted(&pod, &next.behind), &node) {
@@ -133,13 +140,13 @@ impl Resizes {
                 entry.granted = Some(generation(&pod));
                 entry.pending = None;
                 entry.error.clear();
-                agent.recorder.normal(&*pod, "ResizeStarted", order::text("started", &pod, ""));
+                agent.recorder.normal(&pod, "ResizeStarted", order::text("started", &pod, ""));
                 true
             }
             Err(problem) if entry.pending.as_ref().is_some_and(|(known, _)| *known == problem) => false,
             Err(problem) => {
                 let reason = if problem.reason == INFEASIBLE { "ResizeInfeasible" } else { "ResizeDeferred" };
-                agent.recorder.warning(&*pod, reason, order::text(problem.reason, &pod, &problem.message));
+                agent.recorder.warning(&pod, reason, order::text(problem.reason, &pod, &problem.message));
                 let since = entry.pending.take().map_or(agent.now(), |(_, since)| since);
                 entry.pending = Some((problem, since));
                 true
@@ -287,6 +294,26 @@ mod tests {
             assert_eq!(wants_restart(&pod, "c", &read(old)), expected, "{old}");
         }
         assert!(!wants_restart(&pod, "gone", &Tree::Null));
+    }
+
+    #[test]
+    fn a_pod_keeps_what_it_was_given_when_the_agent_begins_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = Arc::new(Config { root_dir: dir.path().to_path_buf(), ..Config::default() });
+        let pod = |generation: i64, cpu: &str| {
+            Arc::new(read(&format!(
+                "{{metadata: {{uid: u, generation: {generation}}}, spec: {{containers: [{{name: a, resources: {{requests: {{cpu: '{cpu}'}}}}}}]}}}}"
+            )))
+        };
+        let cpu = |pod: &Tree| pod.list("spec.containers")[0].str("resources.requests.cpu").to_string();
+        let before = Resizes::new(config.clone(), |_| {});
+        assert_eq!(cpu(&before.allocated(&pod(1, "1"))), "1", "nothing is known of it yet");
+        before.take(&pod(1, "1"));
+        assert_eq!(cpu(&before.allocated(&pod(2, "2"))), "1");
+        let after = Resizes::new(config, |_| {});
+        assert_eq!(cpu(&after.allocated(&pod(2, "2"))), "1", "somebody asked for more while the agent was away");
+        assert!(after.restarts(&pod(2, "2")).is_empty());
+        after.forget("u");
     }
 
     #[test]

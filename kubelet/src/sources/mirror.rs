@@ -73,7 +73,9 @@ async fn carry_out(agent: &Agent, statics: &[Arc<Tree>], step: &Step) -> client:
     match step {
         Step::Create(uid) => {
             let own = statics.iter().find(|own| pod::uid(own) == uid);
-            let (Some(own), Some(node)) = (own, agent.node_object()) else { return Ok(()) };
+            // A node that is not registered yet cannot own anything.
+            let node = agent.node_object().filter(|node| !node.str("metadata.uid").is_empty());
+            let (Some(own), Some(node)) = (own, node) else { return Ok(()) };
             agent.client.create(PODS, pod::namespace(own), &manifest::mirror(own, &node)).await?;
             agent.statuses.check(uid);
             Ok(())

@@ -21,6 +21,15 @@ pub struct Token {
     /// When it ends, as the server says it.
     pub expiration: String,
     expires: i64,
+    /// How long it holds.
+    seconds: i64,
+}
+
+impl Token {
+    /// Longer than it may be used is left where the clock was set back: how old it is is not known then.
+    fn is_fresh(&self, now: i64) -> bool {
+        (1..=use_seconds(self.seconds)).contains(&(self.due - now))
+    }
 }
 
 /// A token is one pod's, for one audience and one length of life.
@@ -56,7 +65,7 @@ impl Tokens {
         let key = Key { uid: pod::uid(pod).to_string(), account, audience, seconds };
         let now = clock.now().seconds;
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some(token) = kept.as_ref().filter(|token| now < token.due) {
+        if let Some(token) = kept.as_ref().filter(|token| token.is_fresh(now)) {
             return Ok(token.clone());
         }
         match ask(client, pod, &key, now).await {
@@ -82,7 +91,7 @@ async fn ask(client: &Client, pod: &Tree, key: &Key, now: i64) -> Result<Token, 
     // The server may have shortened its life. Its clock may differ from ours: only the length counts.
     let seconds = answer.int("spec.expirationSeconds").unwrap_or(key.seconds);
     let expiration = answer.str("status.expirationTimestamp").to_string();
-    Ok(Token { text, due: now + use_seconds(seconds), expiration, expires: now + seconds })
+    Ok(Token { text, due: now + use_seconds(seconds), expiration, expires: now + seconds, seconds })
 }
 
 fn request(pod: &Tree, key: &Key) -> Tree {
@@ -107,6 +116,15 @@ mod tests {
     fn tokens_are_replaced_in_time() {
         for (seconds, wanted) in [(3600, 2880), (600, 480), (7 * 86_400, 86_400), (0, 1)] {
             assert_eq!(use_seconds(seconds), wanted, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_token_of_unknown_age_is_replaced() {
+        let token =
+            Token { text: String::new(), due: 10_000, expiration: String::new(), expires: 10_720, seconds: 3600 };
+        for (now, fresh) in [(7_120, true), (9_999, true), (10_000, false), (7_119, false), (100, false)] {
+            assert_eq!(token.is_fresh(now), fresh, "{now}");
         }
     }
 

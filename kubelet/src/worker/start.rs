@@ -13,7 +13,7 @@ use crate::images::{self, Wanted};
 use crate::make::resources::Limits;
 use crate::make::{self, container, dns, env, hostname, sandbox};
 use crate::meters;
-use crate::plan::{Plan, Start, Why};
+use crate::plan::{Kill, Plan, Start, Why};
 use crate::pod;
 use crate::state::{PodState, Stage};
 use crate::status::Problem;
@@ -49,19 +49,7 @@ pub async fn carry_out(
     if plan.kill_pod {
         end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
     }
-    for kill in &plan.kills {
-        let seen = state.containers.iter().find(|seen| seen.id == kill.id);
-        let grace = match kill.why {
-            Why::Probe(field) => {
-                pod::container(pod, &kill.name).and_then(|spec| spec.at(field).int("terminationGracePeriodSeconds"))
-            }
-            Why::Changed | Why::Round => None,
-        };
-        if let Some(seen) = seen {
-            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
-            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
-        }
-    }
+    kill(agent, pod, state, &plan.kills).await?;
     let sandbox = match plan.sandbox {
         Some(attempt) => make_sandbox(agent, pod, memory, attempt).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
@@ -84,6 +72,24 @@ pub async fn carry_out(
         }
     }
     result
+}
+
+/// Ends single containers, each for its own reason.
+pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: &[Kill]) -> Result<()> {
+    for kill in kills {
+        let seen = state.containers.iter().find(|seen| seen.id == kill.id);
+        let grace = match kill.why {
+            Why::Probe(field) => {
+                pod::container(pod, &kill.name).and_then(|spec| spec.at(field).int("terminationGracePeriodSeconds"))
+            }
+            Why::Changed | Why::Round => None,
+        };
+        if let Some(seen) = seen {
+            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
+            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where containers are started.

@@ -13,7 +13,7 @@ use crate::make;
 use crate::meters;
 use crate::plan::{self, Backoffs, Plan, Wait};
 use crate::pod;
-use crate::resize;
+use crate::resize::{self, Outcome};
 use crate::state::PodState;
 use crate::status::{self, Problem, Problems};
 use crate::volumes::Mounted;
@@ -93,7 +93,7 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
     if wanted.ends() || memory.ended.is_some() {
         return end::sync(agent, wanted, memory, state).await;
     }
-    if !memory.is_admitted && !node_is_known(agent, told).await {
+    if !memory.is_admitted && !node_is_known(agent, &wanted.pod, told).await {
         return Next::Again;
     }
     if !memory.is_admitted && !admit(agent, wanted, memory, &state).await {
@@ -123,11 +123,14 @@ pub async fn look(agent: &Agent, pod: &Tree, memory: &Memory) -> crate::runtime:
     Ok(state)
 }
 
-/// Whoever judges a pod has to know the node; false where the pod ends before.
-async fn node_is_known(agent: &Agent, told: Told<'_>) -> bool {
-    let mut object = agent.object.clone();
+/// Whoever judges a pod has to know the node; false where the pod ends before. What will be registered is enough for
+/// static pods, of which one may be the API server; to all others labels and taints matter, which the API has.
+async fn node_is_known(agent: &Agent, pod: &Tree, told: Told<'_>) -> bool {
+    let (mut object, is_static) = (agent.object.clone(), pod::is_static(pod));
+    let is_enough =
+        |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| is_static || !node.str("metadata.uid").is_empty());
     // Nobody to tell of it any more: then it is judged by what is known.
-    let known = async { object.wait_for(Option::is_some).await.is_ok() };
+    let known = async { object.wait_for(is_enough).await.is_ok() };
     start::unless_ended(told, known).await.is_some()
 }
 
@@ -205,6 +208,14 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     say(agent, wanted, memory, &state, &plan);
     tell_of_pauses(agent, pod, memory, &plan);
     if plan.kill_pod && plan.sandbox.is_none() {
+        if plan.kills.is_empty() {
+            return end::finish(agent, wanted, memory, state).await;
+        }
+        // Each is told why before the rest goes with its pod.
+        if start::kill(agent, pod, &state, &plan.kills).await.is_err() {
+            return Next::Failed;
+        }
+        let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
         return end::finish(agent, wanted, memory, state).await;
     }
     if let Err(why) = agent.groups.ensure(pod).await {
@@ -215,15 +226,15 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
         );
         return Next::Failed;
     }
-    let is_resized = resize::carry_out(agent, pod, &state).await;
-    if !is_resized {
+    let resized = resize::carry_out(agent, pod, &state).await;
+    if resized != Outcome::Nothing {
         say(agent, wanted, memory, &state, &plan);
     }
     let mut mounted = match volumes(agent, pod, told).await {
         Ok(mounted) => mounted,
         Err(next) => return next,
     };
-    if !is_resized {
+    if resized == Outcome::Failed {
         mounted.again = Some(mounted.again.map_or(RESIZE_PAUSE, |again| again.min(RESIZE_PAUSE)));
     }
     if plan.is_nothing() || plan.starts.is_empty() && plan.kills.is_empty() && plan.sandbox.is_none() {

@@ -4,7 +4,10 @@
 
 mod csi;
 mod drain;
+mod life;
+mod made_up;
 mod pods;
+mod pressure;
 mod volumes;
 
 use std::process::Command;

@@ -26,6 +26,8 @@ struct State {
     /// Names of containers that were told to end, and how long they were given.
     stopped: Vec<(String, i64)>,
     pulls: Vec<cri::PullImageRequest>,
+    /// Starts and ends of containers as they came.
+    order: Vec<String>,
 }
 
 fn now() -> i64 {
@@ -50,6 +52,11 @@ impl Remembered {
         self.state().pulls.clone()
     }
 
+    /// `+name` for each start, `-name` for each end.
+    pub fn order(&self) -> Vec<String> {
+        self.state().order.clone()
+    }
+
     /// Names of containers that run.
     pub fn running(&self) -> Vec<String> {
         let state = self.state();
@@ -70,6 +77,7 @@ impl State {
             status.set_state(ContainerState::Exited);
             status.finished_at = now();
             let name = status.metadata.clone().unwrap_or_default().name;
+            self.order.push(format!("-{name}"));
             self.stopped.push((name, timeout));
         }
     }
@@ -170,9 +178,12 @@ impl cri::RuntimeService for Remembered {
     }
 
     async fn start_container(&self, asked: cri::StartContainerRequest) -> Result<cri::StartContainerResponse, Status> {
-        if let Some((_, status)) = self.state().containers.get_mut(&asked.container_id) {
+        let mut state = self.state();
+        if let Some((_, status)) = state.containers.get_mut(&asked.container_id) {
             status.set_state(ContainerState::Running);
             status.started_at = now();
+            let name = status.metadata.clone().unwrap_or_default().name;
+            state.order.push(format!("+{name}"));
         }
         Ok(cri::StartContainerResponse {})
     }
@@ -267,7 +278,7 @@ impl cri::ImageService for Remembered {
     async fn pull_image(&self, asked: cri::PullImageRequest) -> Result<cri::PullImageResponse, Status> {
         let image_ref = asked.image.clone().unwrap_or_default().image;
         self.state().pulls.push(asked);
-        Ok(cri::PullImageResponse { image_ref, ..Default::default() })
+        Ok(cri::PullImageResponse { image_ref })
     }
 
     absent! {
@@ -299,6 +310,8 @@ impl Agent {
             ..kubelet::Config::default()
         };
         config.allocatable.enforced.clear();
+        // How full this machine is does not matter.
+        config.eviction.thresholds.clear();
         change(&mut config);
         let config = Arc::new(config);
         let (client, clock, metrics) = (node_client(cluster, name), Arc::new(SystemClock), Metrics::default());

@@ -18,6 +18,7 @@ mod images;
 mod initializers;
 mod kubectl;
 mod manager;
+mod node_faults;
 mod pinning;
 mod process;
 mod readme;

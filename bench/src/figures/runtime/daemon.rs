@@ -7,12 +7,13 @@ use std::process::{Child, Command, Stdio};
 use cri::{ImageService, ImageServiceClient, RuntimeService, RuntimeServiceClient};
 
 use super::ended;
-use super::pods::CGROUP;
 use crate::Result;
 use crate::child::this_binary;
+use crate::inside::CGROUP;
 
 pub struct Daemon {
     child: Child,
+    pub socket: PathBuf,
     pub runtime: RuntimeServiceClient,
     pub images: ImageServiceClient,
 }
@@ -56,7 +57,7 @@ impl Daemon {
         let log = std::fs::File::create(dir.join("log"))?;
         let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         let (runtime, images) = cri::connect(socket);
-        Ok(Daemon { child, runtime, images })
+        Ok(Daemon { child, socket: socket.to_path_buf(), runtime, images })
     }
 
     async fn answers(&self, name: &str) -> Result<()> {

@@ -1,12 +1,12 @@
 //! The container runtime beside Debian's containerd with runc, on the same images, in turns.
 
-mod daemon;
+pub mod daemon;
 mod pods;
-mod registry;
+pub mod registry;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use daemon::Daemon;
@@ -20,29 +20,11 @@ use crate::figure::{Figure, Must, Report};
 
 /// Pods that are started at once.
 const BURST: usize = 30;
-/// Set in the benchmark's own namespaces, so that nothing of it is left on the machine, however it ends.
-const INSIDE: &str = "TIPHYS_BENCH_INSIDE";
-
-/// Runs this benchmark again in namespaces of its own; None where it runs there already.
-pub fn enter() -> Result<Option<bool>> {
-    if std::env::var_os(INSIDE).is_some() {
-        return Ok(None);
-    }
-    // Debian's plugins keep addresses in a folder of the machine's.
-    let script = "mkdir -p /var/lib/cni && mount -t tmpfs none /var/lib/cni && ip link set lo up && exec \"$0\" \"$@\"";
-    let status = Command::new("unshare")
-        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script])
-        .args(std::env::args_os())
-        .env(INSIDE, "1")
-        .status()
-        .map_err(|error| format!("unshare (needs root): {error}"))?;
-    cgroup::Hierarchies::detect()?.remove_when_empty(pods::CGROUP, Duration::from_secs(10))?;
-    Ok(Some(status.success()))
-}
 
 pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let dir = &plan.dir;
     let registry = Registry::start(&dir.join("registry")).await?;
+    registry.publish_large().await?;
     let image = registry.image("pause");
     let ours = Daemon::ours(&dir.join("ours")).await?;
     let theirs = Daemon::containerd(&dir.join("theirs"), &image).await?;
@@ -232,7 +214,7 @@ fn private(rollup: &str) -> u64 {
 }
 
 /// The time below which this part of them is, in milliseconds; part 0 is the best.
-fn at(times: &[Duration], part: f64) -> f64 {
+pub fn at(times: &[Duration], part: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     let last = sorted.len().saturating_sub(1);

@@ -7,12 +7,10 @@ use cri::RuntimeService;
 
 use super::daemon::Daemon;
 use crate::Result;
+use crate::inside::CGROUP;
 
 /// Tells the container's own process from those that its runtime needs for it.
 pub const ARGUMENT_ZERO: &str = "/pause";
-
-/// All control groups of the benchmark are below it.
-pub const CGROUP: &str = "/tiphys-bench";
 
 pub struct Pod {
     sandbox: String,

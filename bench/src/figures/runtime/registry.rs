@@ -1,6 +1,6 @@
 //! A registry on loopback, Debian's, and the images that both runtimes pull from it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use runtime::images::Config;
@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 use super::ended;
 use crate::Result;
 
-/// A process that does nothing, or ends at once where it is told a word: the whole of an image.
-const PROGRAM: &str =
-    "#include <unistd.h>\nint main(int n, char **v) { (void)v; if (n > 1) return 0; for (;;) pause(); }\n";
+/// A process that does nothing until it is asked to end, or ends at once where it is told a word: the whole of an image.
+const PROGRAM: &str = "#include <signal.h>\n#include <unistd.h>\nstatic void end(int s) { (void)s; _exit(0); }\n\
+    int main(int n, char **v) { (void)v; signal(SIGTERM, end); if (n > 1) return 0; for (;;) pause(); }\n";
 /// What the second image has beside it.
 const BALLAST_BYTES: usize = 100 << 20;
 /// In so many layers.
@@ -21,6 +21,7 @@ const LAYERS: usize = 4;
 pub struct Registry {
     child: Child,
     address: String,
+    dir: PathBuf,
 }
 
 impl Drop for Registry {
@@ -30,7 +31,7 @@ impl Drop for Registry {
 }
 
 impl Registry {
-    /// Starts it, and puts the small image and the large one into it.
+    /// Starts it, and puts the small image into it.
     pub async fn start(dir: &Path) -> Result<Registry> {
         std::fs::create_dir_all(dir)?;
         let port = free_port()?;
@@ -48,16 +49,19 @@ impl Registry {
             .stderr(log)
             .spawn()
             .map_err(|error| format!("docker-registry (Debian package docker-registry): {error}"))?;
-        let registry = Registry { child, address };
+        let registry = Registry { child, address, dir: dir.to_path_buf() };
         super::until("the registry", async || TcpStream::connect(&registry.address).await.is_ok()).await?;
         let program = compiled(dir)?;
-        let file = |name: String, content: Vec<u8>| layer_of([(name, 0o755, content)]);
-        let made = dir.join("made");
-        registry.push(&made, "pause", vec![file("pause".to_string(), program.clone())]).await?;
+        registry.push("pause", vec![file("pause".to_string(), program)]).await?;
+        Ok(registry)
+    }
+
+    /// Puts an image of 100 MB into it.
+    pub async fn publish_large(&self) -> Result<()> {
+        let program = std::fs::read(self.dir.join("pause"))?;
         let ballast = |layer| file(format!("ballast-{layer}"), noise(layer as u64, BALLAST_BYTES / LAYERS));
         let layers = std::iter::once(file("pause".to_string(), program)).chain((0..LAYERS).map(ballast));
-        registry.push(&made, "large", layers.collect()).await?;
-        Ok(registry)
+        self.push("large", layers.collect()).await
     }
 
     /// The name of an image here. Both runtimes speak plain HTTP to loopback.
@@ -65,10 +69,15 @@ impl Registry {
         format!("{}/{name}:1", self.address)
     }
 
-    async fn push(&self, made: &Path, name: &str, layers: Vec<Vec<u8>>) -> Result<()> {
+    async fn push(&self, name: &str, layers: Vec<Vec<u8>>) -> Result<()> {
         let config = Config { entrypoint: vec!["/pause".to_string()], ..Config::default() };
-        Ok(publish_layers(made, &self.image(name), None, layers, config).await?)
+        Ok(publish_layers(&self.dir.join("made"), &self.image(name), None, layers, config).await?)
     }
+}
+
+/// A layer of one program.
+fn file(name: String, content: Vec<u8>) -> Vec<u8> {
+    layer_of([(name, 0o755, content)])
 }
 
 fn free_port() -> Result<u16> {

@@ -13,6 +13,7 @@ use api::{Tree, json, time, tree};
 use client::{Client, Clock, Resource};
 
 use super::keyring;
+use super::records::{Credential, Source};
 use crate::pod;
 use crate::volumes::Tokens;
 use config::{PROTOCOL, Provider, TokenRules};
@@ -49,6 +50,7 @@ struct Caller {
     token: String,
     annotations: Tree,
     key: String,
+    source: Source,
 }
 
 impl Providers {
@@ -71,7 +73,7 @@ impl Providers {
     }
 
     /// What plugins say for an image, the most specific of each first.
-    pub async fn find(&self, pod: &Tree, image: &str) -> Vec<cri::AuthConfig> {
+    pub async fn find(&self, pod: &Tree, image: &str) -> Vec<Credential> {
         let mut found = Vec::new();
         for (provider, turn) in self.list.iter().zip(&self.turns) {
             if !provider.images.iter().any(|pattern| keyring::fits(pattern, image)) {
@@ -79,19 +81,19 @@ impl Providers {
             }
             let _turn = turn.lock().await;
             match self.ask(provider, pod, image).await {
-                Ok(auths) => found.extend(keyring::of_auths(&auths, image)),
+                Ok((auths, source)) => found.extend(keyring::of_auths(&auths, image, &source)),
                 Err(why) => tracing::error!(provider = provider.name, image, why, "a credential provider failed"),
             }
         }
         found
     }
 
-    async fn ask(&self, provider: &Provider, pod: &Tree, image: &str) -> Result<Tree, String> {
+    async fn ask(&self, provider: &Provider, pod: &Tree, image: &str) -> Result<(Tree, Source), String> {
         let caller = match &provider.token {
             None => Caller::default(),
             Some(rules) => match self.caller(rules, pod).await? {
                 Some(caller) => caller,
-                None => return Ok(Tree::Null),
+                None => return Ok((Tree::Null, Source::Node)),
             },
         };
         let places = [image, registry(image), GLOBAL];
@@ -100,7 +102,7 @@ impl Providers {
         let known =
             places.iter().find_map(|place| self.kept().get(&key(place)).filter(|kept| now < kept.until).cloned());
         if let Some(known) = known {
-            return Ok(known.auths);
+            return Ok((known.auths, caller.source));
         }
         let answer = exec::run(provider, &request(image, &caller)).await?;
         let (auths, length, place) = read(&answer, provider.cache)?;
@@ -108,7 +110,7 @@ impl Providers {
             let until = now.saturating_add(i64::try_from(length.as_nanos()).unwrap_or(i64::MAX));
             self.keep(key(places[place]), Kept { auths: auths.clone(), until }, now);
         }
-        Ok(auths)
+        Ok((auths, caller.source))
     }
 
     fn keep(&self, key: Key, kept: Kept, now: i64) {
@@ -133,7 +135,10 @@ impl Providers {
         let whose = [namespace, name, account.str("metadata.uid")].join("/");
         let said = String::from_utf8_lossy(&json::encode(&annotations, None)).into_owned();
         let by_token = if rules.cached_by_token { token.as_str() } else { "" };
-        Ok(Some(Caller { key: [&whose, said.as_str(), by_token].join(" "), token, annotations }))
+        let key = [&whose, said.as_str(), by_token].join(" ");
+        let uid = account.str("metadata.uid").to_string();
+        let source = Source::Account { uid, namespace: namespace.to_string(), name: name.to_string() };
+        Ok(Some(Caller { key, token, annotations, source }))
     }
 
     pub fn forget(&self, uid: &str) {
@@ -252,7 +257,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
             let providers = providers(dir.path(), by, length);
             for (image, user) in ["r.example/a:1", "r.example/b:1", "r.example/a:1"].into_iter().zip(expected) {
                 let found = providers.find(&tree! {}, image).await;
-                let users: Vec<&str> = found.iter().map(|auth| auth.username.as_str()).collect();
+                let users: Vec<&str> = found.iter().map(|found| found.auth.username.as_str()).collect();
                 assert_eq!(users, [user], "{by} {length} {image}");
             }
             assert!(providers.find(&tree! {}, "other.test/a").await.is_empty(), "nobody is asked");

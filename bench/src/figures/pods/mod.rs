@@ -1,0 +1,148 @@
+//! Pods from their creation until they are ready, on the runtime in the house and, in the same run, by the same agent
+//! on Debian's containerd.
+
+mod side;
+
+use std::time::Duration;
+
+use side::Side;
+
+use super::runtime::at;
+use super::runtime::daemon::Daemon;
+use super::runtime::registry::Registry;
+use super::{MIB, Plan};
+use crate::child::Server;
+use crate::figure::{Figure, Must, Report};
+use crate::{Result, process};
+
+/// What our time has to be of that on containerd: a sixth.
+const MUST: Must = Must::AtMost(0.166);
+/// As many as a node takes.
+const FULL: usize = 110;
+/// What a start leaves over is done by then: threads that had to wait for disks end after ten seconds without work.
+const SETTLE: Duration = Duration::from_secs(15);
+/// A program that has just begun does not listen to signals yet.
+const BEGINNING: Duration = Duration::from_millis(50);
+
+/// Pods that are made at once, how often, and what is wished for.
+struct Burst {
+    pods: usize,
+    rounds: usize,
+    aim_ms: f64,
+    ready: &'static str,
+    wished: &'static str,
+    gone: &'static str,
+}
+
+pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
+    let registry = Registry::start(&plan.data("registry")).await?;
+    let image = registry.image("pause");
+    let containerd = Daemon::containerd(&plan.data("containerd"), &image).await?;
+    let socket = containerd.socket.display().to_string();
+    let mut ours = Side::start(&plan.data("ours"), &image, &[]).await?;
+    let mut theirs = Side::start(&plan.data("theirs"), &image, &["--container-runtime-endpoint", &socket]).await?;
+    one_by_one((&mut ours, &mut theirs), if quick { 8 } else { 40 }, report).await?;
+    for burst in bursts(quick) {
+        at_once((&mut ours, &mut theirs), &burst, report).await?;
+    }
+    theirs.stop().await?;
+    drop(containerd);
+    full(plan, ours, report).await
+}
+
+fn bursts(quick: bool) -> [Burst; 2] {
+    [
+        Burst {
+            pods: 30,
+            rounds: if quick { 1 } else { 3 },
+            aim_ms: 600.0,
+            ready: "30 replicas, created to ready",
+            wished: "the same beside 0.6 s",
+            gone: "30 replicas, deleted to gone",
+        },
+        Burst {
+            pods: 100,
+            rounds: 1,
+            aim_ms: 2000.0,
+            ready: "100 replicas, created to ready",
+            wished: "the same beside 2 s",
+            gone: "100 replicas, deleted to gone",
+        },
+    ]
+}
+
+/// What pods took, until they were ready and until they were gone.
+#[derive(Default)]
+struct Times {
+    ready: Vec<Duration>,
+    gone: Vec<Duration>,
+}
+
+async fn one_by_one((ours, theirs): (&mut Side, &mut Side), rounds: usize, report: &mut Report) -> Result<()> {
+    let (mut mine, mut other) = (Times::default(), Times::default());
+    for round in 0..rounds {
+        for (side, times) in [(&mut *ours, &mut mine), (&mut *theirs, &mut other)] {
+            let name = format!("one-{round}");
+            times.ready.push(side.create_pod(&name).await?);
+            tokio::time::sleep(BEGINNING).await;
+            times.gone.push(side.delete_pod(&name).await?);
+        }
+    }
+    let mut add = |name, value, limit, must| report.add(&Figure { name, value, unit: "ms", limit, must });
+    let p50 = at(&mine.ready, 0.5);
+    add("a pod, created to ready, p50", p50, at(&other.ready, 0.5), MUST);
+    add("the same beside 50 ms", p50, 50.0, Must::Aim(1.0));
+    add("a pod, created to ready, p99", at(&mine.ready, 0.99), at(&other.ready, 0.99), Must::Nothing);
+    add("a pod, deleted to gone, p50", at(&mine.gone, 0.5), at(&other.gone, 0.5), Must::Nothing);
+    add("a pod, deleted to gone, p99", at(&mine.gone, 0.99), at(&other.gone, 0.99), Must::Nothing);
+    Ok(())
+}
+
+async fn at_once((ours, theirs): (&mut Side, &mut Side), burst: &Burst, report: &mut Report) -> Result<()> {
+    let (mut mine, mut other) = (Times::default(), Times::default());
+    for _ in 0..burst.rounds {
+        for (side, times) in [(&mut *ours, &mut mine), (&mut *theirs, &mut other)] {
+            times.ready.push(side.create_replicas(burst.pods).await?);
+            tokio::time::sleep(BEGINNING).await;
+            times.gone.push(side.delete_replicas().await?);
+        }
+    }
+    let mut add = |name, value, limit, must| report.add(&Figure { name, value, unit: "ms", limit, must });
+    let ready = at(&mine.ready, 0.5);
+    add(burst.ready, ready, at(&other.ready, 0.5), MUST);
+    add(burst.wished, ready, burst.aim_ms, Must::Aim(1.0));
+    add(burst.gone, at(&mine.gone, 0.5), at(&other.gone, 0.5), Must::Nothing);
+    Ok(())
+}
+
+/// What a process needs while nothing happens.
+struct Idle {
+    percent: f64,
+    mib: f64,
+}
+
+async fn idle(server: &Server, time: Duration) -> Result<Idle> {
+    tokio::time::sleep(SETTLE).await;
+    let before = process::cpu_nanos(server.pid())?;
+    tokio::time::sleep(time).await;
+    let spent = process::cpu_nanos(server.pid())?.saturating_sub(before);
+    let mib = process::private_bytes(server.pid())? as f64 / MIB;
+    Ok(Idle { percent: spent.as_secs_f64() / time.as_secs_f64() * 100.0, mib })
+}
+
+/// A node with all the pods that it takes, beside the same server without any node.
+async fn full(plan: &Plan, ours: Side, report: &mut Report) -> Result<()> {
+    // A process of its own: what bursts have left in memory is not of these pods.
+    let mut node = ours.start_again().await?;
+    node.create_replicas(FULL).await?;
+    let with = idle(&node.server, plan.idle).await?;
+    node.stop().await?;
+    let server = Server::api_with(&plan.data("alone"), &[]).await?;
+    let without = idle(&server, plan.idle).await?;
+    let mut add = |name, unit, value: f64, limit| {
+        report.add(&Figure { name, value: value.max(0.0), unit, limit, must: Must::Aim(1.0) });
+    };
+    add("CPU for 110 idle pods", "%", with.percent - without.percent, 1.0);
+    add("memory for a node with 110 pods", "MiB", with.mib - without.mib, 40.0);
+    server.stop().await
+}

@@ -1,0 +1,63 @@
+//! A benchmark that makes pods runs in namespaces of its own: nothing of it is left on the machine, however it ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::Result;
+
+/// All control groups of such a benchmark are below it.
+pub const CGROUP: &str = "/tiphys-bench";
+
+/// Set inside, to the folder of the benchmark.
+const INSIDE: &str = "TIPHYS_BENCH_INSIDE";
+
+/// A network with a way out that leads nowhere, and no folder of the machine's written to: Debian's plugins keep
+/// addresses in one, sockets and logs have theirs.
+const ENTER: &str = "ip link set lo up && ip link add way type veth peer name out && \
+    ip address add 192.0.2.10/24 dev way && ip link set way up && ip link set out up && \
+    ip route add default via 192.0.2.1 && mount -t tmpfs none /run && mount -t tmpfs none /var/log && \
+    mkdir -p /var/lib/cni && mount -t tmpfs none /var/lib/cni && exec \"$0\" \"$@\"";
+
+/// The folder of the benchmark that runs in here.
+pub fn folder() -> Option<PathBuf> {
+    std::env::var_os(INSIDE).map(PathBuf::from)
+}
+
+/// Runs this very command again inside, and takes away what it leaves; whether every figure was reached.
+pub async fn run(dir: &Path) -> Result<bool> {
+    let child = Command::new("unshare")
+        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", ENTER])
+        .args(std::env::args_os())
+        .env(INSIDE, dir)
+        .spawn()
+        .map_err(|error| format!("unshare (needs root): {error}"))?;
+    let ended = finish(child).await;
+    cgroup::Hierarchies::detect()?.remove_when_empty(CGROUP, Duration::from_secs(10))?;
+    if dir.exists() {
+        std::fs::remove_dir_all(dir)?;
+    }
+    ended
+}
+
+/// Waits for the child, or ends it with all that it has started.
+async fn finish(mut child: Child) -> Result<bool> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut ended = signal(SignalKind::child())?;
+    let interrupted = loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => break "interrupted",
+            _ = terminate.recv() => break "terminated",
+            _ = ended.recv() => {}
+        }
+    };
+    child.kill()?;
+    child.wait()?;
+    Err(interrupted.into())
+}

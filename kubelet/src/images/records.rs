@@ -1,0 +1,284 @@
+//! Who may use an image that is there already: whoever could pull it. With what each image was pulled is written
+//! down; one that nobody here pulled was put there for all, unless the policy says otherwise. A pull that was begun
+//! is written down before, so that an image is never taken for one of those because the agent ended in between.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::{Tree, json, tree};
+use aws_lc_rs::digest;
+
+/// Which images are asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Policy {
+    NeverVerify,
+    #[default]
+    NeverVerifyPreloaded,
+    /// Of those that nobody pulled here only the listed ones are free: names, or `NAME/*`.
+    NeverVerifyListed(Vec<String>),
+    AlwaysVerify,
+}
+
+/// Where a credential came from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Source {
+    Secret {
+        uid: String,
+        namespace: String,
+        name: String,
+    },
+    Account {
+        uid: String,
+        namespace: String,
+        name: String,
+    },
+    /// All pods of the node have it, or none is needed.
+    #[default]
+    Node,
+}
+
+/// What a pod could pull by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Credential {
+    pub auth: cri::AuthConfig,
+    pub source: Source,
+}
+
+impl Credential {
+    fn hash(&self) -> String {
+        let auth = &self.auth;
+        let parts = [&auth.username, &auth.password, &auth.auth, &auth.identity_token, &auth.registry_token];
+        hash(&parts.map(String::as_str).join("\n"))
+    }
+
+    /// As a record names it; the list that it stands in, and the entry.
+    fn entry(&self) -> Option<(&'static str, Tree)> {
+        let named = |uid: &str, namespace: &str, name: &str| {
+            tree! { "uid" => uid, "namespace" => namespace, "name" => name }
+        };
+        match &self.source {
+            Source::Node => None,
+            Source::Account { uid, namespace, name } => {
+                Some(("kubernetesServiceAccounts", named(uid, namespace, name)))
+            }
+            Source::Secret { uid, namespace, name } => {
+                let mut entry = named(uid, namespace, name);
+                entry.set("credentialHash", self.hash());
+                Some(("kubernetesSecrets", entry))
+            }
+        }
+    }
+}
+
+pub struct Records {
+    dir: PathBuf,
+    policy: Policy,
+    /// By the image's own name in the runtime.
+    pulled: Mutex<BTreeMap<String, Tree>>,
+}
+
+const PULLED: &str = "pulled";
+const PULLING: &str = "pulling";
+
+impl Records {
+    pub fn open(root_dir: &Path, policy: Policy) -> Records {
+        let dir = root_dir.join("image_manager");
+        let entries = std::fs::read_dir(dir.join(PULLED)).into_iter().flatten().filter_map(Result::ok);
+        let read = |path: PathBuf| json::decode(&std::fs::read(path).ok()?).ok();
+        let records = entries.filter_map(|entry| read(entry.path()));
+        let pulled = records.map(|record: Tree| (record.str("imageRef").to_string(), record)).collect();
+        Records { dir, policy, pulled: Mutex::new(pulled) }
+    }
+
+    /// Whether a pod with these credentials may use an image that is there.
+    pub fn may_use(&self, image: &str, reference: &str, credentials: &[Credential]) -> bool {
+        if self.policy == Policy::NeverVerify {
+            return true;
+        }
+        match self.pulled().get(reference) {
+            Some(record) => is_allowed(record, image, credentials),
+            None if self.file(PULLING, image).exists() => false,
+            None => is_free(&self.policy, image),
+        }
+    }
+
+    /// A pull begins.
+    pub fn begins(&self, image: &str) -> Result<(), String> {
+        let intent = tree! { "kind" => "ImagePullIntent", "apiVersion" => VERSION, "image" => image };
+        self.write(PULLING, image, &intent)
+    }
+
+    /// A pull has ended well, by a credential or without any.
+    pub fn ends(&self, image: &str, reference: &str, by: Option<&Credential>) -> Result<(), String> {
+        let mut pulled = self.pulled();
+        let record = pulled.entry(reference.to_string()).or_insert_with(|| {
+            tree! { "kind" => "ImagePulledRecord", "apiVersion" => VERSION, "imageRef" => reference }
+        });
+        note(record, image, by);
+        let record = record.clone();
+        drop(pulled);
+        self.write(PULLED, reference, &record)?;
+        self.fails(image);
+        Ok(())
+    }
+
+    /// A pull has failed: what is there was there before.
+    pub fn fails(&self, image: &str) {
+        let _ = std::fs::remove_file(self.file(PULLING, image));
+    }
+
+    /// Forgets images that are not there any more.
+    pub fn keep(&self, is_there: impl Fn(&str) -> bool) {
+        let mut pulled = self.pulled();
+        let gone: Vec<String> = pulled.keys().filter(|reference| !is_there(reference)).cloned().collect();
+        for reference in gone {
+            pulled.remove(&reference);
+            let _ = std::fs::remove_file(self.file(PULLED, &reference));
+        }
+    }
+
+    fn file(&self, folder: &str, name: &str) -> PathBuf {
+        self.dir.join(folder).join(format!("sha256-{}", hash(name)))
+    }
+
+    /// Whole or not at all.
+    fn write(&self, folder: &str, name: &str, record: &Tree) -> Result<(), String> {
+        let file = self.file(folder, name);
+        let draft = file.with_extension("new");
+        let write = || {
+            std::fs::create_dir_all(self.dir.join(folder))?;
+            std::fs::write(&draft, json::encode(record, None))?;
+            std::fs::rename(&draft, &file)
+        };
+        write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))
+    }
+
+    fn pulled(&self) -> MutexGuard<'_, BTreeMap<String, Tree>> {
+        self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+
+fn hash(text: &str) -> String {
+    let sum = digest::digest(&digest::SHA256, text.as_bytes());
+    sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// One that nobody pulled here.
+fn is_free(policy: &Policy, image: &str) -> bool {
+    let name = super::keyring::repository(image);
+    let fits = |entry: &String| match entry.strip_suffix("/*") {
+        Some(parent) => {
+            name.strip_prefix(&super::keyring::repository(parent)).is_some_and(|rest| rest.starts_with('/'))
+        }
+        None => name == super::keyring::repository(entry),
+    };
+    match policy {
+        Policy::NeverVerify | Policy::NeverVerifyPreloaded => true,
+        Policy::NeverVerifyListed(entries) => entries.iter().any(fits),
+        Policy::AlwaysVerify => false,
+    }
+}
+
+/// A secret that was changed may still hold the same credential, and the same one may be in another secret.
+fn is_allowed(record: &Tree, image: &str, credentials: &[Credential]) -> bool {
+    let name = super::keyring::repository(image);
+    let known = record.map("credentialMapping").get(&name).cloned().unwrap_or_default();
+    let holds = |credential: &Credential| {
+        let Some((list, own)) = credential.entry() else { return false };
+        let same_place =
+            |other: &Tree| ["uid", "namespace", "name"].iter().all(|field| other.str(field) == own.str(field));
+        let same = |other: &Tree| match own.str("credentialHash") {
+            "" => same_place(other),
+            hash => other.str("credentialHash") == hash,
+        };
+        known.list(list).iter().any(same)
+    };
+    known.bool("nodePodsAccessible") || credentials.iter().any(holds)
+}
+
+fn note(record: &mut Tree, image: &str, by: Option<&Credential>) {
+    let name = super::keyring::repository(image);
+    let mapping = record.child("credentialMapping");
+    let mut known = mapping.get(&name).cloned().unwrap_or_else(|| tree! {});
+    match by.and_then(Credential::entry) {
+        None => known = tree! { "nodePodsAccessible" => true },
+        Some(_) if known.bool("nodePodsAccessible") => {}
+        Some((list, entry)) => {
+            let same = |other: &Tree| ["uid", "namespace", "name"].iter().all(|key| other.str(key) == entry.str(key));
+            let mut entries = known.list(list).to_vec();
+            entries.retain(|other| !same(other));
+            entries.push(entry);
+            known.set(list, entries);
+        }
+    }
+    mapping.set(&name, known);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(name: &str, password: &str) -> Credential {
+        let auth = cri::AuthConfig { password: password.to_string(), ..Default::default() };
+        let of = |text: &str| text.to_string();
+        Credential { auth, source: Source::Secret { uid: of(name), namespace: of("a"), name: of(name) } }
+    }
+
+    fn account(name: &str) -> Credential {
+        let of = |text: &str| text.to_string();
+        let source = Source::Account { uid: of(name), namespace: of("a"), name: of(name) };
+        Credential { auth: cri::AuthConfig::default(), source }
+    }
+
+    #[test]
+    fn an_image_is_for_those_who_could_pull_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let records = Records::open(dir.path(), Policy::default());
+        let image = "r.example/i:1";
+        assert!(records.may_use(image, "ref", &[]), "it was there before");
+        records.begins(image).expect("written");
+        assert!(!records.may_use(image, "ref", &[]), "nobody knows by whom");
+        records.ends(image, "ref", Some(&secret("s", "1"))).expect("written");
+        let check = |records: &Records| {
+            assert!(!records.may_use(image, "ref", &[]));
+            assert!(records.may_use(image, "ref", &[secret("s", "1")]));
+            assert!(records.may_use("r.example/i:2", "ref", &[secret("other", "1")]), "the same credential");
+            assert!(!records.may_use(image, "ref", &[secret("other", "2"), account("s")]));
+            assert!(!records.may_use("r.example/j:1", "ref", &[secret("s", "1")]), "another image");
+        };
+        check(&records);
+        let again = Records::open(dir.path(), Policy::default());
+        check(&again);
+        again.ends(image, "ref", Some(&account("x"))).expect("written");
+        assert!(again.may_use(image, "ref", &[account("x")]));
+        again.ends(image, "ref", None).expect("written");
+        assert!(again.may_use(image, "ref", &[]), "it was pulled without any");
+        again.keep(|_| false);
+        assert_eq!(std::fs::read_dir(dir.path().join("image_manager/pulled")).expect("a folder").count(), 0);
+        assert_eq!(std::fs::read_dir(dir.path().join("image_manager/pulling")).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn policies_say_which_are_asked_for() {
+        let listed = |entries: &[&str]| Policy::NeverVerifyListed(entries.iter().map(ToString::to_string).collect());
+        let cases = [
+            (Policy::NeverVerify, true),
+            (Policy::NeverVerifyPreloaded, true),
+            (Policy::AlwaysVerify, false),
+            (listed(&["r.example/x"]), false),
+            (listed(&["r.example/a/i"]), true),
+            (listed(&["r.example/a/*"]), true),
+            (listed(&["r.example/b/*"]), false),
+        ];
+        for (policy, expected) in cases {
+            assert_eq!(is_free(&policy, "r.example/a/i:1"), expected, "{policy:?}");
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let records = Records::open(dir.path(), Policy::NeverVerify);
+        records.ends("i", "ref", Some(&secret("s", "1"))).expect("written");
+        assert!(records.may_use("i", "ref", &[]), "nobody is asked");
+    }
+}

@@ -1,0 +1,46 @@
+//! What a node has to bear: its agent or its runtime killed at any moment, no API server, a full disk, a registry, a
+//! hook or a socket that hangs, more probes and more containers than is reasonable. Needs root. `TIPHYS_SEEDS` says how
+//! often what is random is tried.
+
+mod api_gone;
+mod crowds;
+mod hangs;
+mod kills;
+mod world;
+
+use world::{PODS, World};
+
+/// A pod whose container notes each of its starts in a volume, and ends when it is asked to. The demo image has no
+/// shell; the machine's is shown to it.
+fn noting_pod(name: &str) -> String {
+    shell_pod(name, "echo start >> /data/starts; trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait", "")
+}
+
+/// A pod of one container that runs a script; `more` are further lines of the container.
+fn shell_pod(name: &str, script: &str, more: &str) -> String {
+    format!(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, labels: {{app: faults}}}}
+spec:
+  terminationGracePeriodSeconds: 3
+  containers:
+  - name: main
+    image: tiphys.local/hello
+    imagePullPolicy: IfNotPresent
+    command: [/host/busybox, sh, -c, "{script}"]
+    volumeMounts: [{{name: host, mountPath: /host, readOnly: true}}, {{name: data, mountPath: /data}}]
+    {more}
+  volumes: [{{name: host, hostPath: {{path: /bin}}}}, {{name: data, emptyDir: {{}}}}]
+"#
+    )
+}
+
+fn starts(world: &World, uid: &str) -> usize {
+    world.file_of(uid, "kubernetes.io~empty-dir/data/starts").lines().count()
+}
+
+fn pod_path(name: &str) -> String {
+    format!("{PODS}/{name}")
+}
