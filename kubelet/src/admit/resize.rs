@@ -51,7 +51,7 @@ fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
         (change.pins_cpu, "cpu", r#"CPU Manager policy "static""#),
         (change.pins_memory, "memory", r#"Memory Manager policy "Static""#),
     ];
-    for (_, _, policy) in pins.into_iter().filter(|(pins, name, _)| *pins && is_pinned(change, name)) {
+    if let Some((_, _, policy)) = pins.into_iter().find(|(pins, name, _)| *pins && is_pinned(change, name)) {
         return refused(INFEASIBLE, format!("Resize is infeasible for Guaranteed Pods alongside {policy}"));
     }
     for name in ["memory", "cpu"] {

@@ -6,7 +6,6 @@ mod csi;
 mod drain;
 mod life;
 mod pods;
-mod made_up;
 mod pressure;
 mod volumes;
 
