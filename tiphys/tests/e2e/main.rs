@@ -19,7 +19,6 @@ mod initializers;
 mod kubectl;
 mod manager;
 mod node_faults;
-mod pinning;
 mod process;
 mod readme;
 mod scheduler;
