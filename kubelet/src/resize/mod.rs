@@ -104,7 +104,11 @@ impl Resizes {
         let mut changed = Vec::new();
         {
             let mut entries = self.entries();
-            let waits = |entry: &&Entry| entry.granted != Some(generation(&entry.pod)) && entry.is_behind(&entry.pod);
+            let waits = |entry: &&Entry| {
+                let is_granted = entry.granted == Some(generation(&entry.pod));
+                // One that has ended gets nothing any more.
+                !is_granted && entry.is_behind(&entry.pod) && agent.admission.holds(pod::uid(&entry.pod))
+            };
             let mut waiting: Vec<_> = entries.values().filter(waits).map(|entry| (entry.rank(), entry.uid())).collect();
             waiting.sort_unstable();
             for (_, uid) in waiting {

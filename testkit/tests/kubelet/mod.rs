@@ -5,7 +5,6 @@
 mod csi;
 mod drain;
 mod life;
-mod made_up;
 mod pods;
 mod pressure;
 mod volumes;

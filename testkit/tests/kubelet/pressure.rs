@@ -12,10 +12,11 @@ use http_body_util::BodyExt;
 use kubelet::Config;
 use kubelet::config::Allocatable;
 use kubelet::node::{self, Node};
+use kubelet::runtime::Runtime;
 use kubelet::serve::{self, Served};
 use testkit::sim::{self, Simulation};
 
-use super::made_up::{MadeUp, runtime};
+use super::pods::{Remembered, remembered};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// The first second of 2026, at which simulations begin.
@@ -24,7 +25,7 @@ const PODS: client::Resource = client::Resource::core("pods");
 
 /// A node with its agent.
 struct Scene {
-    made_up: Arc<MadeUp>,
+    runtime: Arc<Remembered>,
     running: kubelet::Running,
     dir: tempfile::TempDir,
 }
@@ -33,13 +34,9 @@ async fn start(simulation: &Simulation) -> Scene {
     let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
     simulation.until("the account of pods", MINUTE, account).await;
     let dir = tempfile::tempdir().expect("a folder");
-    let made_up = Arc::new(MadeUp::default());
-    {
-        // They were there before the agent: nobody can say how old they are.
-        let mut world = made_up.world();
-        world.images = vec!["old".to_string(), "older".to_string()];
-        world.disk = 1000;
-    }
+    let remembered = remembered();
+    // They were there before the agent: nobody can say how old they are.
+    remembered.state().images = vec!["old".to_string(), "older".to_string()];
     let config = Arc::new(Config {
         node_name: "n1".to_string(),
         hostname: "n1".to_string(),
@@ -55,7 +52,7 @@ async fn start(simulation: &Simulation) -> Scene {
     let client = Local::new(&simulation.server).node("n1");
     let clock = Arc::new(RuntimeClock::starting_at(EPOCH));
     let recorder = Events::start(clock.clone(), Metrics::default()).recorder(client.clone(), "kubelet").on("n1");
-    let runtime = runtime(&made_up);
+    let runtime = Runtime { service: remembered.clone(), images: remembered.clone() };
     let node = Node::new(node::Environment {
         config: config.clone(),
         client: client.clone(),
@@ -68,9 +65,9 @@ async fn start(simulation: &Simulation) -> Scene {
     tokio::spawn(node.clone().run());
     let (metrics, seed) = (Metrics::default(), 7);
     let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
-    let running = kubelet::run::start_on(environment, made_up.clone()).await.expect("an agent");
+    let running = kubelet::run::start_on(environment, remembered.clone()).await.expect("an agent");
     simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
-    Scene { made_up, running, dir }
+    Scene { runtime: remembered, running, dir }
 }
 
 async fn make(admin: &Client, name: &str, spec: Tree) {
@@ -123,9 +120,9 @@ fn pods_go_when_memory_runs_out_and_the_node_recovers() {
             until_phase(simulation, name, "Running").await;
         }
         {
-            let mut world = scene.made_up.world();
-            world.memory.insert("large".to_string(), 300 << 20);
-            world.memory.insert("critical".to_string(), 650 << 20);
+            let mut state = scene.runtime.state();
+            state.memory.insert("large".to_string(), 300 << 20);
+            state.memory.insert("critical".to_string(), 650 << 20);
         }
         let large = until_phase(simulation, "large", "Failed").await;
         let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 49Mi. \
@@ -164,9 +161,9 @@ fn images_go_before_pods_and_pods_when_they_use_more_than_they_may() {
         let volume = tree! { "name" => "v", "emptyDir" => tree! { "sizeLimit" => "1Mi" } };
         make(&admin, "limited", tree! { "volumes" => list![volume] }).await;
         let limited = until_phase(simulation, "limited", "Running").await;
-        assert_eq!(scene.made_up.world().images.len(), 2, "there is room for them");
-        scene.made_up.world().disk = 250;
-        simulation.until("no images", 2 * MINUTE, async |_| scene.made_up.world().images.is_empty()).await;
+        assert_eq!(scene.runtime.state().images.len(), 2, "there is room for them");
+        scene.runtime.state().disk = 11;
+        simulation.until("no images", 2 * MINUTE, async |_| scene.runtime.state().images.is_empty()).await;
         let (disk, taint) = ("DiskPressure", "node.kubernetes.io/disk-pressure");
         simulation.until("the taint", MINUTE, async |world| node_has(world, disk, taint, true)).await;
         simulation.pass(MINUTE).await;
@@ -188,7 +185,7 @@ fn no_line_is_lost_when_logs_are_rotated() {
         let scene = start(simulation).await;
         make(&simulation.admin.clone(), "talks", tree! {}).await;
         until_phase(simulation, "talks", "Running").await;
-        let log = scene.made_up.world().log_of("talks");
+        let log = scene.runtime.state().log("talks");
         let mut wanted = String::new();
         for number in 0..60 {
             let line = format!("line {number}\n");

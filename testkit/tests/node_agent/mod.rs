@@ -1,6 +1,6 @@
 //! From a client through the API server to a node's agent, and back: logs, commands, ports, and who may come in.
 
-pub mod stand_in;
+mod stand_in;
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
