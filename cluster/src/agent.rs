@@ -307,7 +307,7 @@ mod tests {
             ("cgroupRoot: /x", "cgroupRoot: --cgroup-root says it"),
             ("maxPods: many", "kubelet.yaml: maxPods: must be an integer"),
         ] {
-            let why = read(text).err().expect("refused");
+            let why = read(text).expect_err("refused");
             assert!(why.contains("--kubelet-config") && why.contains(want), "{why}");
         }
     }

@@ -83,10 +83,55 @@ pub async fn start(environment: Environment) -> Result<Running, String> {
 
 /// The same on a machine that a test makes up.
 pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>) -> Result<Running, String> {
-    let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
-    let name = config.node_name.clone();
+    let config = &environment.config;
     let by_url = config.static_pod_url.as_deref();
     let by_url = by_url.map(|url| sources::url::Source::new(url, &config.static_pod_url_headers)).transpose()?;
+    let random = Arc::new(Random::seeded(environment.seed));
+    let informers = Arc::new(Informers::new(environment.client.clone(), random));
+    let node = environment.node.clone();
+    let later = Later::default();
+    let agent = make_agent(environment, &informers, &later).await?;
+    let workers = later.make(&agent);
+    meters::look(&agent.metrics, &workers, &agent.node);
+    let told = (workers.clone(), agent.clone());
+    let pods = informers.informer(of_node(&agent.node));
+    pods.on_change(move |change| pod_changed(&told.0, &told.1, change));
+    informers.start();
+    node.tell(|reports| reports.declared_features.push(crate::plan::restart::FEATURE.to_string()));
+    let mut running = Running { agent, workers, informers, tasks: Vec::new() };
+    running.follow_sources(by_url);
+    running.follow_node(node.clone(), &later);
+    running.keep_tidy(node, senses);
+    Ok(running)
+}
+
+/// The workers, for those whom they are made from: whoever finds something wakes them.
+#[derive(Clone, Default)]
+struct Later(Arc<OnceLock<Weak<Workers>>>);
+
+impl Later {
+    fn make(&self, agent: &Arc<Agent>) -> Arc<Workers> {
+        let workers = Workers::new(agent.clone());
+        let _ = self.0.set(Arc::downgrade(&workers));
+        workers
+    }
+
+    fn then(&self, act: impl FnOnce(&Workers)) {
+        if let Some(workers) = self.0.get().and_then(Weak::upgrade) {
+            act(&workers);
+        }
+    }
+
+    fn wake(&self) -> impl Fn(&str) + Clone + Send + Sync + 'static {
+        let later = self.clone();
+        move |uid: &str| later.then(|workers| workers.wake(uid))
+    }
+}
+
+/// All that workers share, none of it at work yet.
+async fn make_agent(environment: Environment, informers: &Informers, later: &Later) -> Result<Arc<Agent>, String> {
+    let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
+    let name = config.node_name.clone();
     make_folders(&config)?;
     let managers = Arc::new(Managers::open(config.clone(), Path::new("/"), clock.clone(), metrics.clone())?);
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
@@ -95,117 +140,113 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     let config = with_driver(config, &runtime).await;
     let machine = node::machine::read(Path::new("/"), &config.root_dir);
     let groups = Arc::new(Groups::open(config.clone(), &machine)?);
-    let informers = Arc::new(Informers::new(client.clone(), Arc::new(Random::seeded(seed))));
-    let pods = informers.informer(of_node(&name));
-    let services = informers.informer(Selection::all(SERVICES));
-    let classes = informers.informer(Selection::all(CLASSES));
+    let store = |selection: Selection| informers.informer(selection).store().clone();
+    let pods = store(of_node(&name));
     let telling = match config.requests.events {
         Some((per_second, burst)) => client.throttled(f64::from(per_second), burst),
         None => client.clone(),
     };
     let recorder = Events::start(clock.clone(), metrics.clone()).recorder(telling, "kubelet").on(&name);
-    // Whoever finds something wakes the workers, which are made from all of this.
-    let workers: Arc<OnceLock<Weak<Workers>>> = Arc::default();
-    let wake = {
-        let workers = workers.clone();
-        move |uid: &str| {
-            if let Some(workers) = workers.get().and_then(Weak::upgrade) {
-                workers.wake(uid);
-            }
-        }
-    };
-    let end = {
-        let workers = workers.clone();
-        move |uid: &str, ending: Ending| {
-            if let Some(workers) = workers.get().and_then(Weak::upgrade) {
-                workers.end(uid, ending);
-            }
-        }
-    };
-    let objects = Arc::new(Objects::new(client.clone(), seed, wake.clone()));
+    let objects = Arc::new(Objects::new(client.clone(), seed, later.wake()));
     let shown = node.object();
     let allocatable =
         move || shown.borrow().as_ref().map(|node| node.at("status.allocatable").clone()).unwrap_or_default();
     let host = Host::new(config.clone(), &name, client.clone(), clock.clone(), objects.clone(), allocatable);
-    let resizes = Resizes::new(config.clone(), wake.clone());
-    let memory_rules = memory_rules(&config, &groups, machine.swap_bytes);
     let places = (config.credential_provider_config.as_deref(), config.credential_provider_bin_dir.as_deref());
     let providers = Providers::open(places, client.clone(), clock.clone())?;
     let starts = Arc::new(Starts::new(metrics.clone()));
-    let agent = Arc::new(Agent {
-        statuses: Writer::new(client.clone(), pods.store().clone()),
+    let ending = later.clone();
+    Ok(Arc::new(Agent {
+        statuses: Writer::new(client.clone(), pods.clone()),
         images: Images::new(runtime.clone(), recorder.clone(), &config, providers, starts.clone()),
-        probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), wake.clone()),
+        probes: Probes::new(runtime.clone(), recorder.clone(), clock.clone(), later.wake()),
         admission: Admission::default(),
         users: Users::open(config.clone()),
         managers,
         objects,
         volumes: Volumes::new(host),
         disks: Disks::new(clock.clone(), config.volume_stats_period),
-        pods: pods.store().clone(),
-        services: services.store().clone(),
-        classes: classes.store().clone(),
+        pods,
+        services: store(Selection::all(SERVICES)),
+        classes: store(Selection::all(CLASSES)),
         reports: node.reports(),
         object: node.object(),
         runtime_name: version.runtime_name,
         recursive_read_only,
         node: name,
         client,
-        runtime: runtime.clone(),
+        runtime,
+        memory: machine.memory_bytes,
+        memory_rules: memory_rules(&config, &groups, machine.swap_bytes),
+        groups,
+        resizes: Resizes::new(config.clone(), later.wake()),
         config,
         clock,
         recorder,
-        memory: machine.memory_bytes,
-        memory_rules,
-        groups,
-        resizes,
         metrics,
         starts,
         pulse: Pulse::default(),
-        end: Box::new(end),
-    });
-    let made = Workers::new(agent.clone());
-    let _ = workers.set(Arc::downgrade(&made));
-    let workers = made;
-    meters::look(&agent.metrics, &workers, &agent.node);
-    let mut tasks = agent.statuses.start();
-    let told = (workers.clone(), agent.clone());
-    pods.on_change(move |change| pod_changed(&told.0, &told.1, change));
-    informers.start();
-    tasks.push(tokio::spawn(events::follow(agent.clone(), workers.clone())));
-    let finding = agent.clone();
-    tasks.push(tokio::spawn(async move {
-        let devices = finding.managers.devices.clone();
-        finding.volumes.run(&move |name, socket, versions| devices.register_found(name, socket, versions)).await;
-    }));
-    tasks.push(tokio::spawn(pulse::beat(agent.clone(), workers.clone(), node.clone())));
-    node.tell(|reports| reports.declared_features.push(crate::plan::restart::FEATURE.to_string()));
-    tasks.push(tokio::spawn(show_volumes(agent.clone(), node.clone())));
-    tasks.extend(managers::tasks::start(&agent, node.clone(), &workers, wake));
-    tasks.push(tokio::spawn(limit_pods(agent.clone())));
-    let told = agent.clone();
-    tasks.push(tokio::spawn(async move { oom::follow(&told).await }));
-    if let Some(folder) = agent.config.static_pod_path.clone() {
-        // Known before anything that nobody knows is taken away.
-        sources::load(&workers, &folder, &agent.node);
-        tasks.push(tokio::spawn(sources::follow_folder(agent.clone(), workers.clone(), folder)));
+        end: Box::new(move |uid: &str, end: Ending| ending.then(|workers| workers.end(uid, end))),
+    }))
+}
+
+/// What goes on for as long as the agent does.
+impl Running {
+    fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(tokio::spawn(work));
     }
-    tasks.push(tokio::spawn(erase::follow(agent.clone())));
-    let (all_known, known) = watch::channel(by_url.is_none());
-    if let Some(source) = by_url {
-        tasks.push(tokio::spawn(sources::url::follow(agent.clone(), workers.clone(), source, all_known)));
+
+    fn both(&self) -> (Arc<Agent>, Arc<Workers>) {
+        (self.agent.clone(), self.workers.clone())
     }
-    tasks.push(tokio::spawn(clean_up_unknown(runtime, workers.clone(), informers.clone(), agent.clone(), known)));
-    let forgetting = agent.clone();
-    tasks.push(tokio::spawn(async move { forgetting.images.forget_gone().await }));
-    tasks.push(tokio::spawn(sources::mirror::follow(agent.clone(), workers.clone())));
-    let metrics = agent.metrics.clone();
-    let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone());
-    tasks.push(tokio::spawn(collector.clone().run(informers.clone())));
-    tasks.push(tokio::spawn(rotation::run(agent.clone(), workers.clone())));
-    let manager = Manager { agent: agent.clone(), workers: workers.clone(), node, collector, metrics, senses };
-    tasks.push(tokio::spawn(manager.run()));
-    Ok(Running { agent, workers, informers, tasks })
+
+    /// Pods that do not come from the API, mirrors of them, and what is left of pods that nobody knows.
+    fn follow_sources(&mut self, by_url: Option<sources::url::Source>) {
+        let (agent, workers) = self.both();
+        if let Some(folder) = agent.config.static_pod_path.clone() {
+            // Known before anything that nobody knows is taken away.
+            sources::load(&workers, &folder, &agent.node);
+            self.spawn(sources::follow_folder(agent.clone(), workers.clone(), folder));
+        }
+        let (all_known, known) = watch::channel(by_url.is_none());
+        if let Some(source) = by_url {
+            self.spawn(sources::url::follow(agent.clone(), workers.clone(), source, all_known));
+        }
+        self.spawn(clean_up_unknown(workers.clone(), self.informers.clone(), agent.clone(), known));
+        self.spawn(sources::mirror::follow(agent, workers));
+    }
+
+    /// What pods, the runtime and plugins do, and what the node says of it.
+    fn follow_node(&mut self, node: Arc<Node>, later: &Later) {
+        let (agent, workers) = self.both();
+        self.tasks.extend(agent.statuses.start());
+        self.tasks.extend(managers::tasks::start(&agent, node.clone(), &workers, later.wake()));
+        self.spawn(events::follow(agent.clone(), workers.clone()));
+        self.spawn(find_plugins(agent.clone()));
+        self.spawn(pulse::beat(agent.clone(), workers, node.clone()));
+        self.spawn(show_volumes(agent.clone(), node));
+        self.spawn(limit_pods(agent.clone()));
+        self.spawn(async move { oom::follow(&agent).await });
+    }
+
+    /// What keeps the node from running full.
+    fn keep_tidy(&mut self, node: Arc<Node>, senses: Arc<dyn senses::Senses>) {
+        let (agent, workers) = self.both();
+        let metrics = agent.metrics.clone();
+        let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone());
+        self.spawn(collector.clone().run(self.informers.clone()));
+        self.spawn(rotation::run(agent.clone(), workers.clone()));
+        self.spawn(erase::follow(agent.clone()));
+        let forgetting = agent.clone();
+        self.spawn(async move { forgetting.images.forget_gone().await });
+        self.spawn(Manager { agent, workers, node, collector, metrics, senses }.run());
+    }
+}
+
+/// Plugins of volumes and devices as they come and go.
+async fn find_plugins(agent: Arc<Agent>) {
+    let devices = agent.managers.devices.clone();
+    agent.volumes.run(&move |name, socket, versions| devices.register_found(name, socket, versions)).await;
 }
 
 /// Says in the node's status which volumes must not be detached.
@@ -290,6 +331,10 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
     if let Some(old) = old.as_ref().filter(|old| new.as_ref().is_none_or(|new| pod::uid(new) != pod::uid(old))) {
         workers.remove(pod::uid(old));
     }
+    if let Some(mirror) = new.as_ref().filter(|new| pod::is_mirror(new)) {
+        // What was said of its pod before it was there has to be said again.
+        agent.statuses.check(pod::annotation(mirror, pod::MIRROR));
+    }
     if let Some(new) = new.as_ref().filter(|new| !pod::is_mirror(new)) {
         agent.starts.observe(new, agent.now());
         workers.update(new.tree());
@@ -299,7 +344,6 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
 
 /// Pods of which the runtime or a folder has something and nobody else knows: they were deleted while the agent was away.
 async fn clean_up_unknown(
-    runtime: Runtime,
     workers: Arc<Workers>,
     informers: Arc<Informers>,
     agent: Arc<Agent>,
@@ -309,9 +353,8 @@ async fn clean_up_unknown(
     if known.wait_for(|known| *known).await.is_err() && !*known.borrow() {
         return;
     }
-    let Ok(listed) = runtime.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await else {
-        return;
-    };
+    let all = cri::ListPodSandboxRequest { filter: None };
+    let Ok(listed) = agent.runtime.service.list_pod_sandbox(all).await else { return };
     let mut running = BTreeSet::new();
     for sandbox in listed.items {
         let metadata = sandbox.metadata.unwrap_or_default();

@@ -6,7 +6,7 @@ use api::Tree;
 use scheduler::model::{Node, Pod};
 
 use super::{Admission, Case, Rules, Taken, predicates, refused};
-use crate::make::resources::{Class, amount, class};
+use crate::make::resources::{Class, amount, class, milli};
 use crate::pod;
 use crate::resize::allocation::resizable;
 use crate::status::Problem;
@@ -22,6 +22,9 @@ pub struct Change<'a> {
     pub allocated: &'a Tree,
     /// Burstable pods of the node may be written out in the measure of their requests.
     pub swaps: bool,
+    /// Guaranteed pods have CPUs or memory for themselves.
+    pub pins_cpu: bool,
+    pub pins_memory: bool,
 }
 
 impl Admission {
@@ -44,6 +47,13 @@ fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
     if change.swaps && changes_swap(change) {
         return refused(INFEASIBLE, "In-place resize of containers with swap is not supported.");
     }
+    let pins = [
+        (change.pins_cpu, "cpu", r#"CPU Manager policy "static""#),
+        (change.pins_memory, "memory", r#"Memory Manager policy "Static""#),
+    ];
+    if let Some((_, _, policy)) = pins.into_iter().find(|(pins, name, _)| *pins && is_pinned(change, name)) {
+        return refused(INFEASIBLE, format!("Resize is infeasible for Guaranteed Pods alongside {policy}"));
+    }
     for name in ["memory", "cpu"] {
         let (asked, all) = (case.pod.spec.requests.get(name), case.node.allocatable.get(name));
         if asked > all {
@@ -52,6 +62,13 @@ fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
         }
     }
     predicates::resources(case).map_err(|problem| Problem { reason: DEFERRED, ..problem })
+}
+
+/// Whether a Guaranteed pod wants another amount of something: requests are limits there.
+fn is_pinned(change: &Change<'_>, name: &str) -> bool {
+    let request = |spec: &Tree| milli(spec.at("resources.requests").at(name));
+    let moves = |spec: &Tree| pod::container(change.allocated, spec.str("name")).map(request) != Some(request(spec));
+    class(change.wanted) == Class::Guaranteed && resizable(change.wanted).any(moves)
 }
 
 /// What may be written out goes by the request, and cannot be changed while the container runs.
@@ -120,10 +137,34 @@ mod tests {
             admission.take(&allocated);
             admission.take(&pod("b", "1", "5Mi", ""));
             let wanted = pod("a", cpu, memory, more);
-            let change = Change { wanted: &wanted, allocated: &allocated, swaps };
+            let change = Change { wanted: &wanted, allocated: &allocated, swaps, pins_cpu: true, pins_memory: true };
             let said = admission.resize(&change, &wanted, &node);
             let said = said.err().map(|problem| format!("{}: {}", problem.reason, problem.message));
             assert_eq!(said.unwrap_or_default(), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_guaranteed_pod_has_for_itself_stays() {
+        let node = read("status: {allocatable: {cpu: '4', memory: 1Gi, pods: '10'}}");
+        let full = |cpu: &str, memory: &str| {
+            let amounts = format!("{{cpu: {cpu}, memory: {memory}}}");
+            read(&format!(
+                "{{metadata: {{uid: a}}, spec: {{containers: [{{name: c, resources: {{requests: {amounts}, limits: {amounts}}}}}]}}}}"
+            ))
+        };
+        let cases = [
+            ("2", "1Mi", true, true, "CPU Manager policy \"static\""),
+            ("2", "1Mi", false, true, ""),
+            ("1", "2Mi", true, true, "Memory Manager policy \"Static\""),
+            ("1", "2Mi", true, false, ""),
+        ];
+        for (cpu, memory, pins_cpu, pins_memory, expected) in cases {
+            let (wanted, allocated) = (full(cpu, memory), full("1", "1Mi"));
+            let change = Change { wanted: &wanted, allocated: &allocated, swaps: false, pins_cpu, pins_memory };
+            let said = Admission::default().resize(&change, &wanted, &node).err();
+            let said = said.map(|problem| problem.message).unwrap_or_default();
+            assert!(said.ends_with(expected) && said.is_empty() == expected.is_empty(), "{said}");
         }
     }
 }

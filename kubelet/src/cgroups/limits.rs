@@ -7,6 +7,7 @@ use cgroup::Resources;
 use scheduler::model;
 
 use crate::make::resources::{Class, class, milli, page_size, quota, shares};
+use crate::managers::wants;
 use crate::pod;
 
 /// What holds for all groups of the node.
@@ -14,6 +15,8 @@ use crate::pod;
 pub struct Rules {
     /// Microseconds; None where limits of CPU time are not enforced.
     pub cfs_period: Option<i64>,
+    /// Containers that want whole CPUs of Guaranteed pods have their own, whose time is not rationed.
+    pub pins_cpus: bool,
     /// Of a pod; None where it may have as many as it likes.
     pub pids: Option<i64>,
     /// Requests for memory are kept from being reclaimed, in version 2.
@@ -49,7 +52,8 @@ pub fn of_pod(pod: &Tree, rules: &Rules) -> Resources {
     let (requests, limits) = (model::requests(&bare), model::limits(&bare));
     let class = class(pod);
     let is_limited = |name: &str| class == Class::Guaranteed || class == Class::Burstable && all_limit(pod, name);
-    let period = rules.cfs_period.filter(|_| is_limited("cpu"));
+    let has_own = rules.pins_cpus && wants::any_cpus(pod);
+    let period = rules.cfs_period.filter(|_| is_limited("cpu") && !has_own);
     let milli_cpu = if class == Class::BestEffort { 0 } else { requests.milli_cpu };
     Resources {
         cpu_shares: Some(shares(milli_cpu).unsigned_abs()),
@@ -154,7 +158,8 @@ mod tests {
     }
 
     fn rules() -> Rules {
-        Rules { cfs_period: Some(100_000), pids: Some(64), reserves: false, page_sizes: vec![2 << 20, 1 << 30] }
+        let page_sizes = vec![2 << 20, 1 << 30];
+        Rules { cfs_period: Some(100_000), pids: Some(64), page_sizes, ..Rules::default() }
     }
 
     /// The writes of version 1 in one line, without those that say nothing of the case.
@@ -167,6 +172,16 @@ mod tests {
         };
         let kept = values.map(short).filter(|line| !line.ends_with("hugetlb.1GB.limit=0") && !line.contains("period"));
         kept.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_time_of_a_pods_own_cpus_is_not_rationed() {
+        let pod = |cpu: &str| {
+            let amounts = format!("{{cpu: {cpu}, memory: 1Mi}}");
+            read(&format!("spec: {{containers: [{{name: a, resources: {{limits: {amounts}, requests: {amounts}}}}}]}}"))
+        };
+        let quota = |cpu: &str, pins_cpus: bool| of_pod(&pod(cpu), &Rules { pins_cpus, ..rules() }).cpu_quota;
+        assert_eq!((quota("2", true), quota("2", false), quota("1500m", true)), (None, Some(200_000), Some(150_000)));
     }
 
     #[test]

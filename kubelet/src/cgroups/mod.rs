@@ -51,6 +51,7 @@ impl Groups {
         check(&config, unified)?;
         let rules = Rules {
             cfs_period: config.cpu_cfs_quota.then(|| micros(&config)),
+            pins_cpus: config.pinning.cpu_static,
             pids: Some(config.pod_pids_limit).filter(|most| *most > 0),
             reserves: unified && config.reserves_memory,
             page_sizes: machine.huge_pages.iter().map(|(size, _)| *size).collect(),

@@ -1,5 +1,7 @@
 //! Groups on the kernel of this machine, of either version. Needs root.
 
+use std::process::Stdio;
+
 use api::{Tree, yaml};
 
 use super::*;
@@ -97,7 +99,8 @@ async fn groups_that_nobody_knows_go_unless_somebody_is_in_them() {
     for uid in ["known", "unknown", "used"] {
         scene.groups.ensure(&pod(uid, "Burstable", "{requests: {cpu: 1}}")).await.expect("a group");
     }
-    let mut process = std::process::Command::new("sleep").arg("60").spawn().expect("sleep is there");
+    let mut process = std::process::Command::new("sh");
+    let mut process = process.args(["-c", "read line"]).stdin(Stdio::piped()).spawn().expect("sh is there");
     let used = format!("{}/kubepods/burstable/podused", scene.root);
     let folder = scene.hierarchies.in_v1("cpu", &used).or(scene.hierarchies.in_v2(&used)).expect("a folder");
     std::fs::write(folder.join("cgroup.procs"), process.id().to_string()).expect("it enters");

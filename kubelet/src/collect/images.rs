@@ -7,7 +7,10 @@ use crate::config::ImageGc;
 
 /// What is known of the images that are there. Times are seconds since the epoch.
 #[derive(Debug, Clone, Default)]
-pub struct Records(BTreeMap<String, Record>);
+pub struct Records {
+    known: BTreeMap<String, Record>,
+    has_looked: bool,
+}
 
 #[derive(Debug, Clone, Default)]
 struct Record {
@@ -39,8 +42,9 @@ impl Records {
     /// Takes note of what is there and what of it is used, by any of its names.
     pub fn note(&mut self, images: &[Image], used: &BTreeSet<String>, now: i64) {
         // What was there before the first look may be as old as the machine.
-        let first_seen = if self.0.is_empty() { 0 } else { now };
-        let before = std::mem::take(&mut self.0);
+        let first_seen = if self.has_looked { now } else { 0 };
+        self.has_looked = true;
+        let before = std::mem::take(&mut self.known);
         for image in images {
             let mut record = before.get(&image.id).cloned().unwrap_or(Record { first_seen, ..Record::default() });
             if used.contains(&image.id) || image.names.iter().any(|name| used.contains(name)) {
@@ -48,7 +52,7 @@ impl Records {
             }
             record.size = image.size;
             record.is_pinned = image.is_pinned;
-            self.0.insert(image.id.clone(), record);
+            self.known.insert(image.id.clone(), record);
         }
     }
 
@@ -68,7 +72,7 @@ impl Records {
             let is_new = now - record.first_seen < seconds(gc.minimum_age);
             record.last_used < now && !is_new && !record.is_pinned && may_go(record)
         };
-        let mut chosen: Vec<(&String, &Record)> = self.0.iter().filter(is_spare).collect();
+        let mut chosen: Vec<(&String, &Record)> = self.known.iter().filter(is_spare).collect();
         chosen.sort_by_key(|(_, record)| (record.last_used, record.first_seen));
         chosen.into_iter().map(|(id, record)| Spare { id: id.clone(), size: record.size }).collect()
     }
@@ -119,6 +123,15 @@ mod tests {
         assert_eq!(ids(records.unused(1220, &gc(None))), ["c", "new", "b", "a"]);
         records.note(&all[1..2], &used(&[]), 1230);
         assert_eq!(ids(records.unused(1230, &gc(None))), ["b"], "what is gone is forgotten");
+    }
+
+    #[test]
+    fn the_first_image_of_a_node_is_new() {
+        let mut records = Records::default();
+        records.note(&[], &BTreeSet::new(), 1000);
+        records.note(&[image("a")], &BTreeSet::new(), 1300);
+        assert_eq!(ids(records.unused(1300, &gc(None))), [""; 0]);
+        assert_eq!(ids(records.unused(1420, &gc(None))), ["a"]);
     }
 
     #[test]

@@ -42,3 +42,19 @@ pub static TOPOLOGY_ERRORS: Meter = Meter::counter(
     "The number of admission request failures where resources could not be aligned.",
     &[],
 );
+pub static REGISTRATIONS: Meter = Meter::counter(
+    "kubelet_device_plugin_registration_total",
+    "Cumulative number of device plugin registrations. Broken down by resource name.",
+    &["resource_name"],
+);
+pub static ALLOCATIONS: Meter = Meter::histogram_of(
+    "kubelet_device_plugin_alloc_duration_seconds",
+    "Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+    &["resource_name"],
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
+);
+pub static POD_RESOURCES: Meter = Meter::counter(
+    "kubelet_pod_resources_endpoint_requests_total",
+    "Cumulative number of requests to the PodResource endpoint. Broken down by server api version.",
+    &["server_api_version"],
+);

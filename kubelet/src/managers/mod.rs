@@ -17,7 +17,7 @@ pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod topology;
-mod wants;
+pub mod wants;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -107,7 +107,8 @@ impl Managers {
             cpus: open::kept_cpus(&config, cpu.as_ref())?,
             memory: open::kept_memory(&config, memory.as_ref())?,
         };
-        let devices = Devices::open(config.root_dir.join("device-plugins"), machine.node_numbers(), clock)?;
+        let devices =
+            Devices::open(config.root_dir.join("device-plugins"), machine.node_numbers(), clock, metrics.clone())?;
         let managers = Managers {
             config,
             machine,

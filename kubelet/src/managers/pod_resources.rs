@@ -13,7 +13,7 @@ use tokio::net::UnixListener;
 use tokio::time::Instant;
 
 use super::numa::Mask;
-use super::{Managers, wants};
+use super::{Managers, meters, wants};
 use crate::pod;
 use crate::worker::Workers;
 use wire::*;
@@ -89,6 +89,8 @@ where
     A: prost::Message + Default + 'static,
 {
     let service = service.clone();
+    let version = if request.uri().path().starts_with("/v1.") { "v1" } else { "v1alpha1" };
+    service.managers.metrics.count(&meters::POD_RESOURCES, &[version]);
     respond_unary(request, move |message: Q| -> BoxFuture<'static, A> {
         let result = if service.may_come() { call(&service, message) } else { Err(too_many()) };
         Box::pin(async move { result })

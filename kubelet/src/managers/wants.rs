@@ -39,6 +39,10 @@ pub fn cpus(pod: &Tree, spec: &Tree) -> usize {
     usize::try_from(milli / 1000).unwrap_or(0)
 }
 
+pub fn any_cpus(pod: &Tree) -> bool {
+    containers(pod).any(|spec| cpus(pod, spec) > 0)
+}
+
 /// The memory that a container wants for itself, by kind.
 pub fn memory(pod: &Tree, spec: &Tree) -> BTreeMap<String, u64> {
     if !is_pinned(pod) {

@@ -175,8 +175,6 @@ impl Manager {
         }
         let mut candidates = self.candidates(resource).await;
         rank::rank(&mut candidates, first.signal, layout);
-        let most = self.agent.config.eviction.max_pod_grace_period.as_secs();
-        let grace = if first.is_hard() { AT_ONCE_SECONDS } else { i64::try_from(most).unwrap_or(i64::MAX) };
         let one = candidates.iter().find(|one| !is_critical(&one.pod))?;
         let uid = pod::uid(&one.pod).to_string();
         // It is on its way already: nobody else has to go for it.
@@ -184,7 +182,8 @@ impl Manager {
             return None;
         }
         let text = message::message(resource, &one.pod, one.usage.as_ref(), &due, seen);
-        let condition = Some(self.disruption(&text));
+        let condition = Some(self.disruption(&one.pod, &text));
+        let grace = self.grace(&one.pod, first);
         self.evict(memory, &one.pod, first.signal.name(), Ending { condition, ..ending(text, grace) });
         Some(uid)
     }
@@ -201,12 +200,25 @@ impl Manager {
         (containers || images) && threshold::is_relieved(&memory.thresholds, &self.look(memory).await)
     }
 
-    fn disruption(&self, message: &str) -> Tree {
+    /// The pod's own, up to what is allowed, where there is time.
+    fn grace(&self, pod: &Tree, threshold: &Threshold) -> i64 {
+        let most = i64::try_from(self.agent.config.eviction.max_pod_grace_period.as_secs()).unwrap_or(i64::MAX);
+        match threshold.is_hard() {
+            true => AT_ONCE_SECONDS,
+            false => pod.int("spec.terminationGracePeriodSeconds").map_or(most, |own| own.min(most)),
+        }
+    }
+
+    fn disruption(&self, pod: &Tree, message: &str) -> Tree {
         let now = format_seconds(self.agent.clock.now().seconds);
-        tree! {
+        let mut condition = tree! {
             "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet",
             "message" => message, "lastTransitionTime" => now,
+        };
+        if let Some(generation) = pod.int("metadata.generation") {
+            condition.set("observedGeneration", generation);
         }
+        condition
     }
 
     fn evict(&self, memory: &mut Memory, pod: &Tree, signal: &str, ending: Ending) {

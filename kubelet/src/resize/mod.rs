@@ -104,7 +104,11 @@ impl Resizes {
         let mut changed = Vec::new();
         {
             let mut entries = self.entries();
-            let waits = |entry: &&Entry| entry.granted != Some(generation(&entry.pod)) && entry.is_behind(&entry.pod);
+            let waits = |entry: &&Entry| {
+                let is_granted = entry.granted == Some(generation(&entry.pod));
+                // One that has ended gets nothing any more.
+                !is_granted && entry.is_behind(&entry.pod) && agent.admission.holds(pod::uid(&entry.pod))
+            };
             let mut waiting: Vec<_> = entries.values().filter(waits).map(|entry| (entry.rank(), entry.uid())).collect();
             waiting.sort_unstable();
             for (_, uid) in waiting {
@@ -123,7 +127,14 @@ impl Resizes {
         let pod = entry.pod.clone();
         let node = agent.node_object().unwrap_or_default();
         let allocated = with(&pod, &entry.record.allocated);
-        let change = Change { wanted: &bare(&pod), allocated: &allocated, swaps: agent.config.swap.limited };
+        let (swap, pinning) = (agent.config.swap, &agent.config.pinning);
+        let change = Change {
+            wanted: &bare(&pod),
+            allocated: &allocated,
+            swaps: swap.limited,
+            pins_cpu: pinning.cpu_static,
+            pins_memory: pinning.memory_static,
+        };
         let mut next = entry.record.clone();
         next.allocate(wanted(&pod));
         match agent.admission.resize(&change, &counted(&pod, &next.behind), &node) {

@@ -236,6 +236,8 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     let removed = agent.groups.remove(pod).await;
     removed.map_err(|why| cri::Status::internal(format!("the pod's control group: {why}")))?;
     let uid = pod::uid(pod);
+    // Nobody writes into a folder that goes.
+    agent.resizes.forget(uid);
     // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
     let folders = [sync::logs(agent, pod), agent.config.pod_dir(uid)];
     for folder in folders.iter().filter(|folder| folder.exists()) {
@@ -243,6 +245,5 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
             .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
     }
     agent.users.release(uid);
-    agent.resizes.forget(uid);
     Ok(())
 }

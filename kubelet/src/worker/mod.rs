@@ -242,7 +242,7 @@ impl Run {
                 continue;
             }
             let begun = Instant::now();
-            let next = contained(sync::sync(&agent, &wanted, &mut self.memory, &self.wanted)).await;
+            let next = contained(Box::pin(sync::sync(&agent, &wanted, &mut self.memory, &self.wanted))).await;
             let next = next.unwrap_or_else(|| {
                 tracing::error!(pod = pod::name(&wanted.pod), "the work on a pod panicked; it is tried again");
                 Next::Failed
@@ -279,8 +279,7 @@ fn same_name(one: &Tree, other: &Tree) -> bool {
 }
 
 /// None where it panicked.
-async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
-    let mut work = Box::pin(work);
+async fn contained<T>(mut work: Pin<Box<impl Future<Output = T>>>) -> Option<T> {
     std::future::poll_fn(move |context| {
         let poll = std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(&mut work).poll(context)));
         match poll {

@@ -56,7 +56,7 @@ pub struct Outcome {
 /// Runs a scenario from a seed in a world of its own.
 pub fn run(seed: u64, nodes: u32, scenario: impl AsyncFnOnce(&mut Simulation)) -> Outcome {
     server::ids::seed_thread(seed);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
         let mut simulation = Simulation::start(seed, nodes).await;
         scenario(&mut simulation).await;

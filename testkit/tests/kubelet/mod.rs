@@ -6,6 +6,7 @@ mod csi;
 mod drain;
 mod life;
 mod pods;
+mod pressure;
 mod volumes;
 
 use std::process::Command;

@@ -1,12 +1,16 @@
 //! An agent on a runtime that only remembers: pods begin, run and end as the agent asks, and what it asked is told.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::{Events, Metrics, Random, SystemClock};
 use cri::{ContainerState, PodSandboxState, Status};
 use kubelet::node::{self, Node};
+use kubelet::pressure::rank::Layout;
+use kubelet::pressure::senses::{Places, Senses};
+use kubelet::pressure::signal::{Left, Seen, Signal};
 use testkit::Cluster;
 use tokio::task::JoinHandle;
 
@@ -19,7 +23,15 @@ pub struct Remembered {
 }
 
 #[derive(Default)]
-struct State {
+pub struct State {
+    /// Bytes that containers of a pod use, by its name.
+    pub memory: BTreeMap<String, u64>,
+    /// Images that are there although nobody has pulled them.
+    pub images: Vec<String>,
+    /// How many percent of the disk are left; one less for each of those images.
+    pub disk: i64,
+    /// Where the containers of a sandbox write to.
+    logs: BTreeMap<String, PathBuf>,
     made: u64,
     sandboxes: BTreeMap<String, cri::PodSandboxStatus>,
     containers: BTreeMap<String, (String, cri::ContainerStatus)>,
@@ -35,12 +47,17 @@ fn now() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
+fn open_log(path: &Path) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::File::options().append(true).create(true).open(path).expect("a log");
+}
+
 fn fits(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 impl Remembered {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,6 +86,35 @@ impl State {
     fn id(&mut self) -> String {
         self.made += 1;
         format!("{:064x}", self.made)
+    }
+
+    /// Bytes that the containers of a sandbox use.
+    fn used(&self, sandbox: &cri::PodSandboxStatus) -> u64 {
+        let own = |(of, status): &&(String, cri::ContainerStatus)| {
+            *of == sandbox.id && status.state() == ContainerState::Running
+        };
+        let name = sandbox.metadata.clone().unwrap_or_default().name;
+        let each = self.memory.get(&name).copied().unwrap_or(1 << 20);
+        self.containers.values().filter(own).count() as u64 * each
+    }
+
+    /// The log of a pod's container.
+    pub fn log(&self, pod: &str) -> PathBuf {
+        let is_its = |of: &String| self.sandboxes[of].metadata.as_ref().is_some_and(|metadata| metadata.name == pod);
+        let found = self.containers.values().find(|(of, _)| is_its(of));
+        found.map(|(_, status)| PathBuf::from(&status.log_path)).unwrap_or_default()
+    }
+
+    fn stats(&self, sandbox: &cri::PodSandboxStatus) -> cri::PodSandboxStats {
+        let working_set_bytes = Some(cri::UInt64Value { value: self.used(sandbox) });
+        let memory = cri::MemoryUsage { working_set_bytes, ..Default::default() };
+        let metadata = Some(cri::ContainerMetadata { name: "c".to_string(), attempt: 0 });
+        let attributes = Some(cri::ContainerAttributes { metadata, ..Default::default() });
+        let container = cri::ContainerStats { attributes, memory: Some(memory.clone()), ..Default::default() };
+        let linux =
+            cri::LinuxPodSandboxStats { memory: Some(memory), containers: vec![container], ..Default::default() };
+        let attributes = cri::PodSandboxAttributes { metadata: sandbox.metadata.clone(), ..Default::default() };
+        cri::PodSandboxStats { attributes: Some(attributes), linux: Some(linux), ..Default::default() }
     }
 
     fn end(&mut self, id: &str, timeout: i64) {
@@ -110,6 +156,7 @@ impl cri::RuntimeService for Remembered {
             ..Default::default()
         };
         state.sandboxes.insert(id.clone(), status);
+        state.logs.insert(id.clone(), config.log_directory.into());
         Ok(cri::RunPodSandboxResponse { pod_sandbox_id: id })
     }
 
@@ -171,6 +218,7 @@ impl cri::RuntimeService for Remembered {
             image: config.image,
             labels: config.labels,
             annotations: config.annotations,
+            log_path: state.logs[&asked.pod_sandbox_id].join(config.log_path).to_string_lossy().into_owned(),
             ..Default::default()
         };
         state.containers.insert(id.clone(), (asked.pod_sandbox_id, status));
@@ -182,6 +230,7 @@ impl cri::RuntimeService for Remembered {
         if let Some((_, status)) = state.containers.get_mut(&asked.container_id) {
             status.set_state(ContainerState::Running);
             status.started_at = now();
+            open_log(Path::new(&status.log_path));
             let name = status.metadata.clone().unwrap_or_default().name;
             state.order.push(format!("+{name}"));
         }
@@ -226,6 +275,30 @@ impl cri::RuntimeService for Remembered {
         Ok(cri::ContainerStatusResponse { status: Some(status), ..Default::default() })
     }
 
+    async fn reopen_container_log(
+        &self,
+        asked: cri::ReopenContainerLogRequest,
+    ) -> Result<cri::ReopenContainerLogResponse, Status> {
+        open_log(Path::new(&self.state().containers[&asked.container_id].1.log_path));
+        Ok(cri::ReopenContainerLogResponse {})
+    }
+
+    async fn list_pod_sandbox_stats(
+        &self,
+        _: cri::ListPodSandboxStatsRequest,
+    ) -> Result<cri::ListPodSandboxStatsResponse, Status> {
+        let state = self.state();
+        let stats = state.sandboxes.values().map(|sandbox| state.stats(sandbox)).collect();
+        Ok(cri::ListPodSandboxStatsResponse { stats })
+    }
+
+    async fn list_container_stats(
+        &self,
+        _: cri::ListContainerStatsRequest,
+    ) -> Result<cri::ListContainerStatsResponse, Status> {
+        Ok(cri::ListContainerStatsResponse::default())
+    }
+
     async fn update_runtime_config(
         &self,
         _: cri::UpdateRuntimeConfigRequest,
@@ -238,12 +311,9 @@ impl cri::RuntimeService for Remembered {
         attach(AttachRequest) -> AttachResponse,
         port_forward(PortForwardRequest) -> PortForwardResponse,
         update_container_resources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse,
-        reopen_container_log(ReopenContainerLogRequest) -> ReopenContainerLogResponse,
         exec_sync(ExecSyncRequest) -> ExecSyncResponse,
         container_stats(ContainerStatsRequest) -> ContainerStatsResponse,
-        list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse,
         pod_sandbox_stats(PodSandboxStatsRequest) -> PodSandboxStatsResponse,
-        list_pod_sandbox_stats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse,
         checkpoint_container(CheckpointContainerRequest) -> CheckpointContainerResponse,
         checkpoint_pod(CheckpointPodRequest) -> CheckpointPodResponse,
         restore_pod(RestorePodRequest) -> RestorePodResponse,
@@ -265,7 +335,14 @@ impl cri::RuntimeService for Remembered {
 
 impl cri::ImageService for Remembered {
     async fn list_images(&self, _: cri::ListImagesRequest) -> Result<cri::ListImagesResponse, Status> {
-        Ok(cri::ListImagesResponse::default())
+        let image = |id: &String| cri::Image { id: id.clone(), size: 7, ..Default::default() };
+        Ok(cri::ListImagesResponse { images: self.state().images.iter().map(image).collect() })
+    }
+
+    async fn remove_image(&self, asked: cri::RemoveImageRequest) -> Result<cri::RemoveImageResponse, Status> {
+        let id = asked.image.unwrap_or_default().image;
+        self.state().images.retain(|other| *other != id);
+        Ok(cri::RemoveImageResponse {})
     }
 
     async fn image_status(&self, asked: cri::ImageStatusRequest) -> Result<cri::ImageStatusResponse, Status> {
@@ -278,15 +355,39 @@ impl cri::ImageService for Remembered {
     async fn pull_image(&self, asked: cri::PullImageRequest) -> Result<cri::PullImageResponse, Status> {
         let image_ref = asked.image.clone().unwrap_or_default().image;
         self.state().pulls.push(asked);
-        Ok(cri::PullImageResponse { image_ref, ..Default::default() })
+        Ok(cri::PullImageResponse { image_ref })
     }
 
-    absent! {
-        remove_image(RemoveImageRequest) -> RemoveImageResponse,
-        image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse,
-    }
+    absent! { image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse }
 
     absent_streams! { stream_images(StreamImagesRequest) -> StreamImagesResponse }
+}
+
+/// A machine on which nothing runs but what is remembered, and whose disk is never full by itself.
+impl Senses for Remembered {
+    fn look(&self, _: &Places) -> Seen {
+        let state = self.state();
+        let used: u64 = state.sandboxes.values().map(|sandbox| state.used(sandbox)).sum();
+        let available = MEMORY.saturating_sub(i64::try_from(used).unwrap_or(i64::MAX));
+        let disk = state.disk - state.images.len() as i64;
+        Seen::from([
+            (Signal::Memory, Left { available, capacity: MEMORY }),
+            (Signal::NodeFs, Left { available: disk, capacity: 100 }),
+        ])
+    }
+
+    fn layout(&self, _: &Places) -> Layout {
+        Layout::One
+    }
+}
+
+const MEMORY: i64 = 1000 << 20;
+
+/// A runtime that remembers nothing yet.
+pub fn remembered() -> Arc<Remembered> {
+    let runtime = Remembered::default();
+    runtime.state().disk = 50;
+    Arc::new(runtime)
 }
 
 /// A node at work on a runtime that remembers.
@@ -310,10 +411,12 @@ impl Agent {
             ..kubelet::Config::default()
         };
         config.allocatable.enforced.clear();
+        // How full this machine is does not matter.
+        config.eviction.thresholds.clear();
         change(&mut config);
         let config = Arc::new(config);
         let (client, clock, metrics) = (node_client(cluster, name), Arc::new(SystemClock), Metrics::default());
-        let runtime = Arc::new(Remembered::default());
+        let runtime = remembered();
         let node = Node::new(node::Environment {
             recorder: Events::start(clock.clone(), metrics.clone()).recorder(client.clone(), "kubelet").on(name),
             config: config.clone(),
@@ -332,7 +435,7 @@ impl Agent {
             metrics: metrics.clone(),
             seed: 7,
         };
-        let running = Some(kubelet::start(environment).await.expect("an agent"));
+        let running = Some(kubelet::run::start_on(environment, runtime.clone()).await.expect("an agent"));
         Agent { runtime, metrics, running, node: tokio::spawn(node.run()), _folder: folder }
     }
 

@@ -164,6 +164,38 @@ async fn the_past_gives_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_containers_use_is_collected_and_shown() {
+    let agent = Hook::start(&[], |path, _| {
+        assert_eq!(path, "/stats/summary");
+        let usage = tree! { "cpu" => tree! { "usageNanoCores" => 500_000_000 }, "memory" => tree! { "workingSetBytes" => 1 << 20 } };
+        let mut container = usage;
+        container.set("name", "c");
+        let pod = tree! { "podRef" => tree! { "namespace" => "default", "name" => "a" }, "containers" => list![container] };
+        Said::Json(tree! { "pods" => list![pod] })
+    })
+    .await;
+    let mut cluster = start(setup(&["InitialResources"], None)).await;
+    let client = &cluster.client;
+    assert_eq!(client.post(PODS, &pod("a")).await.tree().list("spec.containers")[0].at("resources"), &tree! {});
+    assert_eq!(client.post("/api/v1/nodes", &named("v1", "Node", "n1")).await.code, 201);
+    let port = agent.address.port();
+    let status = format!(
+        r#"{{"status":{{"addresses":[{{"type":"InternalIP","address":"127.0.0.1"}}],"daemonEndpoints":{{"kubeletEndpoint":{{"Port":{port}}}}}}}}}"#
+    );
+    assert_eq!(client.patch("/api/v1/nodes/n1/status", "merge", &status).await.code, 200);
+    // Agents are asked when a server starts, and then now and then.
+    cluster.restart().await;
+    let client = &cluster.client;
+    let shown = client.until("/tiphys/v1/usage", |_, shown| !shown.list("items").is_empty()).await;
+    let one = &shown.list("items")[0];
+    assert_eq!((one.str("image"), one.str("namespace"), one.int("samples")), ("app:1", "default", Some(1)));
+    let made = client.post(PODS, &pod("b")).await.tree();
+    let requests = made.list("spec.containers")[0].at("resources.requests");
+    assert!(!requests.str("cpu").is_empty() && !requests.str("memory").is_empty(), "{requests:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_level_can_be_the_cluster_s() {
     let dir = tempfile::tempdir().expect("a folder");
     let configuration = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: baseline}, exemptions: {namespaces: [kube-system]}}";

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Tree;
-use client::Clock;
+use client::{Clock, Metrics};
 use cri::grpc::Channel;
 use tokio::sync::{Notify, mpsc};
 
 use super::numa::{Hints, Mask};
-use super::{checkpoint, wants};
+use super::{checkpoint, meters, wants};
 use crate::node::facts;
 use crate::pod;
 pub use inventory::Share;
@@ -45,6 +45,7 @@ pub struct Devices {
     dir: PathBuf,
     nodes: Vec<u32>,
     clock: Arc<dyn Clock>,
+    metrics: Metrics,
     state: Mutex<State>,
     /// Told when there is more or less than before.
     changed: Notify,
@@ -56,7 +57,7 @@ const FILE: &str = "kubelet_internal_checkpoint";
 
 impl Devices {
     /// With what was handed out before this process began.
-    pub fn open(dir: PathBuf, nodes: Vec<u32>, clock: Arc<dyn Clock>) -> Result<Devices, String> {
+    pub fn open(dir: PathBuf, nodes: Vec<u32>, clock: Arc<dyn Clock>, metrics: Metrics) -> Result<Devices, String> {
         let file = dir.join(FILE);
         let kept = checkpoint::read(&file)
             .and_then(|kept| kept.map(|kept| Inventory::read(&kept, clock.now().seconds)).transpose());
@@ -66,6 +67,7 @@ impl Devices {
             dir,
             nodes,
             clock,
+            metrics,
             state: Mutex::new(State { inventory, ..State::default() }),
             changed: Notify::new(),
             registrations,
@@ -149,7 +151,10 @@ impl Devices {
             let ids = choice.finish(&preferred.ids);
             let request = wire::ContainerAllocateRequest { ids: ids.iter().cloned().collect() };
             let request = wire::AllocateRequest { container_requests: vec![request] };
-            let answer = wire::allocate(&plugin.channel, request).await?.container_responses.into_iter().next();
+            let begun = tokio::time::Instant::now();
+            let answer = wire::allocate(&plugin.channel, request).await;
+            self.metrics.record(&meters::ALLOCATIONS, &[&resource], begun.elapsed().as_secs_f64());
+            let answer = answer?.container_responses.into_iter().next();
             let answer = answer.ok_or("no containers return in allocation response")?;
             let mut state = self.state();
             state.inventory.give(uid, name, &resource, &ids, answer);

@@ -14,7 +14,7 @@ use tokio_stream::StreamExt;
 
 use super::inventory::read_device;
 use super::wire::{self, RegisterRequest};
-use super::{Devices, Plugin};
+use super::{Devices, Plugin, meters};
 use crate::node::facts;
 use crate::node::resources::is_extended;
 
@@ -48,6 +48,7 @@ impl Devices {
         if !is_extended(&registration.resource) || !api::validation::qualified_name(&registration.resource).is_empty() {
             return Err(format!("the ResourceName {:?} is invalid", registration.resource));
         }
+        self.metrics.count(&meters::REGISTRATIONS, &[&registration.resource]);
         self.registrations.send(registration).map_err(|error| error.to_string())
     }
 

@@ -278,7 +278,12 @@ fn text(a: &str, b: &str) -> (String, String) {
 #[tokio::test]
 async fn a_plugin_is_asked_and_survives_the_agent() {
     let dir = tempfile::tempdir().expect("a folder");
-    let open = || Arc::new(Devices::open(dir.path().to_path_buf(), vec![0], Arc::new(SystemClock)).expect("devices"));
+    let open = || {
+        Arc::new(
+            Devices::open(dir.path().to_path_buf(), vec![0], Arc::new(SystemClock), Metrics::default())
+                .expect("devices"),
+        )
+    };
     let (devices, seen) = (open(), Seen::default());
     let task = seen.start(&devices);
     let socket = dir.path().join("kubelet.sock");

@@ -19,6 +19,8 @@ pub const IMAGE: &str = "suite.local/busybox:1";
 /// A few files, to be mounted as a volume.
 pub const FILES: &str = "suite.local/files:1";
 const PAUSE: &str = "suite.local/pause:1";
+/// For a KubeletConfiguration: the machine's disk may be full of other things.
+pub const ANY_DISK: &str = "evictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\n";
 pub const NODE: &str = "node";
 /// The address of the way out, which leads nowhere.
 pub const ADDRESS: &str = "192.0.2.10";

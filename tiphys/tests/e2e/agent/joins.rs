@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use super::case::{Case, Started, condition, said};
-use super::cluster::{ADDRESS, Cluster, ENTER, Runtime, cgroup_of, make_images};
+use super::cluster::{ADDRESS, ANY_DISK, Cluster, ENTER, Runtime, cgroup_of, make_images};
 use crate::support::BINARY;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
@@ -50,7 +50,7 @@ fn configuration(cluster: &Cluster, more: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nmaxPods: 50\n\
          clusterDomain: cluster.local\ncgroupRoot: {}\nrotateCertificates: true\n\
-         authentication: {{x509: {{clientCAFile: {}/pki/ca.crt}}}}\n{more}",
+         authentication: {{x509: {{clientCAFile: {}/pki/ca.crt}}}}\n{ANY_DISK}{more}",
         cgroup_of(&cluster.dir),
         data.display()
     )

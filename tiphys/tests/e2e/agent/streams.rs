@@ -86,7 +86,7 @@ fn exec(case: &Case) {
             case,
             &kubectl,
             "exec -it web -- sh",
-            "echo is $((40+2)) on $(tty); until stty size 2>/dev/null; do sleep 0.1; done; exit 4\n",
+            "echo is $((40+2)) on $(tty); until stty size 2>/dev/null | grep .; do sleep 0.1; done; exit 4\n",
         );
         assert!(seen.1.contains("is 42 on /dev/pts/") && seen.1.contains("33 99"), "{who}: {seen:?}");
         assert_eq!(seen.0, Some(4), "{who}: {seen:?}");

@@ -1,0 +1,219 @@
+//! A node that runs full, in simulated time: what it says of itself, who has to go, and how it recovers. The server,
+//! the controllers and the agent are real; the machine and its runtime are made up.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, list, tree};
+use client::{Client, Events, Metrics, Random, RuntimeClock};
+use cluster::local::Local;
+use http_body_util::BodyExt;
+use kubelet::Config;
+use kubelet::config::Allocatable;
+use kubelet::node::{self, Node};
+use kubelet::runtime::Runtime;
+use kubelet::serve::{self, Served};
+use testkit::sim::{self, Simulation};
+
+use super::pods::{Remembered, remembered};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// The first second of 2026, at which simulations begin.
+const EPOCH: Duration = Duration::from_secs(1_767_225_600);
+const PODS: client::Resource = client::Resource::core("pods");
+
+/// A node with its agent.
+struct Scene {
+    runtime: Arc<Remembered>,
+    running: kubelet::Running,
+    dir: tempfile::TempDir,
+}
+
+async fn start(simulation: &Simulation) -> Scene {
+    let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
+    simulation.until("the account of pods", MINUTE, account).await;
+    let dir = tempfile::tempdir().expect("a folder");
+    let remembered = remembered();
+    // They were there before the agent: nobody can say how old they are.
+    remembered.state().images = vec!["old".to_string(), "older".to_string()];
+    let config = Arc::new(Config {
+        node_name: "n1".to_string(),
+        hostname: "n1".to_string(),
+        root_dir: dir.path().join("kubelet"),
+        pod_logs_dir: dir.path().join("pods"),
+        node_ips: vec![[127, 0, 0, 1].into()],
+        cgroups_per_qos: false,
+        allocatable: Allocatable { enforced: Vec::new(), ..Allocatable::default() },
+        container_log_max_size: 1000,
+        container_log_max_files: 4,
+        ..Config::default()
+    });
+    let client = Local::new(&simulation.server).node("n1");
+    let clock = Arc::new(RuntimeClock::starting_at(EPOCH));
+    let recorder = Events::start(clock.clone(), Metrics::default()).recorder(client.clone(), "kubelet").on("n1");
+    let runtime = Runtime { service: remembered.clone(), images: remembered.clone() };
+    let node = Node::new(node::Environment {
+        config: config.clone(),
+        client: client.clone(),
+        runtime: runtime.service.clone(),
+        images: runtime.images.clone(),
+        clock: clock.clone(),
+        recorder,
+        random: Arc::new(Random::seeded(7)),
+    });
+    tokio::spawn(node.clone().run());
+    let (metrics, seed) = (Metrics::default(), 7);
+    let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
+    let running = kubelet::run::start_on(environment, remembered.clone()).await.expect("an agent");
+    simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
+    Scene { runtime: remembered, running, dir }
+}
+
+async fn make(admin: &Client, name: &str, spec: Tree) {
+    let mut pod = tree! { "metadata" => tree! { "name" => name }, "spec" => spec };
+    let spec = pod.child("spec");
+    spec.set("nodeName", "n1");
+    // Tokens stand on a file system of their own, and nothing is mounted here.
+    spec.set("automountServiceAccountToken", false);
+    let mut container = tree! { "name" => "c", "image" => "i:1" };
+    if !spec.list("volumes").is_empty() {
+        container.set("volumeMounts", list![tree! { "name" => "v", "mountPath" => "/v" }]);
+    }
+    spec.set("containers", list![container]);
+    admin.create(PODS, "default", &pod).await.expect("a pod");
+}
+
+fn pod(simulation: &Simulation, name: &str) -> Tree {
+    let all = simulation.objects("pods", "default");
+    all.into_iter().find(|pod| pod.str("metadata.name") == name).unwrap_or_default()
+}
+
+async fn until_phase(simulation: &Simulation, name: &str, phase: &str) -> Tree {
+    let is_so = async |simulation: &Simulation| pod(simulation, name).str("status.phase") == phase;
+    simulation.until(&format!("{name} is {phase}"), 3 * MINUTE, is_so).await;
+    pod(simulation, name)
+}
+
+fn node_has(simulation: &Simulation, condition: &str, taint: &str, holds: bool) -> bool {
+    let Some(node) = simulation.objects("minions", "").into_iter().next() else { return false };
+    let conditions = node.list("status.conditions");
+    let status = conditions.iter().find(|one| one.str("type") == condition).map(|one| one.str("status"));
+    let tainted = node.list("spec.taints").iter().any(|one| one.str("key") == taint);
+    status == Some(if holds { "True" } else { "False" }) && tainted == holds
+}
+
+fn told(simulation: &Simulation, reason: &str, message: &str) -> bool {
+    let events = simulation.objects("events", "default");
+    events.iter().any(|event| event.str("reason") == reason && event.str("message") == message)
+}
+
+#[test]
+fn pods_go_when_memory_runs_out_and_the_node_recovers() {
+    sim::run(1, 0, async |simulation| {
+        let scene = start(simulation).await;
+        let admin = simulation.admin.clone();
+        make(&admin, "large", tree! {}).await;
+        make(&admin, "small", tree! {}).await;
+        make(&admin, "critical", tree! { "priorityClassName" => "system-node-critical" }).await;
+        for name in ["large", "small", "critical"] {
+            until_phase(simulation, name, "Running").await;
+        }
+        {
+            let mut state = scene.runtime.state();
+            state.memory.insert("large".to_string(), 300 << 20);
+            state.memory.insert("critical".to_string(), 650 << 20);
+        }
+        let large = until_phase(simulation, "large", "Failed").await;
+        let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 49Mi. \
+                       Container c was using 300Mi, request is 0, has larger consumption of memory. ";
+        assert_eq!((large.str("status.reason"), large.str("status.message")), ("Evicted", message));
+        let conditions = large.list("status.conditions");
+        let target = conditions.iter().find(|one| one.str("type") == "DisruptionTarget").expect("a condition");
+        assert_eq!((target.str("reason"), target.str("message")), ("TerminationByKubelet", message));
+        let (memory, taint) = ("MemoryPressure", "node.kubernetes.io/memory-pressure");
+        simulation.until("the taint", MINUTE, async |world| node_has(world, memory, taint, true)).await;
+        simulation
+            .until("the events", MINUTE, async |world| {
+                told(world, "Evicted", message) && told(world, "EvictionThresholdMet", "Attempting to reclaim memory")
+            })
+            .await;
+        // Enough is left now: nobody else goes, and nobody comes.
+        make(&admin, "late", tree! {}).await;
+        let late = until_phase(simulation, "late", "Failed").await;
+        let refused = "Pod was rejected: The node had condition: [MemoryPressure]. ";
+        assert_eq!((late.str("status.reason"), late.str("status.message")), ("Evicted", refused));
+        let began = tokio::time::Instant::now();
+        simulation.until("no taint", 10 * MINUTE, async |world| node_has(world, memory, taint, false)).await;
+        assert!(began.elapsed() > 3 * MINUTE, "it does not forget so soon: {:?}", began.elapsed());
+        for name in ["small", "critical"] {
+            assert_eq!(pod(simulation, name).str("status.phase"), "Running", "{name}");
+        }
+        scene.running.stop().await;
+    });
+}
+
+#[test]
+fn images_go_before_pods_and_pods_when_they_use_more_than_they_may() {
+    sim::run(2, 0, async |simulation| {
+        let scene = start(simulation).await;
+        let admin = simulation.admin.clone();
+        let volume = tree! { "name" => "v", "emptyDir" => tree! { "sizeLimit" => "1Mi" } };
+        make(&admin, "limited", tree! { "volumes" => list![volume] }).await;
+        let limited = until_phase(simulation, "limited", "Running").await;
+        assert_eq!(scene.runtime.state().images.len(), 2, "there is room for them");
+        scene.runtime.state().disk = 11;
+        simulation.until("no images", 2 * MINUTE, async |_| scene.runtime.state().images.is_empty()).await;
+        let (disk, taint) = ("DiskPressure", "node.kubernetes.io/disk-pressure");
+        simulation.until("the taint", MINUTE, async |world| node_has(world, disk, taint, true)).await;
+        simulation.pass(MINUTE).await;
+        assert_eq!(pod(simulation, "limited").str("status.phase"), "Running", "that was enough");
+
+        let dir = scene.dir.path().join("kubelet/pods").join(limited.str("metadata.uid"));
+        let file = dir.join("volumes/kubernetes.io~empty-dir/v/file");
+        std::fs::write(file, vec![1; 2 << 20]).expect("a file");
+        let limited = until_phase(simulation, "limited", "Failed").await;
+        let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
+        assert_eq!((limited.str("status.reason"), limited.str("status.message")), ("Evicted", message));
+        scene.running.stop().await;
+    });
+}
+
+#[test]
+fn no_line_is_lost_when_logs_are_rotated() {
+    sim::run(3, 0, async |simulation| {
+        let scene = start(simulation).await;
+        make(&simulation.admin.clone(), "talks", tree! {}).await;
+        until_phase(simulation, "talks", "Running").await;
+        let log = scene.runtime.state().log("talks");
+        let mut wanted = String::new();
+        for number in 0..60 {
+            let line = format!("line {number}\n");
+            let mut file = std::fs::File::options().append(true).open(&log).expect("the log");
+            write!(file, "2026-01-01T00:00:00.{number:09}Z stdout F {line}").expect("a line");
+            wanted.push_str(&line);
+            simulation.pass(Duration::from_secs(2)).await;
+        }
+        let folder = std::fs::read_dir(log.parent().expect("a folder")).expect("a folder");
+        let mut names: Vec<String> =
+            folder.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(names[1].ends_with(".gz") && !names[2].ends_with(".gz"), "{names:?}");
+        let read = async |query: &str| read(&scene.running, &format!("/containerLogs/default/talks/c{query}")).await;
+        assert_eq!(read("").await, wanted);
+        let tail: String = wanted.split_inclusive('\n').skip(15).collect();
+        assert_eq!(read("?tailLines=45").await, tail);
+        scene.running.stop().await;
+    });
+}
+
+async fn read(running: &kubelet::Running, path: &str) -> String {
+    let host = Arc::new(Served::new(running, Metrics::default(), tree! {}));
+    let node = serve::Node::new(host, serve::Settings::default());
+    let request = http::Request::get(path).body(()).expect("a request");
+    let answer = node.answer(request).await;
+    assert_eq!(answer.status(), 200, "{path}");
+    let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
