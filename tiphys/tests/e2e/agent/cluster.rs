@@ -196,7 +196,8 @@ fn files() -> Vec<u8> {
     tar.finish()
 }
 
-fn prepare_containerd(dir: &Path) {
+/// What Debian's containerd needs in a folder of its own, and the images as one file.
+pub fn prepare_containerd(dir: &Path) {
     let root = dir.join("images");
     make_images(&root);
     let mut export = Command::new(BINARY);

@@ -2,7 +2,7 @@
 //! containerd. Each cluster is started once for all cases, each case has a namespace. Needs root.
 
 mod case;
-mod cluster;
+pub mod cluster;
 mod joins;
 mod life;
 mod network;

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::world::{PODS, World, condition};
-use super::{noting_pod, pod_path, shell_pod, starts};
+use super::{UNDEFENDED, noting_pod, pod_path, shell_pod, starts};
 use crate::support::BINARY;
 
 #[test]
@@ -14,7 +14,7 @@ fn without_the_api_server_pods_run_on_and_are_cared_for() {
     let server = world.start_up(&["--disable-agent"]);
     fs::create_dir_all(world.dir.path().join("data/kubelet")).expect("a folder");
     let config = format!(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupRoot: {}\n\
+        "{UNDEFENDED}cgroupRoot: {}\n\
          authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {ca}}}}}\n",
         world.cgroup(),
         ca = world.path("data/pki/ca.crt"),
@@ -24,8 +24,7 @@ fn without_the_api_server_pods_run_on_and_are_cared_for() {
         (world.path("data/kubelet"), world.path("data/kubeconfig"), world.path("kubelet.yaml"));
     let words = ["kubelet", "--kubeconfig", &kubeconfig, "--config", &config, "--hostname-override", "node"];
     let _agent = world.start(BINARY, &[&words[..], &["--root-dir", &root, "--node-ip", "192.0.2.10"]].concat(), "");
-    world.until_node("True");
-    world.until("its account", "/api/v1/namespaces/default/serviceaccounts", |list| !list.list("items").is_empty());
+    world.until_ready_node();
 
     world.create(PODS, &noting_pod("steady"));
     // It is well until somebody takes its file away.

@@ -6,7 +6,10 @@ use api::Tree;
 
 use super::world::{PODS, Process, World, condition, seeds, signal};
 use super::{noting_pod, pod_path, starts};
+use crate::agent::cluster::{IMAGE, prepare_containerd};
 
+/// The image that the runtime in the house has from the beginning.
+const EMBEDDED: &str = "tiphys.local/hello";
 /// Pods that nobody touches.
 const STEADY: u64 = 3;
 /// How often somebody is killed in a run.
@@ -17,6 +20,7 @@ const CHURN: u64 = 4;
 /// Pods as they should be.
 struct Churn {
     world: World,
+    image: &'static str,
     wanted: BTreeSet<String>,
     made: u64,
     /// Each container by its pod, as it was first seen to run.
@@ -24,8 +28,8 @@ struct Churn {
 }
 
 impl Churn {
-    fn new(world: World) -> Churn {
-        let mut churn = Churn { world, wanted: BTreeSet::new(), made: 0, seen: BTreeMap::new() };
+    fn new(world: World, image: &'static str) -> Churn {
+        let mut churn = Churn { world, image, wanted: BTreeSet::new(), made: 0, seen: BTreeMap::new() };
         for _ in 0..STEADY {
             churn.create();
         }
@@ -36,7 +40,7 @@ impl Churn {
     fn create(&mut self) {
         let name = format!("pod-{}", self.made);
         self.made += 1;
-        self.world.create(PODS, &noting_pod(&name));
+        self.world.create(PODS, &noting_pod(&name).replace(EMBEDDED, self.image));
         self.wanted.insert(name);
     }
 
@@ -99,7 +103,7 @@ impl Churn {
 fn killing_the_agent_restarts_loses_and_doubles_nothing() {
     for seed in 0..seeds(1) {
         let (world, mut up) = World::up(seed, &[]);
-        let mut churn = Churn::new(world);
+        let mut churn = Churn::new(world, EMBEDDED);
         for _ in 0..ROUNDS {
             churn.stir();
             up.kill();
@@ -114,7 +118,7 @@ fn killing_the_agent_restarts_loses_and_doubles_nothing() {
 fn killing_what_shims_are_forked_from_holds_nobody_up() {
     for seed in 0..seeds(1) {
         let (world, up) = World::up(seed, &[]);
-        let mut churn = Churn::new(world);
+        let mut churn = Churn::new(world, EMBEDDED);
         for _ in 0..ROUNDS {
             churn.stir();
             signal("-KILL", &zygote(&up));
@@ -122,6 +126,37 @@ fn killing_what_shims_are_forked_from_holds_nobody_up() {
             churn.settle();
         }
     }
+}
+
+/// Containers of containerd's run on without it. While its socket is dead the node says so.
+#[test]
+fn killing_containerd_restarts_loses_and_doubles_nothing() {
+    for seed in 0..seeds(1) {
+        let world = World::new(seed);
+        prepare_containerd(world.dir.path());
+        let mut containerd = start_containerd(&world);
+        world.shell("ctr -a cri.sock -n k8s.io images import images.tar >/dev/null");
+        let _up = world.start_up(&["--container-runtime-endpoint", &world.path("cri.sock")]);
+        world.until_ready_node();
+        let mut churn = Churn::new(world, IMAGE);
+        for round in 0..ROUNDS {
+            churn.stir();
+            containerd.kill();
+            if round == 0 {
+                churn.world.until_node("False");
+            }
+            containerd = start_containerd(&churn.world);
+            churn.world.until_node("True");
+            churn.settle();
+        }
+    }
+}
+
+fn start_containerd(world: &World) -> Process {
+    let process = world.start("containerd", &["--config", &world.path("config.toml")], "");
+    let answers = "ctr -a cri.sock version >/dev/null 2>&1";
+    world.shell(&format!("n=0; until {answers}; do n=$((n+1)); [ $n -lt 200 ]; sleep 0.1; done"));
+    process
 }
 
 fn zygote(up: &Process) -> String {

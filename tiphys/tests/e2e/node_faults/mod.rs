@@ -10,6 +10,10 @@ mod world;
 
 use world::{PODS, World};
 
+/// A configuration by which no pod has to go however full disks are.
+const UNDEFENDED: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+    evictionHard: {memory.available: 100Mi}\n";
+
 /// A pod whose container notes each of its starts in a volume, and ends when it is asked to. The demo image has no
 /// shell; the machine's is shown to it.
 fn noting_pod(name: &str) -> String {

@@ -75,9 +75,14 @@ impl World {
     pub fn up(seed: u64, flags: &[&str]) -> (World, Process) {
         let world = World::new(seed);
         let up = world.start_up(flags);
-        world.until_node("True");
-        world.until("its account", "/api/v1/namespaces/default/serviceaccounts", |list| !list.list("items").is_empty());
+        world.until_ready_node();
         (world, up)
+    }
+
+    /// Until pods can be made.
+    pub fn until_ready_node(&self) {
+        self.until_node("True");
+        self.until("its account", "/api/v1/namespaces/default/serviceaccounts", |list| !list.list("items").is_empty());
     }
 
     pub fn start_up(&self, flags: &[&str]) -> Process {
