@@ -89,7 +89,10 @@ impl Cluster {
         let deadline = Instant::now() + Duration::from_secs(90);
         while !dir.path().join("data/kubeconfig").exists() {
             let is_late = Instant::now() > deadline || process.try_wait().is_ok_and(|ended| ended.is_some());
-            assert!(!is_late, "the cluster does not start: {}", read(&dir.path().join("log")));
+            if is_late {
+                let _ = process.kill();
+                panic!("the cluster does not start: {}", read(&dir.path().join("log")));
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
         let inside = read(&PathBuf::from(format!("/proc/{0}/task/{0}/children", process.id()))).trim().to_string();

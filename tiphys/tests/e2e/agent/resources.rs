@@ -120,10 +120,10 @@ fn shrink(case: &Case) {
     );
     case.until_ready("fat");
     ask(case, "fat", r#"{"requests":{"memory":"8Mi"},"limits":{"memory":"8Mi"}}"#);
-    let pod = case.until_pod("fat", "an error", is_pending);
-    let why = pod.list("status.conditions").iter().find(|one| one.str("type") == "PodResizeInProgress");
-    let why = why.unwrap_or_else(|| panic!("{:?}", pod.at("status.conditions")));
-    assert!(why.str("message").contains("below current usage"), "{why:?}");
+    // First it is only under way; then it is told why not.
+    let is_told =
+        |one: &Tree| one.str("type") == "PodResizeInProgress" && one.str("message").contains("below current usage");
+    let pod = case.until_pod("fat", "an error", |pod| pod.list("status.conditions").iter().any(is_told));
     assert_eq!(container(&pod, "main").str("resources.limits.memory"), "100Mi");
     ask(case, "fat", r#"{"requests":{"memory":"120Mi"},"limits":{"memory":"120Mi"}}"#);
     until_resized(case, "fat", "120Mi");
