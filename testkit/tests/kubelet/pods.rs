@@ -390,18 +390,44 @@ pub fn remembered() -> Arc<Remembered> {
     Arc::new(runtime)
 }
 
+/// A folder of a node's, which goes with all that is mounted in it.
+pub struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Folder {
+        Folder(tempfile::tempdir().expect("a folder"))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let places = table
+            .lines()
+            .filter_map(|line| line.split(' ').nth(1))
+            .filter(|place| Path::new(place).starts_with(self.path()));
+        for place in places {
+            let _ = std::process::Command::new("umount").arg(place).status();
+        }
+    }
+}
+
 /// A node at work on a runtime that remembers.
 pub struct Agent {
     pub runtime: Arc<Remembered>,
     pub metrics: Metrics,
     running: Option<kubelet::Running>,
     node: JoinHandle<()>,
-    _folder: tempfile::TempDir,
+    _folder: Folder,
 }
 
 impl Agent {
     pub async fn start(cluster: &Cluster, name: &str, change: impl FnOnce(&mut kubelet::Config)) -> Agent {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let mut config = kubelet::Config {
             node_name: name.to_string(),
             root_dir: folder.path().join("kubelet"),

@@ -16,7 +16,7 @@ use kubelet::runtime::Runtime;
 use kubelet::serve::{self, Served};
 use testkit::sim::{self, Simulation};
 
-use super::pods::{Remembered, remembered};
+use super::pods::{Folder, Remembered, remembered};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// The first second of 2026, at which simulations begin.
@@ -27,13 +27,13 @@ const PODS: client::Resource = client::Resource::core("pods");
 struct Scene {
     runtime: Arc<Remembered>,
     running: kubelet::Running,
-    dir: tempfile::TempDir,
+    dir: Folder,
 }
 
 async fn start(simulation: &Simulation) -> Scene {
     let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
     simulation.until("the account of pods", MINUTE, account).await;
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = Folder::new();
     let remembered = remembered();
     // They were there before the agent: nobody can say how old they are.
     remembered.state().images = vec!["old".to_string(), "older".to_string()];
