@@ -176,14 +176,15 @@ fn is_left(view: &View<'_>, spec: &Tree) -> bool {
 
 fn start(view: &View<'_>, spec: &Tree) -> Start {
     let name = spec.str("name");
-    let restarts = view.state.container(name).map_or(0, |seen| seen.restarts + 1);
+    // One that was made and never started, because whoever made it was ended, is made again as if it had not been.
+    let restarts = view.state.container(name).map_or(0, |seen| seen.restarts + i64::from(seen.stage != Stage::Created));
     Start { name: name.to_string(), restarts }
 }
 
 /// Started once, never again.
 fn plan_ephemeral(view: &View<'_>, plan: &mut Plan) {
     for spec in view.pod.list("spec.ephemeralContainers") {
-        if view.state.container(spec.str("name")).is_none() {
+        if view.state.container(spec.str("name")).is_none_or(|seen| seen.stage == Stage::Created) {
             plan.starts.push(start(view, spec));
         }
     }

@@ -98,7 +98,7 @@ fn a_pod_is_brought_up_and_kept_up() {
         ("Always", Some(true), &[], "+a#0 +b#0"),
         ("Always", Some(true), &[("a", "running"), ("b", "running")], ""),
         ("Always", Some(true), &[("a", "running"), ("b", "0")], "+b#1"),
-        ("Always", Some(true), &[("a", "running"), ("b", "created")], "+b#1"),
+        ("Always", Some(true), &[("a", "running"), ("b", "created")], "+b#0"),
         ("Always", Some(true), &[("a", "running"), ("b", "unknown")], "-b +b#1"),
         ("OnFailure", Some(true), &[("a", "running"), ("b", "0")], ""),
         ("OnFailure", Some(true), &[("a", "running"), ("b", "1")], "+b#1"),

@@ -202,6 +202,7 @@ async fn start_container(
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
     let sort = meters::sort(pod, &start.name);
     agent.metrics.count(&meters::STARTED_CONTAINERS, &[sort]);
+    remove_unstarted(agent, state, &start.name).await?;
     let made = make_container(agent, pod, spec, place, start).await;
     let started = match made {
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
@@ -230,6 +231,14 @@ async fn start_container(
 /// It is known when an image is tried again.
 fn is_of_image(reason: &str) -> bool {
     matches!(reason, "ImagePullBackOff" | "ErrImagePull" | "RegistryUnavailable" | "SignatureValidationFailed")
+}
+
+/// What was made and never started stands in the way of its successor, which has its number.
+async fn remove_unstarted(agent: &Agent, state: &PodState, name: &str) -> Result<()> {
+    for seen in state.containers.iter().filter(|seen| seen.name == name && seen.stage == Stage::Created) {
+        agent.runtime.remove(&seen.id).await.map_err(|_| Failure::Failed)?;
+    }
+    Ok(())
 }
 
 /// Of a container that is started again, only the last one is kept beside the new one.
