@@ -151,10 +151,19 @@ fn terminated(view: &View<'_>, seen: &Container) -> Tree {
         "finishedAt" => at(seen.finished_at),
         "containerID" => format!("{}://{}", view.runtime, seen.id),
     };
-    if !seen.message.is_empty() {
-        ended.set("message", seen.message.as_str());
+    let message = if seen.message.is_empty() { said_before(view.pod, ended.str("containerID")) } else { &seen.message };
+    if !message.is_empty() {
+        ended.set("message", message);
     }
     ended
+}
+
+/// The last words of a container whose folder is gone: its status has them still.
+fn said_before<'a>(pod: &'a Tree, id: &str) -> &'a str {
+    let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+    let statuses = lists.iter().flat_map(|list| pod.at("status").list(list));
+    let mut ends = statuses.flat_map(|status| [status.at("state.terminated"), status.at("lastState.terminated")]);
+    ends.find(|ended| ended.str("containerID") == id).map_or("", |ended| ended.str("message"))
 }
 
 fn at(nanos: i64) -> api::Str {

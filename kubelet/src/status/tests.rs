@@ -144,6 +144,19 @@ fn all_that_begin_anew_are_no_failure() {
 }
 
 #[test]
+fn last_words_stay_when_their_file_is_gone() {
+    let mut pod = pod("Never");
+    let mut ended = state(&[("a", "1"), ("b", "0")]);
+    ended.containers.iter_mut().filter(|seen| seen.name == "a").for_each(|seen| seen.message = "gone".into());
+    let status = say(&pod, &ended, Verdicts::default(), &[], true);
+    pod.set("status", status);
+    let again = say(&pod, &state(&[("a", "1"), ("b", "0")]), Verdicts::default(), &[], true);
+    let messages: Vec<&str> =
+        again.list("containerStatuses").iter().map(|status| status.str("state.terminated.message")).collect();
+    assert_eq!(messages, ["gone", ""]);
+}
+
+#[test]
 fn what_probes_say_decides_about_readiness() {
     let mut pod = pod("Always");
     pod.child("spec").list_mut("containers")[0].set("readinessProbe", tree! {});
