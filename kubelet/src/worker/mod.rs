@@ -4,6 +4,7 @@
 mod drain;
 mod end;
 mod files;
+mod needs;
 mod start;
 mod sync;
 

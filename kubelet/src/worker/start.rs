@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{Tree, tree};
-use client::Resource;
+use api::Tree;
 
 use super::sync::{self, Memory, Told};
-use super::{end, files, subject};
+use super::{end, files, needs, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
-use crate::make::resources::Limits;
-use crate::make::{self, container, dns, env, hostname, sandbox};
+use crate::make::resources::{self, Limits};
+use crate::make::{container, dns, hostname, sandbox};
 use crate::meters;
 use crate::plan::{Kill, Plan, Start, Why};
 use crate::pod;
@@ -59,7 +58,7 @@ pub async fn carry_out(
     }
     let addresses = addresses(agent, pod, &sandbox, state).await?;
     let config = sandbox_config(agent, pod, memory, 0)?;
-    let images = volume_images(agent, pod, given, &config).await?;
+    let images = needs::volume_images(agent, pod, given, &config).await?;
     let place = Place { sandbox: &sandbox, config: &config, addresses: &addresses, images: &images, given };
     let mut result = Ok(());
     for start in &plan.starts {
@@ -160,7 +159,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
         Failure::Failed
     })?;
     let users = agent.users.of(pod).map_err(|why| failed_sandbox(agent, pod, &why))?;
-    let (resources, overhead) = make::resources::of_sandbox(pod, agent.limits());
+    let (resources, overhead) = resources::of_sandbox(pod, agent.limits());
     Ok(sandbox::config(
         pod,
         sandbox::Given {
@@ -258,13 +257,13 @@ async fn make_container(
     place: &Place<'_>,
     start: &Start,
 ) -> std::result::Result<String, Problem> {
-    let secrets = pull_secrets(agent, pod).await;
+    let secrets = needs::pull_secrets(agent, pod).await;
     let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
     let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
-    check_user(pod, spec, &image).map_err(config_error)?;
+    needs::check_user(pod, spec, &image).map_err(config_error)?;
     let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
-    let own = variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    let own = needs::variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
     // What the pod says itself counts before what its devices bring.
     let variables: Vec<_> = given.env.into_iter().chain(own).collect();
     let users = agent.users.of(pod).map_err(config_error)?;
@@ -332,102 +331,6 @@ fn ends() -> Problem {
 fn failed(agent: &Agent, pod: &Tree, name: &str, reason: &'static str, message: String) -> Problem {
     agent.recorder.warning(&subject(pod, name), "Failed", format!("Error: {message}"));
     Problem { reason, message }
-}
-
-/// What the pod may pull its images with; a secret that is missing is not there.
-async fn pull_secrets(agent: &Agent, pod: &Tree) -> Vec<Arc<Tree>> {
-    let mut secrets = Vec::new();
-    for reference in pod.list("spec.imagePullSecrets") {
-        let name = reference.str("name");
-        match agent.objects.get(Resource::core("secrets"), pod::namespace(pod), name).await {
-            Ok(Some(secret)) => secrets.push(Arc::new(secret)),
-            Ok(None) | Err(_) => {
-                let text = format!(
-                    "Unable to retrieve some image pull secrets ({name}); attempting to pull the image may not succeed."
-                );
-                agent.recorder.warning(pod, "FailedToRetrieveImagePullSecret", text);
-            }
-        }
-    }
-    secrets
-}
-
-/// The images of volumes, pulled like those of containers.
-async fn volume_images(
-    agent: &Arc<Agent>,
-    pod: &Tree,
-    given: &Given<'_>,
-    config: &cri::PodSandboxConfig,
-) -> Result<Vec<(String, cri::ImageSpec)>> {
-    let mut made = Vec::new();
-    for (name, volume) in &given.mounted.volumes {
-        let Some((reference, policy)) = volume.image() else { continue };
-        let container = tree! { "name" => name.as_str(), "image" => reference, "imagePullPolicy" => policy };
-        let secrets = pull_secrets(agent, pod).await;
-        let wanted = Wanted { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
-        let ensured = unless_ended(given.told, agent.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
-        let image = ensured.map_err(|_| Failure::Waits)?;
-        made.push((name.clone(), cri::ImageSpec { image: image.id, ..images::spec(reference) }));
-    }
-    Ok(made)
-}
-
-/// A container that must not run as root does not.
-fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> std::result::Result<(), String> {
-    let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
-    let either = |key: &str| if own.has(key) { own.at(key) } else { of_pod.at(key) };
-    if either("runAsNonRoot").as_bool() != Some(true) {
-        return Ok(());
-    }
-    let named = make::named(pod);
-    let name = spec.str("name");
-    match (either("runAsUser").as_int(), image.uid) {
-        (Some(0), _) => {
-            Err(format!("container's runAsUser breaks non-root policy (pod: \"{named}\", container: {name})"))
-        }
-        (Some(_), _) => Ok(()),
-        (None, Some(0)) => {
-            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
-        }
-        (None, Some(_)) => Ok(()),
-        (None, None) if image.username.is_empty() => {
-            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
-        }
-        (None, None) => Err(format!(
-            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root (pod: \"{named}\", container: {name})",
-            image.username
-        )),
-    }
-}
-
-async fn variables(
-    agent: &Agent,
-    pod: &Tree,
-    spec: &Tree,
-    addresses: &[String],
-) -> std::result::Result<Vec<(String, String)>, String> {
-    let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
-    let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
-    let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
-    let mut objects = Vec::new();
-    for (resource, name) in env::references(spec) {
-        let found = agent.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;
-        objects.extend(found.map(|object| (resource, name, object)));
-    }
-    let object = |resource: &str, name: &str| {
-        let found = objects.iter().find(|(of, known, _)| *of == resource && known == name);
-        found.map(|(_, _, object)| object)
-    };
-    let allocatable = agent.allocatable();
-    let known = env::Known {
-        object: &object,
-        services: &services,
-        pod_ips: addresses,
-        host_ips: &host_ips,
-        node_name: &agent.node,
-        allocatable: &allocatable,
-    };
-    env::of(pod, spec, &known)
 }
 
 async fn run_container(

@@ -1,0 +1,109 @@
+//! What a container needs before it can be made: its image and who may pull it, whom it runs as, its environment.
+
+use std::sync::Arc;
+
+use api::{Tree, tree};
+use client::Resource;
+
+use super::start::{Failure, Given, unless_ended};
+use crate::agent::Agent;
+use crate::images::{self, Wanted};
+use crate::make::{self, env};
+use crate::pod;
+
+/// What the pod may pull its images with; a secret that is missing is not there.
+pub async fn pull_secrets(agent: &Agent, pod: &Tree) -> Vec<Arc<Tree>> {
+    let mut secrets = Vec::new();
+    for reference in pod.list("spec.imagePullSecrets") {
+        let name = reference.str("name");
+        match agent.objects.get(Resource::core("secrets"), pod::namespace(pod), name).await {
+            Ok(Some(secret)) => secrets.push(Arc::new(secret)),
+            Ok(None) | Err(_) => {
+                let text = format!(
+                    "Unable to retrieve some image pull secrets ({name}); attempting to pull the image may not succeed."
+                );
+                agent.recorder.warning(pod, "FailedToRetrieveImagePullSecret", text);
+            }
+        }
+    }
+    secrets
+}
+
+/// The images of volumes, pulled like those of containers.
+pub async fn volume_images(
+    agent: &Arc<Agent>,
+    pod: &Tree,
+    given: &Given<'_>,
+    config: &cri::PodSandboxConfig,
+) -> Result<Vec<(String, cri::ImageSpec)>, Failure> {
+    let mut made = Vec::new();
+    for (name, volume) in &given.mounted.volumes {
+        let Some((reference, policy)) = volume.image() else { continue };
+        let container = tree! { "name" => name.as_str(), "image" => reference, "imagePullPolicy" => policy };
+        let secrets = pull_secrets(agent, pod).await;
+        let wanted = Wanted { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
+        let ensured = unless_ended(given.told, agent.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
+        let image = ensured.map_err(|_| Failure::Waits)?;
+        made.push((name.clone(), cri::ImageSpec { image: image.id, ..images::spec(reference) }));
+    }
+    Ok(made)
+}
+
+/// A container that must not run as root does not.
+pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<(), String> {
+    let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
+    let either = |key: &str| if own.has(key) { own.at(key) } else { of_pod.at(key) };
+    if either("runAsNonRoot").as_bool() != Some(true) {
+        return Ok(());
+    }
+    let named = make::named(pod);
+    let name = spec.str("name");
+    match (either("runAsUser").as_int(), image.uid) {
+        (Some(0), _) => {
+            Err(format!("container's runAsUser breaks non-root policy (pod: \"{named}\", container: {name})"))
+        }
+        (Some(_), _) => Ok(()),
+        (None, Some(0)) => {
+            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
+        }
+        (None, Some(_)) => Ok(()),
+        (None, None) if image.username.is_empty() => {
+            Err(format!("container has runAsNonRoot and image will run as root (pod: \"{named}\", container: {name})"))
+        }
+        (None, None) => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root (pod: \"{named}\", container: {name})",
+            image.username
+        )),
+    }
+}
+
+/// Its environment, from all that it refers to.
+pub async fn variables(
+    agent: &Agent,
+    pod: &Tree,
+    spec: &Tree,
+    addresses: &[String],
+) -> Result<Vec<(String, String)>, String> {
+    let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
+    let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
+    let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
+    let mut objects = Vec::new();
+    for (resource, name) in env::references(spec) {
+        let found = agent.objects.get(Resource::core(resource), pod::namespace(pod), &name).await?;
+        objects.extend(found.map(|object| (resource, name, object)));
+    }
+    let object = |resource: &str, name: &str| {
+        let found = objects.iter().find(|(of, known, _)| *of == resource && known == name);
+        found.map(|(_, _, object)| object)
+    };
+    let allocatable = agent.allocatable();
+    let known = env::Known {
+        object: &object,
+        services: &services,
+        pod_ips: addresses,
+        host_ips: &host_ips,
+        node_name: &agent.node,
+        allocatable: &allocatable,
+    };
+    env::of(pod, spec, &known)
+}
