@@ -11,8 +11,21 @@ use runtime::images::progress::Event;
 use runtime::images::{Config, Images, Options, Progress, Proxies, Silent, Timeouts};
 
 pub struct Store {
-    folder: tempfile::TempDir,
     pub images: Images,
+    /// Goes last: whatever still works on the store is gone by then.
+    folder: Folder,
+}
+
+/// A folder that is gone once it is dropped, also where a pull that was given up ends in this very moment.
+struct Folder(tempfile::TempDir);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let give_up = Instant::now() + Duration::from_secs(5);
+        while self.0.path().exists() && Instant::now() < give_up {
+            let _ = std::fs::remove_dir_all(self.0.path());
+        }
+    }
 }
 
 impl Store {
@@ -22,19 +35,19 @@ impl Store {
 
     pub fn with(change: impl FnOnce(&mut Options)) -> Store {
         assert!(rustix::process::geteuid().is_root(), "these tests need root");
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder(tempfile::tempdir().unwrap());
         let mut options = options();
         change(&mut options);
-        let images = Images::open(&folder.path().join("store"), options).unwrap();
-        Store { folder, images }
+        let images = Images::open(&folder.0.path().join("store"), options).unwrap();
+        Store { images, folder }
     }
 
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        self.folder.0.path()
     }
 
     pub fn root(&self) -> PathBuf {
-        self.folder.path().join("store")
+        self.folder.0.path().join("store")
     }
 
     /// What lies in a folder of the store.
