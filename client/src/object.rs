@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use api::{Str, Tree, json};
 use bytes::Bytes;
@@ -12,30 +12,87 @@ use crate::Key;
 
 /// Trees of this much JSON are kept; a tree takes about three times that.
 const RECENT_BYTES: usize = 8 << 20;
+/// So many places of trees that are gone may stay before somebody tidies up.
+const GONE: usize = 64;
 
-/// The trees that were made last, of all informers of a process.
+/// The trees that were made last, of all informers of a process. One goes with its object, or when others have taken
+/// its place.
 #[derive(Debug, Default)]
 pub struct Recent(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    trees: VecDeque<(Arc<Tree>, usize)>,
+    /// In the order in which they were made; some are gone already.
+    made: VecDeque<Weak<Made>>,
+    /// How many are not gone, and the JSON that they were made of.
+    count: usize,
     bytes: usize,
 }
 
+/// Where an object's tree is while it is kept. It counts in `recent` for as long as it is here.
+#[derive(Debug)]
+struct Made {
+    tree: Mutex<Option<Arc<Tree>>>,
+    size: usize,
+    recent: Arc<Recent>,
+}
+
 impl Recent {
-    fn keep(&self, tree: Arc<Tree>, bytes: usize) {
-        let mut dropped = Vec::new();
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.bytes += bytes;
-        kept.trees.push_back((tree, bytes));
-        while kept.bytes > RECENT_BYTES && kept.trees.len() > 1 {
-            let Some((oldest, bytes)) = kept.trees.pop_front() else { break };
-            kept.bytes -= bytes;
-            dropped.push(oldest);
-        }
+    fn keep(&self, made: &Arc<Made>) {
+        let mut kept = self.kept();
+        kept.count += 1;
+        kept.bytes += made.size;
+        kept.made.push_back(Arc::downgrade(made));
+        let dropped = kept.overflow();
+        kept.forget_gone();
         // The lock goes first: taking a tree apart takes longer than all of the above.
         drop(kept);
+        dropped.iter().for_each(|made| drop(made.take()));
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// Those that have to make room for the newest.
+    fn overflow(&mut self) -> Vec<Arc<Made>> {
+        let mut dropped = Vec::new();
+        while self.bytes > RECENT_BYTES && self.count > 1 {
+            let Some(oldest) = self.made.pop_front() else { break };
+            // What is going right now counts itself out.
+            let Some(oldest) = oldest.upgrade() else { continue };
+            self.remove(oldest.size);
+            dropped.push(oldest);
+        }
+        dropped
+    }
+
+    fn remove(&mut self, size: usize) {
+        self.count -= 1;
+        self.bytes -= size;
+    }
+
+    /// Now and then, so that it costs nothing.
+    fn forget_gone(&mut self) {
+        if self.made.len() > 2 * self.count + GONE {
+            self.made.retain(|made| made.strong_count() > 0);
+        }
+    }
+}
+
+impl Made {
+    fn take(&self) -> Option<Arc<Tree>> {
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.take().is_some() {
+            self.recent.kept().remove(self.size);
+        }
     }
 }
 
@@ -55,8 +112,7 @@ pub struct Object {
     types: Arc<TypeMeta>,
     /// Where the object is found: the name of an index and a value.
     pub(crate) places: Box<[(&'static str, Str)]>,
-    made: Mutex<Weak<Tree>>,
-    recent: Arc<Recent>,
+    made: Arc<Made>,
 }
 
 impl Object {
@@ -65,18 +121,10 @@ impl Object {
         let tree = Arc::new(decode(&bytes, types)?);
         let (key, revision) = (key_of(&tree), revision_of(&tree)?);
         let uid = Str::new(tree.str("metadata.uid"));
-        let made = Mutex::new(Arc::downgrade(&tree));
-        recent.keep(tree.clone(), bytes.len());
-        let object = Object {
-            key,
-            uid,
-            revision,
-            bytes,
-            types: types.clone(),
-            places: Box::default(),
-            made,
-            recent: recent.clone(),
-        };
+        let kept = Mutex::new(Some(tree.clone()));
+        let made = Arc::new(Made { tree: kept, size: bytes.len(), recent: recent.clone() });
+        recent.keep(&made);
+        let object = Object { key, uid, revision, bytes, types: types.clone(), places: Box::default(), made };
         Some((object, tree))
     }
 
@@ -93,21 +141,20 @@ impl Object {
             bytes: self.bytes.clone(),
             types: self.types.clone(),
             places,
-            made: Mutex::new(self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()),
-            recent: self.recent.clone(),
+            made: self.made.clone(),
         }
     }
 
     pub fn tree(&self) -> Arc<Tree> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tree) = made.upgrade() {
-            return tree;
+        let mut made = self.made.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tree) = &*made {
+            return tree.clone();
         }
         // It was decoded once already, so that it decodes.
         let tree = Arc::new(decode(&self.bytes, &self.types).unwrap_or_default());
-        *made = Arc::downgrade(&tree);
+        *made = Some(tree.clone());
         drop(made);
-        self.recent.keep(tree.clone(), self.bytes.len());
+        self.made.recent.keep(&self.made);
         tree
     }
 }
@@ -193,5 +240,22 @@ mod tests {
         assert_eq!((first.tree().str("metadata.name"), first.tree().str("kind")), ("a", "Pod"));
         assert!(!first.tree().at("metadata").has("managedFields"));
         assert_eq!(others[4].tree().str("metadata.name"), "4");
+    }
+
+    #[test]
+    fn a_tree_goes_with_its_object() {
+        let recent = Arc::default();
+        let kept = read("kept", &recent, 10);
+        for at in 0..1000 {
+            let gone = read(&at.to_string(), &recent, 10);
+            let tree = Arc::downgrade(&gone.tree());
+            drop(gone.with_places(Box::default()));
+            assert!(tree.upgrade().is_some(), "the object is there");
+            drop(gone);
+            assert!(tree.upgrade().is_none(), "the object is gone");
+        }
+        let all = recent.0.lock().expect("kept");
+        assert_eq!((all.count, all.bytes), (1, kept.bytes().len()));
+        assert!(all.made.len() <= 2 + GONE + 1, "{} places", all.made.len());
     }
 }
