@@ -44,11 +44,18 @@ pub struct Writer {
 struct Entry {
     namespace: String,
     name: String,
-    status: Tree,
+    status: Arc<Tree>,
     /// Nothing of the pod is left on the node.
     is_gone: bool,
-    /// What was written last, and what the API answered to it, which the informer may not show yet.
-    written: Option<(Tree, Arc<Tree>)>,
+    written: Option<Written>,
+}
+
+/// What was written last.
+struct Written {
+    status: Arc<Tree>,
+    /// What the API made of it, until the informer shows that.
+    answer: Option<Arc<Tree>>,
+    revision: Option<u64>,
 }
 
 /// What has to be written.
@@ -75,7 +82,7 @@ impl Writer {
     /// The status that was said last; where nothing was, that of the object.
     pub fn last(&self, pod: &Tree) -> Tree {
         let entries = self.entries();
-        entries.get(pod::uid(pod)).map_or_else(|| pod.at("status").clone(), |entry| entry.status.clone())
+        entries.get(pod::uid(pod)).map_or_else(|| pod.at("status").clone(), |entry| Tree::clone(&entry.status))
     }
 
     pub fn set(&self, pod: &Tree, status: Tree) {
@@ -84,12 +91,14 @@ impl Writer {
         let entry = entries.entry(pod::uid(pod).to_string()).or_insert_with(|| Entry {
             namespace: pod::namespace(pod).to_string(),
             name: pod::name(pod).to_string(),
-            status: Tree::Null,
+            status: Arc::default(),
             is_gone: false,
             written: None,
         });
-        let same = entry.status == status;
-        entry.status = status;
+        let same = *entry.status == status;
+        if !same {
+            entry.status = Arc::new(status);
+        }
         drop(entries);
         let key = Key::from(pod::uid(pod));
         match (same, begins) {
@@ -159,30 +168,40 @@ impl Writer {
     }
 
     /// The object as it is now, and what is to be written of it.
-    fn next_step(&self, uid: &str) -> Option<(Arc<Tree>, Tree, Step)> {
-        let entries = self.entries();
-        let entry = entries.get(uid)?;
+    fn next_step(&self, uid: &str) -> Option<(Arc<Tree>, Arc<Tree>, Step)> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(uid)?;
         let seen = self.pods.get(&client::key(&entry.namespace, &entry.name))?;
-        let newer = |(_, answer): &&(Tree, Arc<Tree>)| client::revision_of(answer) >= client::revision_of(&seen);
-        let written = entry.written.as_ref().filter(newer);
-        let object = written.map_or_else(|| seen.clone(), |(_, answer)| answer.clone());
+        let revision = client::revision_of(&seen);
+        entry.written.take_if(|written| written.revision < revision);
+        let answer = entry.written.as_mut().and_then(|written| written.unless_shown(revision));
+        let object = answer.unwrap_or(seen);
         // Whatever the API made of it, it was written.
-        let is_settled = written.is_some_and(|(status, _)| *status == entry.status);
+        let is_settled = entry.written.as_ref().is_some_and(|written| written.status == entry.status);
         let shown = if pod::is_mirror(&object) { pod::annotation(&object, pod::MIRROR) } else { pod::uid(&object) };
         let step = decide(&object, &entry.status, entry.is_gone, is_settled);
         (shown == uid).then(|| (object.clone(), entry.status.clone(), step))
     }
 
     /// What was written, and what follows from it or was said meanwhile.
-    fn note(&self, uid: &str, status: Tree, answer: Tree) {
+    fn note(&self, uid: &str, status: Arc<Tree>, answer: Tree) {
         if let Some(entry) = self.entries().get_mut(uid) {
-            entry.written = Some((status, Arc::new(answer)));
+            let revision = client::revision_of(&answer);
+            entry.written = Some(Written { status, answer: Some(Arc::new(answer)), revision });
         }
         self.queue.add(Key::from(uid));
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Written {
+    /// The answer, where the informer is still behind it.
+    fn unless_shown(&mut self, shown: Option<u64>) -> Option<Arc<Tree>> {
+        self.answer.take_if(|_| self.revision <= shown);
+        self.answer.clone()
     }
 }
 
