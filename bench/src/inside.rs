@@ -28,12 +28,15 @@ pub fn folder() -> Option<PathBuf> {
 
 /// Runs this very command again inside, and takes away what it leaves; whether every figure was reached.
 pub async fn run(dir: &Path) -> Result<bool> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("this benchmark runs pods in namespaces of its own, which needs root".into());
+    }
     let child = Command::new("unshare")
         .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", ENTER])
         .args(std::env::args_os())
         .env(INSIDE, dir)
         .spawn()
-        .map_err(|error| format!("unshare (needs root): {error}"))?;
+        .map_err(|error| format!("unshare (Debian package util-linux): {error}"))?;
     let ended = finish(child).await;
     cgroup::Hierarchies::detect()?.remove_when_empty(CGROUP, Duration::from_secs(10))?;
     if dir.exists() {
