@@ -119,6 +119,14 @@ impl Runtime {
         Ok(parts.into_iter().map(mark).collect())
     }
 
+    /// How far the pull of an image is, where the runtime says so.
+    pub async fn progress(&self, image: cri::ImageSpec) -> Option<String> {
+        let request = cri::ImageStatusRequest { image: Some(image), verbose: true };
+        let info = self.images.image_status(request).await.ok()?.info;
+        let progress = api::json::decode(info.get("progress")?.as_bytes()).ok()?;
+        progress.as_str().map(str::to_string)
+    }
+
     /// The image that a reference names, if it is there.
     pub async fn image(&self, image: cri::ImageSpec) -> Result<Option<cri::Image>> {
         Ok(self.images.image_status(cri::ImageStatusRequest { image: Some(image), verbose: false }).await?.image)

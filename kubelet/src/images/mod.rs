@@ -7,6 +7,7 @@ pub mod records;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ use records::{Credential, Records};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// A pull that takes so long is told of, and again after twice the time.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+const RAREST_WORD: Duration = Duration::from_secs(160);
 const SECOND: i64 = 1_000_000_000;
 
 pub struct Images {
@@ -182,7 +186,7 @@ impl Images {
         self.keep_pace().await;
         let begun = self.now();
         self.noted(self.records.begins(name));
-        let pulled = self.pull_by_any(wanted, spec.clone()).await;
+        let pulled = self.tell_of(wanted, &spec, Box::pin(self.pull_by_any(wanted, spec.clone()))).await;
         drop(turn);
         match pulled {
             Ok(pulled) => {
@@ -192,6 +196,28 @@ impl Images {
             Err(status) => {
                 self.records.fails(name);
                 Err(self.failed(wanted, name, key, &status))
+            }
+        }
+    }
+
+    /// Waits for a pull, and says how far it is where it has got further.
+    async fn tell_of<T>(
+        &self,
+        wanted: &Wanted<'_>,
+        image: &cri::ImageSpec,
+        mut pull: Pin<Box<impl Future<Output = T>>>,
+    ) -> T {
+        let (mut pause, mut told) = (FIRST_WORD, None);
+        loop {
+            if let Ok(pulled) = tokio::time::timeout(pause, &mut pull).await {
+                return pulled;
+            }
+            pause = (pause * 2).min(RAREST_WORD);
+            let progress = self.runtime.progress(image.clone()).await.filter(|line| told.as_ref() != Some(line));
+            if let Some(line) = progress {
+                let text = format!("Pulling image {:?}: {line}", image.image);
+                self.recorder.normal(&wanted.subject(), "Pulling", text);
+                told = Some(line);
             }
         }
     }

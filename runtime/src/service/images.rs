@@ -11,7 +11,7 @@ use cri::{
 
 use super::runtime::chunks;
 use super::{Service, blocking, status};
-use crate::images::{Credentials, Error, Image, Silent};
+use crate::images::{Credentials, Error, Image};
 use crate::shim::log::Now;
 
 impl ImageService for Service {
@@ -27,16 +27,20 @@ impl ImageService for Service {
 
     async fn image_status(&self, request: ImageStatusRequest) -> Result<ImageStatusResponse, Status> {
         let wanted = name(request.image)?;
+        let progress = self.0.pulls.line(&wanted);
         let images = self.0.images.clone();
         let found = blocking(move || images.get(&wanted)).await.map_err(status)?;
-        let info = found.iter().filter(|_| request.verbose).map(|i| ("info".to_string(), details(i))).collect();
+        let details = found.iter().map(|image| ("info".to_string(), details(image)));
+        let progress = progress.into_iter().map(|line| ("progress".to_string(), serde_json::json!(line).to_string()));
+        let info = details.chain(progress).filter(|_| request.verbose).collect();
         Ok(ImageStatusResponse { image: found.map(|i| message(&i)), info })
     }
 
     async fn pull_image(&self, request: PullImageRequest) -> Result<PullImageResponse, Status> {
         let wanted = name(request.image)?;
         let auth = request.auth.map(credentials).transpose()?;
-        let id = self.0.images.pull(&wanted, auth, &Silent).await.map_err(failed)?;
+        let pull = self.0.pulls.begin(&wanted);
+        let id = self.0.images.pull(&wanted, auth, &*pull).await.map_err(failed)?;
         Ok(PullImageResponse { image_ref: id })
     }
 

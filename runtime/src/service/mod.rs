@@ -11,6 +11,7 @@ mod life;
 mod lists;
 mod metrics;
 mod network;
+mod pulls;
 mod records;
 mod recovery;
 mod runtime;
@@ -36,6 +37,7 @@ use crate::sys;
 use crate::zygote::Zygote;
 use cgroup::Hierarchies;
 use network::Network;
+use pulls::Pulls;
 use state::{Container, Sandbox, Table};
 
 pub(crate) use exec::ExecStreams;
@@ -66,6 +68,7 @@ pub(crate) struct Inner {
     cgroups: Hierarchies,
     zygote: Zygote,
     images: Images,
+    pulls: Pulls,
     network: Network,
     sandboxes: Table<Sandbox>,
     containers: Table<Container>,
@@ -92,6 +95,7 @@ impl Service {
             cgroups,
             zygote: Zygote::start(&options.shim_cgroup)?,
             images,
+            pulls: Pulls::default(),
             network: Network::open(&options)?,
             sandboxes: Table::default(),
             containers: Table::default(),

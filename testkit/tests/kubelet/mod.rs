@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clocks;
 mod csi;
 mod drain;
 mod life;
 mod pods;
 mod pressure;
+mod scene;
 mod volumes;
 
 use std::process::Command;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use client::{Events, Metrics, Random, SystemClock};
+use client::{Clock, Events, Metrics, Random, SystemClock};
 use cri::{ContainerState, PodSandboxState, Status};
 use kubelet::node::{self, Node};
 use kubelet::pressure::rank::Layout;
@@ -30,6 +30,11 @@ pub struct State {
     pub images: Vec<String>,
     /// How many percent of the disk are left; one less for each of those images.
     pub disk: i64,
+    /// How long a pull takes, and what is said of it meanwhile.
+    pub pull: Duration,
+    pub progress: Option<String>,
+    /// None for the machine's.
+    pub clock: Option<Arc<dyn Clock>>,
     /// Where the containers of a sandbox write to.
     logs: BTreeMap<String, PathBuf>,
     made: u64,
@@ -40,11 +45,6 @@ pub struct State {
     pulls: Vec<cri::PullImageRequest>,
     /// Starts and ends of containers as they came.
     order: Vec<String>,
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn open_log(path: &Path) {
@@ -74,6 +74,20 @@ impl Remembered {
         self.state().order.clone()
     }
 
+    /// Ends the container of a pod, which nobody has told to end.
+    pub fn crash(&self, pod: &str) {
+        let mut state = self.state();
+        let State { sandboxes, containers, .. } = &mut *state;
+        let is_its = |of: &String| sandboxes[of].metadata.as_ref().is_some_and(|metadata| metadata.name == pod);
+        let mut own = containers.values_mut().filter(|(of, _)| is_its(of)).map(|(_, status)| status);
+        let status = own.find(|status| status.state() == ContainerState::Running).expect("it runs");
+        status.set_state(ContainerState::Exited);
+        status.exit_code = 1;
+        let id = status.id.clone();
+        let now = state.now();
+        state.containers.get_mut(&id).expect("it is there").1.finished_at = now;
+    }
+
     /// Names of containers that run.
     pub fn running(&self) -> Vec<String> {
         let state = self.state();
@@ -83,6 +97,11 @@ impl Remembered {
 }
 
 impl State {
+    fn now(&self) -> i64 {
+        let now = self.clock.as_ref().map_or_else(|| SystemClock.now(), |clock| clock.now());
+        now.seconds * 1_000_000_000 + i64::from(now.nanos)
+    }
+
     fn id(&mut self) -> String {
         self.made += 1;
         format!("{:064x}", self.made)
@@ -118,10 +137,11 @@ impl State {
     }
 
     fn end(&mut self, id: &str, timeout: i64) {
+        let now = self.now();
         let Some((_, status)) = self.containers.get_mut(id) else { return };
         if status.state() == ContainerState::Running {
             status.set_state(ContainerState::Exited);
-            status.finished_at = now();
+            status.finished_at = now;
             let name = status.metadata.clone().unwrap_or_default().name;
             self.order.push(format!("-{name}"));
             self.stopped.push((name, timeout));
@@ -149,7 +169,7 @@ impl cri::RuntimeService for Remembered {
             id: id.clone(),
             metadata: config.metadata,
             state: PodSandboxState::Ready.into(),
-            created_at: now(),
+            created_at: state.now(),
             network: Some(network),
             labels: config.labels,
             annotations: config.annotations,
@@ -214,7 +234,7 @@ impl cri::RuntimeService for Remembered {
             id: id.clone(),
             metadata: config.metadata,
             state: ContainerState::Created.into(),
-            created_at: now(),
+            created_at: state.now(),
             image: config.image,
             labels: config.labels,
             annotations: config.annotations,
@@ -227,9 +247,10 @@ impl cri::RuntimeService for Remembered {
 
     async fn start_container(&self, asked: cri::StartContainerRequest) -> Result<cri::StartContainerResponse, Status> {
         let mut state = self.state();
+        let now = state.now();
         if let Some((_, status)) = state.containers.get_mut(&asked.container_id) {
             status.set_state(ContainerState::Running);
-            status.started_at = now();
+            status.started_at = now;
             open_log(Path::new(&status.log_path));
             let name = status.metadata.clone().unwrap_or_default().name;
             state.order.push(format!("+{name}"));
@@ -349,11 +370,15 @@ impl cri::ImageService for Remembered {
         let name = asked.image.unwrap_or_default().image;
         let pulled = self.state().pulls.iter().any(|pull| pull.image.as_ref().is_some_and(|image| image.image == name));
         let image = cri::Image { id: name, size: 7, ..Default::default() };
-        Ok(cri::ImageStatusResponse { image: pulled.then_some(image), ..Default::default() })
+        let progress = self.state().progress.clone().filter(|_| asked.verbose);
+        let info = progress.into_iter().map(|line| ("progress".to_string(), format!("{line:?}"))).collect();
+        Ok(cri::ImageStatusResponse { image: pulled.then_some(image), info })
     }
 
     async fn pull_image(&self, asked: cri::PullImageRequest) -> Result<cri::PullImageResponse, Status> {
         let image_ref = asked.image.clone().unwrap_or_default().image;
+        let takes = self.state().pull;
+        tokio::time::sleep(takes).await;
         self.state().pulls.push(asked);
         Ok(cri::PullImageResponse { image_ref })
     }

@@ -5,95 +5,13 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Tree, list, tree};
-use client::{Client, Events, Metrics, Random, RuntimeClock};
-use cluster::local::Local;
+use api::{list, tree};
+use client::Metrics;
 use http_body_util::BodyExt;
-use kubelet::Config;
-use kubelet::config::Allocatable;
-use kubelet::node::{self, Node};
-use kubelet::runtime::Runtime;
 use kubelet::serve::{self, Served};
 use testkit::sim::{self, Simulation};
 
-use super::pods::{Folder, Remembered, remembered};
-
-const MINUTE: Duration = Duration::from_secs(60);
-/// The first second of 2026, at which simulations begin.
-const EPOCH: Duration = Duration::from_secs(1_767_225_600);
-const PODS: client::Resource = client::Resource::core("pods");
-
-/// A node with its agent.
-struct Scene {
-    runtime: Arc<Remembered>,
-    running: kubelet::Running,
-    dir: Folder,
-}
-
-async fn start(simulation: &Simulation) -> Scene {
-    let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
-    simulation.until("the account of pods", MINUTE, account).await;
-    let dir = Folder::new();
-    let remembered = remembered();
-    // They were there before the agent: nobody can say how old they are.
-    remembered.state().images = vec!["old".to_string(), "older".to_string()];
-    let config = Arc::new(Config {
-        node_name: "n1".to_string(),
-        hostname: "n1".to_string(),
-        root_dir: dir.path().join("kubelet"),
-        pod_logs_dir: dir.path().join("pods"),
-        node_ips: vec![[127, 0, 0, 1].into()],
-        cgroups_per_qos: false,
-        allocatable: Allocatable { enforced: Vec::new(), ..Allocatable::default() },
-        container_log_max_size: 1000,
-        container_log_max_files: 4,
-        ..Config::default()
-    });
-    let client = Local::new(&simulation.server).node("n1");
-    let clock = Arc::new(RuntimeClock::starting_at(EPOCH));
-    let recorder = Events::start(clock.clone(), Metrics::default()).recorder(client.clone(), "kubelet").on("n1");
-    let runtime = Runtime { service: remembered.clone(), images: remembered.clone() };
-    let node = Node::new(node::Environment {
-        config: config.clone(),
-        client: client.clone(),
-        runtime: runtime.service.clone(),
-        images: runtime.images.clone(),
-        clock: clock.clone(),
-        recorder,
-        random: Arc::new(Random::seeded(7)),
-    });
-    tokio::spawn(node.clone().run());
-    let (metrics, seed) = (Metrics::default(), 7);
-    let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
-    let running = kubelet::run::start_on(environment, remembered.clone()).await.expect("an agent");
-    simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
-    Scene { runtime: remembered, running, dir }
-}
-
-async fn make(admin: &Client, name: &str, spec: Tree) {
-    let mut pod = tree! { "metadata" => tree! { "name" => name }, "spec" => spec };
-    let spec = pod.child("spec");
-    spec.set("nodeName", "n1");
-    // Tokens stand on a file system of their own, and nothing is mounted here.
-    spec.set("automountServiceAccountToken", false);
-    let mut container = tree! { "name" => "c", "image" => "i:1" };
-    if !spec.list("volumes").is_empty() {
-        container.set("volumeMounts", list![tree! { "name" => "v", "mountPath" => "/v" }]);
-    }
-    spec.set("containers", list![container]);
-    admin.create(PODS, "default", &pod).await.expect("a pod");
-}
-
-fn pod(simulation: &Simulation, name: &str) -> Tree {
-    let all = simulation.objects("pods", "default");
-    all.into_iter().find(|pod| pod.str("metadata.name") == name).unwrap_or_default()
-}
-
-async fn until_phase(simulation: &Simulation, name: &str, phase: &str) -> Tree {
-    let is_so = async |simulation: &Simulation| pod(simulation, name).str("status.phase") == phase;
-    simulation.until(&format!("{name} is {phase}"), 3 * MINUTE, is_so).await;
-    pod(simulation, name)
-}
+use super::scene::{MINUTE, make, pod, start, told, until_phase};
 
 fn node_has(simulation: &Simulation, condition: &str, taint: &str, holds: bool) -> bool {
     let Some(node) = simulation.objects("minions", "").into_iter().next() else { return false };
@@ -101,11 +19,6 @@ fn node_has(simulation: &Simulation, condition: &str, taint: &str, holds: bool) 
     let status = conditions.iter().find(|one| one.str("type") == condition).map(|one| one.str("status"));
     let tainted = node.list("spec.taints").iter().any(|one| one.str("key") == taint);
     status == Some(if holds { "True" } else { "False" }) && tainted == holds
-}
-
-fn told(simulation: &Simulation, reason: &str, message: &str) -> bool {
-    let events = simulation.objects("events", "default");
-    events.iter().any(|event| event.str("reason") == reason && event.str("message") == message)
 }
 
 #[test]
