@@ -18,6 +18,8 @@ pub mod keys {
     pub const DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
     pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
     pub const PORTS: &str = "io.kubernetes.container.ports";
+    /// The round of all containers that one was made for.
+    pub const ROUND: &str = "tiphys.io/round";
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -94,9 +96,11 @@ impl PodState {
         self.containers.iter().filter(|container| container.name == name).find(counts)
     }
 
-    /// Whether a container is one of those that had to make room for a new round of all.
+    /// Whether a container is one of those that had to make room for a new round of all. One that was made for the round
+    /// is none of them, whatever the clock says.
     pub fn is_of_before(&self, container: &Container) -> bool {
-        container.created_at <= self.round
+        let made_for = container.annotation(keys::ROUND).parse().unwrap_or(0);
+        container.created_at <= self.round && made_for < self.round
     }
 
     /// The one before the newest.
@@ -112,10 +116,11 @@ impl PodState {
         self.running().next().is_none() && !self.sandboxes.iter().any(|sandbox| sandbox.is_ready)
     }
 
-    /// Puts both lists in order.
+    /// Puts both lists in order. A clock may have been set back between two: numbers count before times, and what was
+    /// started before what never was.
     pub fn sorted(mut self) -> PodState {
-        self.sandboxes.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
-        let order = |container: &Container| (container.created_at, container.restarts, container.id.clone());
+        self.sandboxes.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
+        let order = |one: &Container| (one.restarts, one.stage != Stage::Created, one.created_at, one.id.clone());
         self.containers.sort_by_key(|container| std::cmp::Reverse(order(container)));
         self
     }
@@ -167,4 +172,45 @@ pub fn container(sandbox: &str, status: cri::ContainerStatus) -> Container {
 fn named_image(image: &cri::ImageSpec) -> String {
     let named = if image.user_specified_image.is_empty() { &image.image } else { &image.user_specified_image };
     named.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(id: &str, restarts: i64, stage: Stage, created_at: i64, round: &str) -> Container {
+        let annotations = [(keys::RESTARTS, restarts.to_string()), (keys::ROUND, round.to_string())];
+        let status = cri::ContainerStatus {
+            id: id.to_string(),
+            state: stage.into(),
+            created_at,
+            annotations: annotations.into_iter().map(|(key, value)| (key.to_string(), value)).collect(),
+            ..Default::default()
+        };
+        container("s", status)
+    }
+
+    #[test]
+    fn the_newest_is_known_whatever_the_clock_says() {
+        let containers = vec![
+            made("first", 0, Stage::Exited, 500, ""),
+            made("never started", 1, Stage::Created, 200, ""),
+            made("second", 1, Stage::Running, 100, ""),
+        ];
+        let sandbox = |attempt, created_at| Sandbox { attempt, created_at, ..Sandbox::default() };
+        let state = PodState { sandboxes: vec![sandbox(0, 500), sandbox(1, 100)], containers, round: 0 }.sorted();
+        let ids: Vec<&str> = state.containers.iter().map(|container| container.id.as_str()).collect();
+        assert_eq!(ids, ["second", "never started", "first"]);
+        assert_eq!(state.sandbox().map(|sandbox| sandbox.attempt), Some(1));
+    }
+
+    #[test]
+    fn a_container_of_this_round_is_none_of_before() {
+        let state = PodState { round: 400, ..PodState::default() };
+        let cases = [(300, "", true), (500, "", false), (300, "400", false), (300, "200", true)];
+        for (created_at, round, before) in cases {
+            let seen = made("c", 0, Stage::Running, created_at, round);
+            assert_eq!(state.is_of_before(&seen), before, "made at {created_at} for {round:?}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::make::{container, dns, hostname, sandbox};
 use crate::meters;
 use crate::plan::{Kill, Plan, Start, Why};
 use crate::pod;
-use crate::state::{PodState, Stage};
+use crate::state::{PodState, Stage, keys};
 use crate::status::Problem;
 use crate::volumes::{self, Mounted};
 
@@ -295,7 +295,7 @@ async fn make_container(
             mounts,
             devices,
             cdi_devices: given.cdi_devices,
-            annotations: given.annotations,
+            annotations: given.annotations.into_iter().chain(round(place.given.state)).collect(),
             limits: Limits { cfs_quota: limits.cfs_quota && !given.has_cpus, ..limits },
             security: container::Security {
                 target: &target,
@@ -322,6 +322,10 @@ async fn make_container(
     agent.managers.made(&answer.container_id, &given.cpus);
     agent.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
     Ok(answer.container_id)
+}
+
+fn round(state: &PodState) -> Option<(String, String)> {
+    (state.round > 0).then(|| (keys::ROUND.to_string(), state.round.to_string()))
 }
 
 fn ends() -> Problem {
