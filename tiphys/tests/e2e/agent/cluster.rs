@@ -21,6 +21,14 @@ pub const FILES: &str = "suite.local/files:1";
 const PAUSE: &str = "suite.local/pause:1";
 /// For a KubeletConfiguration: the machine's disk may be full of other things.
 pub const ANY_DISK: &str = "evictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\n";
+/// Of the clusters that cases share: logs are put aside early.
+const SHARED: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerLogMaxSize: 100Ki
+containerLogMaxFiles: 20
+containerLogMonitorInterval: 3s
+enableSystemLogQuery: true
+";
 pub const NODE: &str = "node";
 /// The address of the way out, which leads nowhere.
 pub const ADDRESS: &str = "192.0.2.10";
@@ -58,8 +66,11 @@ impl Cluster {
         let cgroup = cgroup_of(&dir);
         let mut words: Vec<String> =
             ["up", "--port", "6443", "--node-name", NODE, "--data-dir", "data", "--cgroup-root", &cgroup]
+                .into_iter()
+                .chain(["--kubelet-config", "kubelet.yaml"])
                 .map(str::to_string)
-                .to_vec();
+                .collect();
+        fs::write(dir.path().join("kubelet.yaml"), format!("{SHARED}{ANY_DISK}")).expect("a file");
         let mut script = ENTER.to_string();
         match runtime {
             Runtime::Embedded => make_images(&dir.path().join("data/runtime/images")),

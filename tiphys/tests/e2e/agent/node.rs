@@ -58,6 +58,16 @@ fn port(case: &Case) {
     }
     let logs = raw("logs/");
     assert!(logs.contains("<a href=\"pods/\">pods/</a>"), "{logs}");
+    let write = ["-c", "echo said by a service > /var/log/thing.log"];
+    assert!(case.cluster.command("sh").args(write).status().expect("sh").success());
+    for path in ["logs/thing.log", "logs/?query=thing", "logs/?query=/thing.log"] {
+        assert_eq!(raw(path), "said by a service", "{path}");
+    }
+    for (path, word) in [("logs/?query=--file", "query"), ("logs/?query=thing&tailLines=x", "tailLines")] {
+        let path = format!("/api/v1/nodes/{NODE}/proxy/{path}");
+        let refused = case.refused(&["get", "--raw", &path]);
+        assert!(refused.contains(word), "{path}: {refused}");
+    }
 }
 
 fn deployment(case: &Case) {

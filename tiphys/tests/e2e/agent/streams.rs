@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Do;
-use super::case::{Case, container, debians, said};
+use super::case::{Case, Started, container, debians, said};
 use crate::kubectl::binaries;
 
 pub const CASES: &[(&str, Do)] = &[
     ("logs in every form", logs),
     ("logs are followed to their end", following),
+    ("logs are put aside and lose no line", rotation),
     ("exec by every kubectl", exec),
     ("attach by every kubectl", attach),
     ("port-forward by every kubectl", port_forward),
@@ -67,6 +68,36 @@ fn following(case: &Case) {
     );
     case.until_pod("counts", "a start", |pod| pod.str("status.phase") != "Pending");
     assert_eq!(case.kubectl(&["logs", "-f", "counts"]), "1\n2\n3");
+}
+
+/// Whoever reads from the beginning, or has followed all the time, sees every line once.
+fn rotation(case: &Case) {
+    let burst = "m=$n; while [ $n -lt $((m+1000)) ]; do echo $n of many lines that fill a file sooner or later, it is long; n=$((n+1)); done";
+    let write = format!("n=0; for round in 1 2 3 4 5; do {burst}; sleep 4; done; touch /tmp/done; exec sleep 1000");
+    case.pod("many", &format!("containers: [{{name: main, image: IMAGE, command: [sh, -c, {write:?}]}}]"));
+    case.until_ready("many");
+    let followed = case.folder("followed");
+    let into = std::fs::File::create(&followed).expect("a file");
+    let follower =
+        case.command(&debians()).args(["logs", "-f", "many"]).stdout(into).spawn().expect("kubectl is there");
+    case.until("all lines", || case.run(&["exec", "many", "--", "ls", "/tmp/done"]).status.success(), |done| *done);
+    let uid = case.pods("many").str("metadata.uid").to_string();
+    let folder = format!("/var/log/pods/{}_many_{uid}/main", case.namespace);
+    let names = || {
+        let output = case.cluster.command("ls").arg(&folder).output().expect("ls");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_string).collect::<Vec<_>>()
+    };
+    case.until("files put aside", names, |names| names.len() > 2 && names.iter().any(|name| name.ends_with(".gz")));
+    let is_whole = |text: &str| {
+        let numbers = text.lines().map(|line| line.split(' ').next().and_then(|number| number.parse().ok()));
+        numbers.collect::<Option<Vec<u32>>>().is_some_and(|numbers| numbers.into_iter().eq(0..5000))
+    };
+    let read = case.kubectl(&["logs", "many"]);
+    assert!(is_whole(&read), "{} lines", read.lines().count());
+    case.kubectl(&["delete", "pod", "many", "--now"]);
+    Started(follower).finish();
+    let followed = std::fs::read_to_string(followed).expect("what it has seen");
+    assert!(is_whole(&followed), "{} lines", followed.lines().count());
 }
 
 fn exec(case: &Case) {
