@@ -4,18 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::Tree;
 
-use super::world::{PODS, Process, World, condition, seeds, signal};
-use super::{noting_pod, pod_path, starts};
+use super::world::{PODS, Process, World, condition, seeds, signal, size};
+use super::{NOTING, pod_path, shell_pod, starts};
 use crate::agent::cluster::{IMAGE, prepare_containerd};
 
 /// The image that the runtime in the house has from the beginning.
 const EMBEDDED: &str = "tiphys.local/hello";
-/// Pods that nobody touches.
-const STEADY: u64 = 3;
 /// How often somebody is killed in a run.
 const ROUNDS: u64 = 3;
-/// Pods made and deleted before each.
-const CHURN: u64 = 4;
+
+/// Pods that nobody deletes, those made before each kill, and how many there may be.
+#[derive(Clone, Copy)]
+struct Numbers {
+    steady: usize,
+    made: usize,
+    most: usize,
+}
+
+impl Numbers {
+    fn chosen() -> Numbers {
+        Numbers { steady: size(3, 40), made: size(4, 40), most: size(12, 100) }
+    }
+}
 
 /// Pods as they should be.
 struct Churn {
@@ -23,14 +33,18 @@ struct Churn {
     image: &'static str,
     wanted: BTreeSet<String>,
     made: u64,
-    /// Each container by its pod, as it was first seen to run.
-    seen: BTreeMap<String, String>,
+    /// Each container by its pod, as it was first seen to run, and how often the pod had started one by then.
+    seen: BTreeMap<String, (String, i64)>,
+    /// The thousandths of a core that pods ask for, where that is not what they began with.
+    resized: BTreeMap<String, u64>,
+    numbers: Numbers,
 }
 
 impl Churn {
     fn new(world: World, image: &'static str) -> Churn {
-        let mut churn = Churn { world, image, wanted: BTreeSet::new(), made: 0, seen: BTreeMap::new() };
-        for _ in 0..STEADY {
+        let (wanted, seen, resized) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        let mut churn = Churn { world, image, wanted, made: 0, seen, resized, numbers: Numbers::chosen() };
+        for _ in 0..churn.numbers.steady {
             churn.create();
         }
         churn.settle();
@@ -40,25 +54,46 @@ impl Churn {
     fn create(&mut self) {
         let name = format!("pod-{}", self.made);
         self.made += 1;
-        self.world.create(PODS, &noting_pod(&name).replace(EMBEDDED, self.image));
+        let pod = shell_pod(&name, NOTING, "resources: {requests: {cpu: 10m}}");
+        self.world.create(PODS, &pod.replace(EMBEDDED, self.image));
         self.wanted.insert(name);
     }
 
     /// Some of those that were not there from the beginning.
     fn delete(&mut self) {
-        let steady: BTreeSet<String> = (0..STEADY).map(|at| format!("pod-{at}")).collect();
+        let steady: BTreeSet<String> = (0..self.numbers.steady).map(|at| format!("pod-{at}")).collect();
         let others: Vec<String> = self.wanted.difference(&steady).cloned().collect();
         let Some(name) = others.get(self.world.below(others.len().max(1) as u64) as usize) else { return };
         self.world.delete(&pod_path(name));
         self.wanted.remove(name);
+        self.resized.remove(name);
+    }
+
+    /// Asks for another share of the cores for one of them.
+    fn resize(&mut self) {
+        let at = self.world.below(self.wanted.len() as u64) as usize;
+        let Some(name) = self.wanted.iter().nth(at).cloned() else { return };
+        let millis = 11 + self.world.below(20);
+        let mut pod = self.world.get(&pod_path(&name));
+        pod.child("metadata").remove("resourceVersion");
+        let mut container = pod.list("spec.containers")[0].clone();
+        container.child("resources").child("requests").set("cpu", format!("{millis}m"));
+        pod.child("spec").set("containers", vec![container]);
+        let body = String::from_utf8_lossy(&api::json::encode(&pod, None)).into_owned();
+        let (code, answer) = self.world.call("PUT", &format!("{}/resize", pod_path(&name)), &body).expect("an answer");
+        assert_eq!(code, 200, "{}", answer.str("message"));
+        self.resized.insert(name, millis);
     }
 
     /// Asks for much at once, and lets a moment of it pass.
     fn stir(&mut self) {
-        for _ in 0..CHURN {
+        for _ in 0..self.numbers.made {
             self.create();
-            if self.world.below(2) == 0 {
+            if self.world.below(2) == 0 || self.wanted.len() > self.numbers.most {
                 self.delete();
+            }
+            if self.world.below(3) == 0 {
+                self.resize();
             }
         }
         self.world.pass(400);
@@ -66,11 +101,12 @@ impl Churn {
 
     /// All is as it was asked for, and no container has been started twice.
     fn settle(&mut self) {
-        let wanted = self.wanted.clone();
+        let (wanted, resized) = (self.wanted.clone(), self.resized.clone());
         let list = self.world.until("pods as they were asked for", PODS, |list| {
             let names: BTreeSet<String> =
                 list.list("items").iter().map(|pod| pod.str("metadata.name").to_string()).collect();
-            names == wanted && list.list("items").iter().all(|pod| condition(pod, "Ready") == "True")
+            let is_so = |pod: &Tree| condition(pod, "Ready") == "True" && has_its_share(pod, &resized);
+            names == wanted && list.list("items").iter().all(is_so)
         });
         for pod in list.list("items") {
             self.check(pod);
@@ -81,11 +117,16 @@ impl Churn {
     fn check(&mut self, pod: &Tree) {
         let (uid, name) = (pod.str("metadata.uid").to_string(), pod.str("metadata.name"));
         let status = &pod.list("status.containerStatuses")[0];
-        assert_eq!(status.int("restartCount"), Some(0), "{name}");
-        assert_eq!(starts(&self.world, &uid), 1, "{name} was started once, and its volume is whole");
+        let restarts = status.int("restartCount").unwrap_or_default();
+        let started = starts(&self.world, &uid) as i64;
         let id = status.str("containerID").to_string();
-        let first = self.seen.entry(uid).or_insert_with(|| id.clone());
-        assert_eq!(*first, id, "{name} has its container");
+        match self.seen.get(&uid) {
+            Some(first) => assert_eq!(*first, (id.clone(), started), "{name} has its container and its volume"),
+            // Containerd forgets what it was starting when it was killed; nobody is there twice all the same.
+            None if self.image == IMAGE => assert!(restarts < 2 && started <= restarts + 1, "{name}: {started}"),
+            None => assert_eq!((restarts, started), (0, 1), "{name} was started once, and its volume is whole"),
+        }
+        self.seen.insert(uid, (id, started));
     }
 
     /// Each pod has its control group, and nobody else has one.
@@ -97,6 +138,12 @@ impl Churn {
             groups.iter().filter_map(|name| name.strip_prefix("pod")).map(str::to_string).collect();
         assert_eq!(found, uids);
     }
+}
+
+fn has_its_share(pod: &Tree, resized: &BTreeMap<String, u64>) -> bool {
+    let millis = resized.get(pod.str("metadata.name")).copied().unwrap_or(10);
+    let status = &pod.list("status.containerStatuses")[0];
+    status.str("resources.requests.cpu") == format!("{millis}m")
 }
 
 #[test]

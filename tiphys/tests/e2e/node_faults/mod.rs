@@ -6,6 +6,7 @@ mod api_gone;
 mod crowds;
 mod hangs;
 mod kills;
+mod pressure;
 mod world;
 
 use world::{PODS, World};
@@ -14,10 +15,11 @@ use world::{PODS, World};
 const UNDEFENDED: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
     evictionHard: {memory.available: 100Mi}\n";
 
-/// A pod whose container notes each of its starts in a volume, and ends when it is asked to. The demo image has no
-/// shell; the machine's is shown to it.
+/// Notes each start in a volume, and ends when it is asked to. The demo image has no shell; the machine's is shown to it.
+const NOTING: &str = "echo start >> /data/starts; trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait";
+
 fn noting_pod(name: &str) -> String {
-    shell_pod(name, "echo start >> /data/starts; trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait", "")
+    shell_pod(name, NOTING, "")
 }
 
 /// A pod of one container that runs a script; `more` are further lines of the container.

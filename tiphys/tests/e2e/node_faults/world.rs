@@ -120,7 +120,8 @@ impl World {
     /// The end of what was said.
     pub fn log(&self) -> String {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().filter(|line| !line.contains("oom_score_adj")).collect();
+        let is_noise = |line: &str| line.contains("oom_score_adj") || line.contains("GetContainerEvents");
+        let lines: Vec<&str> = text.lines().filter(|line| !is_noise(line)).collect();
         lines[lines.len().saturating_sub(50)..].join("\n")
     }
 
