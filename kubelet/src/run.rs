@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::admit::Admission;
 use crate::agent::Agent;
-use crate::cgroups::{Groups, names, oom};
+use crate::cgroups::{Groups, oom};
 use crate::collect::{self, Collector};
 use crate::config::{CgroupDriver, Config};
 use crate::disk::Disks;
@@ -337,7 +337,7 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
     }
     if let Some(new) = new.as_ref().filter(|new| !pod::is_mirror(new)) {
         agent.starts.observe(new, agent.now());
-        workers.update(new.tree());
+        workers.update(pod::of_api(new.tree()));
         agent.statuses.check(pod::uid(new));
     }
 }
@@ -369,7 +369,7 @@ async fn clean_up_unknown(
     agent.statuses.keep(&known);
     agent.managers.keep(|uid| workers.knows(uid) || running.contains(uid));
     let known: BTreeSet<String> =
-        workers.pods().iter().map(|pod| names::uid(pod).to_string()).chain(running.iter().cloned()).collect();
+        workers.pods().iter().map(|pod| pod::uid(pod).to_string()).chain(running.iter().cloned()).collect();
     if let Err(why) = agent.groups.clean_up(move |uid| known.contains(uid)).await {
         tracing::warn!(error = why, "a control group of a pod that is gone stays");
     }

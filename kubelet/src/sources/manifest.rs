@@ -13,7 +13,8 @@ pub fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree
     }
     let uid = match tree.str("metadata.uid") {
         "" => hash(&[node.as_bytes(), origin.as_bytes(), bytes]),
-        uid => uid.to_string(),
+        uid if pod::is_plain(uid) => uid.to_string(),
+        uid => return Err(format!("metadata.uid {uid:?}: folders cannot be called so")),
     };
     let name = format!("{}-{}", tree.str("metadata.name"), node.to_lowercase());
     let meta = tree.child("metadata");
@@ -30,6 +31,7 @@ pub fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree
     let kind = &kinds::core::pod::KIND;
     (kind.set_defaults)(&mut tree);
     let mut errors = field::Errors::default();
+    kinds::meta::validate_object_meta(kind, &tree, &mut errors);
     (kind.validate)(&tree, &mut errors);
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     if texts.is_empty() { Ok(tree) } else { Err(texts.join(", ")) }
@@ -101,6 +103,9 @@ mod tests {
         let cases = [
             ("{apiVersion: v1, kind: Service}", "a Pod of v1 is wanted"),
             ("{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: {}}", "spec.containers"),
+            (&POD.replace("name: web", "name: ../web"), "metadata.name"),
+            (&POD.replace("name: web", "namespace: ../.., name: web"), "metadata.namespace"),
+            (&POD.replace("name: web", "uid: ../../etc, name: web"), "metadata.uid"),
             (
                 "{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: {volumes: [{name: v, secret: {secretName: s}}], containers: [{name: a, image: i}]}}",
                 "static pods cannot use secret",

@@ -1,5 +1,6 @@
 //! Brings a pod down: its hooks, its containers within their grace, its sandbox, and what is left of it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -239,11 +240,20 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     // Nobody writes into a folder that goes.
     agent.resizes.forget(uid);
     // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
-    let folders = [sync::logs(agent, pod), agent.config.pod_dir(uid)];
-    for folder in folders.iter().filter(|folder| folder.exists()) {
-        std::fs::remove_dir_all(folder)
-            .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
-    }
+    remove_child(&agent.config.pod_logs_dir, &sync::logs(agent, pod))?;
+    remove_child(&agent.config.root_dir.join("pods"), &agent.config.pod_dir(uid))?;
     agent.users.release(uid);
     Ok(())
+}
+
+/// Removes a folder with all that is in it, and none that does not stand right below the one of its kind.
+fn remove_child(parent: &Path, folder: &Path) -> crate::runtime::Result<()> {
+    let failed = |why: String| cri::Status::internal(format!("{}: {why}", folder.display()));
+    if !pod::is_child(folder, parent) {
+        return Err(failed(format!("it does not stand in {}, and is left alone", parent.display())));
+    }
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error.to_string())),
+        _ => Ok(()),
+    }
 }

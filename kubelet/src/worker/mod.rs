@@ -83,6 +83,9 @@ impl Workers {
 
     /// A pod of this node is there, or has changed.
     pub fn update(self: &Arc<Workers>, pod: Arc<Tree>) {
+        if !may_be_called(&pod) {
+            return;
+        }
         let mut workers = self.workers();
         let uid = pod::uid(&pod).to_string();
         if let Some(worker) = workers.get(&uid) {
@@ -105,6 +108,9 @@ impl Workers {
 
     /// The runtime has something of a pod that nobody knows: `pod` is what can be told of it.
     pub fn clean_up(self: &Arc<Workers>, pod: Arc<Tree>) {
+        if !may_be_called(&pod) {
+            return;
+        }
         let mut workers = self.workers();
         let uid = pod::uid(&pod).to_string();
         workers.entry(uid).or_insert_with(|| self.begin(Wanted { pod, is_removed: true, ending: None }));
@@ -273,6 +279,15 @@ impl Run {
             let _ = tokio::time::timeout(wait, self.wake.notified()).await;
         }
     }
+}
+
+/// The API server and whoever reads files see to it already; what is at stake is every folder of the machine.
+fn may_be_called(pod: &Tree) -> bool {
+    let is_plain = pod::has_plain_names(pod);
+    if !is_plain {
+        tracing::error!(name = pod::name(pod), uid = pod::uid(pod), "a pod is left alone: its names are no names");
+    }
+    is_plain
 }
 
 fn same_name(one: &Tree, other: &Tree) -> bool {
