@@ -63,7 +63,7 @@ async fn a_critical_pod_gets_its_place() {
 }
 
 /// A server that answers with the newest of what it was given.
-async fn serve(texts: tokio::sync::watch::Receiver<String>) -> String {
+pub async fn serve(texts: tokio::sync::watch::Receiver<String>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/", listener.local_addr().expect("an address"));
     tokio::spawn(async move {

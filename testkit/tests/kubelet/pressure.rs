@@ -2,11 +2,12 @@
 //! the controllers and the agent are real; the machine and its runtime are made up.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, list, tree};
-use client::{Client, Events, Metrics, Random, RuntimeClock};
+use client::{Client, Clock, Events, Metrics, Random, RuntimeClock};
 use cluster::local::Local;
 use http_body_util::BodyExt;
 use kubelet::Config;
@@ -15,12 +16,13 @@ use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
 use kubelet::serve::{self, Served};
 use testkit::sim::{self, Simulation};
+use tokio::task::JoinHandle;
 
 use super::pods::{Folder, Remembered, remembered};
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub const MINUTE: Duration = Duration::from_secs(60);
 /// The first second of 2026, at which simulations begin.
-const EPOCH: Duration = Duration::from_secs(1_767_225_600);
+pub const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 const PODS: client::Resource = client::Resource::core("pods");
 
 /// A node with its agent.
@@ -33,24 +35,39 @@ struct Scene {
 async fn start(simulation: &Simulation) -> Scene {
     let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
     simulation.until("the account of pods", MINUTE, account).await;
-    let dir = Folder::new();
-    let remembered = remembered();
+    let (dir, runtime) = (Folder::new(), remembered());
     // They were there before the agent: nobody can say how old they are.
-    remembered.state().images = vec!["old".to_string(), "older".to_string()];
-    let config = Arc::new(Config {
+    runtime.state().images = vec!["old".to_string(), "older".to_string()];
+    let clock = Arc::new(RuntimeClock::starting_at(EPOCH));
+    let (running, _) = start_agent(simulation, &runtime, dir.path(), clock, |config| {
+        config.container_log_max_size = 1000;
+        config.container_log_max_files = 4;
+    })
+    .await;
+    Scene { runtime, running, dir }
+}
+
+/// An agent on a runtime that may remember another one, and the task of its node.
+pub async fn start_agent(
+    simulation: &Simulation,
+    remembered: &Arc<Remembered>,
+    dir: &Path,
+    clock: Arc<dyn Clock>,
+    change: impl FnOnce(&mut Config),
+) -> (kubelet::Running, JoinHandle<()>) {
+    let mut config = Config {
         node_name: "n1".to_string(),
         hostname: "n1".to_string(),
-        root_dir: dir.path().join("kubelet"),
-        pod_logs_dir: dir.path().join("pods"),
+        root_dir: dir.join("kubelet"),
+        pod_logs_dir: dir.join("pods"),
         node_ips: vec![[127, 0, 0, 1].into()],
         cgroups_per_qos: false,
         allocatable: Allocatable { enforced: Vec::new(), ..Allocatable::default() },
-        container_log_max_size: 1000,
-        container_log_max_files: 4,
         ..Config::default()
-    });
+    };
+    change(&mut config);
+    let config = Arc::new(config);
     let client = Local::new(&simulation.server).node("n1");
-    let clock = Arc::new(RuntimeClock::starting_at(EPOCH));
     let recorder = Events::start(clock.clone(), Metrics::default()).recorder(client.clone(), "kubelet").on("n1");
     let runtime = Runtime { service: remembered.clone(), images: remembered.clone() };
     let node = Node::new(node::Environment {
@@ -62,12 +79,12 @@ async fn start(simulation: &Simulation) -> Scene {
         recorder,
         random: Arc::new(Random::seeded(7)),
     });
-    tokio::spawn(node.clone().run());
+    let of_node = tokio::spawn(node.clone().run());
     let (metrics, seed) = (Metrics::default(), 7);
     let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
     let running = kubelet::run::start_on(environment, remembered.clone()).await.expect("an agent");
     simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
-    Scene { runtime: remembered, running, dir }
+    (running, of_node)
 }
 
 async fn make(admin: &Client, name: &str, spec: Tree) {

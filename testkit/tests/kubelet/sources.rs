@@ -1,0 +1,110 @@
+//! Pods that are a node's own, and a node that nobody disturbs, in simulated time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use api::Tree;
+use api::time::Timestamp;
+use client::{Clock, RuntimeClock};
+use kubelet::Config;
+use testkit::sim::{self, Simulation};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::life::serve;
+use super::pods::{Folder, Remembered, remembered};
+use super::pressure::{EPOCH, MINUTE, start_agent};
+
+/// A clock that somebody sets.
+struct Settable {
+    own: RuntimeClock,
+    ahead_seconds: AtomicI64,
+}
+
+impl Clock for Settable {
+    fn now(&self) -> Timestamp {
+        let now = self.own.now();
+        Timestamp { seconds: now.seconds + self.ahead_seconds.load(Ordering::SeqCst), ..now }
+    }
+}
+
+/// A node whose agent comes and goes, with a folder of static pods.
+struct Scene {
+    runtime: Arc<Remembered>,
+    dir: Folder,
+    clock: Arc<Settable>,
+    agent: Option<(kubelet::Running, JoinHandle<()>)>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let (runtime, dir) = (remembered(), Folder::new());
+        std::fs::create_dir(dir.path().join("manifests")).expect("a folder");
+        let clock = Settable { own: RuntimeClock::starting_at(EPOCH), ahead_seconds: AtomicI64::new(0) };
+        Scene { runtime, dir, clock: Arc::new(clock), agent: None }
+    }
+
+    async fn start(&mut self, simulation: &Simulation, change: impl FnOnce(&mut Config)) {
+        let manifests = self.dir.path().join("manifests");
+        let agent = start_agent(simulation, &self.runtime, self.dir.path(), self.clock.clone(), |config| {
+            config.static_pod_path = Some(manifests);
+            change(config);
+        });
+        self.agent = Some(agent.await);
+    }
+
+    async fn stop(&mut self) {
+        if let Some((running, node)) = self.agent.take() {
+            node.abort();
+            running.stop().await;
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join("manifests").join(name)
+    }
+
+    async fn until_order(&self, simulation: &Simulation, order: &[&str]) {
+        let runtime = &self.runtime;
+        simulation.until(&format!("{order:?}"), 3 * MINUTE, async |_| runtime.order() == order).await;
+    }
+}
+
+fn manifest(name: &str, of_pod: &str, of_container: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{{of_pod}, containers: [{{name: {name}, \
+         image: 'i:1', {of_container}}}]}}}}"
+    )
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("a file");
+}
+
+fn mirror(simulation: &Simulation, name: &str) -> Tree {
+    let all = simulation.objects("pods", "default");
+    all.into_iter().find(|pod| pod.str("metadata.name") == name).unwrap_or_default()
+}
+
+#[test]
+fn a_quiet_node_stays_ready() {
+    sim::run(1, 0, async |simulation| {
+        let mut scene = Scene::new();
+        scene.runtime.state().has_events = true;
+        scene.start(simulation, |_| {}).await;
+        for minute in 0..15 {
+            for _ in 0..6 {
+                simulation.pass(Duration::from_secs(10)).await;
+                assert_eq!(simulation.ready_nodes(), 1, "in minute {minute}");
+            }
+            if minute == 10 {
+                // Somebody sets the clock.
+                scene.clock.ahead_seconds.store(3600, Ordering::SeqCst);
+            }
+        }
+        scene.stop().await;
+    });
+}
+
