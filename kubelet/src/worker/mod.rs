@@ -66,6 +66,8 @@ struct Worker {
     state: Arc<Mutex<Arc<PodState>>>,
     /// Of pods of one namespace and name, which a changed static pod is with the one before it, one has its turn.
     has_turn: bool,
+    /// It is wanted again once nothing of it is left: a static pod may come back as it was while it ends.
+    comes_back: Option<Arc<Tree>>,
     task: JoinHandle<()>,
 }
 
@@ -88,19 +90,24 @@ impl Workers {
         }
         let mut workers = self.workers();
         let uid = pod::uid(&pod).to_string();
-        if let Some(worker) = workers.get(&uid) {
-            worker.wanted.send_modify(|wanted| wanted.pod = pod);
-            worker.wake.notify_one();
-            return;
+        match workers.get_mut(&uid) {
+            Some(worker) if worker.wanted.borrow().is_removed => worker.comes_back = Some(pod),
+            Some(worker) => {
+                worker.wanted.send_modify(|wanted| wanted.pod = pod);
+                worker.wake.notify_one();
+            }
+            None => {
+                let worker = self.begin(Wanted { pod, ..Wanted::default() });
+                workers.insert(uid, worker);
+                self.moved.notify_one();
+            }
         }
-        let worker = self.begin(Wanted { pod, ..Wanted::default() });
-        workers.insert(uid, worker);
-        self.moved.notify_one();
     }
 
     /// A pod is gone: what is left of it here has to go.
     pub fn remove(self: &Arc<Workers>, uid: &str) {
-        if let Some(worker) = self.workers().get(uid) {
+        if let Some(worker) = self.workers().get_mut(uid) {
+            worker.comes_back = None;
             worker.wanted.send_modify(|wanted| wanted.is_removed = true);
             worker.wake.notify_one();
         }
@@ -191,7 +198,7 @@ impl Workers {
             run.run().await;
             workers.ended(&uid);
         });
-        Worker { wanted: sender, wake, state, has_turn: false, task }
+        Worker { wanted: sender, wake, state, has_turn: false, comes_back: None, task }
     }
 
     /// Whether a pod may begin: a static one waits until no other of its name is here.
@@ -209,14 +216,17 @@ impl Workers {
         true
     }
 
-    /// A worker has ended: whoever waited for its name may go on.
-    fn ended(&self, uid: &str) {
+    /// A worker has ended: whoever waited for its name may go on, and its own pod begins anew where it came back.
+    fn ended(self: &Arc<Workers>, uid: &str) {
         let mut workers = self.workers();
         if let Some(ended) = workers.remove(uid) {
             let pod = ended.wanted.borrow().pod.clone();
             self.agent.starts.forget(uid);
             let waiting = workers.values().filter(|worker| same_name(&worker.wanted.borrow().pod, &pod));
             waiting.for_each(|worker| worker.wake.notify_one());
+            if let Some(pod) = ended.comes_back {
+                workers.insert(uid.to_string(), self.begin(Wanted { pod, ..Wanted::default() }));
+            }
         }
         self.moved.notify_one();
     }

@@ -108,3 +108,34 @@ fn a_quiet_node_stays_ready() {
     });
 }
 
+#[test]
+fn a_static_pod_that_comes_back_while_it_ends_begins_anew() {
+    sim::run(2, 0, async |simulation| {
+        let mut scene = Scene::new();
+        let (text, file) = (manifest("web", "hostNetwork: false", "stdin: false"), scene.file("web"));
+        write(&file, &text);
+        scene.start(simulation, |_| {}).await;
+        scene.until_order(simulation, &["+web"]).await;
+        scene.runtime.holds.send_replace(true);
+        std::fs::remove_file(&file).expect("it goes");
+        scene.until_order(simulation, &["+web", "?web"]).await;
+        write(&file, &text);
+        simulation.pass(MINUTE).await;
+        scene.runtime.holds.send_replace(false);
+        scene.until_order(simulation, &["+web", "?web", "-web", "+web"]).await;
+        // One that comes back and goes once more stays away.
+        scene.runtime.holds.send_replace(true);
+        std::fs::remove_file(&file).expect("it goes");
+        scene.until_order(simulation, &["+web", "?web", "-web", "+web", "?web"]).await;
+        write(&file, &text);
+        simulation.pass(MINUTE).await;
+        std::fs::remove_file(&file).expect("it goes");
+        simulation.pass(MINUTE).await;
+        scene.runtime.holds.send_replace(false);
+        let gone = async |world: &Simulation| mirror(world, "web-n1").is_null();
+        simulation.until("no mirror", 3 * MINUTE, gone).await;
+        assert!(scene.runtime.running().is_empty(), "{:?}", scene.runtime.order());
+        scene.stop().await;
+    });
+}
+
