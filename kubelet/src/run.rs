@@ -205,8 +205,9 @@ impl Running {
         let (agent, workers) = self.both();
         if let Some(folder) = agent.config.static_pod_path.clone() {
             // Known before anything that nobody knows is taken away.
-            sources::load(&workers, &folder, &agent.node);
-            self.spawn(sources::follow_folder(agent.clone(), workers.clone(), folder));
+            let mut place = sources::Place::new(folder, &agent.node);
+            let known = watch::channel(place.look(&workers)).0;
+            self.spawn(place.follow(agent.clone(), workers.clone(), known));
         }
         let (all_known, known) = watch::channel(by_url.is_none());
         if let Some(source) = by_url {
