@@ -99,9 +99,9 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     informers.start();
     node.tell(|reports| reports.declared_features.push(crate::plan::restart::FEATURE.to_string()));
     let mut running = Running { agent, workers, informers, tasks: Vec::new() };
-    running.follow_sources(by_url);
+    let all_known = running.follow_sources(by_url);
     running.follow_node(node.clone(), &later);
-    running.keep_tidy(node, senses);
+    running.keep_tidy(node, senses, all_known);
     Ok(running)
 }
 
@@ -200,21 +200,25 @@ impl Running {
         (self.agent.clone(), self.workers.clone())
     }
 
-    /// Pods that do not come from the API, mirrors of them, and what is left of pods that nobody knows.
-    fn follow_sources(&mut self, by_url: Option<sources::url::Source>) {
+    /// Pods that do not come from the API, mirrors of them, and what is left of pods that nobody knows. Whoever takes
+    /// away what nobody knows waits for what is answered: it becomes true once all sources have told their pods.
+    fn follow_sources(&mut self, by_url: Option<sources::url::Source>) -> watch::Receiver<bool> {
         let (agent, workers) = self.both();
-        if let Some(folder) = agent.config.static_pod_path.clone() {
-            // Known before anything that nobody knows is taken away.
-            let mut place = sources::Place::new(folder, &agent.node);
-            let known = watch::channel(place.look(&workers)).0;
-            self.spawn(place.follow(agent.clone(), workers.clone(), known));
+        let (by_files, files) = watch::channel(true);
+        if let Some(path) = agent.config.static_pod_path.clone() {
+            let mut place = sources::Place::new(path, &agent.node);
+            by_files.send_replace(place.look(&workers));
+            self.spawn(place.follow(agent.clone(), workers.clone(), by_files));
         }
-        let (all_known, known) = watch::channel(by_url.is_none());
+        let (told, url) = watch::channel(by_url.is_none());
         if let Some(source) = by_url {
-            self.spawn(sources::url::follow(agent.clone(), workers.clone(), source, all_known));
+            self.spawn(sources::url::follow(agent.clone(), workers.clone(), source, told));
         }
-        self.spawn(clean_up_unknown(workers.clone(), self.informers.clone(), agent.clone(), known));
-        self.spawn(sources::mirror::follow(agent, workers));
+        let (all, all_known) = watch::channel(false);
+        self.spawn(know_all(self.informers.clone(), [files, url], all));
+        self.spawn(clean_up_unknown(workers.clone(), agent.clone(), all_known.clone()));
+        self.spawn(sources::mirror::follow(agent, workers, all_known.clone()));
+        all_known
     }
 
     /// What pods, the runtime and plugins do, and what the node says of it.
@@ -231,11 +235,11 @@ impl Running {
     }
 
     /// What keeps the node from running full.
-    fn keep_tidy(&mut self, node: Arc<Node>, senses: Arc<dyn senses::Senses>) {
+    fn keep_tidy(&mut self, node: Arc<Node>, senses: Arc<dyn senses::Senses>, all_known: watch::Receiver<bool>) {
         let (agent, workers) = self.both();
         let metrics = agent.metrics.clone();
-        let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone());
-        self.spawn(collector.clone().run(self.informers.clone()));
+        let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone(), all_known);
+        self.spawn(collector.clone().run());
         self.spawn(rotation::run(agent.clone(), workers.clone()));
         self.spawn(erase::follow(agent.clone()));
         let forgetting = agent.clone();
@@ -343,20 +347,25 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
     }
 }
 
-/// Pods of which the runtime or a folder has something and nobody else knows: they were deleted while the agent was away.
-async fn clean_up_unknown(
-    workers: Arc<Workers>,
-    informers: Arc<Informers>,
-    agent: Arc<Agent>,
-    mut known: watch::Receiver<bool>,
-) {
+/// Says so once the API and all other sources have told their pods.
+async fn know_all(informers: Arc<Informers>, sources: [watch::Receiver<bool>; 2], all: watch::Sender<bool>) {
     informers.synced().await;
-    if known.wait_for(|known| *known).await.is_err() && !*known.borrow() {
+    for mut source in sources {
+        if source.wait_for(|known| *known).await.is_err() {
+            return;
+        }
+    }
+    all.send_replace(true);
+}
+
+/// Pods of which the runtime or a folder has something and nobody else knows: they were deleted while the agent was away.
+async fn clean_up_unknown(workers: Arc<Workers>, agent: Arc<Agent>, mut all_known: watch::Receiver<bool>) {
+    if all_known.wait_for(|known| *known).await.is_err() {
         return;
     }
+    let mut running = BTreeSet::new();
     let all = cri::ListPodSandboxRequest { filter: None };
     let Ok(listed) = agent.runtime.service.list_pod_sandbox(all).await else { return };
-    let mut running = BTreeSet::new();
     for sandbox in listed.items {
         let metadata = sandbox.metadata.unwrap_or_default();
         running.insert(metadata.uid.clone());

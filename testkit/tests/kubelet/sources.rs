@@ -139,3 +139,30 @@ fn a_static_pod_that_comes_back_while_it_ends_begins_anew() {
     });
 }
 
+#[test]
+fn pods_of_a_url_live_on_while_nobody_answers_there() {
+    sim::run(3, 0, async |simulation| {
+        let mut scene = Scene::new();
+        let (answer, texts) = watch::channel(manifest("web", "hostNetwork: false", "stdin: false"));
+        let url = serve(texts).await;
+        let told = |url: &String| {
+            let url = url.clone();
+            move |config: &mut Config| config.static_pod_url = Some(url)
+        };
+        scene.start(simulation, told(&url)).await;
+        let shown = async |world: &Simulation| mirror(world, "web-n1").str("status.phase") == "Running";
+        simulation.until("a mirror", 3 * MINUTE, shown).await;
+        scene.stop().await;
+        answer.send_replace(String::new());
+        scene.start(simulation, told(&url)).await;
+        let uid = mirror(simulation, "web-n1").str("metadata.uid").to_string();
+        simulation.pass(5 * MINUTE).await;
+        assert_eq!(scene.runtime.order(), ["+web"], "nobody ends it");
+        assert_eq!(mirror(simulation, "web-n1").str("metadata.uid"), uid);
+        answer.send_replace("{apiVersion: v1, kind: PodList, items: []}".to_string());
+        scene.until_order(simulation, &["+web", "-web"]).await;
+        let gone = async |world: &Simulation| mirror(world, "web-n1").is_null();
+        simulation.until("no mirror", 3 * MINUTE, gone).await;
+        scene.stop().await;
+    });
+}
