@@ -40,6 +40,9 @@ use crate::{erase, events};
 
 const PODS: Resource = Resource::core("pods");
 const SERVICES: Resource = Resource::core("services");
+/// Before the runtime is asked again, growing.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const CLASSES: Resource = Resource::new("node.k8s.io", "v1", "runtimeclasses");
 
 /// What the agent is given.
@@ -364,9 +367,7 @@ async fn clean_up_unknown(workers: Arc<Workers>, agent: Arc<Agent>, mut all_know
         return;
     }
     let mut running = BTreeSet::new();
-    let all = cri::ListPodSandboxRequest { filter: None };
-    let Ok(listed) = agent.runtime.service.list_pod_sandbox(all).await else { return };
-    for sandbox in listed.items {
+    for sandbox in list_sandboxes(&agent).await {
         let metadata = sandbox.metadata.unwrap_or_default();
         running.insert(metadata.uid.clone());
         // Others may use the runtime too.
@@ -387,4 +388,17 @@ async fn clean_up_unknown(workers: Arc<Workers>, agent: Arc<Agent>, mut all_know
     let left: Vec<String> = agent.volumes.reconstruct().unwrap_or_default().into_iter().filter(is_unknown).collect();
     collect::remove_logs(&agent.config.pod_logs_dir, &left);
     agent.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
+}
+
+/// All that the runtime has. It is asked until it answers: what is left of pods is looked for only once.
+async fn list_sandboxes(agent: &Agent) -> Vec<cri::PodSandbox> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match agent.runtime.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await {
+            Ok(listed) => return listed.items,
+            Err(status) => tracing::warn!(error = status.message(), "the runtime does not say which pods it has"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }

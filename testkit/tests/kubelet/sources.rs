@@ -166,3 +166,19 @@ fn pods_of_a_url_live_on_while_nobody_answers_there() {
         scene.stop().await;
     });
 }
+
+#[test]
+fn what_is_left_of_pods_goes_once_the_runtime_answers() {
+    sim::run(4, 0, async |simulation| {
+        let mut scene = Scene::new();
+        let left = scene.dir.path().join("kubelet/pods/left");
+        std::fs::create_dir_all(&left).expect("a folder");
+        scene.runtime.state().is_mute = true;
+        scene.start(simulation, |_| {}).await;
+        simulation.pass(2 * MINUTE).await;
+        assert!(left.exists(), "it may be somebody's");
+        scene.runtime.state().is_mute = false;
+        simulation.until("nothing is left", 3 * MINUTE, async |_| !left.exists()).await;
+        scene.stop().await;
+    });
+}
