@@ -182,3 +182,23 @@ fn what_is_left_of_pods_goes_once_the_runtime_answers() {
         scene.stop().await;
     });
 }
+
+#[test]
+fn a_static_pod_ends_at_its_deadline_and_its_hook_is_told() {
+    sim::run(5, 0, async |simulation| {
+        let mut scene = Scene::new();
+        scene.runtime.state().address = Some("127.0.0.1".to_string());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let hook = format!("lifecycle: {{preStop: {{httpGet: {{port: {port}}}}}}}");
+        let told = tokio::spawn(async move { listener.accept().await.is_ok() });
+        write(&scene.file("brief"), &manifest("brief", "activeDeadlineSeconds: 60", &hook));
+        scene.start(simulation, |_| {}).await;
+        scene.until_order(simulation, &["+brief", "-brief"]).await;
+        let failed = async |world: &Simulation| mirror(world, "brief-n1").str("status.phase") == "Failed";
+        simulation.until("its end", 3 * MINUTE, failed).await;
+        assert_eq!(mirror(simulation, "brief-n1").str("status.reason"), "DeadlineExceeded");
+        assert!(told.is_finished(), "its hook has found it");
+        scene.stop().await;
+    });
+}
