@@ -114,7 +114,8 @@ impl Groups {
         self.write(hierarchies, (Class::Guaranteed, None), &self.whole)
     }
 
-    /// The group of a pod, there and limited. One that is there already keeps what it has: it is resized step by step.
+    /// The group of a pod, there and limited. One that is used already keeps what it has: it is resized step by step.
+    /// One in which nothing runs may have been left by a try that failed before it was limited.
     pub async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
         let uid = pod::uid(pod).to_string();
         if self.hierarchies.is_none() || self.state().taken.contains_key(&uid) {
@@ -123,13 +124,17 @@ impl Groups {
         let (share, limits) = (limits::share(pod), limits::of_pod(pod, &self.rules));
         self.apart(move |groups, hierarchies| {
             let path = names::of_pod(&groups.config, share.class, &uid);
-            if !hierarchies.has_group(&path) {
+            if !hierarchies.has_group(&path) || hierarchies.processes(&path).is_empty() {
                 hierarchies.create(&path).map_err(|error| error.to_string())?;
                 groups.write(hierarchies, (share.class, Some(&uid)), &limits)?;
             }
             let mut state = groups.state();
-            state.taken.insert(uid, share);
-            groups.write_classes(hierarchies, &mut state)
+            state.taken.insert(uid.clone(), share);
+            let written = groups.write_classes(hierarchies, &mut state);
+            if written.is_err() {
+                state.taken.remove(&uid);
+            }
+            written
         })
         .await
     }
