@@ -21,7 +21,7 @@ impl Files {
             if path.is_dir() { path.clone() } else { parent.unwrap_or(Path::new(".")).to_path_buf() }
         };
         let folders: BTreeSet<PathBuf> = paths.iter().map(folder).collect();
-        let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE;
+        let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::CREATE | WatchFlags::DELETE;
         for folder in folders {
             inotify::add_watch(&events, &folder, what)?;
         }
@@ -60,5 +60,14 @@ mod tests {
         std::fs::rename(dir.path().join("new"), &path).expect("a file");
         tokio::time::timeout(Duration::from_secs(10), files.changed()).await.expect("a change");
         assert!(Files::watch(&[dir.path().join("none/a")]).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_moved_away_is_heard_of() {
+        let (dir, elsewhere) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        std::fs::write(dir.path().join("a"), "1").expect("a file");
+        let files = Files::watch(&[dir.path().to_path_buf()]).expect("a watch");
+        std::fs::rename(dir.path().join("a"), elsewhere.path().join("a")).expect("a file");
+        tokio::time::timeout(Duration::from_secs(10), files.changed()).await.expect("a change");
     }
 }

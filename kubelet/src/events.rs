@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
 use crate::agent::Agent;
@@ -35,6 +36,8 @@ async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<Stri
         return false;
     };
     relist(agent, workers, marks).await;
+    // From now on it is looked at seldom: nobody shall take that for silence.
+    agent.pulse.expects_events(true);
     let mut heard = false;
     loop {
         let event = tokio::time::timeout(SLOW_RELIST, events.next()).await;
@@ -42,7 +45,7 @@ async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<Stri
             Err(_) => relist(agent, workers, marks).await,
             Ok(Some(Ok(event))) => {
                 heard = true;
-                agent.pulse.runtime_answers(agent.now());
+                agent.pulse.runtime_answers(Instant::now());
                 let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
                 if let Some(metadata) = metadata {
                     workers.wake(&metadata.uid);
@@ -55,9 +58,9 @@ async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<Stri
 }
 
 async fn relist(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) {
-    let begun = agent.now();
+    let begun = Instant::now();
     let Ok(now) = agent.runtime.marks().await else { return };
-    agent.pulse.relisted(&agent.metrics, begun, agent.now());
+    agent.pulse.relisted(&agent.metrics, begun, Instant::now(), agent.clock.now().seconds);
     for (uid, mark) in &now {
         if marks.get(uid) != Some(mark) {
             workers.wake(uid);

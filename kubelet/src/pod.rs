@@ -1,8 +1,11 @@
 //! What is often asked of a pod.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use api::Tree;
 
-/// Where a static pod came from; pods of the API do not have it.
+/// Where a pod came from. Whoever takes it in says so: what its author wrote there counts for nothing.
 pub const SOURCE: &str = "kubernetes.io/config.source";
 /// On a mirror pod: the hash of the static pod that it shows.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -32,6 +35,29 @@ pub fn is_static(pod: &Tree) -> bool {
 
 pub fn is_mirror(pod: &Tree) -> bool {
     pod.map("metadata.annotations").contains(MIRROR)
+}
+
+/// A pod as the API has it. Anybody may annotate pods there: none is taken for one of this node's own.
+pub fn of_api(mut pod: Arc<Tree>) -> Arc<Tree> {
+    let annotations = Arc::make_mut(&mut pod).child("metadata.annotations");
+    annotations.set(SOURCE, "api");
+    annotations.remove(HASH);
+    pod
+}
+
+/// Whether folders and control groups can be called after a pod: none of its names leads elsewhere.
+pub fn has_plain_names(pod: &Tree) -> bool {
+    [namespace(pod), name(pod), uid(pod)].into_iter().all(is_plain)
+}
+
+/// One step of a path.
+pub fn is_plain(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+}
+
+/// Whether a folder stands right below another.
+pub fn is_child(folder: &Path, parent: &Path) -> bool {
+    folder.parent() == Some(parent) && folder.file_name().and_then(|name| name.to_str()).is_some_and(is_plain)
 }
 
 pub fn is_over(pod: &Tree) -> bool {
@@ -66,4 +92,47 @@ pub fn volume<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
 /// A volume on the node's disk that goes with its pod, and counts for what the pod may use of the disk.
 pub fn is_ephemeral(volume: &Tree) -> bool {
     volume.get("emptyDir").is_some_and(|folder| folder.str("medium").is_empty()) || volume.has("configMap")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{tree, yaml};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_of_the_api_is_never_a_static_one() {
+        for said in ["file", "http", "api", ""] {
+            let annotations = format!("{{{SOURCE}: '{said}', {HASH}: ../x, note: a}}");
+            let pod = yaml::decode(format!("metadata: {{annotations: {annotations}}}").as_bytes()).expect("YAML");
+            let pod = of_api(Arc::new(pod));
+            assert!(!is_static(&pod), "{said}");
+            assert_eq!((annotation(&pod, SOURCE), annotation(&pod, HASH), annotation(&pod, "note")), ("api", "", "a"));
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_told_from_others() {
+        let cases = [
+            ("default", "web", "1-2", true),
+            ("default", "..", "1-2", false),
+            ("default", "web", "x/../../../../etc", false),
+            ("a/b", "web", "1", false),
+            ("default", "web", "", false),
+        ];
+        for (namespace, name, uid, expected) in cases {
+            let pod = tree! { "metadata" => tree! { "namespace" => namespace, "name" => name, "uid" => uid } };
+            assert_eq!(has_plain_names(&pod), expected, "{namespace} {name} {uid}");
+        }
+        let root = Path::new("/logs");
+        for (folder, expected) in [
+            ("/logs/a_b_c", true),
+            ("/logs/a/../../etc", false),
+            ("/logs/..", false),
+            ("/logs", false),
+            ("/etc", false),
+        ] {
+            assert_eq!(is_child(Path::new(folder), root), expected, "{folder}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::admit::Admission;
 use crate::agent::Agent;
-use crate::cgroups::{Groups, names, oom};
+use crate::cgroups::{Groups, oom};
 use crate::collect::{self, Collector};
 use crate::config::{CgroupDriver, Config};
 use crate::disk::Disks;
@@ -40,6 +40,9 @@ use crate::{erase, events};
 
 const PODS: Resource = Resource::core("pods");
 const SERVICES: Resource = Resource::core("services");
+/// Before the runtime is asked again, growing.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const CLASSES: Resource = Resource::new("node.k8s.io", "v1", "runtimeclasses");
 
 /// What the agent is given.
@@ -99,9 +102,9 @@ pub async fn start_on(environment: Environment, senses: Arc<dyn senses::Senses>)
     informers.start();
     node.tell(|reports| reports.declared_features.push(crate::plan::restart::FEATURE.to_string()));
     let mut running = Running { agent, workers, informers, tasks: Vec::new() };
-    running.follow_sources(by_url);
+    let all_known = running.follow_sources(by_url);
     running.follow_node(node.clone(), &later);
-    running.keep_tidy(node, senses);
+    running.keep_tidy(node, senses, all_known);
     Ok(running)
 }
 
@@ -200,20 +203,25 @@ impl Running {
         (self.agent.clone(), self.workers.clone())
     }
 
-    /// Pods that do not come from the API, mirrors of them, and what is left of pods that nobody knows.
-    fn follow_sources(&mut self, by_url: Option<sources::url::Source>) {
+    /// Pods that do not come from the API, mirrors of them, and what is left of pods that nobody knows. Whoever takes
+    /// away what nobody knows waits for what is answered: it becomes true once all sources have told their pods.
+    fn follow_sources(&mut self, by_url: Option<sources::url::Source>) -> watch::Receiver<bool> {
         let (agent, workers) = self.both();
-        if let Some(folder) = agent.config.static_pod_path.clone() {
-            // Known before anything that nobody knows is taken away.
-            sources::load(&workers, &folder, &agent.node);
-            self.spawn(sources::follow_folder(agent.clone(), workers.clone(), folder));
+        let (by_files, files) = watch::channel(true);
+        if let Some(path) = agent.config.static_pod_path.clone() {
+            let mut place = sources::Place::new(path, &agent.node);
+            by_files.send_replace(place.look(&workers));
+            self.spawn(place.follow(agent.clone(), workers.clone(), by_files));
         }
-        let (all_known, known) = watch::channel(by_url.is_none());
+        let (told, url) = watch::channel(by_url.is_none());
         if let Some(source) = by_url {
-            self.spawn(sources::url::follow(agent.clone(), workers.clone(), source, all_known));
+            self.spawn(sources::url::follow(agent.clone(), workers.clone(), source, told));
         }
-        self.spawn(clean_up_unknown(workers.clone(), self.informers.clone(), agent.clone(), known));
-        self.spawn(sources::mirror::follow(agent, workers));
+        let (all, all_known) = watch::channel(false);
+        self.spawn(know_all(self.informers.clone(), [files, url], all));
+        self.spawn(clean_up_unknown(workers.clone(), agent.clone(), all_known.clone()));
+        self.spawn(sources::mirror::follow(agent, workers, all_known.clone()));
+        all_known
     }
 
     /// What pods, the runtime and plugins do, and what the node says of it.
@@ -230,11 +238,11 @@ impl Running {
     }
 
     /// What keeps the node from running full.
-    fn keep_tidy(&mut self, node: Arc<Node>, senses: Arc<dyn senses::Senses>) {
+    fn keep_tidy(&mut self, node: Arc<Node>, senses: Arc<dyn senses::Senses>, all_known: watch::Receiver<bool>) {
         let (agent, workers) = self.both();
         let metrics = agent.metrics.clone();
-        let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone());
-        self.spawn(collector.clone().run(self.informers.clone()));
+        let collector = Collector::new(agent.clone(), workers.clone(), node.clone(), metrics.clone(), all_known);
+        self.spawn(collector.clone().run());
         self.spawn(rotation::run(agent.clone(), workers.clone()));
         self.spawn(erase::follow(agent.clone()));
         let forgetting = agent.clone();
@@ -337,26 +345,29 @@ fn pod_changed(workers: &Arc<Workers>, agent: &Agent, change: &Change) {
     }
     if let Some(new) = new.as_ref().filter(|new| !pod::is_mirror(new)) {
         agent.starts.observe(new, agent.now());
-        workers.update(new.tree());
+        workers.update(pod::of_api(new.tree()));
         agent.statuses.check(pod::uid(new));
     }
 }
 
-/// Pods of which the runtime or a folder has something and nobody else knows: they were deleted while the agent was away.
-async fn clean_up_unknown(
-    workers: Arc<Workers>,
-    informers: Arc<Informers>,
-    agent: Arc<Agent>,
-    mut known: watch::Receiver<bool>,
-) {
+/// Says so once the API and all other sources have told their pods.
+async fn know_all(informers: Arc<Informers>, sources: [watch::Receiver<bool>; 2], all: watch::Sender<bool>) {
     informers.synced().await;
-    if known.wait_for(|known| *known).await.is_err() && !*known.borrow() {
+    for mut source in sources {
+        if source.wait_for(|known| *known).await.is_err() {
+            return;
+        }
+    }
+    all.send_replace(true);
+}
+
+/// Pods of which the runtime or a folder has something and nobody else knows: they were deleted while the agent was away.
+async fn clean_up_unknown(workers: Arc<Workers>, agent: Arc<Agent>, mut all_known: watch::Receiver<bool>) {
+    if all_known.wait_for(|known| *known).await.is_err() {
         return;
     }
-    let all = cri::ListPodSandboxRequest { filter: None };
-    let Ok(listed) = agent.runtime.service.list_pod_sandbox(all).await else { return };
     let mut running = BTreeSet::new();
-    for sandbox in listed.items {
+    for sandbox in list_sandboxes(&agent).await {
         let metadata = sandbox.metadata.unwrap_or_default();
         running.insert(metadata.uid.clone());
         // Others may use the runtime too.
@@ -369,7 +380,7 @@ async fn clean_up_unknown(
     agent.statuses.keep(&known);
     agent.managers.keep(|uid| workers.knows(uid) || running.contains(uid));
     let known: BTreeSet<String> =
-        workers.pods().iter().map(|pod| names::uid(pod).to_string()).chain(running.iter().cloned()).collect();
+        workers.pods().iter().map(|pod| pod::uid(pod).to_string()).chain(running.iter().cloned()).collect();
     if let Err(why) = agent.groups.clean_up(move |uid| known.contains(uid)).await {
         tracing::warn!(error = why, "a control group of a pod that is gone stays");
     }
@@ -377,4 +388,17 @@ async fn clean_up_unknown(
     let left: Vec<String> = agent.volumes.reconstruct().unwrap_or_default().into_iter().filter(is_unknown).collect();
     collect::remove_logs(&agent.config.pod_logs_dir, &left);
     agent.volumes.clean_up(|uid| workers.knows(uid) || running.contains(uid)).await;
+}
+
+/// All that the runtime has. It is asked until it answers: what is left of pods is looked for only once.
+async fn list_sandboxes(agent: &Agent) -> Vec<cri::PodSandbox> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match agent.runtime.service.list_pod_sandbox(cri::ListPodSandboxRequest { filter: None }).await {
+            Ok(listed) => return listed.items,
+            Err(status) => tracing::warn!(error = status.message(), "the runtime does not say which pods it has"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }

@@ -19,6 +19,7 @@ use crate::config::{CgroupDriver, Config};
 use crate::make::resources::{Class, class};
 use crate::node::facts::{Devices, Machine};
 use crate::node::resources;
+use crate::pod;
 use limits::{Rules, Share};
 use names::CLASSES;
 
@@ -113,35 +114,40 @@ impl Groups {
         self.write(hierarchies, (Class::Guaranteed, None), &self.whole)
     }
 
-    /// The group of a pod, there and limited. One that is there already keeps what it has: it is resized step by step.
+    /// The group of a pod, there and limited. One that is used already keeps what it has: it is resized step by step.
+    /// One in which nothing runs may have been left by a try that failed before it was limited.
     pub async fn ensure(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
-        let uid = names::uid(pod).to_string();
+        let uid = pod::uid(pod).to_string();
         if self.hierarchies.is_none() || self.state().taken.contains_key(&uid) {
             return Ok(());
         }
         let (share, limits) = (limits::share(pod), limits::of_pod(pod, &self.rules));
         self.apart(move |groups, hierarchies| {
             let path = names::of_pod(&groups.config, share.class, &uid);
-            if !hierarchies.has_group(&path) {
+            if !hierarchies.has_group(&path) || hierarchies.processes(&path).is_empty() {
                 hierarchies.create(&path).map_err(|error| error.to_string())?;
                 groups.write(hierarchies, (share.class, Some(&uid)), &limits)?;
             }
             let mut state = groups.state();
-            state.taken.insert(uid, share);
-            groups.write_classes(hierarchies, &mut state)
+            state.taken.insert(uid.clone(), share);
+            let written = groups.write_classes(hierarchies, &mut state);
+            if written.is_err() {
+                state.taken.remove(&uid);
+            }
+            written
         })
         .await
     }
 
     /// Gives the group of a pod other limits; what they do not name stays.
     pub async fn limit(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), String> {
-        let (class, uid) = (class(pod), names::uid(pod).to_string());
+        let (class, uid) = (class(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| groups.write(hierarchies, (class, Some(&uid)), &limits)).await
     }
 
     /// Gives the group of a pod that part of other limits that is more than it has.
     pub async fn grow(self: &Arc<Groups>, pod: &Tree, limits: Resources) -> Result<(), String> {
-        let (class, uid) = (class(pod), names::uid(pod).to_string());
+        let (class, uid) = (class(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| {
             let now = hierarchies.limits(&names::of_pod(&groups.config, class, &uid));
             groups.write(hierarchies, (class, Some(&uid)), &limits::grown(&now, &limits))
@@ -151,14 +157,14 @@ impl Groups {
 
     /// Whether a pod's group may use more memory than that now.
     pub fn shrinks_below(&self, pod: &Tree, limit: i64) -> bool {
-        let path = names::of_pod(&self.config, class(pod), names::uid(pod));
+        let path = names::of_pod(&self.config, class(pod), pod::uid(pod));
         let Some(hierarchies) = &self.hierarchies else { return false };
         hierarchies.limits(&path).memory.is_none_or(|now| now > limit)
     }
 
     /// A pod weighs more or less in its class from now on.
     pub async fn reweigh(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
-        let (share, uid) = (limits::share(pod), names::uid(pod).to_string());
+        let (share, uid) = (limits::share(pod), pod::uid(pod).to_string());
         self.apart(move |groups, hierarchies| {
             let mut state = groups.state();
             state.taken.insert(uid, share);
@@ -174,14 +180,14 @@ impl Groups {
 
     /// Bytes of memory that a pod has in use and that cannot be dropped; None where that is not known.
     pub fn memory_of(&self, pod: &Tree) -> Option<i64> {
-        let path = names::of_pod(&self.config, class(pod), names::uid(pod));
+        let path = names::of_pod(&self.config, class(pod), pod::uid(pod));
         let usage = self.hierarchies.as_ref()?.usage(&path);
         i64::try_from(usage.working_set_bytes).ok()
     }
 
     /// Removes the group of a pod that has ended, in all hierarchies; what has processes stays, and is an error.
     pub async fn remove(self: &Arc<Groups>, pod: &Tree) -> Result<(), String> {
-        let uid = names::uid(pod).to_string();
+        let uid = pod::uid(pod).to_string();
         self.apart(move |groups, hierarchies| {
             {
                 let mut state = groups.state();

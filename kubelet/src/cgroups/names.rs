@@ -11,20 +11,12 @@ const ALL: &str = "kubepods";
 /// All classes that a pod may be in.
 pub const CLASSES: [Class; 3] = [Class::Guaranteed, Class::Burstable, Class::BestEffort];
 
-/// What a pod is known by: a static pod keeps its group when it is read again.
-pub fn uid(pod: &Tree) -> &str {
-    match pod::annotation(pod, pod::HASH) {
-        "" => pod::uid(pod),
-        hash => hash,
-    }
-}
-
 /// The control group that a pod's containers are in, as the runtime is told.
 pub fn parent(config: &Config, pod: &Tree) -> String {
     if !config.cgroups_per_qos {
         return config.cgroup_root.clone();
     }
-    told(config, class(pod), Some(uid(pod)))
+    told(config, class(pod), Some(pod::uid(pod)))
 }
 
 /// The group of a pod, where it stands.

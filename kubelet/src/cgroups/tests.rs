@@ -114,6 +114,18 @@ async fn groups_that_nobody_knows_go_unless_somebody_is_in_them() {
     assert_eq!(scene.pods(), 0);
 }
 
+#[tokio::test]
+async fn a_group_that_was_left_without_limits_gets_them() {
+    let scene = Scene::start("unlimited");
+    let path = format!("{}/kubepods/podg", scene.root);
+    // As a try leaves it that fails right after the group is made.
+    scene.hierarchies.create(&path).expect("a group");
+    let pod = pod("g", "Guaranteed", "{limits: {cpu: 500m, memory: 32Mi}, requests: {cpu: 500m, memory: 32Mi}}");
+    scene.groups.ensure(&pod).await.expect("a group");
+    assert_eq!(scene.show("/podg"), "20 50000 33554432");
+    scene.groups.remove(&pod).await.expect("it goes");
+}
+
 #[test]
 fn what_the_machine_cannot_do_is_refused_by_name() {
     let cases: [(Config, bool, &str); 4] = [

@@ -11,8 +11,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::Tree;
-use client::{Informers, Meter, Metrics};
-use tokio::sync::Mutex;
+use client::{Meter, Metrics};
+use tokio::sync::{Mutex, watch};
 
 use crate::agent::Agent;
 use crate::config::ImageGc;
@@ -41,6 +41,8 @@ pub struct Collector {
     node: Arc<Node>,
     metrics: Metrics,
     records: Mutex<Records>,
+    /// Whether it is known which pods there are.
+    all_known: watch::Receiver<bool>,
     /// Seconds; images cannot be too old for one who has not watched them for so long.
     began: i64,
     failures: std::sync::Mutex<Failures>,
@@ -54,15 +56,23 @@ struct Failures {
 }
 
 impl Collector {
-    pub fn new(agent: Arc<Agent>, workers: Arc<Workers>, node: Arc<Node>, metrics: Metrics) -> Arc<Collector> {
+    pub fn new(
+        agent: Arc<Agent>,
+        workers: Arc<Workers>,
+        node: Arc<Node>,
+        metrics: Metrics,
+        all_known: watch::Receiver<bool>,
+    ) -> Arc<Collector> {
         let began = agent.clock.now().seconds;
         let (records, failures) = (Mutex::default(), Default::default());
-        Arc::new(Collector { agent, workers, node, metrics, records, began, failures })
+        Arc::new(Collector { agent, workers, node, metrics, records, all_known, began, failures })
     }
 
     /// Collects for ever, once it is known which pods there are.
-    pub async fn run(self: Arc<Collector>, informers: Arc<Informers>) {
-        informers.synced().await;
+    pub async fn run(self: Arc<Collector>) {
+        if self.all_known.clone().wait_for(|known| *known).await.is_err() {
+            return;
+        }
         let mut rounds = 0;
         loop {
             if rounds % (IMAGES.as_secs() / CONTAINERS.as_secs()) == 0 {
@@ -262,6 +272,10 @@ impl Collector {
 
     /// Pods that nobody knows: their own worker takes all of them away.
     fn clean_up_unknown(&self, sandboxes: &[cri::PodSandbox]) {
+        // The disk may be needed before that.
+        if !*self.all_known.borrow() {
+            return;
+        }
         for sandbox in sandboxes {
             let Some(metadata) = &sandbox.metadata else { continue };
             // Others may use the runtime too.

@@ -19,12 +19,7 @@ use crate::pod;
 
 /// The folder of a pod's logs.
 pub fn log_dir(root: &std::path::Path, pod: &Tree) -> PathBuf {
-    // A static pod keeps its folder when it is read again: its hash stands for it.
-    let uid = match pod::annotation(pod, pod::HASH) {
-        "" => pod::uid(pod),
-        hash => hash,
-    };
-    root.join(format!("{}_{}_{uid}", pod::namespace(pod), pod::name(pod)))
+    root.join(format!("{}_{}_{}", pod::namespace(pod), pod::name(pod), pod::uid(pod)))
 }
 
 /// `pod_namespace(uid)`, as messages name a pod.

@@ -70,7 +70,7 @@ impl Host for Served {
     }
 
     fn sync_loop(&self) -> Result<(), String> {
-        self.agent.pulse.sync_loop(self.agent.now(), self.agent.config.sync_frequency)
+        self.agent.pulse.sync_loop(tokio::time::Instant::now(), self.agent.config.sync_frequency)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

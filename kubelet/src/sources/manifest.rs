@@ -1,8 +1,9 @@
 //! A static pod, from the text of its file.
 
 use api::{Tree, field, list, tree, yaml};
+use client::Resource;
 
-use crate::pod;
+use crate::{objects, pod};
 
 /// Reads, defaults and checks a pod. Its uid follows from where it came from and what it says, so that a changed file
 /// is another pod.
@@ -13,7 +14,8 @@ pub fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree
     }
     let uid = match tree.str("metadata.uid") {
         "" => hash(&[node.as_bytes(), origin.as_bytes(), bytes]),
-        uid => uid.to_string(),
+        uid if pod::is_plain(uid) => uid.to_string(),
+        uid => return Err(format!("metadata.uid {uid:?}: folders cannot be called so")),
     };
     let name = format!("{}-{}", tree.str("metadata.name"), node.to_lowercase());
     let meta = tree.child("metadata");
@@ -30,6 +32,7 @@ pub fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree
     let kind = &kinds::core::pod::KIND;
     (kind.set_defaults)(&mut tree);
     let mut errors = field::Errors::default();
+    kinds::meta::validate_object_meta(kind, &tree, &mut errors);
     (kind.validate)(&tree, &mut errors);
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     if texts.is_empty() { Ok(tree) } else { Err(texts.join(", ")) }
@@ -37,16 +40,51 @@ pub fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree
 
 /// It runs without the API, so that it cannot depend on what is there.
 fn check_references(pod: &Tree) -> Result<(), String> {
-    if !matches!(pod.str("spec.serviceAccountName"), "") {
-        return Err("spec.serviceAccountName: static pods cannot have a service account".to_string());
+    match reference(pod) {
+        Some(what) => Err(format!("static pods may not reference {what}")),
+        None => Ok(()),
     }
-    for volume in pod.list("spec.volumes") {
-        let of_api = ["configMap", "secret", "persistentVolumeClaim", "projected"];
-        if let Some(field) = of_api.iter().find(|field| volume.has(field)) {
-            return Err(format!("spec.volumes {:?}: static pods cannot use {field}", volume.str("name")));
-        }
+}
+
+/// What a pod refers to, in upstream's words and order.
+fn reference(pod: &Tree) -> Option<&'static str> {
+    let (named, volumes) = (objects::references(pod), pod.list("spec.volumes"));
+    let names = |resource: Resource| named.iter().any(|reference| reference.resource == resource);
+    let has_secret = |volume: &Tree| WITH_SECRET.iter().any(|kind| volume.at(kind).has("secretRef"));
+    if !pod.str("spec.serviceAccountName").is_empty() {
+        Some("serviceaccounts")
+    } else if names(objects::SECRETS) || volumes.iter().any(has_secret) {
+        Some("secrets")
+    } else if names(objects::CONFIG_MAPS) {
+        Some("configmaps")
+    } else if !pod.list("spec.resourceClaims").is_empty() {
+        Some("resourceclaims")
+    } else {
+        volumes.iter().find_map(of_volume)
     }
-    Ok(())
+}
+
+/// Kinds of volumes that may name a secret, and are nothing of the API's otherwise.
+const WITH_SECRET: [&str; 7] = ["cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos"];
+const VOLUMES: [(&str, &str); 5] = [
+    ("csi", "csidrivers (via CSI volumes)"),
+    ("glusterfs", "endpoints (via glusterFS volumes)"),
+    ("persistentVolumeClaim", "persistentvolumeclaims"),
+    ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
+    ("azureFile", "secrets (via azureFile volumes)"),
+];
+const PROJECTIONS: [(&str, &str); 3] = [
+    ("serviceAccountToken", "serviceaccounts (via projected volumes)"),
+    ("clusterTrustBundle", "clustertrustbundles"),
+    ("podCertificate", "podcertificates"),
+];
+
+fn of_volume(volume: &Tree) -> Option<&'static str> {
+    let find = |tree: &Tree, table: &[(&str, &'static str)]| {
+        table.iter().find(|(field, _)| tree.has(field)).map(|(_, what)| *what)
+    };
+    let mut sources = volume.list("projected.sources").iter();
+    find(volume, &VOLUMES).or_else(|| sources.find_map(|source| find(source, &PROJECTIONS)))
 }
 
 /// 32 hexadecimal digits that follow from all parts.
@@ -101,14 +139,48 @@ mod tests {
         let cases = [
             ("{apiVersion: v1, kind: Service}", "a Pod of v1 is wanted"),
             ("{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: {}}", "spec.containers"),
-            (
-                "{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: {volumes: [{name: v, secret: {secretName: s}}], containers: [{name: a, image: i}]}}",
-                "static pods cannot use secret",
-            ),
+            (&POD.replace("name: web", "name: ../web"), "metadata.name"),
+            (&POD.replace("name: web", "namespace: ../.., name: web"), "metadata.namespace"),
+            (&POD.replace("name: web", "uid: ../../etc, name: web"), "metadata.uid"),
         ];
         for (text, expected) in cases {
             let error = read(text.as_bytes(), "n1", "file", "/a").expect_err(text);
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_refers_to_the_api_is_refused_by_name() {
+        let of_pod = |field: &str| POD.replace("spec: {", &format!("spec: {{{field}, "));
+        let of_container = |field: &str| POD.replace("image: i", &format!("image: i, {field}"));
+        let of_volume = |kind: &str| of_pod(&format!("volumes: [{{name: v, {kind}}}]"));
+        let projected = |source: &str| of_volume(&format!("projected: {{sources: [{{{source}}}]}}"));
+        let cases = [
+            (of_pod("serviceAccountName: a"), "serviceaccounts"),
+            (of_pod("imagePullSecrets: [{name: a}]"), "secrets"),
+            (of_pod("resourceClaims: [{name: a, resourceClaimName: b}]"), "resourceclaims"),
+            (of_pod("initContainers: [{name: b, image: i, envFrom: [{secretRef: {name: s}}]}]"), "secrets"),
+            (of_container("envFrom: [{configMapRef: {name: c}}]"), "configmaps"),
+            (of_container("env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]"), "secrets"),
+            (of_container("env: [{name: A, valueFrom: {configMapKeyRef: {name: s, key: k}}}]"), "configmaps"),
+            (of_volume("secret: {secretName: s}"), "secrets"),
+            (of_volume("iscsi: {secretRef: {name: s}}"), "secrets"),
+            (of_volume("configMap: {name: s}"), "configmaps"),
+            (projected("configMap: {name: s}"), "configmaps"),
+            (of_volume("persistentVolumeClaim: {claimName: s}"), "persistentvolumeclaims"),
+            (of_volume("ephemeral: {}"), "persistentvolumeclaims (via ephemeral volumes)"),
+            (of_volume("csi: {driver: d}"), "csidrivers (via CSI volumes)"),
+            (projected("serviceAccountToken: {path: p}"), "serviceaccounts (via projected volumes)"),
+            (projected("clusterTrustBundle: {name: n, path: p}"), "clustertrustbundles"),
+        ];
+        for (text, expected) in cases {
+            let error = read(text.as_bytes(), "n1", "file", "/a").expect_err(&text);
+            assert_eq!(error, format!("static pods may not reference {expected}"));
+        }
+        let own = "downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.name}}]}";
+        let fine = [of_volume("hostPath: {path: /}"), projected(own), of_container("env: [{name: A, value: b}]")];
+        for text in fine {
+            assert_eq!(read(text.as_bytes(), "n1", "file", "/a").err(), None, "{text}");
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::Tree;
 use client::{DeleteOptions, Resource};
+use tokio::sync::watch;
 
 use super::manifest;
 use crate::agent::Agent;
@@ -24,8 +25,9 @@ pub enum Step {
     Delete(String, String, String),
 }
 
-/// What has to be done so that each static pod has its mirror and no mirror is without its pod.
-pub fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>]) -> Vec<Step> {
+/// What has to be done so that each static pod has its mirror and no mirror is without its pod. Whose pod is not there
+/// can be told only once all pods are known.
+pub fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>], all_known: bool) -> Vec<Step> {
     let wanted: BTreeMap<(&str, &str), &Arc<Tree>> =
         statics.iter().map(|own| ((pod::namespace(own), pod::name(own)), own)).collect();
     let mut steps = Vec::new();
@@ -35,6 +37,7 @@ pub fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>]) -> Vec<Step> {
         let own = wanted.get(&key).filter(|own| pod::annotation(mirror, pod::MIRROR) == pod::uid(own));
         match own {
             Some(_) if !pod::is_deleted(mirror) => shown.push(key),
+            None if !all_known && !wanted.contains_key(&key) => {}
             // A mirror that somebody deleted goes, and comes again.
             _ => steps.push(Step::Delete(key.0.to_string(), key.1.to_string(), pod::uid(mirror).to_string())),
         }
@@ -46,10 +49,11 @@ pub fn plan(statics: &[Arc<Tree>], seen: &[Arc<Tree>]) -> Vec<Step> {
 }
 
 /// Keeps mirrors in step until it is dropped.
-pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>) {
+pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, mut all_known: watch::Receiver<bool>) {
     loop {
+        let is_known = *all_known.borrow_and_update();
         let statics: Vec<Arc<Tree>> = workers.pods().into_iter().filter(|own| pod::is_static(own)).collect();
-        let steps = plan(&statics, &agent.pods.all());
+        let steps = plan(&statics, &agent.pods.all(), is_known);
         let revision = agent.pods.revision();
         for step in &steps {
             if let Err(error) = carry_out(&agent, &statics, step).await {
@@ -63,6 +67,7 @@ pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>) {
                 biased;
                 () = workers.changed() => {}
                 () = moved => {}
+                Ok(_) = all_known.wait_for(|known| *known), if !is_known => {}
             }
         })
         .await;
@@ -110,6 +115,7 @@ mod tests {
     #[test]
     fn mirrors_follow_their_pods() {
         let delete = |name: &str, uid: &str| Step::Delete("default".into(), name.into(), uid.into());
+        let plan = |statics: &[Arc<Tree>], seen: &[Arc<Tree>]| super::plan(statics, seen, true);
         assert_eq!(plan(&[own("a", "1")], &[]), [Step::Create("1".into())]);
         assert_eq!(plan(&[own("a", "1")], &[mirror("a", "m", "1")]), []);
         assert_eq!(plan(&[], &[mirror("a", "m", "1"), own("b", "2")]), [delete("a", "m")]);
@@ -117,5 +123,14 @@ mod tests {
         assert_eq!(plan(&[own("a", "2")], &[mirror("a", "m", "1")]), [delete("a", "m")]);
         // Somebody else's pod has the name: nothing can be shown.
         assert_eq!(plan(&[own("a", "1")], &[own("a", "x")]), []);
+    }
+
+    #[test]
+    fn mirrors_stay_until_all_pods_are_known() {
+        let plan = |statics: &[Arc<Tree>], seen: &[Arc<Tree>]| super::plan(statics, seen, false);
+        assert_eq!(plan(&[], &[mirror("a", "m", "1")]), []);
+        assert_eq!(plan(&[own("b", "2")], &[mirror("a", "m", "1")]), [Step::Create("2".into())]);
+        let old = Step::Delete("default".into(), "a".into(), "m".into());
+        assert_eq!(plan(&[own("a", "2")], &[mirror("a", "m", "1")]), [old], "its pod is another one by now");
     }
 }

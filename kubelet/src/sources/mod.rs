@@ -4,100 +4,218 @@ mod manifest;
 pub mod mirror;
 pub mod url;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::Tree;
 use client::files::Files;
+use tokio::sync::watch;
 
 use crate::agent::Agent;
 use crate::pod;
 use crate::worker::Workers;
 
-/// Takes the static pods that there are now.
-pub fn load(workers: &Arc<Workers>, folder: &Path, node: &str) {
-    read_folder(folder, node).0.into_values().for_each(|pod| workers.update(pod));
+/// No more is read of a file, or of what a URL answers.
+const MOST: usize = 10 << 20;
+
+/// A static pod, and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+struct Own {
+    origin: String,
+    pod: Arc<Tree>,
 }
 
-/// Follows the folder of static pods until it is dropped.
-pub async fn follow_folder(agent: Arc<Agent>, workers: Arc<Workers>, folder: PathBuf) {
-    let mut known: BTreeMap<String, Arc<Tree>> = BTreeMap::new();
-    loop {
-        // Watched before it is read: what comes in between is not missed.
-        let files = Files::watch(std::slice::from_ref(&folder)).ok();
-        let (read, problems) = read_folder(&folder, &agent.node);
-        problems.iter().for_each(|why| tracing::error!("{why}"));
-        apply(&workers, &mut known, read, !problems.is_empty());
-        let changed = async {
-            match &files {
-                Some(files) => files.changed().await,
-                None => std::future::pending().await,
+/// By uid.
+type Pods = BTreeMap<String, Own>;
+
+/// What was read.
+#[derive(Debug, Default)]
+struct Found {
+    pods: Pods,
+    /// Where something stands that could not be read, and why.
+    problems: BTreeMap<String, String>,
+}
+
+impl Found {
+    fn add(&mut self, origin: String, read: Result<Tree, String>) {
+        match read {
+            Ok(pod) => {
+                let uid = pod::uid(&pod).to_string();
+                self.pods.insert(uid, Own { origin, pod: Arc::new(pod) });
             }
+            Err(why) => drop(self.problems.insert(origin, why)),
+        }
+    }
+}
+
+/// What has to be done so that the workers have what was read.
+#[derive(Debug, Default, PartialEq)]
+struct Changes {
+    gone: BTreeSet<String>,
+    come: Vec<Arc<Tree>>,
+}
+
+/// A file that cannot be read is not one that is gone; it holds up no other. A pod that has its uid from its author is
+/// the same when it is changed.
+fn changes(known: &Pods, found: &Found) -> Changes {
+    let is_gone =
+        |(uid, own): &(&String, &Own)| !found.pods.contains_key(*uid) && !found.problems.contains_key(&own.origin);
+    let is_new = |(uid, own): &(&String, &Own)| known.get(*uid).is_none_or(|before| before.pod != own.pod);
+    Changes {
+        gone: known.iter().filter(is_gone).map(|(uid, _)| uid.clone()).collect(),
+        come: found.pods.iter().filter(is_new).map(|(_, own)| own.pod.clone()).collect(),
+    }
+}
+
+/// Brings the workers to what was read.
+fn apply(workers: &Arc<Workers>, known: &mut Pods, found: Found) {
+    let Changes { gone, come } = changes(known, &found);
+    for uid in &gone {
+        workers.remove(uid);
+        known.remove(uid);
+    }
+    come.into_iter().for_each(|pod| workers.update(pod));
+    known.extend(found.pods);
+}
+
+/// Static pods by files: a folder of them, or one.
+pub struct Place {
+    path: PathBuf,
+    node: String,
+    known: Pods,
+}
+
+impl Place {
+    pub fn new(path: PathBuf, node: &str) -> Place {
+        Place { path, node: node.to_string(), known: Pods::new() }
+    }
+
+    /// Takes what stands there now; false where that cannot be told.
+    pub fn look(&mut self, workers: &Arc<Workers>) -> bool {
+        match read(&self.path, &self.node) {
+            Ok(found) => {
+                found.problems.iter().for_each(|(file, why)| tracing::error!("{file}: {why}"));
+                apply(workers, &mut self.known, found);
+                true
+            }
+            Err(why) => {
+                tracing::error!("{}: {why}", self.path.display());
+                false
+            }
+        }
+    }
+
+    /// Follows it until it is dropped; `known_once` becomes true once its pods are known.
+    pub async fn follow(mut self, agent: Arc<Agent>, workers: Arc<Workers>, known_once: watch::Sender<bool>) {
+        loop {
+            // Watched before it is read: what comes in between is not missed.
+            let files = Files::watch(std::slice::from_ref(&self.path)).ok();
+            if self.look(&workers) {
+                known_once.send_replace(true);
+            }
+            let changed = async {
+                match &files {
+                    Some(files) => files.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let _ = tokio::time::timeout(agent.config.file_check_frequency, changed).await;
+        }
+    }
+}
+
+/// The pods of a folder or a file. An error where nothing at all could be read.
+fn read(path: &Path, node: &str) -> Result<Found, String> {
+    let mut found = Found::default();
+    for file in files_of(path).map_err(|error| error.to_string())? {
+        let origin = file.display().to_string();
+        let read = match read_file(&file) {
+            // Gone since the folder was looked at.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            read => read.map_err(|error| error.to_string()),
         };
-        let _ = tokio::time::timeout(agent.config.file_check_frequency, changed).await;
+        found.add(origin.clone(), read.and_then(|bytes| manifest::read(&bytes, node, "file", &origin)));
     }
+    Ok(found)
 }
 
-/// Brings the workers to what was read. A file that cannot be read is not one that is gone.
-fn apply(
-    workers: &Arc<Workers>,
-    known: &mut BTreeMap<String, Arc<Tree>>,
-    read: BTreeMap<String, Arc<Tree>>,
-    is_partial: bool,
-) {
-    for (uid, pod) in &read {
-        if !known.contains_key(uid) {
-            workers.update(pod.clone());
-        }
+/// None where there is no such path.
+fn files_of(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Ok(kind) if kind.is_file() => return Ok(vec![path.to_path_buf()]),
+        Err(error) => return Err(error),
+        Ok(_) => {}
     }
-    let gone: Vec<String> = known.keys().filter(|uid| !read.contains_key(*uid)).cloned().collect();
-    if !is_partial {
-        for uid in gone {
-            workers.remove(&uid);
-            known.remove(&uid);
-        }
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        paths.push(entry?.path());
     }
-    known.extend(read);
-}
-
-/// The pods of a folder by their uids, and what could not be read.
-fn read_folder(folder: &Path, node: &str) -> (BTreeMap<String, Arc<Tree>>, Vec<String>) {
-    let (mut pods, mut problems) = (BTreeMap::new(), Vec::new());
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return (pods, problems),
-        Err(error) => return (pods, vec![format!("{}: {error}", folder.display())]),
-    };
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    paths.sort_unstable();
     let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-    for path in paths.iter().filter(|path| path.is_file() && !is_hidden(path)) {
-        let read = std::fs::read(path).map_err(|error| error.to_string());
-        match read.and_then(|bytes| manifest::read(&bytes, node, "file", &path.display().to_string())) {
-            Ok(pod) => drop(pods.insert(pod::uid(&pod).to_string(), Arc::new(pod))),
-            Err(why) => problems.push(format!("{}: {why}", path.display())),
-        }
+    paths.retain(|path| path.is_file() && !is_hidden(path));
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MOST as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > MOST {
+        return Err(std::io::Error::other("it is too large"));
     }
-    (pods, problems)
+    Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const GOOD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a, image: i}]}}";
+    const BAD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: []}}";
+
+    fn write(dir: &Path, name: &str, text: &str) {
+        std::fs::write(dir.join(name), text).expect("a file");
+    }
+
     #[test]
     fn a_folder_is_read_and_bad_files_are_named() {
         let dir = tempfile::tempdir().expect("a folder");
-        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("a file");
-        let good = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a, image: i}]}}";
-        write("good.yaml", good);
-        write(".hidden.yaml", good);
-        write("bad.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: bad}, spec: {containers: []}}");
-        let (pods, problems) = read_folder(dir.path(), "node");
-        assert_eq!(pods.len(), 1);
-        assert_eq!(problems.len(), 1);
-        assert!(problems[0].contains("bad.yaml") && problems[0].contains("spec.containers"), "{problems:?}");
-        assert_eq!(read_folder(&dir.path().join("none"), "node").1, Vec::<String>::new());
+        write(dir.path(), "good.yaml", GOOD);
+        write(dir.path(), ".hidden.yaml", GOOD);
+        write(dir.path(), "bad.yaml", BAD);
+        let found = read(dir.path(), "node").expect("pods");
+        assert_eq!((found.pods.len(), found.problems.len()), (1, 1));
+        let (file, why) = found.problems.first_key_value().expect("a problem");
+        assert!(file.ends_with("bad.yaml") && why.contains("spec.containers"), "{file} {why}");
+        let one = read(&dir.path().join("good.yaml"), "node").expect("a pod");
+        assert_eq!(one.pods, found.pods, "a file can be named by itself");
+        let none = read(&dir.path().join("none"), "node").expect("nothing");
+        assert!(none.pods.is_empty() && none.problems.is_empty());
+        assert!(read(Path::new("/dev/null"), "node").is_err());
+    }
+
+    #[test]
+    fn each_file_counts_by_itself() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let named = |name: &str| GOOD.replace("web", name);
+        for name in ["kept", "broken", "changed", "gone"] {
+            write(dir.path(), name, &named(name));
+        }
+        write(dir.path(), "own", &named("own, uid: own"));
+        let known = read(dir.path(), "node").expect("pods").pods;
+        assert_eq!(changes(&Pods::new(), &read(dir.path(), "node").expect("pods")).come.len(), 5);
+        assert_eq!(changes(&known, &read(dir.path(), "node").expect("pods")), Changes::default());
+        write(dir.path(), "broken", BAD);
+        write(dir.path(), "changed", &named("changed").replace("image: i", "image: j"));
+        write(dir.path(), "own", &named("own, uid: own").replace("image: i", "image: j"));
+        std::fs::remove_file(dir.path().join("gone")).expect("it goes");
+        let changes = changes(&known, &read(dir.path(), "node").expect("pods"));
+        let name = |uid: &String| pod::name(&known[uid].pod).to_string();
+        let gone: BTreeSet<String> = changes.gone.iter().map(name).collect();
+        assert_eq!(gone, BTreeSet::from(["changed-node".to_string(), "gone-node".to_string()]));
+        let come: BTreeSet<&str> = changes.come.iter().map(|pod| pod::name(pod)).collect();
+        assert_eq!(come, BTreeSet::from(["changed-node", "own-node"]));
     }
 }

@@ -1,6 +1,5 @@
 //! Static pods by a URL, asked now and then: a pod, or a list of them. What cannot be had or read changes nothing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +15,11 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-use super::manifest;
+use super::{Found, MOST, manifest};
 use crate::agent::Agent;
-use crate::pod;
 use crate::worker::Workers;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// No more is read.
-const MOST: usize = 10 << 20;
 /// Whom the machine trusts, wherever its distribution keeps that.
 const AUTHORITIES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
@@ -108,7 +104,7 @@ where
 }
 
 /// A pod, or those of a list.
-fn read(bytes: &[u8], node: &str, url: &str) -> Result<BTreeMap<String, Arc<Tree>>, String> {
+fn read(bytes: &[u8], node: &str, url: &str) -> Result<Found, String> {
     if bytes.is_empty() {
         return Err("it answers nothing".to_string());
     }
@@ -119,7 +115,9 @@ fn read(bytes: &[u8], node: &str, url: &str) -> Result<BTreeMap<String, Arc<Tree
         false => vec![bytes.to_vec()],
     };
     let pods = texts.iter().map(|text| manifest::read(text, node, "http", url)).collect::<Result<Vec<_>, _>>()?;
-    Ok(pods.into_iter().map(|pod| (pod::uid(&pod).to_string(), Arc::new(pod))).collect())
+    let mut found = Found::default();
+    pods.into_iter().for_each(|pod| found.add(url.to_string(), Ok(pod)));
+    Ok(found)
 }
 
 /// Entries of a list need not say what they are.
@@ -133,13 +131,13 @@ fn whole(item: &Tree) -> Tree {
 /// Follows the URL until it is dropped; `known_once` becomes true once its pods are known.
 pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, source: Source, known_once: watch::Sender<bool>) {
     let (url, mut seen) = (source.uri.to_string(), Bytes::new());
-    let mut known = BTreeMap::new();
+    let mut known = super::Pods::new();
     loop {
         match source.fetch().await {
             Ok(bytes) if bytes == seen => {}
             Ok(bytes) => match read(&bytes, &agent.node, &url) {
                 Ok(pods) => {
-                    super::apply(&workers, &mut known, pods, false);
+                    super::apply(&workers, &mut known, pods);
                     seen = bytes;
                     known_once.send_replace(true);
                 }
@@ -154,6 +152,7 @@ pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>, source: Source, kn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod;
 
     #[test]
     fn a_pod_or_a_list_is_read() {
@@ -162,7 +161,7 @@ mod tests {
         let list = format!("{{apiVersion: v1, kind: PodList, items: [{}, {}]}}", pod("a"), pod("b"));
         let names = |text: &str| {
             let pods = read(text.as_bytes(), "n1", "http://x/");
-            pods.map(|pods| pods.values().map(|pod| pod::name(pod).to_string()).collect::<Vec<_>>())
+            pods.map(|found| found.pods.values().map(|own| pod::name(&own.pod).to_string()).collect::<Vec<_>>())
         };
         assert_eq!(names(&one), Ok(vec!["web-n1".to_string()]));
         let mut two = names(&list).expect("pods");
@@ -172,7 +171,7 @@ mod tests {
             assert!(names(wrong).is_err(), "{wrong}");
         }
         let read = read(one.as_bytes(), "n1", "http://x/").expect("a pod");
-        assert!(read.values().all(|pod| pod::annotation(pod, pod::SOURCE) == "http"));
+        assert!(read.pods.values().all(|own| pod::annotation(&own.pod, pod::SOURCE) == "http"));
     }
 
     #[test]

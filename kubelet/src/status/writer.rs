@@ -79,10 +79,17 @@ impl Writer {
         self.queue.close();
     }
 
-    /// The status that was said last; where nothing was, that of the object.
+    /// The status that was said last; where nothing was, that of the object, which for a static pod is its mirror.
     pub fn last(&self, pod: &Tree) -> Tree {
-        let entries = self.entries();
-        entries.get(pod::uid(pod)).map_or_else(|| pod.at("status").clone(), |entry| Tree::clone(&entry.status))
+        if let Some(entry) = self.entries().get(pod::uid(pod)) {
+            return Tree::clone(&entry.status);
+        }
+        if !pod::is_static(pod) {
+            return pod.at("status").clone();
+        }
+        let seen = self.pods.get(&client::key(pod::namespace(pod), pod::name(pod)));
+        let mirror = seen.filter(|seen| pod::is_mirror(seen) && pod::annotation(seen, pod::MIRROR) == pod::uid(pod));
+        mirror.map(|mirror| mirror.at("status").clone()).unwrap_or_default()
     }
 
     pub fn set(&self, pod: &Tree, status: Tree) {

@@ -1,5 +1,6 @@
 //! Brings a pod down: its hooks, its containers within their grace, its sandbox, and what is left of it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -128,12 +129,12 @@ pub async fn stop_all(
     let beside: Vec<String> = plan::sidecars(pod).map(|spec| spec.str("name").to_string()).collect();
     let (last, first): (Vec<&Container>, Vec<&Container>) =
         state.running().partition(|seen| beside.contains(&seen.name));
-    stop_together(agent, pod, first, grace).await?;
+    stop_together(agent, pod, state, first, grace).await?;
     for name in beside.iter().rev() {
         let left = i64::try_from(until.saturating_duration_since(Instant::now()).as_secs()).unwrap_or(0);
         for seen in last.iter().filter(|seen| seen.name == *name) {
             let kill = Kill { message: "", grace: Some(left), is_sudden: false };
-            stop_container(agent, pod, seen, &kill).await?;
+            stop_container(agent, pod, state, seen, &kill).await?;
         }
     }
     for sandbox in &state.sandboxes {
@@ -145,14 +146,15 @@ pub async fn stop_all(
 async fn stop_together(
     agent: &Arc<Agent>,
     pod: &Arc<Tree>,
+    state: &Arc<PodState>,
     containers: Vec<&Container>,
     grace: Option<i64>,
 ) -> crate::runtime::Result<()> {
     let stop = |seen: &Container| {
-        let (agent, pod, seen) = (agent.clone(), pod.clone(), seen.clone());
+        let (agent, pod, state, seen) = (agent.clone(), pod.clone(), state.clone(), seen.clone());
         tokio::spawn(async move {
             let kill = Kill { message: "", grace, is_sudden: false };
-            stop_container(&agent, &pod, &seen, &kill).await
+            stop_container(&agent, &pod, &state, &seen, &kill).await
         })
     };
     let tasks: Vec<_> = containers.into_iter().map(stop).collect();
@@ -178,6 +180,7 @@ pub struct Kill<'a> {
 pub async fn stop_container(
     agent: &Arc<Agent>,
     pod: &Tree,
+    state: &PodState,
     seen: &Container,
     kill: &Kill<'_>,
 ) -> crate::runtime::Result<()> {
@@ -191,7 +194,8 @@ pub async fn stop_container(
     let mut grace = kill.grace.unwrap_or(own);
     if let Some(hook) = pre_stop(pod, seen).filter(|_| grace > 0 && !kill.is_sudden) {
         let begun = Instant::now();
-        run_hook(agent, pod, seen, &hook, grace).await;
+        let address = address(agent, state, seen);
+        run_hook(agent, pod, seen, &hook, (&address, grace)).await;
         grace -= i64::try_from(begun.elapsed().as_secs()).unwrap_or(0);
     }
     let floor = if kill.grace == Some(0) { 0 } else { LEAST };
@@ -206,13 +210,18 @@ fn pre_stop(pod: &Tree, seen: &Container) -> Option<Tree> {
     api::json::decode(seen.annotation(keys::PRE_STOP).as_bytes()).ok()
 }
 
-async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree, grace: i64) {
+/// Where a container is reached. The runtime knows it of every pod; what the API shows of one may be nothing.
+fn address(agent: &Agent, state: &PodState, seen: &Container) -> String {
+    match state.sandboxes.iter().find(|sandbox| sandbox.id == seen.sandbox) {
+        Some(sandbox) if sandbox.on_host_network => agent.host_ip(),
+        Some(sandbox) => sandbox.addresses.first().cloned().unwrap_or_default(),
+        None => String::new(),
+    }
+}
+
+async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree, (address, grace): (&str, i64)) {
     let spec = pod::container(pod, &seen.name).cloned().unwrap_or_default();
-    let address = match pod.bool("spec.hostNetwork") {
-        true => agent.host_ip(),
-        false => pod.str("status.podIP").to_string(),
-    };
-    let work = crate::hooks::run(agent, &seen.id, &spec, hook, &address);
+    let work = crate::hooks::run(agent, &seen.id, &spec, hook, address);
     let done = tokio::time::timeout(Duration::from_secs(grace.unsigned_abs()), work).await;
     match done {
         Ok(Ok(())) => {}
@@ -239,11 +248,20 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
     // Nobody writes into a folder that goes.
     agent.resizes.forget(uid);
     // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
-    let folders = [sync::logs(agent, pod), agent.config.pod_dir(uid)];
-    for folder in folders.iter().filter(|folder| folder.exists()) {
-        std::fs::remove_dir_all(folder)
-            .map_err(|error| cri::Status::internal(format!("{}: {error}", folder.display())))?;
-    }
+    remove_child(&agent.config.pod_logs_dir, &sync::logs(agent, pod))?;
+    remove_child(&agent.config.root_dir.join("pods"), &agent.config.pod_dir(uid))?;
     agent.users.release(uid);
     Ok(())
+}
+
+/// Removes a folder with all that is in it, and none that does not stand right below the one of its kind.
+fn remove_child(parent: &Path, folder: &Path) -> crate::runtime::Result<()> {
+    let failed = |why: String| cri::Status::internal(format!("{}: {why}", folder.display()));
+    if !pod::is_child(folder, parent) {
+        return Err(failed(format!("it does not stand in {}, and is left alone", parent.display())));
+    }
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error.to_string())),
+        _ => Ok(()),
+    }
 }

@@ -66,6 +66,8 @@ struct Worker {
     state: Arc<Mutex<Arc<PodState>>>,
     /// Of pods of one namespace and name, which a changed static pod is with the one before it, one has its turn.
     has_turn: bool,
+    /// It is wanted again once nothing of it is left: a static pod may come back as it was while it ends.
+    comes_back: Option<Arc<Tree>>,
     task: JoinHandle<()>,
 }
 
@@ -83,21 +85,29 @@ impl Workers {
 
     /// A pod of this node is there, or has changed.
     pub fn update(self: &Arc<Workers>, pod: Arc<Tree>) {
-        let mut workers = self.workers();
-        let uid = pod::uid(&pod).to_string();
-        if let Some(worker) = workers.get(&uid) {
-            worker.wanted.send_modify(|wanted| wanted.pod = pod);
-            worker.wake.notify_one();
+        if !may_be_called(&pod) {
             return;
         }
-        let worker = self.begin(Wanted { pod, ..Wanted::default() });
-        workers.insert(uid, worker);
-        self.moved.notify_one();
+        let mut workers = self.workers();
+        let uid = pod::uid(&pod).to_string();
+        match workers.get_mut(&uid) {
+            Some(worker) if worker.wanted.borrow().is_removed => worker.comes_back = Some(pod),
+            Some(worker) => {
+                worker.wanted.send_modify(|wanted| wanted.pod = pod);
+                worker.wake.notify_one();
+            }
+            None => {
+                let worker = self.begin(Wanted { pod, ..Wanted::default() });
+                workers.insert(uid, worker);
+                self.moved.notify_one();
+            }
+        }
     }
 
     /// A pod is gone: what is left of it here has to go.
     pub fn remove(self: &Arc<Workers>, uid: &str) {
-        if let Some(worker) = self.workers().get(uid) {
+        if let Some(worker) = self.workers().get_mut(uid) {
+            worker.comes_back = None;
             worker.wanted.send_modify(|wanted| wanted.is_removed = true);
             worker.wake.notify_one();
         }
@@ -105,6 +115,9 @@ impl Workers {
 
     /// The runtime has something of a pod that nobody knows: `pod` is what can be told of it.
     pub fn clean_up(self: &Arc<Workers>, pod: Arc<Tree>) {
+        if !may_be_called(&pod) {
+            return;
+        }
         let mut workers = self.workers();
         let uid = pod::uid(&pod).to_string();
         workers.entry(uid).or_insert_with(|| self.begin(Wanted { pod, is_removed: true, ending: None }));
@@ -185,7 +198,7 @@ impl Workers {
             run.run().await;
             workers.ended(&uid);
         });
-        Worker { wanted: sender, wake, state, has_turn: false, task }
+        Worker { wanted: sender, wake, state, has_turn: false, comes_back: None, task }
     }
 
     /// Whether a pod may begin: a static one waits until no other of its name is here.
@@ -203,14 +216,17 @@ impl Workers {
         true
     }
 
-    /// A worker has ended: whoever waited for its name may go on.
-    fn ended(&self, uid: &str) {
+    /// A worker has ended: whoever waited for its name may go on, and its own pod begins anew where it came back.
+    fn ended(self: &Arc<Workers>, uid: &str) {
         let mut workers = self.workers();
         if let Some(ended) = workers.remove(uid) {
             let pod = ended.wanted.borrow().pod.clone();
             self.agent.starts.forget(uid);
             let waiting = workers.values().filter(|worker| same_name(&worker.wanted.borrow().pod, &pod));
             waiting.for_each(|worker| worker.wake.notify_one());
+            if let Some(pod) = ended.comes_back {
+                workers.insert(uid.to_string(), self.begin(Wanted { pod, ..Wanted::default() }));
+            }
         }
         self.moved.notify_one();
     }
@@ -273,6 +289,15 @@ impl Run {
             let _ = tokio::time::timeout(wait, self.wake.notified()).await;
         }
     }
+}
+
+/// The API server and whoever reads files see to it already; what is at stake is every folder of the machine.
+fn may_be_called(pod: &Tree) -> bool {
+    let is_plain = pod::has_plain_names(pod);
+    if !is_plain {
+        tracing::error!(name = pod::name(pod), uid = pod::uid(pod), "a pod is left alone: its names are no names");
+    }
+    is_plain
 }
 
 fn same_name(one: &Tree, other: &Tree) -> bool {

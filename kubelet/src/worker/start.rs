@@ -85,7 +85,7 @@ pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: 
         };
         if let Some(seen) = seen {
             let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
-            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
+            end::stop_container(agent, pod, state, seen, &kill).await.map_err(|_| Failure::Failed)?;
         }
     }
     Ok(())

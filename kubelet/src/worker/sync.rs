@@ -105,7 +105,7 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
     if memory.awaited.iter().any(|uid| agent.admission.holds(uid)) {
         return Next::Idle(Some(after(agent, LOOK)));
     }
-    if let Some(ending) = overdue(&wanted.pod, agent.now()) {
+    if let Some(ending) = overdue(deadline(agent, &wanted.pod), agent.now()) {
         agent.recorder.normal(&wanted.pod, ending.problem.reason, ending.problem.message.as_str());
         memory.ended = Some(ending);
         return Next::Again;
@@ -181,8 +181,8 @@ async fn judge(agent: &Agent, pod: &Tree) -> Result<preempt::Room, Problem> {
 }
 
 /// A pod that has had its time.
-fn overdue(pod: &Tree, now: i64) -> Option<Ending> {
-    (now >= deadline(pod)?).then(|| Ending {
+fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
+    (now >= deadline?).then(|| Ending {
         problem: Problem {
             reason: "DeadlineExceeded",
             message: "Pod was active on the node longer than the specified deadline".to_string(),
@@ -192,9 +192,10 @@ fn overdue(pod: &Tree, now: i64) -> Option<Ending> {
     })
 }
 
-fn deadline(pod: &Tree) -> Option<i64> {
+/// A static pod has no status of its own: what was said last counts.
+fn deadline(agent: &Agent, pod: &Tree) -> Option<i64> {
     let limit = pod.int("spec.activeDeadlineSeconds")?;
-    let started = time::parse(pod.str("status.startTime")).ok()?;
+    let started = time::parse(agent.statuses.last(pod).str("startTime")).ok()?;
     Some((started.seconds + limit) * SECOND)
 }
 
@@ -268,7 +269,7 @@ fn tell_of_pauses(agent: &Agent, pod: &Tree, memory: &mut Memory, plan: &Plan) {
 
 fn idle(agent: &Agent, pod: &Tree, plan: &Plan, again: Option<Duration>) -> Next {
     let waits = plan.waits.iter().map(|wait| wait.until).chain(again.map(|pause| after(agent, pause)));
-    Next::Idle(waits.chain(deadline(pod)).chain(agent.images.next_try(pod::uid(pod))).min())
+    Next::Idle(waits.chain(deadline(agent, pod)).chain(agent.images.next_try(pod::uid(pod))).min())
 }
 
 fn after(agent: &Agent, pause: Duration) -> i64 {

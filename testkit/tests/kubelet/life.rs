@@ -63,7 +63,7 @@ async fn a_critical_pod_gets_its_place() {
 }
 
 /// A server that answers with the newest of what it was given.
-async fn serve(texts: tokio::sync::watch::Receiver<String>) -> String {
+pub async fn serve(texts: tokio::sync::watch::Receiver<String>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/", listener.local_addr().expect("an address"));
     tokio::spawn(async move {
@@ -161,5 +161,41 @@ async fn images_are_pulled_by_what_plugins_and_accounts_say() {
     assert!(pulled.ends_with(" including waiting). Image size: 7 bytes."), "{pulled}");
     let metrics = agent.metrics.render();
     assert!(metrics.contains("kubelet_pod_start_sli_duration_seconds_count 3"), "{metrics}");
+    agent.stop().await;
+}
+
+/// What a user may write into a pod says neither where its files are nor that it is one of the node's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn annotations_of_a_pod_are_not_believed() {
+    let cluster = Cluster::start_whole().await;
+    let client = &cluster.client;
+    let dir = tempfile::tempdir().expect("a folder");
+    let (logs, precious) = (dir.path().join("logs/pods"), dir.path().join("precious"));
+    std::fs::create_dir(&precious).expect("a folder");
+    let place = logs.clone();
+    let agent = start(&cluster, |config| {
+        config.max_pods = 1;
+        config.pod_logs_dir = place;
+    })
+    .await;
+    let pod = |name: &str| {
+        format!(
+            "{{metadata: {{name: {name}, annotations: {{kubernetes.io/config.hash: x/../../../precious, \
+             kubernetes.io/config.source: file}}}}, spec: {{nodeName: n1, terminationGracePeriodSeconds: 1, \
+             containers: [{{name: {name}, image: 'i:1'}}]}}}}"
+        )
+    };
+    make(client, &format!("{CORE}/pods"), &pod("sly")).await;
+    let sly = client.until(&format!("{CORE}/pods/sly"), |_, pod| condition(pod, "Ready") == "True").await;
+    assert!(logs.join(format!("default_sly_{}", sly.str("metadata.uid"))).is_dir());
+    make(client, &format!("{CORE}/pods"), &pod("pushy")).await;
+    let pushy = client.until(&format!("{CORE}/pods/pushy"), |_, pod| pod.str("status.phase") == "Failed").await;
+    assert_eq!(pushy.str("status.reason"), "OutOfpods", "it is not critical");
+    for name in ["sly", "pushy"] {
+        client.delete(&format!("{CORE}/pods/{name}")).await;
+        client.until(&format!("{CORE}/pods/{name}"), |code, _| code == 404).await;
+    }
+    assert!(precious.is_dir());
+    assert_eq!(std::fs::read_dir(&logs).expect("a folder").count(), 0);
     agent.stop().await;
 }

@@ -9,6 +9,7 @@ mod life;
 mod pods;
 mod pressure;
 mod scene;
+mod sources;
 mod volumes;
 
 use std::process::Command;

@@ -12,6 +12,7 @@ use kubelet::pressure::rank::Layout;
 use kubelet::pressure::senses::{Places, Senses};
 use kubelet::pressure::signal::{Left, Seen, Signal};
 use testkit::Cluster;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::node_client;
@@ -20,6 +21,8 @@ use super::node_client;
 #[derive(Default)]
 pub struct Remembered {
     state: Mutex<State>,
+    /// Containers do not end while this is true.
+    pub holds: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -35,6 +38,12 @@ pub struct State {
     pub progress: Option<String>,
     /// None for the machine's.
     pub clock: Option<Arc<dyn Clock>>,
+    /// Whether it tells of what happens. Nothing does by itself.
+    pub has_events: bool,
+    /// It does not say which sandboxes it has.
+    pub is_mute: bool,
+    /// Of sandboxes, where they can be reached.
+    pub address: Option<String>,
     /// Where the containers of a sandbox write to.
     logs: BTreeMap<String, PathBuf>,
     made: u64,
@@ -69,7 +78,7 @@ impl Remembered {
         self.state().pulls.clone()
     }
 
-    /// `+name` for each start, `-name` for each end.
+    /// `+name` for each start, `-name` for each end; `?name` for one that shall end and is held.
     pub fn order(&self) -> Vec<String> {
         self.state().order.clone()
     }
@@ -86,6 +95,14 @@ impl Remembered {
         let id = status.id.clone();
         let now = state.now();
         state.containers.get_mut(&id).expect("it is there").1.finished_at = now;
+    }
+
+    fn order_stop(&self, id: &str) {
+        let mut state = self.state();
+        if let Some((_, status)) = state.containers.get(id).filter(|_| *self.holds.borrow()) {
+            let name = status.metadata.clone().unwrap_or_default().name;
+            state.order.push(format!("?{name}"));
+        }
     }
 
     /// Names of containers that run.
@@ -164,7 +181,8 @@ impl cri::RuntimeService for Remembered {
         let config = asked.config.unwrap_or_default();
         let mut state = self.state();
         let id = state.id();
-        let network = cri::PodSandboxNetworkStatus { ip: format!("10.9.0.{}", state.made), ..Default::default() };
+        let ip = state.address.clone().unwrap_or_else(|| format!("10.9.0.{}", state.made));
+        let network = cri::PodSandboxNetworkStatus { ip, ..Default::default() };
         let status = cri::PodSandboxStatus {
             id: id.clone(),
             metadata: config.metadata,
@@ -202,6 +220,9 @@ impl cri::RuntimeService for Remembered {
     async fn list_pod_sandbox(&self, asked: cri::ListPodSandboxRequest) -> Result<cri::ListPodSandboxResponse, Status> {
         let wanted = asked.filter.unwrap_or_default().label_selector;
         let state = self.state();
+        if state.is_mute {
+            return Err(Status::unavailable("it does not say"));
+        }
         let fitting = state.sandboxes.values().filter(|status| fits(&status.labels, &wanted)).cloned();
         let items = fitting.map(|status| cri::PodSandbox {
             id: status.id,
@@ -259,6 +280,8 @@ impl cri::RuntimeService for Remembered {
     }
 
     async fn stop_container(&self, asked: cri::StopContainerRequest) -> Result<cri::StopContainerResponse, Status> {
+        self.order_stop(&asked.container_id);
+        let _ = self.holds.subscribe().wait_for(|holds| !holds).await;
         self.state().end(&asked.container_id, asked.timeout);
         Ok(cri::StopContainerResponse {})
     }
@@ -327,6 +350,16 @@ impl cri::RuntimeService for Remembered {
         Ok(cri::UpdateRuntimeConfigResponse {})
     }
 
+    async fn get_container_events(
+        &self,
+        _: cri::GetEventsRequest,
+    ) -> Result<cri::Answers<cri::ContainerEventResponse>, Status> {
+        match self.state().has_events {
+            true => Ok(Box::pin(tokio_stream::pending())),
+            false => Err(Status::unimplemented("get_container_events")),
+        }
+    }
+
     absent! {
         exec(ExecRequest) -> ExecResponse,
         attach(AttachRequest) -> AttachResponse,
@@ -349,7 +382,6 @@ impl cri::RuntimeService for Remembered {
         stream_containers(StreamContainersRequest) -> StreamContainersResponse,
         stream_container_stats(StreamContainerStatsRequest) -> StreamContainerStatsResponse,
         stream_pod_sandbox_stats(StreamPodSandboxStatsRequest) -> StreamPodSandboxStatsResponse,
-        get_container_events(GetEventsRequest) -> ContainerEventResponse,
         stream_pod_sandbox_metrics(StreamPodSandboxMetricsRequest) -> StreamPodSandboxMetricsResponse,
     }
 }

@@ -1,6 +1,7 @@
 //! A node with its agent in simulated time. The server, the controllers and the agent are real; the machine, its clock and
 //! its runtime are made up.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use kubelet::config::Allocatable;
 use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
 use testkit::sim::Simulation;
+use tokio::task::JoinHandle;
 
 use super::pods::{Folder, Remembered, remembered};
 
@@ -37,6 +39,10 @@ pub struct Set {
 }
 
 impl Set {
+    pub fn new() -> Arc<Set> {
+        Arc::new(Set { clock: RuntimeClock::starting_at(EPOCH), seconds: AtomicI64::new(0) })
+    }
+
     pub fn jump(&self, seconds: i64) {
         self.seconds.fetch_add(seconds, Ordering::Relaxed);
     }
@@ -52,25 +58,40 @@ impl Clock for Set {
 pub async fn start(simulation: &Simulation) -> Scene {
     let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
     simulation.until("the account of pods", MINUTE, account).await;
-    let dir = Folder::new();
-    let remembered = remembered();
+    let (dir, runtime) = (Folder::new(), remembered());
     // They were there before the agent: nobody can say how old they are.
-    remembered.state().images = vec!["old".to_string(), "older".to_string()];
-    let config = Arc::new(Config {
+    runtime.state().images = vec!["old".to_string(), "older".to_string()];
+    let clock = Set::new();
+    runtime.state().clock = Some(clock.clone());
+    let (running, _) = start_agent(simulation, &runtime, dir.path(), clock.clone(), |config| {
+        config.container_log_max_size = 1000;
+        config.container_log_max_files = 4;
+    })
+    .await;
+    Scene { runtime, running, clock, dir }
+}
+
+/// An agent on a runtime that may remember another one, and the task of its node.
+pub async fn start_agent(
+    simulation: &Simulation,
+    remembered: &Arc<Remembered>,
+    dir: &Path,
+    clock: Arc<dyn Clock>,
+    change: impl FnOnce(&mut Config),
+) -> (kubelet::Running, JoinHandle<()>) {
+    let mut config = Config {
         node_name: "n1".to_string(),
         hostname: "n1".to_string(),
-        root_dir: dir.path().join("kubelet"),
-        pod_logs_dir: dir.path().join("pods"),
+        root_dir: dir.join("kubelet"),
+        pod_logs_dir: dir.join("pods"),
         node_ips: vec![[127, 0, 0, 1].into()],
         cgroups_per_qos: false,
         allocatable: Allocatable { enforced: Vec::new(), ..Allocatable::default() },
-        container_log_max_size: 1000,
-        container_log_max_files: 4,
         ..Config::default()
-    });
+    };
+    change(&mut config);
+    let config = Arc::new(config);
     let client = Local::new(&simulation.server).node("n1");
-    let clock = Arc::new(Set { clock: RuntimeClock::starting_at(EPOCH), seconds: AtomicI64::new(0) });
-    remembered.state().clock = Some(clock.clone());
     let recorder = Events::start(clock.clone(), Metrics::default()).recorder(client.clone(), "kubelet").on("n1");
     let runtime = Runtime { service: remembered.clone(), images: remembered.clone() };
     let node = Node::new(node::Environment {
@@ -82,12 +103,12 @@ pub async fn start(simulation: &Simulation) -> Scene {
         recorder,
         random: Arc::new(Random::seeded(7)),
     });
-    tokio::spawn(node.clone().run());
+    let of_node = tokio::spawn(node.clone().run());
     let (metrics, seed) = (Metrics::default(), 7);
-    let environment = kubelet::Environment { client, runtime, node, config, clock: clock.clone(), metrics, seed };
+    let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
     let running = kubelet::run::start_on(environment, remembered.clone()).await.expect("an agent");
     simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
-    Scene { runtime: remembered, running, clock, dir }
+    (running, of_node)
 }
 
 pub async fn make(admin: &Client, name: &str, spec: Tree) {

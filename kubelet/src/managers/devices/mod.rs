@@ -49,11 +49,13 @@ pub struct Devices {
     state: Mutex<State>,
     /// Told when there is more or less than before.
     changed: Notify,
-    registrations: mpsc::UnboundedSender<Registration>,
-    arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<Registration>>,
+    registrations: mpsc::Sender<Registration>,
+    arrivals: tokio::sync::Mutex<mpsc::Receiver<Registration>>,
 }
 
 const FILE: &str = "kubelet_internal_checkpoint";
+/// So many plugins may wait to be followed; one more has to come again.
+const WAITING: usize = 64;
 
 impl Devices {
     /// With what was handed out before this process began.
@@ -62,7 +64,7 @@ impl Devices {
         let kept = checkpoint::read(&file)
             .and_then(|kept| kept.map(|kept| Inventory::read(&kept, clock.now().seconds)).transpose());
         let inventory = kept.map_err(|why| format!("{}: {why}", file.display()))?.unwrap_or_default();
-        let (registrations, arrivals) = mpsc::unbounded_channel();
+        let (registrations, arrivals) = mpsc::channel(WAITING);
         Ok(Devices {
             dir,
             nodes,

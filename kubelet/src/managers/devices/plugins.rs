@@ -27,6 +27,8 @@ pub struct Registration {
 }
 
 const PAUSE: Duration = Duration::from_secs(5);
+/// No more are followed, however often they register.
+const MOST: usize = 1024;
 
 impl Devices {
     /// Serves plugins for ever. `show` is told what the node has, `wake` the pods whose devices have changed.
@@ -49,7 +51,7 @@ impl Devices {
             return Err(format!("the ResourceName {:?} is invalid", registration.resource));
         }
         self.metrics.count(&meters::REGISTRATIONS, &[&registration.resource]);
-        self.registrations.send(registration).map_err(|error| error.to_string())
+        self.registrations.try_send(registration).map_err(|_| "too many plugins register at once".to_string())
     }
 
     /// One whose socket was found.
@@ -87,7 +89,7 @@ impl Devices {
             tokio::select! {
                 biased;
                 Some(_) = followed.join_next() => {}
-                arrival = arrivals.recv() => {
+                arrival = arrivals.recv(), if followed.len() < MOST => {
                     let Some(arrival) = arrival else { return };
                     followed.spawn(self.clone().follow(arrival, wake.clone()));
                 }

@@ -326,3 +326,17 @@ async fn a_plugin_is_asked_and_survives_the_agent() {
     again.keep(|uid| uid != "u");
     assert!(again.of("u", "c").is_empty() && open().of("u", "c").is_empty());
 }
+
+#[tokio::test]
+async fn plugins_that_nobody_follows_yet_are_not_without_number() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let devices = Devices::open(dir.path().to_path_buf(), vec![0], Arc::new(SystemClock), Metrics::default());
+    let devices = devices.expect("devices");
+    let register = || {
+        let (resource, socket) = (GPU.to_string(), dir.path().join("gpu.sock"));
+        devices.register(Registration { resource, socket, options: None })
+    };
+    let taken = (0..1000).map_while(|_| register().ok()).count();
+    assert_eq!(taken, WAITING);
+    assert_eq!(register(), Err("too many plugins register at once".to_string()));
+}
