@@ -72,7 +72,7 @@ fn folder(backing: &Backing, place: &Place) -> Result<(), Failure> {
         return Ok(());
     }
     back(backing, &place.dir)?;
-    ownership::give(&place.dir, &place.owner, false)?;
+    ownership::give(&place.dir, &place.owner.of_everything(), false)?;
     // From now on it belongs to the pod, which may have given files to others.
     make_all(place.ready.parent().unwrap_or(&place.ready))?;
     Ok(fs::write(&place.ready, "")?)
@@ -81,8 +81,10 @@ fn folder(backing: &Backing, place: &Place) -> Result<(), Failure> {
 fn write(files: Files, backing: &Backing, place: &Place) -> Result<(), Failure> {
     let files = files::checked(files)?;
     back(backing, &place.dir)?;
-    // The whole volume: links and the folder itself are the group's too.
-    let own = |_: &Path| ownership::give(&place.dir, &place.owner, true);
+    // The whole volume, whatever its root says: links and the folder itself are the group's too, and what was just
+    // written lies below a root that was given away long ago.
+    let owner = place.owner.of_everything();
+    let own = |_: &Path| ownership::give(&place.dir, &owner, true);
     Ok(atomic::write(&place.dir, &files, place.now, own)?)
 }
 
@@ -273,6 +275,23 @@ mod tests {
         super::super::remove::clear(&root.join("pods/u")).unwrap();
         assert!(!root.join("pods/u").exists());
         assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "x");
+    }
+
+    #[test]
+    fn what_is_written_again_is_the_groups_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut place = place(temp.path(), "t");
+        place.owner.on_root_mismatch = true;
+        for (second, token) in [(0, "old"), (1, "new")] {
+            place.now.seconds = second;
+            let file = files::File { data: token.into(), mode: 0o600, user: None };
+            let files = Files::from([("token".to_string(), file)]);
+            carry_out(Plan::Files { files, backing: Backing::Disk, due: None }, &place).unwrap();
+            let path = place.dir.join("token");
+            assert_eq!(fs::read_to_string(&path).unwrap(), token);
+            let stat = fs::metadata(&path).unwrap();
+            assert_eq!((stat.gid(), stat.mode() & 0o7777), (77, 0o640), "{token}");
+        }
     }
 
     #[test]
