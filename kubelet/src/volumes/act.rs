@@ -50,7 +50,7 @@ pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
             device(&path)?;
             Ok(Made { path, read_only, is_device: true, ..Made::default() })
         }
-        Plan::Run { command, read_only } => run(&command, read_only, place).map(|()| here(read_only, false)),
+        Plan::Run { command, read_only } => run(&command, place).map(|()| here(read_only, false)),
         Plan::Image { reference, pull_policy } => {
             Ok(Made { read_only: true, image: Some((reference, pull_policy)), ..Made::default() })
         }
@@ -152,16 +152,13 @@ fn device(path: &Path) -> Result<(), Failure> {
     }
 }
 
-fn run(command: &super::command::Command, read_only: bool, place: &Place) -> Result<(), Failure> {
+/// What another machine shows is that machine's to give away: it may be of many pods of many nodes.
+fn run(command: &super::command::Command, place: &Place) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
     }
     make_all(&place.dir)?;
-    command.run()?;
-    if !read_only {
-        ownership::give(&place.dir, &place.owner, read_only)?;
-    }
-    Ok(())
+    Ok(command.run()?)
 }
 
 /// Whether a path of the node is what the pod says it is; two kinds are made where there is nothing.
@@ -292,6 +289,17 @@ mod tests {
             let stat = fs::metadata(&path).unwrap();
             assert_eq!((stat.gid(), stat.mode() & 0o7777), (77, 0o640), "{token}");
         }
+    }
+
+    #[test]
+    fn what_a_program_mounts_keeps_its_owner() {
+        let temp = tempfile::tempdir().unwrap();
+        let place = place(temp.path(), "n");
+        let file = place.dir.join("kept");
+        let command = super::super::command::Command { program: "touch", arguments: vec![file.display().to_string()] };
+        carry_out(Plan::Run { command, read_only: false }, &place).unwrap();
+        let of = |path: &Path| fs::metadata(path).unwrap().gid();
+        assert_eq!((of(&file), of(&place.dir)), (0, 0));
     }
 
     #[test]
