@@ -120,7 +120,8 @@ fn mount_with(source: &str, dir: &Path, kind: &str, data: &str) -> rustix::io::R
     mount(source, dir, kind, MountFlags::empty(), Some(data.as_c_str()))
 }
 
-fn make_all(dir: &Path) -> io::Result<()> {
+/// Folders of the agent are nobody else's to look into.
+pub fn make_all(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
 }

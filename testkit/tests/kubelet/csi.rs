@@ -193,6 +193,10 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
     let unknown = "FailedMount MountVolume.MountDevice failed for volume \"pv1\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name memory.example not found in the list of registered CSI drivers";
     assert_eq!(node.problem(&one).await, [unknown]);
+    // One that says nothing does not hold up the next.
+    let registry = node.folder.path().join("plugins_registry");
+    fs::create_dir_all(&registry).unwrap();
+    let _silent = UnixListener::bind(registry.join("a-silent.sock")).unwrap();
     let driver = Driver::start(node.folder.path());
     let csi_node = "/apis/storage.k8s.io/v1/csinodes/n1";
     let shown = client.until(csi_node, |code, object| code == 200 && !object.list("spec.drivers").is_empty()).await;

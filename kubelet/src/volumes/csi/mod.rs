@@ -40,6 +40,8 @@ pub struct Csi {
     in_use: ordered::Sender<BTreeSet<String>>,
     /// Staging and unstaging of one volume, for whichever pods, come one after the other.
     busy: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Held by whoever changes what the node says of its drivers.
+    showing: tokio::sync::Mutex<()>,
 }
 
 impl Csi {
@@ -49,6 +51,7 @@ impl Csi {
             drivers: Mutex::default(),
             in_use: ordered::Sender::default(),
             busy: Mutex::default(),
+            showing: tokio::sync::Mutex::default(),
         };
         csi.count();
         csi
