@@ -45,7 +45,7 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     if record.is_block {
         return Ok(Plan::Device { path, read_only });
     }
-    let give = !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask, &object);
+    let give = !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask.source, ask.persistent, &object);
     Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
 }
 
@@ -161,16 +161,18 @@ fn access_mode(mode: &str, is_precise: bool) -> i32 {
 }
 
 /// Whether the agent gives the volume to the pod's group.
-fn is_given(ask: &Ask<'_>, object: &Tree) -> bool {
+fn is_given(source: &Tree, persistent: Option<&Tree>, object: &Tree) -> bool {
     match object.str("spec.fsGroupPolicy") {
         "None" => false,
         "File" => true,
-        _ => {
-            let modes = ask.persistent.map(|volume| volume.list("spec.accessModes")).unwrap_or_default();
-            let once = modes.iter().any(|mode| matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod")));
-            !ask.source.str("fsType").is_empty() && once
-        }
+        _ => !source.str("fsType").is_empty() && persistent.is_none_or(is_once),
     }
+}
+
+/// One node writes to it. A volume of the pod's own is of this kind always.
+fn is_once(persistent: &Tree) -> bool {
+    let modes = persistent.list("spec.accessModes").iter();
+    modes.filter_map(Tree::as_str).any(|mode| matches!(mode, "ReadWriteOnce" | "ReadWriteOncePod"))
 }
 
 async fn stage(
@@ -285,6 +287,28 @@ mod tests {
             [("ReadWriteOnce", 1, 7), ("ReadOnlyMany", 3, 3), ("ReadWriteMany", 5, 5), ("ReadWriteOncePod", 1, 6)]
         {
             assert_eq!((access_mode(mode, false), access_mode(mode, true)), (plain, precise), "{mode}");
+        }
+    }
+
+    #[test]
+    fn volumes_of_one_writer_are_given_to_the_group() {
+        let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
+        let (once, many) = (read("spec: {accessModes: [ReadWriteOnce]}"), read("spec: {accessModes: [ReadWriteMany]}"));
+        let (typed, plain) = (read("{fsType: ext4}"), read("{}"));
+        let by = |policy: &str| read(&format!("spec: {{fsGroupPolicy: {policy}}}"));
+        let default = by("ReadWriteOnceWithFSType");
+        let cases = [
+            (&typed, Some(&once), &default, true),
+            (&typed, Some(&once), &Tree::Null, true),
+            (&typed, Some(&many), &default, false),
+            (&plain, Some(&once), &default, false),
+            (&typed, None, &default, true),
+            (&plain, None, &default, false),
+            (&plain, None, &by("File"), true),
+            (&typed, Some(&once), &by("None"), false),
+        ];
+        for (source, persistent, object, wanted) in cases {
+            assert_eq!(is_given(source, persistent, object), wanted, "{source:?} {persistent:?} {object:?}");
         }
     }
 
