@@ -5,10 +5,12 @@ use std::path::Path;
 
 use api::{Tree, base64, json};
 use client::Resource;
+use tokio::sync::OwnedMutexGuard;
 
 use super::{Ask, Kind, Planning};
 use crate::objects::SECRETS;
 use crate::pod;
+use crate::volumes::act::make_all;
 use crate::volumes::csi::wire::{
     self, AccessMode, Empty, MountVolume, NodePublishVolume, NodeStageVolume, VolumeCapability, access, capability,
 };
@@ -35,11 +37,16 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
         ask.host.csi.driver(&record.driver).map_err(|why| Failure::at(first_step(&record), unknown(&record, &why)))?;
     let context = attachment(ask, &record).await?;
     let capability = capability_of(ask, &driver, &record);
-    let _alone = ask.host.csi.alone(&record.driver, &record.handle).await;
-    if record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME) {
-        stage(ask, &driver, &record, &context, &capability).await.map_err(|why| Failure::at(Step::MountDevice, why))?;
+    let is_staged = record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME);
+    let mut calls = Calls { stage: None, publish: NodePublishVolume::default() };
+    if is_staged {
+        let request = stage(ask, &record, &context, &capability).await;
+        calls.stage = Some(request.map_err(|why| Failure::at(Step::MountDevice, why))?);
     }
-    publish(ask, &driver, &record, &object, (context, capability)).await?;
+    calls.publish = publish(ask, &record, &object, is_staged, (context, capability)).await?;
+    let alone = ask.host.csi.alone(&record.driver, &record.handle).await;
+    ask.host.csi.begin(&record, &ask.host.node)?;
+    calls.make(driver.clone(), alone).await?;
     let path = ask.host.csi.target(&record, pod::uid(ask.pod));
     let read_only = is_read_only(ask);
     if record.is_block {
@@ -47,6 +54,28 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     }
     let give = !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask.source, ask.persistent, &object);
     Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
+}
+
+/// What the driver is asked for.
+struct Calls {
+    stage: Option<NodeStageVolume>,
+    publish: NodePublishVolume,
+}
+
+impl Calls {
+    /// Both go on to their end where nobody waits for them any more: whoever takes the volume back waits for them,
+    /// and nothing is mounted into a folder that is being removed.
+    async fn make(self, driver: Driver, alone: OwnedMutexGuard<()>) -> Result<(), Failure> {
+        let work = async move {
+            let _alone = alone;
+            if let Some(stage) = self.stage {
+                let staged = wire::stage(&driver.channel, stage).await;
+                staged.map_err(|why| Failure::at(Step::MountDevice, why))?;
+            }
+            wire::publish(&driver.channel, self.publish).await.map(|_| ()).map_err(Failure::from)
+        };
+        tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::from(error.to_string())))
+    }
 }
 
 fn first_step(record: &Record) -> Step {
@@ -89,6 +118,7 @@ fn record(ask: &Ask<'_>, object: &Tree) -> Result<Record, Failure> {
         handle,
         is_persistent,
         is_block,
+        is_begun: false,
     })
 }
 
@@ -177,35 +207,32 @@ fn is_once(persistent: &Tree) -> bool {
 
 async fn stage(
     ask: &Ask<'_>,
-    driver: &Driver,
     record: &Record,
     context: &Words,
     capability: &VolumeCapability,
-) -> Result<(), String> {
+) -> Result<NodeStageVolume, String> {
     let staging = ask.host.csi.staging(record);
-    std::fs::create_dir_all(&staging).map_err(|error| error.to_string())?;
-    let request = NodeStageVolume {
+    make_all(&staging).map_err(|error| error.to_string())?;
+    Ok(NodeStageVolume {
         volume_id: record.handle.clone(),
         publish_context: context.clone(),
         staging_target_path: text(&staging),
         volume_capability: Some(capability.clone()),
         secrets: secrets(ask, "nodeStageSecretRef", "NodeStageSecretRef").await?,
         volume_context: words(ask.source.at("volumeAttributes")),
-    };
-    wire::stage(&driver.channel, request).await.map(|_| ())
+    })
 }
 
 async fn publish(
     ask: &Ask<'_>,
-    driver: &Driver,
     record: &Record,
     object: &Tree,
+    is_staged: bool,
     (publish_context, capability): (Words, VolumeCapability),
-) -> Result<(), String> {
+) -> Result<NodePublishVolume, String> {
     let target = ask.host.csi.target(record, pod::uid(ask.pod));
     let above = target.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(above).map_err(|error| error.to_string())?;
-    let is_staged = record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME);
+    make_all(above).map_err(|error| error.to_string())?;
     let mut secrets = secrets(ask, "nodePublishSecretRef", "NodePublishSecretRef").await?;
     let mut volume_context = words(ask.source.at("volumeAttributes"));
     volume_context.extend(pod_info(ask.pod, object, record.is_persistent));
@@ -214,7 +241,7 @@ async fn publish(
         true => secrets.extend(tokens),
         false => volume_context.extend(tokens),
     }
-    let request = NodePublishVolume {
+    Ok(NodePublishVolume {
         volume_id: record.handle.clone(),
         publish_context,
         staging_target_path: if is_staged { text(&ask.host.csi.staging(record)) } else { String::new() },
@@ -223,8 +250,7 @@ async fn publish(
         readonly: is_read_only(ask),
         secrets,
         volume_context,
-    };
-    wire::publish(&driver.channel, request).await.map(|_| ())
+    })
 }
 
 /// What a driver that asks for it is told of the pod.
