@@ -41,9 +41,9 @@ pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
     match plan {
         Plan::Folder(backing) => folder(&backing, place).map(|()| here(false, true)),
         Plan::Files { files, backing, .. } => write(files, &backing, place).map(|()| here(true, true)),
-        Plan::Host { path, expected } => {
+        Plan::Host { path, expected, read_only } => {
             expect(&path, expected)?;
-            Ok(Made { path, ..Made::default() })
+            Ok(Made { path, read_only, ..Made::default() })
         }
         Plan::Bind { source, read_only } => bind(&source, read_only, place).map(|()| here(read_only, true)),
         Plan::Device { path, read_only } => {
@@ -273,6 +273,15 @@ mod tests {
         super::super::remove::clear(&root.join("pods/u")).unwrap();
         assert!(!root.join("pods/u").exists());
         assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "x");
+    }
+
+    #[test]
+    fn a_path_of_the_node_can_be_read_only() {
+        let temp = tempfile::tempdir().unwrap();
+        for read_only in [false, true] {
+            let plan = Plan::Host { path: temp.path().into(), expected: Expected::Directory, read_only };
+            assert_eq!(carry_out(plan, &place(temp.path(), "h")).unwrap().read_only, read_only);
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub enum Plan {
         due: Option<i64>,
     },
     /// A path of the node, as it is.
-    Host { path: PathBuf, expected: Expected },
+    Host { path: PathBuf, expected: Expected, read_only: bool },
     /// A path of the node, mounted into the pod's folder.
     Bind { source: PathBuf, read_only: bool },
     /// A block device of the node, which containers get as a device.
