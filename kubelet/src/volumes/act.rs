@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use api::time::Timestamp;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 
+use super::command::Command;
+use super::disk::Disk;
 use super::files::{self, Files};
 use super::plan::{Backing, Expected, Failure, Plan, Step};
 use super::{Owner, atomic, mountinfo, ownership};
@@ -45,7 +47,10 @@ pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
             expect(&path, expected)?;
             Ok(Made { path, read_only, ..Made::default() })
         }
-        Plan::Bind { source, read_only } => bind(&source, read_only, place).map(|()| here(read_only, true)),
+        Plan::Bind { source, read_only, options } => {
+            bind(&source, read_only, &options, place).map(|()| here(read_only, true))
+        }
+        Plan::Disk(disk) => mount_disk(&disk, place).map(|()| here(disk.read_only, true)),
         Plan::Device { path, read_only } => {
             device(&path)?;
             Ok(Made { path, read_only, is_device: true, ..Made::default() })
@@ -126,7 +131,7 @@ pub fn make_all(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
 }
 
-fn bind(source: &Path, read_only: bool, place: &Place) -> Result<(), Failure> {
+fn bind(source: &Path, read_only: bool, options: &[String], place: &Place) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
     }
@@ -135,13 +140,32 @@ fn bind(source: &Path, read_only: bool, place: &Place) -> Result<(), Failure> {
         return Err(format!("{}: not a directory", source.display()).into());
     }
     make_all(&place.dir)?;
-    mount_bind(source, &place.dir).map_err(io::Error::from)?;
+    match options {
+        [] => mount_bind(source, &place.dir).map_err(io::Error::from)?,
+        options => Command::bind(options, &text(source), &text(&place.dir)).run()?,
+    }
     if read_only {
         let flags = MountFlags::BIND | MountFlags::RDONLY;
         mount_remount(&place.dir, flags, c"").map_err(io::Error::from)?;
         return Ok(());
     }
     Ok(ownership::give(&place.dir, &place.owner, read_only)?)
+}
+
+fn mount_disk(disk: &Disk, place: &Place) -> Result<(), Failure> {
+    if mountinfo::is_mounted(&place.dir)? {
+        return Ok(());
+    }
+    make_all(&place.dir)?;
+    disk.mount(&place.dir)?;
+    match disk.read_only {
+        true => Ok(()),
+        false => Ok(ownership::give(&place.dir, &place.owner, false)?),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 fn device(path: &Path) -> Result<(), Failure> {
@@ -154,7 +178,7 @@ fn device(path: &Path) -> Result<(), Failure> {
 }
 
 /// What another machine shows is that machine's to give away: it may be of many pods of many nodes.
-fn run(command: &super::command::Command, place: &Place) -> Result<(), Failure> {
+fn run(command: &Command, place: &Place) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
     }
@@ -250,9 +274,15 @@ mod tests {
         let (root, outside) = (temp.path(), temp.path().join("outside"));
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("kept"), "x").unwrap();
+        let bind = |read_only, options: &[&str]| Plan::Bind {
+            source: outside.clone(),
+            read_only,
+            options: options.iter().map(|option| option.to_string()).collect(),
+        };
         let plans = [
-            ("writable", Plan::Bind { source: outside.clone(), read_only: false }),
-            ("fixed", Plan::Bind { source: outside.clone(), read_only: true }),
+            ("writable", bind(false, &[])),
+            ("fixed", bind(true, &[])),
+            ("tight", bind(false, &["noexec", "nosuid"])),
             ("memory", Plan::Folder(Backing::Memory(Some(1 << 20)))),
             ("pages", Plan::Folder(Backing::HugePages { page_bytes: 2 << 20 })),
         ];
@@ -264,6 +294,8 @@ mod tests {
         fs::write(at("writable").join("new"), "").unwrap();
         assert_eq!(fs::metadata(outside.join("new")).unwrap().gid(), 77);
         assert_eq!(fs::write(at("fixed").join("no"), "").unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+        let flags = rustix::fs::statvfs(at("tight")).unwrap().f_flag;
+        assert!(flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC | rustix::fs::StatVfsMountFlags::NOSUID));
         assert_eq!(rustix::fs::statvfs(at("memory")).unwrap().f_blocks * 4096, 1 << 20);
         // Somebody still has a file open: nothing is taken away, least of all what is shown.
         let busy = fs::File::open(at("writable").join("kept")).unwrap();
@@ -306,7 +338,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let place = place(temp.path(), "n");
         let file = place.dir.join("kept");
-        let command = super::super::command::Command { program: "touch", arguments: vec![file.display().to_string()] };
+        let command = Command { program: "touch", arguments: vec![file.display().to_string()] };
         carry_out(Plan::Run { command, read_only: false }, &place).unwrap();
         let of = |path: &Path| fs::metadata(path).unwrap().gid();
         assert_eq!((of(&file), of(&place.dir)), (0, 0));

@@ -9,6 +9,7 @@ mod certificates;
 mod claims;
 mod command;
 pub mod csi;
+mod disk;
 mod files;
 mod kinds;
 mod mountinfo;

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use super::command::Command;
+use super::disk::Disk;
 use super::files::{self, Files};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +21,9 @@ pub enum Plan {
     /// A path of the node, as it is.
     Host { path: PathBuf, expected: Expected, read_only: bool },
     /// A path of the node, mounted into the pod's folder.
-    Bind { source: PathBuf, read_only: bool },
+    Bind { source: PathBuf, read_only: bool, options: Vec<String> },
+    /// The file system of a block device of the node, made where there is none, and mounted into the pod's folder.
+    Disk(Disk),
     /// A block device of the node, which containers get as a device.
     Device { path: PathBuf, read_only: bool },
     /// What a program mounts.
