@@ -9,6 +9,7 @@ mod certificates;
 mod claims;
 mod command;
 pub mod csi;
+mod demands;
 mod disk;
 mod files;
 mod kinds;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use api::Tree;
 use api::quantity::Quantity;
-use client::{Client, Clock, Random, ordered};
+use client::{Client, Clock, Random, Resource, ordered};
 use tokio::time::Instant;
 
 use crate::objects::Objects;
@@ -40,6 +41,8 @@ use plan::{Backing, Failure, Plan, Step};
 pub use mounts::{Given, devices, mounts};
 pub use ownership::Owner;
 pub use tokens::Tokens;
+
+const NODES: Resource = Resource::core("nodes");
 
 /// Pauses between attempts, doubled up to the longest, as upstream's.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -140,6 +143,8 @@ pub struct Problem {
 
 pub struct Volumes {
     host: Host,
+    /// Who has a volume that one pod alone may have, by its name.
+    sole: Mutex<BTreeMap<String, String>>,
     pods: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<State>>>>,
 }
 
@@ -174,7 +179,7 @@ impl Done {
 
 impl Volumes {
     pub fn new(host: Host) -> Volumes {
-        Volumes { host, pods: Mutex::default() }
+        Volumes { host, sole: Mutex::default(), pods: Mutex::default() }
     }
 
     /// Finds the drivers of volumes as they come and go, for ever. Plugins of devices have their sockets in the same
@@ -239,13 +244,52 @@ impl Volumes {
         }
         let found = claims::resolve(&self.host.client, pod, volume).await;
         let found = found.map_err(|failure| (failure, name.to_string()))?;
+        let checked = self.check(pod, &found).await;
+        checked.map_err(|failure| (failure, found.name(volume).to_string()))?;
         let made = self.make(pod, volume, &found, state).await;
+        if made.is_err() && !state.done.contains_key(name) {
+            self.sole().retain(|of, by| of != found.name(volume) || by != pod::uid(pod));
+        }
         let (made, due) = made.map_err(|failure| (failure, found.name(volume).to_string()))?;
         if let Some(done) = made {
             state.done.insert(name.to_string(), done);
         }
         let now = self.host.clock.now().seconds;
         Ok(due.map(|due| Duration::from_secs(u64::try_from(due - now).unwrap_or(0).max(1))))
+    }
+
+    /// Whether a persistent volume can be had here, and by this pod.
+    async fn check(&self, pod: &Tree, found: &claims::Found) -> Result<(), Failure> {
+        let Some(volume) = found.persistent() else { return Ok(()) };
+        if demands::has_nodes(volume) {
+            let node = self.host.client.get(NODES, "", &self.host.node).await;
+            demands::on_node(volume, &node.map_err(|error| Failure::from(error.message()))?)?;
+        }
+        match demands::is_sole(volume) && !self.take(volume.str("metadata.name"), pod::uid(pod)) {
+            true => Err(demands::is_taken(volume)),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes a volume that one pod alone may have; false where another has it.
+    fn take(&self, name: &str, uid: &str) -> bool {
+        // What a pod had before the agent was started is still its own, were it not looked at yet.
+        let is_there = |other: &String| {
+            let folders = ["volumes", "volumeDevices"].map(|folder| self.host.config.pod_dir(other).join(folder));
+            let mut kinds =
+                folders.iter().flat_map(|folder| kinds::KINDS.iter().map(move |kind| folder.join(kind.folder)));
+            kinds.any(|kind| kind.join(name).exists())
+        };
+        let known: BTreeSet<String> = self.pods().keys().cloned().collect();
+        let others = self.reconstruct().unwrap_or_default();
+        if others.iter().any(|other| other != uid && !known.contains(other) && is_there(other)) {
+            return false;
+        }
+        self.sole().entry(name.to_string()).or_insert_with(|| uid.to_string()) == uid
+    }
+
+    fn sole(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.sole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// None where all is as it was.

@@ -88,15 +88,19 @@ pub enum Step {
     /// It is not known yet what the volume is.
     Process,
     WaitForAttach,
+    /// The volume is not for this node.
+    MountAffinity,
+    MapAffinity,
     MountDevice,
     SetUp,
+    SetUpDevice,
     MapDevice,
 }
 
 impl Step {
     pub fn reason(self) -> &'static str {
         match self {
-            Step::MapDevice => "FailedMapVolume",
+            Step::MapAffinity | Step::SetUpDevice | Step::MapDevice => "FailedMapVolume",
             _ => "FailedMount",
         }
     }
@@ -105,7 +109,10 @@ impl Step {
         match self {
             Step::Process | Step::SetUp => "MountVolume.SetUp",
             Step::WaitForAttach => "MountVolume.WaitForAttach",
+            Step::MountAffinity => "MountVolume.NodeAffinity check",
+            Step::MapAffinity => "MapVolume.NodeAffinity check",
             Step::MountDevice => "MountVolume.MountDevice",
+            Step::SetUpDevice => "MapVolume.SetUpDevice",
             Step::MapDevice => "MapVolume.MapPodDevice",
         }
     }
