@@ -121,7 +121,18 @@ pub struct Mounted {
 pub struct Volume {
     /// The name of its folder: its own, or that of its persistent volume.
     pub name: String,
+    /// A group that its persistent volume says its users have to be in.
+    group: Option<i64>,
     made: Made,
+}
+
+impl Mounted {
+    /// The groups of volumes, but those that the pod names itself.
+    pub fn groups(&self, pod: &Tree) -> Vec<i64> {
+        let named = pod.list("spec.securityContext.supplementalGroups");
+        let of_volumes: BTreeSet<i64> = self.volumes.values().filter_map(|volume| volume.group).collect();
+        of_volumes.into_iter().filter(|group| !named.iter().any(|named| named.as_int() == Some(*group))).collect()
+    }
 }
 
 impl Volume {
@@ -330,7 +341,7 @@ impl Volumes {
             act::carry_out(plan, &place)
         });
         let made = made.await?;
-        let volume = Volume { name: name.to_string(), made };
+        let volume = Volume { name: name.to_string(), group: found.persistent().and_then(claims::group), made };
         Ok((Some(Done { volume, stamp, refreshes: kind.refreshes, repeats }), due))
     }
 }
@@ -415,6 +426,20 @@ fn waits(failures: &[Failed]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_of_volumes_are_added_to_those_of_the_pod() {
+        let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
+        let persistent =
+            |note: &str| read(&format!("metadata: {{annotations: {{pv.beta.kubernetes.io/gid: '{note}'}}}}"));
+        let volume =
+            |note: &str| Volume { name: String::new(), group: claims::group(&persistent(note)), made: Made::default() };
+        let notes = [("a", "1234"), ("b", "5"), ("c", "1234"), ("d", "wheel"), ("e", "")];
+        let volumes = notes.map(|(name, note)| (name.to_string(), volume(note))).into();
+        let mounted = Mounted { volumes, ..Mounted::default() };
+        assert_eq!(mounted.groups(&Tree::Null), [5, 1234]);
+        assert_eq!(mounted.groups(&read("spec: {securityContext: {supplementalGroups: [5]}}")), [1234]);
+    }
 
     fn failed(name: &str, step: Step, why: &str) -> Failed {
         (name.to_string(), name.to_string(), Failure::at(step, why))

@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn mounted(list: &[(&str, Made)]) -> Mounted {
-        let volume = |name: &str, made: &Made| Volume { name: name.to_string(), made: made.clone() };
+        let volume = |name: &str, made: &Made| Volume { name: name.to_string(), group: None, made: made.clone() };
         let volumes = list.iter().map(|(name, made)| (name.to_string(), volume(name, made))).collect();
         Mounted { volumes, ..Mounted::default() }
     }

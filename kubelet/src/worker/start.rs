@@ -50,14 +50,14 @@ pub async fn carry_out(
     }
     kill(agent, pod, state, &plan.kills).await?;
     let sandbox = match plan.sandbox {
-        Some(attempt) => make_sandbox(agent, pod, memory, attempt).await?,
+        Some(attempt) => make_sandbox(agent, pod, memory, (attempt, given.mounted)).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
     };
     if plan.starts.is_empty() {
         return Ok(());
     }
     let addresses = addresses(agent, pod, &sandbox, state).await?;
-    let config = sandbox_config(agent, pod, memory, 0)?;
+    let config = sandbox_config(agent, pod, memory, (0, given.mounted))?;
     let images = needs::volume_images(agent, pod, given, &config).await?;
     let place = Place { sandbox: &sandbox, config: &config, addresses: &addresses, images: &images, given };
     let mut result = Ok(());
@@ -111,8 +111,13 @@ pub async fn unless_ended<T>(told: Told<'_>, work: impl Future<Output = T>) -> O
     }
 }
 
-async fn make_sandbox(agent: &Arc<Agent>, pod: &Arc<Tree>, memory: &mut Memory, attempt: u32) -> Result<String> {
-    let config = sandbox_config(agent, pod, memory, attempt)?;
+async fn make_sandbox(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    memory: &mut Memory,
+    which: (u32, &Mounted),
+) -> Result<String> {
+    let config = sandbox_config(agent, pod, memory, which)?;
     let logs = PathBuf::from(&config.log_directory);
     let made = std::fs::create_dir_all(&logs);
     if let Err(error) = made {
@@ -147,7 +152,13 @@ fn handler(agent: &Agent, pod: &Tree) -> Result<String> {
     }
 }
 
-fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) -> Result<cri::PodSandboxConfig> {
+/// Which attempt it is, and what there is of volumes.
+fn sandbox_config(
+    agent: &Agent,
+    pod: &Tree,
+    memory: &mut Memory,
+    (attempt, mounted): (u32, &Mounted),
+) -> Result<cri::PodSandboxConfig> {
     let config = &agent.config;
     let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
     let (resolver, warnings) = dns::of(pod, &cluster, &agent.resolver());
@@ -171,7 +182,7 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
             users: users.as_ref(),
             overhead,
             resources: Some(resources),
-            volume_groups: &[],
+            volume_groups: &mounted.groups(pod),
         },
     ))
 }
@@ -263,7 +274,7 @@ async fn make_container(
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
     needs::check_user(pod, spec, &image).map_err(config_error)?;
     let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
-    let own = needs::variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    let own = needs::variables(agent, pod, spec, place.addresses, place.given.mounted).await.map_err(config_error)?;
     // What the pod says itself counts before what its devices bring.
     let variables: Vec<_> = given.env.into_iter().chain(own).collect();
     let users = agent.users.of(pod).map_err(config_error)?;
@@ -300,7 +311,7 @@ async fn make_container(
             security: container::Security {
                 target: &target,
                 users: users.as_ref(),
-                volume_groups: &[],
+                volume_groups: &place.given.mounted.groups(pod),
                 seccomp_root: &seccomp_root,
                 seccomp_default: agent.config.seccomp_default,
             },
