@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{Tree, list, tree, yaml};
 
-use super::dns::{Cluster, Resolver};
+use super::dns::{Cluster, Host, Resolver};
 use super::resources::{Class, Limits};
 use super::*;
 
@@ -87,13 +87,14 @@ fn names_of_pods_are_what_the_kernel_takes() {
 
 #[test]
 fn resolvers_follow_the_policy() {
-    let host = Resolver::parse("# a\nnameserver 192.0.2.1\nsearch example.com.\noptions timeout:1\n");
+    let host = Host::File(Resolver::parse("# a\nnameserver 192.0.2.1\nsearch example.com.\noptions timeout:1\n"));
     let servers = ["10.96.0.10".parse().expect("an address")];
     let cluster = Cluster { servers: &servers, domain: "cluster.local" };
-    let show = |pod: &Tree, cluster: &Cluster<'_>| {
-        let (made, warnings) = dns::of(pod, cluster, &host);
+    let with = |pod: &Tree, cluster: &Cluster<'_>, host: &Host| {
+        let (made, warnings) = dns::of(pod, cluster, host);
         format!("{}|{}|{}|{}", made.servers.join(" "), made.searches.join(" "), made.options.join(" "), warnings.len())
     };
+    let show = |pod: &Tree, cluster: &Cluster<'_>| with(pod, cluster, &host);
     let cases = [
         (
             "{dnsPolicy: ClusterFirst}",
@@ -115,7 +116,16 @@ fn resolvers_follow_the_policy() {
         assert_eq!(show(&pod, &cluster), expected, "{text}");
     }
     let pod = tree! { "metadata" => tree! { "namespace" => "ns" }, "spec" => tree! {} };
-    assert_eq!(show(&pod, &Cluster { servers: &[], domain: "" }), "192.0.2.1|example.com|timeout:1|1");
+    let without = Cluster { servers: &[], domain: "" };
+    assert_eq!(show(&pod, &without), "192.0.2.1|example.com|timeout:1|1");
+    assert_eq!(dns::of(&pod, &without, &host).1, [dns::Warning::NoCluster]);
+    // A node without a file: nothing of the machine's own file may come in its place.
+    let addresses = |list: &[&str]| list.iter().map(|address| address.parse().expect("an address")).collect();
+    assert_eq!(with(&pod, &without, &Host::Nowhere(addresses(&["192.0.2.9", "fd00::9"]))), "127.0.0.1 ::1|.||1");
+    assert_eq!(with(&pod, &without, &Host::Nowhere(Vec::new())), "127.0.0.1|.||1");
+    let searches = "ns.svc.cluster.local svc.cluster.local cluster.local";
+    assert_eq!(with(&pod, &cluster, &Host::Nowhere(Vec::new())), format!("10.96.0.10|{searches}|ndots:5|0"));
+    assert_eq!(Resolver::parse("search . a. b\n").searches, [".", "a", "b"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{end, files, needs, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
 use crate::make::resources::{self, Limits};
-use crate::make::{container, dns, hostname, sandbox};
+use crate::make::{self, container, dns, hostname, sandbox};
 use crate::meters;
 use crate::plan::{Kill, Plan, Start, Why};
 use crate::pod;
@@ -160,15 +160,16 @@ fn sandbox_config(
     (attempt, mounted): (u32, &Mounted),
 ) -> Result<cri::PodSandboxConfig> {
     let config = &agent.config;
-    let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
-    let (resolver, warnings) = dns::of(pod, &cluster, &agent.resolver());
-    if !std::mem::replace(&mut memory.warned, true) {
-        warnings.into_iter().for_each(|text| agent.recorder.warning(pod, "DNSConfigForming", text));
-    }
-    let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(|why| {
+    let refused = |why: String| {
         agent.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
         Failure::Failed
-    })?;
+    };
+    let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
+    let (resolver, warnings) = dns::of(pod, &cluster, &agent.resolver().map_err(refused)?);
+    if !std::mem::replace(&mut memory.warned, true) {
+        warnings.iter().for_each(|warning| tell_of_names(agent, pod, warning));
+    }
+    let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(refused)?;
     let users = agent.users.of(pod).map_err(|why| failed_sandbox(agent, pod, &why))?;
     let (resources, overhead) = resources::of_sandbox(pod, agent.limits());
     Ok(sandbox::config(
@@ -185,6 +186,18 @@ fn sandbox_config(
             volume_groups: &mounted.groups(pod),
         },
     ))
+}
+
+/// The pod's owner is told, and of what the node lacks the node's too.
+fn tell_of_names(agent: &Agent, pod: &Tree, warning: &dns::Warning) {
+    match warning {
+        dns::Warning::NoCluster => {
+            agent.recorder.warning(&agent.reference(), "MissingClusterDNS", dns::NO_CLUSTER);
+            let text = format!("pod: {:?}. {}", make::named(pod), dns::NO_CLUSTER);
+            agent.recorder.warning(pod, "MissingClusterDNS", text);
+        }
+        dns::Warning::Forming(text) => agent.recorder.warning(pod, "DNSConfigForming", text.as_str()),
+    }
 }
 
 /// The addresses of a sandbox that may have been made just now.
