@@ -81,6 +81,9 @@ fn names_of_pods_are_what_the_kernel_takes() {
     }
     let full = read("{metadata: {name: web, namespace: ns}, spec: {subdomain: s, setHostnameAsFQDN: true}}");
     assert_eq!(hostname::for_kernel(&full, "cluster.local").expect("a name"), "web.s.ns.svc.cluster.local");
+    let named = read("{metadata: {name: web, namespace: ns}, spec: {subdomain: s, hostnameOverride: own.example}}");
+    let hosts = hostname::hosts(&named, &["10.0.0.1".to_string()], "cluster.local");
+    assert!(hosts.ends_with("\n10.0.0.1\town.example\n"), "{hosts}");
     let hosts = hostname::hosts(&full, &["10.0.0.1".to_string()], "cluster.local");
     assert!(hosts.ends_with("10.0.0.1\tweb.s.ns.svc.cluster.local\tweb\n"), "{hosts}");
 }
