@@ -377,10 +377,22 @@ async fn run_container(
         Some(Err(why)) => {
             // What a hook has said may be a secret: it is not for events.
             agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
-            agent.recorder.normal(&subject(pod, name), "Killing", "FailedPostStartHook");
-            let _ = agent.runtime.stop(id, grace(pod)).await;
+            stop_unready(agent, pod, id).await;
             Err(Problem { reason: "PostStartHookError", message: why })
         }
+    }
+}
+
+/// A container whose first hook has failed ends like any other: with its last hook.
+async fn stop_unready(agent: &Arc<Agent>, pod: &Tree, id: &str) {
+    let seen = agent.runtime.pod(pod::uid(pod)).await.unwrap_or_default();
+    let kill = end::Kill { message: "FailedPostStartHook", grace: None, is_sudden: false };
+    let stopped = match seen.containers.iter().find(|seen| seen.id == id) {
+        Some(seen) => end::stop_container(agent, pod, seen, &kill).await,
+        None => agent.runtime.stop(id, grace(pod)).await,
+    };
+    if let Err(status) = stopped {
+        tracing::warn!(container = id, error = status.message(), "a container whose hook failed is not stopped");
     }
 }
 
