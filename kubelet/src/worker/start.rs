@@ -45,6 +45,10 @@ pub async fn carry_out(
     plan: &Plan,
 ) -> Result<()> {
     let (state, told) = (given.state, given.told);
+    if plan.sandbox.is_some() && state.sandbox().is_some() {
+        let text = "Pod sandbox changed, it will be killed and re-created.";
+        agent.recorder.normal(pod, "SandboxChanged", text);
+    }
     if plan.kill_pod {
         end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
     }
