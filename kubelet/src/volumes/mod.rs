@@ -38,6 +38,7 @@ use act::{Made, Place};
 use kinds::Ask;
 use plan::{Backing, Failure, Plan, Step};
 
+pub use act::make_all;
 pub use mounts::{Given, devices, mounts};
 pub use ownership::Owner;
 pub use tokens::Tokens;
