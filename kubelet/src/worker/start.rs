@@ -100,8 +100,7 @@ struct Place<'a> {
     sandbox: &'a str,
     config: &'a cri::PodSandboxConfig,
     addresses: &'a [String],
-    /// Of volumes, by name.
-    images: &'a [(String, cri::ImageSpec)],
+    images: &'a needs::VolumeImages,
     given: &'a Given<'a>,
 }
 
@@ -285,6 +284,10 @@ async fn make_container(
     place: &Place<'_>,
     start: &Start,
 ) -> std::result::Result<String, Problem> {
+    let images = place.images.of(spec).map_err(|problem| {
+        agent.recorder.warning(&subject(pod, &start.name), "Failed", format!("Error: {}", problem.message));
+        problem
+    })?;
     let secrets = needs::pull_secrets(agent, pod).await;
     let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
     let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
@@ -297,7 +300,7 @@ async fn make_container(
     let users = agent.users.of(pod).map_err(config_error)?;
     let seen = volumes::Given {
         env: &variables,
-        images: place.images,
+        images: &images,
         users: users.as_ref(),
         recursive_read_only: agent.recursive_read_only,
     };
