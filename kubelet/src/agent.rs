@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Client, Clock, Metrics, Recorder, Store};
+use client::{Client, Clock, Metrics, Recorder, Store, ordered};
 use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
@@ -57,6 +57,8 @@ pub struct Agent {
     /// The pods of this node, services and runtime classes, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
+    /// Whether the services were listed once.
+    pub services_known: ordered::Receiver<bool>,
     pub classes: Arc<Store>,
     /// What the node is told of itself.
     pub reports: watch::Receiver<Reports>,

@@ -168,6 +168,7 @@ async fn make_agent(environment: Environment, informers: &Informers, later: &Lat
         disks: Disks::new(clock.clone(), config.volume_stats_period),
         pods,
         services: store(Selection::all(SERVICES)),
+        services_known: informers.informer(Selection::all(SERVICES)).synced(),
         classes: store(Selection::all(CLASSES)),
         reports: node.reports(),
         object: node.object(),

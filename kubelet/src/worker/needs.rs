@@ -93,6 +93,14 @@ pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<()
     }
 }
 
+/// What the API has sent can wait for what it will send; a static pod may be the API server itself.
+fn check_services(pod: &Tree, are_known: bool) -> Result<(), String> {
+    if are_known || pod::is_static(pod) {
+        return Ok(());
+    }
+    Err("services have not yet been read at least once, cannot construct envvars".to_string())
+}
+
 /// Its environment, from all that it refers to.
 pub async fn variables(
     agent: &Agent,
@@ -100,6 +108,7 @@ pub async fn variables(
     spec: &Tree,
     addresses: &[String],
 ) -> Result<Vec<(String, String)>, String> {
+    check_services(pod, *agent.services_known.borrow())?;
     let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
     let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
     let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
