@@ -1,9 +1,10 @@
 //! A container's environment: from its own list, from ConfigMaps and Secrets, and from the services of its namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Tree, base64};
 
+use super::env_file;
 use crate::expand::expand;
 use crate::{fields, pod};
 
@@ -11,6 +12,8 @@ use crate::{fields, pod};
 pub struct Known<'a> {
     /// Gets an object: `configmaps` or `secrets`, and its name. None where it does not exist.
     pub object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
+    /// Files of volumes, by the volume's name and the path below it.
+    pub files: &'a BTreeMap<(&'a str, &'a str), Result<EnvFile, String>>,
     /// Services of the pod's namespace, and the one of the API server.
     pub services: &'a [std::sync::Arc<Tree>],
     pub pod_ips: &'a [String],
@@ -18,6 +21,19 @@ pub struct Known<'a> {
     pub node_name: &'a str,
     /// What limits stand for that are not set.
     pub allocatable: &'a Tree,
+}
+
+/// A file of variables: where it stands on the node, and what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvFile {
+    pub path: String,
+    pub text: String,
+}
+
+/// The files that a container's variables refer to: the volume and the path of each.
+pub fn files(spec: &Tree) -> BTreeSet<(&str, &str)> {
+    let references = spec.list("env").iter().filter_map(|variable| variable.at("valueFrom").get("fileKeyRef"));
+    references.map(|reference| (reference.str("volumeName"), reference.str("path"))).collect()
 }
 
 /// The objects that a container's variables refer to: the resource and the name of each.
@@ -119,6 +135,9 @@ fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result
         let Some(reference) = from.get(field) else { continue };
         return key_ref(pod, reference, resource, word, known);
     }
+    if let Some(reference) = from.get("fileKeyRef") {
+        return file_ref(pod, reference, known);
+    }
     Err("a variable whose source is not known".to_string())
 }
 
@@ -141,6 +160,23 @@ fn key_ref(
             let kind = if resource == "secrets" { "Secret" } else { "ConfigMap" };
             Err(format!("couldn't find key {key} in {kind} {}/{name}", pod::namespace(pod)))
         }
+    }
+}
+
+/// What a file says of a key. One that says nothing, as upstream has it, does not have the key.
+fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<String>, String> {
+    let (volume, path, key) = (reference.str("volumeName"), reference.str("path"), reference.str("key"));
+    let file = known.files.get(&(volume, path)).ok_or("couldn't parse env file")?.clone()?;
+    let value = env_file::value(&file.text, key).map_err(|why| {
+        // What a file has in it may be a secret: events say no more than that it is wrong.
+        tracing::warn!(pod = pod::name(pod), volume, path, why, "a file of variables cannot be read");
+        "couldn't parse env file".to_string()
+    })?;
+    match value.filter(|value| !value.is_empty()) {
+        None if !reference.bool("optional") => {
+            Err(format!("environment variable key {key:?} not found in file {:?}", file.path))
+        }
+        value => Ok(value),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is asked of the runtime, as tables.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,6 +148,8 @@ env:
 - {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 - {name: CPU, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}
+- {name: FILE, valueFrom: {fileKeyRef: {volumeName: v, path: vars, key: A}}}
+- {name: NO_KEY, valueFrom: {fileKeyRef: {volumeName: v, path: vars, key: B, optional: true}}}
 - {name: ONE, value: again}
 resources: {limits: {cpu: 250m}}
 ",
@@ -165,8 +168,16 @@ resources: {limits: {cpu: 250m}}
         ("secrets", "s") => Some(&secret),
         _ => None,
     };
+    let file = |text: &str| Ok(env::EnvFile { path: "/k/v/vars".to_string(), text: text.to_string() });
+    let nowhere = "cannot find the volume \"w\" referenced by FileKeyRef";
+    let files = BTreeMap::from([
+        (("v", "vars"), file("A='from a file'\n")),
+        (("v", "wrong"), file("A=a")),
+        (("w", "x"), Err(nowhere.to_string())),
+    ]);
     let known = env::Known {
         object: &object,
+        files: &files,
         services: &[service],
         pod_ips: &["10.0.0.5".to_string()],
         host_ips: &["192.0.2.1".to_string()],
@@ -174,7 +185,7 @@ resources: {limits: {cpu: 250m}}
         allocatable: &Tree::Null,
     };
     let made = env::of(&pod, &spec, &known).expect("variables");
-    let own: Vec<String> = made.iter().take(9).map(|(name, value)| format!("{name}={value}")).collect();
+    let own: Vec<String> = made.iter().take(10).map(|(name, value)| format!("{name}={value}")).collect();
     let expected = [
         "P_k=v",
         "ONE=again",
@@ -185,9 +196,10 @@ resources: {limits: {cpu: 250m}}
         "IP=10.0.0.5",
         "NODE=node",
         "CPU=250",
+        "FILE=from a file",
     ];
     assert_eq!(own, expected);
-    let services: Vec<&str> = made.iter().skip(9).map(|(name, _)| name.as_str()).collect();
+    let services: Vec<&str> = made.iter().skip(10).map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         services,
         [
@@ -203,6 +215,15 @@ resources: {limits: {cpu: 250m}}
     );
     let missing = read("{name: a, env: [{name: X, valueFrom: {configMapKeyRef: {name: c, key: z}}}]}");
     assert_eq!(env::of(&pod, &missing, &known), Err("couldn't find key z in ConfigMap ns/c".to_string()));
+    let cases = [
+        ("{volumeName: v, path: vars, key: B}", "environment variable key \"B\" not found in file \"/k/v/vars\""),
+        ("{volumeName: v, path: wrong, key: A}", "couldn't parse env file"),
+        ("{volumeName: w, path: x, key: A}", nowhere),
+    ];
+    for (reference, wanted) in cases {
+        let spec = read(&format!("{{name: a, env: [{{name: X, valueFrom: {{fileKeyRef: {reference}}}}}]}}"));
+        assert_eq!(env::of(&pod, &spec, &known), Err(wanted.to_string()), "{reference}");
+    }
 }
 
 #[test]

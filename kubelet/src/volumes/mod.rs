@@ -32,6 +32,7 @@ use api::quantity::Quantity;
 use client::{Client, Clock, Random, Resource, ordered};
 use tokio::time::Instant;
 
+use crate::make::env::{self, EnvFile};
 use crate::objects::Objects;
 use crate::{Config, pod};
 use act::{Made, Place};
@@ -55,6 +56,8 @@ const PATIENCE: Duration = Duration::from_secs(123);
 const REPEAT: Duration = Duration::from_secs(60);
 /// How soon it is seen that a volume has been attached.
 const ATTACH_PAUSE: Duration = Duration::from_secs(1);
+/// How large a file of variables may be: more than all that a process can be given.
+const MOST_VARIABLES: u64 = 4 << 20;
 
 /// What the kinds of volumes need of the agent.
 pub struct Host {
@@ -140,6 +143,19 @@ impl Volume {
     /// An image that has to be pulled before containers start, and its pull policy.
     pub fn image(&self) -> Option<(&str, &str)> {
         self.made.image.as_ref().map(|(reference, policy)| (reference.as_str(), policy.as_str()))
+    }
+
+    /// A file of variables that a container has left there. Where it leads may be the container's work: nothing is
+    /// read that is not below the volume, and whoever asks is told no more than that it could not be.
+    pub async fn read(&self, path: &str) -> Result<EnvFile, String> {
+        let (volume, below) = (self.made.path.clone(), PathBuf::from(path));
+        let shown = volume.join(&below).display().to_string();
+        let read = blocking(move || subpath::read(&volume, &below, MOST_VARIABLES).map_err(Failure::from)).await;
+        let text = read.and_then(|bytes| String::from_utf8(bytes).map_err(|error| Failure::from(error.to_string())));
+        text.map(|text| EnvFile { path: shown, text }).map_err(|failure| {
+            tracing::warn!(volume = self.name, path, error = failure.why, "a file of variables cannot be read");
+            "couldn't parse env file".to_string()
+        })
     }
 }
 
@@ -361,13 +377,12 @@ fn unknown(spec: &Tree) -> Failure {
     Failure::at(Step::Process, format!("no volume plugin matched: {}", fields.join(", ")))
 }
 
-/// The volumes that some container has; others are not made.
+/// The volumes that some container has, or has variables of; others are not made.
 fn used(pod: &Tree) -> BTreeSet<&str> {
     let lists = ["volumeMounts", "volumeDevices"];
-    pod::containers(pod)
-        .flat_map(|container| lists.iter().flat_map(|list| container.list(list)))
-        .map(|mount| mount.str("name"))
-        .collect()
+    let has = |container| lists.iter().flat_map(move |list| Tree::list(container, list)).map(|mount| mount.str("name"));
+    let reads = |container| env::files(container).into_iter().map(|(volume, _)| volume);
+    pod::containers(pod).flat_map(|container| has(container).chain(reads(container))).collect()
 }
 
 fn warning(failure: &Failure, name: &str) -> Warning {

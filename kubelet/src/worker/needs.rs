@@ -1,5 +1,6 @@
 //! What a container needs before it can be made: its image and who may pull it, whom it runs as, its environment.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{Tree, tree};
@@ -107,6 +108,7 @@ pub async fn variables(
     pod: &Tree,
     spec: &Tree,
     addresses: &[String],
+    mounted: &Mounted,
 ) -> Result<Vec<(String, String)>, String> {
     check_services(pod, *agent.services_known.borrow())?;
     let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
@@ -121,9 +123,18 @@ pub async fn variables(
         let found = objects.iter().find(|(of, known, _)| *of == resource && known == name);
         found.map(|(_, _, object)| object)
     };
+    let mut files = BTreeMap::new();
+    for (volume, path) in env::files(spec) {
+        let file = match mounted.volumes.get(volume) {
+            Some(found) => found.read(path).await,
+            None => Err(format!("cannot find the volume {volume:?} referenced by FileKeyRef")),
+        };
+        files.insert((volume, path), file);
+    }
     let allocatable = agent.allocatable();
     let known = env::Known {
         object: &object,
+        files: &files,
         services: &services,
         pod_ips: addresses,
         host_ips: &host_ips,

@@ -52,7 +52,8 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
     if record.is_block {
         return Ok(Plan::Device { path, read_only });
     }
-    let give = !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask.source, ask.persistent, &object);
+    let give =
+        !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask.source, ask.persistent, &object);
     Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
 }
 
