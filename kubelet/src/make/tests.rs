@@ -159,7 +159,7 @@ resources: {limits: {cpu: 250m}}
         "spec" => tree! { "containers" => list![spec.clone()] },
     };
     let map = tree! { "data" => tree! { "k" => "v" } };
-    let secret = tree! { "data" => tree! { "k" => "aGk=" } };
+    let secret = tree! { "data" => tree! { "k" => "aGk=", "bytes" => "//5B" } };
     let service = Arc::new(read(
         "{metadata: {name: web, namespace: ns}, spec: {clusterIP: 10.96.0.3, ports: [{name: http, port: 80, protocol: TCP}]}}",
     ));
@@ -185,7 +185,7 @@ resources: {limits: {cpu: 250m}}
         allocatable: &Tree::Null,
     };
     let made = env::of(&pod, &spec, &known).expect("variables");
-    let own: Vec<String> = made.iter().take(10).map(|(name, value)| format!("{name}={value}")).collect();
+    let own: Vec<String> = made.iter().take(10).map(|one| format!("{}={}", one.0, env::text(one))).collect();
     let expected = [
         "P_k=v",
         "ONE=again",
@@ -213,6 +213,8 @@ resources: {limits: {cpu: 250m}}
             "WEB_SERVICE_PORT_HTTP",
         ]
     );
+    let bytes = read("{name: a, env: [{name: X, valueFrom: {secretKeyRef: {name: s, key: bytes}}}]}");
+    assert_eq!(env::of(&pod, &bytes, &known).expect("variables")[0].1, [0xff, 0xfe, 0x41], "a secret need not be text");
     let missing = read("{name: a, env: [{name: X, valueFrom: {configMapKeyRef: {name: c, key: z}}}]}");
     assert_eq!(env::of(&pod, &missing, &known), Err("couldn't find key z in ConfigMap ns/c".to_string()));
     let cases = [
@@ -250,7 +252,7 @@ spec:
         container::Given {
             restarts: 2,
             image: cri::ImageSpec::default(),
-            env: &[("X".to_string(), "run".to_string())],
+            env: &[("X".to_string(), b"run".to_vec())],
             mounts: Vec::new(),
             devices: Vec::new(),
             cdi_devices: Vec::new(),

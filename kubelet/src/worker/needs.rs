@@ -109,7 +109,7 @@ pub async fn variables(
     spec: &Tree,
     addresses: &[String],
     mounted: &Mounted,
-) -> Result<Vec<(String, String)>, String> {
+) -> Result<Vec<env::Variable>, String> {
     check_services(pod, *agent.services_known.borrow())?;
     let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
     let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();

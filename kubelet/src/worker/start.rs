@@ -295,8 +295,9 @@ async fn make_container(
     needs::check_user(pod, spec, &image).map_err(config_error)?;
     let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
     let own = needs::variables(agent, pod, spec, place.addresses, place.given.mounted).await.map_err(config_error)?;
+    let of_devices = given.env.into_iter().map(|(name, value)| (name, value.into_bytes()));
     // What the pod says itself counts before what its devices bring.
-    let variables: Vec<_> = given.env.into_iter().chain(own).collect();
+    let variables: Vec<_> = of_devices.chain(own).collect();
     let users = agent.users.of(pod).map_err(config_error)?;
     let seen = volumes::Given {
         env: &variables,
