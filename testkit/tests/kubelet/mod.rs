@@ -7,6 +7,7 @@ mod drain;
 mod life;
 mod pods;
 mod pressure;
+mod starts;
 mod volumes;
 
 use std::process::Command;
