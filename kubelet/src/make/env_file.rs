@@ -39,7 +39,8 @@ fn assignment(text: &str) -> Result<(&str, &str, &str), &'static str> {
     let (value, after) = quoted.split_once('\'').ok_or("unclosed single quote")?;
     let end = after.lines().next().unwrap_or_default();
     let comment = end.trim_start_matches([' ', '\t', '\r']);
-    if !comment.is_empty() && !(comment.starts_with('#') && comment.len() < end.len()) {
+    let is_comment = comment.starts_with('#') && comment.len() < end.len();
+    if !comment.is_empty() && !is_comment {
         return Err("unexpected content after closing quote");
     }
     Ok((name, value, after_line(after)))

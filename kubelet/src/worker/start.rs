@@ -284,9 +284,8 @@ async fn make_container(
     place: &Place<'_>,
     start: &Start,
 ) -> std::result::Result<String, Problem> {
-    let images = place.images.of(spec).map_err(|problem| {
+    let images = place.images.of(spec).inspect_err(|problem| {
         agent.recorder.warning(&subject(pod, &start.name), "Failed", format!("Error: {}", problem.message));
-        problem
     })?;
     let secrets = needs::pull_secrets(agent, pod).await;
     let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
