@@ -284,12 +284,7 @@ async fn make_container(
     place: &Place<'_>,
     start: &Start,
 ) -> std::result::Result<String, Problem> {
-    let images = place.images.of(spec).inspect_err(|problem| {
-        agent.recorder.warning(&subject(pod, &start.name), "Failed", format!("Error: {}", problem.message));
-    })?;
-    let secrets = needs::pull_secrets(agent, pod).await;
-    let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
-    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
+    let (image, images) = pulled(agent, pod, spec, place).await?;
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
     needs::check_user(pod, spec, &image).map_err(config_error)?;
     let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
@@ -311,10 +306,8 @@ async fn make_container(
     let mut devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
     devices.extend(given.devices);
     let limits = agent.limits();
-    let target = match container::target(spec, pod) {
-        Some(name) => place.given.state.active(name).map(|seen| seen.id.clone()).unwrap_or_default(),
-        None => String::new(),
-    };
+    let target = container::target(spec, pod).and_then(|name| place.given.state.active(name));
+    let target = target.map(|seen| seen.id.clone()).unwrap_or_default();
     let seccomp_root = agent.config.root_dir.join("seccomp").display().to_string();
     let config = container::config(
         pod,
@@ -353,6 +346,23 @@ async fn make_container(
     agent.managers.made(&answer.container_id, &given.cpus);
     agent.recorder.normal(&subject(pod, &start.name), "Created", "Container created");
     Ok(answer.container_id)
+}
+
+/// The container's image, and those of the volumes that it mounts.
+async fn pulled(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    spec: &Tree,
+    place: &Place<'_>,
+) -> std::result::Result<(images::Present, Vec<(String, cri::ImageSpec)>), Problem> {
+    let of_volumes = place.images.of(spec).inspect_err(|problem| {
+        let text = format!("Error: {}", problem.message);
+        agent.recorder.warning(&subject(pod, spec.str("name")), "Failed", text);
+    })?;
+    let secrets = needs::pull_secrets(agent, pod).await;
+    let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
+    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
+    Ok((image, of_volumes))
 }
 
 fn ends() -> Problem {
