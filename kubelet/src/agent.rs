@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Client, Clock, Metrics, Recorder, Store};
+use client::{Client, Clock, Metrics, Recorder, Store, ordered};
 use tokio::sync::watch;
 
 use crate::admit::{Admission, Rules};
@@ -12,7 +12,7 @@ use crate::cgroups::Groups;
 use crate::config::Config;
 use crate::disk::Disks;
 use crate::images::Images;
-use crate::make::dns::Resolver;
+use crate::make::dns::{self, Resolver};
 use crate::make::memory;
 use crate::make::resources::{Limits, amount};
 use crate::managers::Managers;
@@ -57,6 +57,8 @@ pub struct Agent {
     /// The pods of this node, services and runtime classes, as the API has them.
     pub pods: Arc<Store>,
     pub services: Arc<Store>,
+    /// Whether the services were listed once.
+    pub services_known: ordered::Receiver<bool>,
     pub classes: Arc<Store>,
     /// What the node is told of itself.
     pub reports: watch::Receiver<Reports>,
@@ -104,9 +106,14 @@ impl Agent {
         }
     }
 
-    /// The node's own resolver, as it is now.
-    pub fn resolver(&self) -> Resolver {
-        Resolver::parse(&std::fs::read_to_string(&self.config.resolv_conf).unwrap_or_default())
+    /// The node's own resolver, as it is now; a file that is configured has to be there.
+    pub fn resolver(&self) -> Result<dns::Host, String> {
+        let file = &self.config.resolv_conf;
+        if file.as_os_str().is_empty() {
+            return Ok(dns::Host::Nowhere(self.host_ips()));
+        }
+        let text = std::fs::read_to_string(file).map_err(|error| format!("open {}: {error}", file.display()))?;
+        Ok(dns::Host::File(Resolver::parse(&text)))
     }
 
     /// What the node has for pods; null while that is not known.

@@ -171,6 +171,7 @@ async fn make_agent(environment: Environment, informers: &Informers, later: &Lat
         disks: Disks::new(clock.clone(), config.volume_stats_period),
         pods,
         services: store(Selection::all(SERVICES)),
+        services_known: informers.informer(Selection::all(SERVICES)).synced(),
         classes: store(Selection::all(CLASSES)),
         reports: node.reports(),
         object: node.object(),
@@ -316,8 +317,9 @@ async fn limit_pods(agent: Arc<Agent>) {
 }
 
 fn make_folders(config: &Config) -> Result<(), String> {
-    for folder in [config.root_dir.join("pods"), config.pod_logs_dir.clone()] {
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let own = ["pods", "plugins", "plugins_registry"].map(|name| config.root_dir.join(name));
+    for folder in own.iter().chain([&config.pod_logs_dir]) {
+        crate::volumes::make_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
     Ok(())
 }

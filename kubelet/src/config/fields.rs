@@ -255,12 +255,8 @@ pub static FIELDS: &[Field] = &[
     set!("registryPullQPS", int, registry_qps),
     set!("reservedMemory", reserved_memory, pinning.reserved_memory),
     set!("reservedSystemCPUs", cpus, allocatable.reserved_cpus),
-    // Nothing at all is a file without a line.
-    checked("resolvConf", |config, value| {
-        config.resolv_conf =
-            Some(path(value)?).filter(|path| !path.as_os_str().is_empty()).unwrap_or("/dev/null".into());
-        Ok(())
-    }),
+    // Nothing at all means that there are no servers to tell of.
+    set!("resolvConf", path, resolv_conf),
     set!("rotateCertificates", boolean, certificates.rotate),
     only("runOnce", &["false"], "it runs until it is stopped"),
     nonzero!("runtimeRequestTimeout", duration, runtime_request_timeout),

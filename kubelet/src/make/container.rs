@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{Tree, json};
 
+use super::env::{self, Variable};
 pub use super::security::Given as Security;
 use super::{resources, sandbox, security};
 use crate::expand::expand;
@@ -15,7 +16,7 @@ use crate::state::keys;
 pub struct Given<'a> {
     pub restarts: i64,
     pub image: cri::ImageSpec,
-    pub env: &'a [(String, String)],
+    pub env: &'a [Variable],
     pub mounts: Vec<cri::Mount>,
     pub devices: Vec<cri::Device>,
     pub cdi_devices: Vec<cri::CDIDevice>,
@@ -27,7 +28,7 @@ pub struct Given<'a> {
 }
 
 pub fn config(pod: &Tree, spec: &Tree, given: Given<'_>) -> cri::ContainerConfig {
-    let known = |name: &str| given.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    let known = |name: &str| given.env.iter().rev().find(|(key, _)| key == name).map(env::text);
     let words = |key: &str| -> Vec<String> {
         spec.list(key).iter().filter_map(Tree::as_str).map(|word| expand(word, known)).collect()
     };
@@ -59,8 +60,8 @@ pub fn config(pod: &Tree, spec: &Tree, given: Given<'_>) -> cri::ContainerConfig
     }
 }
 
-fn variable((key, value): &(String, String)) -> cri::KeyValue {
-    cri::KeyValue { key: key.clone(), value: value.clone().into_bytes() }
+fn variable((key, value): &Variable) -> cri::KeyValue {
+    cri::KeyValue { key: key.clone(), value: value.clone() }
 }
 
 fn labels(pod: &Tree, spec: &Tree) -> BTreeMap<String, String> {

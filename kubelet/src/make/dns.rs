@@ -29,14 +29,22 @@ impl Resolver {
             match words.next().as_deref() {
                 Some("nameserver") => resolver.servers.extend(words.next()),
                 // The last line counts.
-                Some("search") => {
-                    resolver.searches = words.map(|name| name.trim_end_matches('.').to_string()).collect()
-                }
+                Some("search") => resolver.searches = words.map(search).collect(),
                 Some("options") => resolver.options = words.collect(),
                 _ => {}
             }
         }
         resolver
+    }
+
+    /// Of a node that shall tell its pods of no server: they are to ask themselves. Upstream has it so.
+    pub fn own(addresses: &[IpAddr]) -> Resolver {
+        let itself = |address: &IpAddr| if address.is_ipv6() { "::1" } else { "127.0.0.1" };
+        let mut servers: Vec<String> = addresses.iter().map(|address| itself(address).to_string()).collect();
+        if servers.is_empty() {
+            servers.push("127.0.0.1".to_string());
+        }
+        Resolver { servers, searches: vec![".".to_string()], options: Vec::new() }
     }
 
     pub fn to_cri(&self) -> cri::DNSConfig {
@@ -45,6 +53,44 @@ impl Resolver {
     }
 }
 
+/// A name counts once, with a dot at its end or without; the root is a name too.
+fn search(name: String) -> String {
+    if name == "." { name } else { name.trim_end_matches('.').to_string() }
+}
+
+/// Where the node says which servers there are.
+pub enum Host {
+    File(Resolver),
+    /// There is no such file, by configuration.
+    Nowhere(Vec<IpAddr>),
+}
+
+impl Host {
+    fn searches(&self) -> &[String] {
+        match self {
+            Host::File(resolver) => &resolver.searches,
+            Host::Nowhere(_) => &[],
+        }
+    }
+
+    fn resolver(&self) -> Resolver {
+        match self {
+            Host::File(resolver) => resolver.clone(),
+            Host::Nowhere(addresses) => Resolver::own(addresses),
+        }
+    }
+}
+
+/// Something to tell, in upstream's words.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// The node has no servers of the cluster, although the pod wants them.
+    NoCluster,
+    Forming(String),
+}
+
+pub const NO_CLUSTER: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+
 /// The cluster's own.
 pub struct Cluster<'a> {
     pub servers: &'a [IpAddr],
@@ -52,7 +98,7 @@ pub struct Cluster<'a> {
 }
 
 /// A pod's resolver, and what has to be told about it.
-pub fn of(pod: &Tree, cluster: &Cluster<'_>, host: &Resolver) -> (Resolver, Vec<String>) {
+pub fn of(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> (Resolver, Vec<Warning>) {
     let mut warnings = Vec::new();
     let policy = pod.str("spec.dnsPolicy");
     let wants_cluster = match policy {
@@ -64,27 +110,22 @@ pub fn of(pod: &Tree, cluster: &Cluster<'_>, host: &Resolver) -> (Resolver, Vec<
         "None" => Resolver::default(),
         _ if wants_cluster && !cluster.servers.is_empty() => of_cluster(pod, cluster, host),
         _ => {
-            if wants_cluster {
-                let name = super::named(pod);
-                warnings.push(format!(
-                    "pod: {name:?}. kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy."
-                ));
-            }
-            host.clone()
+            warnings.extend(wants_cluster.then_some(Warning::NoCluster));
+            host.resolver()
         }
     };
     add_own(pod, &mut resolver);
-    warnings.extend(limit(&mut resolver));
+    warnings.extend(limit(&mut resolver).into_iter().map(Warning::Forming));
     (resolver, warnings)
 }
 
-fn of_cluster(pod: &Tree, cluster: &Cluster<'_>, host: &Resolver) -> Resolver {
+fn of_cluster(pod: &Tree, cluster: &Cluster<'_>, host: &Host) -> Resolver {
     let mut searches = Vec::new();
     if !cluster.domain.is_empty() {
         let (namespace, domain) = (pod::namespace(pod), cluster.domain);
         searches = vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.to_string()];
     }
-    searches.extend(host.searches.iter().cloned());
+    searches.extend(host.searches().iter().cloned());
     let servers = cluster.servers.iter().map(IpAddr::to_string).collect();
     Resolver { servers, searches: unique(searches), options: vec!["ndots:5".to_string()] }
 }

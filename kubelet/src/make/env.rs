@@ -1,16 +1,22 @@
 //! A container's environment: from its own list, from ConfigMaps and Secrets, and from the services of its namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{Tree, base64};
 
+use super::env_file;
 use crate::expand::expand;
 use crate::{fields, pod};
+
+/// A name, and a value that need not be text: secrets hold any bytes.
+pub type Variable = (String, Vec<u8>);
 
 /// What a variable may refer to.
 pub struct Known<'a> {
     /// Gets an object: `configmaps` or `secrets`, and its name. None where it does not exist.
     pub object: &'a dyn Fn(&'static str, &str) -> Option<&'a Tree>,
+    /// Files of volumes, by the volume's name and the path below it.
+    pub files: &'a BTreeMap<(&'a str, &'a str), Result<EnvFile, String>>,
     /// Services of the pod's namespace, and the one of the API server.
     pub services: &'a [std::sync::Arc<Tree>],
     pub pod_ips: &'a [String],
@@ -18,6 +24,19 @@ pub struct Known<'a> {
     pub node_name: &'a str,
     /// What limits stand for that are not set.
     pub allocatable: &'a Tree,
+}
+
+/// A file of variables: where it stands on the node, and what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvFile {
+    pub path: String,
+    pub text: String,
+}
+
+/// The files that a container's variables refer to: the volume and the path of each.
+pub fn files(spec: &Tree) -> BTreeSet<(&str, &str)> {
+    let references = spec.list("env").iter().filter_map(|variable| variable.at("valueFrom").get("fileKeyRef"));
+    references.map(|reference| (reference.str("volumeName"), reference.str("path"))).collect()
 }
 
 /// The objects that a container's variables refer to: the resource and the name of each.
@@ -34,7 +53,7 @@ pub fn references(spec: &Tree) -> Vec<(&'static str, String)> {
 }
 
 /// Variables in order, a later one of the same name in place of an earlier one.
-pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<(String, String)>, String> {
+pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<Variable>, String> {
     let mut made = Variables::default();
     for source in spec.list("envFrom") {
         from_source(source, known, &mut made)?;
@@ -44,8 +63,8 @@ pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<(String, Str
         let name = variable.str("name");
         let value = match variable.get("valueFrom") {
             None => {
-                let before = |name: &str| made.get(name).or_else(|| services.get(name).cloned());
-                Some(expand(variable.str("value"), before))
+                let before = |name: &str| made.text(name).or_else(|| services.get(name).cloned());
+                Some(expand(variable.str("value"), before).into_bytes())
             }
             Some(from) => value_from(pod, spec, from, known)?,
         };
@@ -55,27 +74,32 @@ pub fn of(pod: &Tree, spec: &Tree, known: &Known<'_>) -> Result<Vec<(String, Str
     }
     // Services come last: what the container names itself counts.
     for (name, value) in services {
-        if made.get(&name).is_none() {
-            made.set(&name, value);
+        if made.text(&name).is_none() {
+            made.set(&name, value.into_bytes());
         }
     }
     Ok(made.0)
 }
 
 #[derive(Default)]
-struct Variables(Vec<(String, String)>);
+struct Variables(Vec<Variable>);
 
 impl Variables {
-    fn get(&self, name: &str) -> Option<String> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    fn text(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(known, _)| known == name).map(text)
     }
 
-    fn set(&mut self, name: &str, value: String) {
+    fn set(&mut self, name: &str, value: Vec<u8>) {
         match self.0.iter_mut().find(|(known, _)| known == name) {
             Some(entry) => entry.1 = value,
             None => self.0.push((name.to_string(), value)),
         }
     }
+}
+
+/// What others see of a value where they name it.
+pub fn text((_, value): &Variable) -> String {
+    String::from_utf8_lossy(value).into_owned()
 }
 
 fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result<(), String> {
@@ -96,28 +120,31 @@ fn from_source(source: &Tree, known: &Known<'_>, made: &mut Variables) -> Result
     Ok(())
 }
 
-fn plain(resource: &str, value: &Tree) -> Result<String, String> {
+fn plain(resource: &str, value: &Tree) -> Result<Vec<u8>, String> {
     let text = value.as_str().unwrap_or_default();
     if resource == "configmaps" {
-        return Ok(text.to_string());
+        return Ok(text.as_bytes().to_vec());
     }
-    let bytes = base64::decode(text).map_err(|error| format!("a secret's value is not base64: {error:?}"))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    base64::decode(text).map_err(|error| format!("a secret's value is not base64: {error:?}"))
 }
 
 /// None where an optional reference leads nowhere.
-fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result<Option<String>, String> {
+fn value_from(pod: &Tree, spec: &Tree, from: &Tree, known: &Known<'_>) -> Result<Option<Vec<u8>>, String> {
+    let bytes = |text: String| Some(text.into_bytes());
     if let Some(field) = from.get("fieldRef") {
-        return field_ref(pod, field.str("fieldPath"), known).map(Some);
+        return field_ref(pod, field.str("fieldPath"), known).map(bytes);
     }
     if let Some(resource) = from.get("resourceFieldRef") {
-        return fields::resource(pod, spec.str("name"), resource, known.allocatable).map(Some);
+        return fields::resource(pod, spec.str("name"), resource, known.allocatable).map(bytes);
     }
     for (field, resource, word) in
         [("configMapKeyRef", "configmaps", "configmap"), ("secretKeyRef", "secrets", "secret")]
     {
         let Some(reference) = from.get(field) else { continue };
         return key_ref(pod, reference, resource, word, known);
+    }
+    if let Some(reference) = from.get("fileKeyRef") {
+        return file_ref(pod, reference, known).map(|value| value.map(String::into_bytes));
     }
     Err("a variable whose source is not known".to_string())
 }
@@ -128,7 +155,7 @@ fn key_ref(
     resource: &'static str,
     word: &str,
     known: &Known<'_>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<Vec<u8>>, String> {
     let (name, key) = (reference.str("name"), reference.str("key"));
     let optional = reference.bool("optional");
     let Some(object) = (known.object)(resource, name) else {
@@ -141,6 +168,23 @@ fn key_ref(
             let kind = if resource == "secrets" { "Secret" } else { "ConfigMap" };
             Err(format!("couldn't find key {key} in {kind} {}/{name}", pod::namespace(pod)))
         }
+    }
+}
+
+/// What a file says of a key. One that says nothing, as upstream has it, does not have the key.
+fn file_ref(pod: &Tree, reference: &Tree, known: &Known<'_>) -> Result<Option<String>, String> {
+    let (volume, path, key) = (reference.str("volumeName"), reference.str("path"), reference.str("key"));
+    let file = known.files.get(&(volume, path)).ok_or("couldn't parse env file")?.clone()?;
+    let value = env_file::value(&file.text, key).map_err(|why| {
+        // What a file has in it may be a secret: events say no more than that it is wrong.
+        tracing::warn!(pod = pod::name(pod), volume, path, why, "a file of variables cannot be read");
+        "couldn't parse env file".to_string()
+    })?;
+    match value.filter(|value| !value.is_empty()) {
+        None if !reference.bool("optional") => {
+            Err(format!("environment variable key {key:?} not found in file {:?}", file.path))
+        }
+        value => Ok(value),
     }
 }
 

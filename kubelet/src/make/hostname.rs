@@ -9,6 +9,11 @@ const LONGEST: usize = 63;
 
 /// The name inside of the pod, and the domain it is in, or "".
 pub fn of(pod: &Tree, cluster_domain: &str) -> (String, String) {
+    // One that replaces all others is in no domain.
+    let instead = pod.str("spec.hostnameOverride");
+    if !instead.is_empty() {
+        return (instead.to_string(), String::new());
+    }
     let wanted = pod.str("spec.hostname");
     let name = if wanted.is_empty() { shortened(pod::name(pod)) } else { wanted.to_string() };
     let subdomain = pod.str("spec.subdomain");
@@ -26,10 +31,6 @@ fn shortened(name: &str) -> String {
 
 /// What the kernel is told.
 pub fn for_kernel(pod: &Tree, cluster_domain: &str) -> Result<String, String> {
-    let override_name = pod.str("spec.hostnameOverride");
-    if !override_name.is_empty() {
-        return Ok(override_name.to_string());
-    }
     let (name, domain) = of(pod, cluster_domain);
     if !pod.bool("spec.setHostnameAsFQDN") || domain.is_empty() {
         return Ok(name);

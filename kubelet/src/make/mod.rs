@@ -3,6 +3,7 @@
 pub mod container;
 pub mod dns;
 pub mod env;
+mod env_file;
 pub mod hostname;
 pub mod memory;
 pub mod resources;

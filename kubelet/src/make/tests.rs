@@ -1,12 +1,13 @@
 //! What is asked of the runtime, as tables.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Tree, list, tree, yaml};
 
-use super::dns::{Cluster, Resolver};
+use super::dns::{Cluster, Host, Resolver};
 use super::resources::{Class, Limits};
 use super::*;
 
@@ -81,19 +82,23 @@ fn names_of_pods_are_what_the_kernel_takes() {
     }
     let full = read("{metadata: {name: web, namespace: ns}, spec: {subdomain: s, setHostnameAsFQDN: true}}");
     assert_eq!(hostname::for_kernel(&full, "cluster.local").expect("a name"), "web.s.ns.svc.cluster.local");
+    let named = read("{metadata: {name: web, namespace: ns}, spec: {subdomain: s, hostnameOverride: own.example}}");
+    let hosts = hostname::hosts(&named, &["10.0.0.1".to_string()], "cluster.local");
+    assert!(hosts.ends_with("\n10.0.0.1\town.example\n"), "{hosts}");
     let hosts = hostname::hosts(&full, &["10.0.0.1".to_string()], "cluster.local");
     assert!(hosts.ends_with("10.0.0.1\tweb.s.ns.svc.cluster.local\tweb\n"), "{hosts}");
 }
 
 #[test]
 fn resolvers_follow_the_policy() {
-    let host = Resolver::parse("# a\nnameserver 192.0.2.1\nsearch example.com.\noptions timeout:1\n");
+    let host = Host::File(Resolver::parse("# a\nnameserver 192.0.2.1\nsearch example.com.\noptions timeout:1\n"));
     let servers = ["10.96.0.10".parse().expect("an address")];
     let cluster = Cluster { servers: &servers, domain: "cluster.local" };
-    let show = |pod: &Tree, cluster: &Cluster<'_>| {
-        let (made, warnings) = dns::of(pod, cluster, &host);
+    let with = |pod: &Tree, cluster: &Cluster<'_>, host: &Host| {
+        let (made, warnings) = dns::of(pod, cluster, host);
         format!("{}|{}|{}|{}", made.servers.join(" "), made.searches.join(" "), made.options.join(" "), warnings.len())
     };
+    let show = |pod: &Tree, cluster: &Cluster<'_>| with(pod, cluster, &host);
     let cases = [
         (
             "{dnsPolicy: ClusterFirst}",
@@ -115,7 +120,16 @@ fn resolvers_follow_the_policy() {
         assert_eq!(show(&pod, &cluster), expected, "{text}");
     }
     let pod = tree! { "metadata" => tree! { "namespace" => "ns" }, "spec" => tree! {} };
-    assert_eq!(show(&pod, &Cluster { servers: &[], domain: "" }), "192.0.2.1|example.com|timeout:1|1");
+    let without = Cluster { servers: &[], domain: "" };
+    assert_eq!(show(&pod, &without), "192.0.2.1|example.com|timeout:1|1");
+    assert_eq!(dns::of(&pod, &without, &host).1, [dns::Warning::NoCluster]);
+    // A node without a file: nothing of the machine's own file may come in its place.
+    let addresses = |list: &[&str]| list.iter().map(|address| address.parse().expect("an address")).collect();
+    assert_eq!(with(&pod, &without, &Host::Nowhere(addresses(&["192.0.2.9", "fd00::9"]))), "127.0.0.1 ::1|.||1");
+    assert_eq!(with(&pod, &without, &Host::Nowhere(Vec::new())), "127.0.0.1|.||1");
+    let searches = "ns.svc.cluster.local svc.cluster.local cluster.local";
+    assert_eq!(with(&pod, &cluster, &Host::Nowhere(Vec::new())), format!("10.96.0.10|{searches}|ndots:5|0"));
+    assert_eq!(Resolver::parse("search . a. b\n").searches, [".", "a", "b"]);
 }
 
 #[test]
@@ -134,6 +148,8 @@ env:
 - {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 - {name: CPU, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}
+- {name: FILE, valueFrom: {fileKeyRef: {volumeName: v, path: vars, key: A}}}
+- {name: NO_KEY, valueFrom: {fileKeyRef: {volumeName: v, path: vars, key: B, optional: true}}}
 - {name: ONE, value: again}
 resources: {limits: {cpu: 250m}}
 ",
@@ -143,7 +159,7 @@ resources: {limits: {cpu: 250m}}
         "spec" => tree! { "containers" => list![spec.clone()] },
     };
     let map = tree! { "data" => tree! { "k" => "v" } };
-    let secret = tree! { "data" => tree! { "k" => "aGk=" } };
+    let secret = tree! { "data" => tree! { "k" => "aGk=", "bytes" => "//5B" } };
     let service = Arc::new(read(
         "{metadata: {name: web, namespace: ns}, spec: {clusterIP: 10.96.0.3, ports: [{name: http, port: 80, protocol: TCP}]}}",
     ));
@@ -152,8 +168,16 @@ resources: {limits: {cpu: 250m}}
         ("secrets", "s") => Some(&secret),
         _ => None,
     };
+    let file = |text: &str| Ok(env::EnvFile { path: "/k/v/vars".to_string(), text: text.to_string() });
+    let nowhere = "cannot find the volume \"w\" referenced by FileKeyRef";
+    let files = BTreeMap::from([
+        (("v", "vars"), file("A='from a file'\n")),
+        (("v", "wrong"), file("A=a")),
+        (("w", "x"), Err(nowhere.to_string())),
+    ]);
     let known = env::Known {
         object: &object,
+        files: &files,
         services: &[service],
         pod_ips: &["10.0.0.5".to_string()],
         host_ips: &["192.0.2.1".to_string()],
@@ -161,7 +185,7 @@ resources: {limits: {cpu: 250m}}
         allocatable: &Tree::Null,
     };
     let made = env::of(&pod, &spec, &known).expect("variables");
-    let own: Vec<String> = made.iter().take(9).map(|(name, value)| format!("{name}={value}")).collect();
+    let own: Vec<String> = made.iter().take(10).map(|one| format!("{}={}", one.0, env::text(one))).collect();
     let expected = [
         "P_k=v",
         "ONE=again",
@@ -172,9 +196,10 @@ resources: {limits: {cpu: 250m}}
         "IP=10.0.0.5",
         "NODE=node",
         "CPU=250",
+        "FILE=from a file",
     ];
     assert_eq!(own, expected);
-    let services: Vec<&str> = made.iter().skip(9).map(|(name, _)| name.as_str()).collect();
+    let services: Vec<&str> = made.iter().skip(10).map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         services,
         [
@@ -188,8 +213,19 @@ resources: {limits: {cpu: 250m}}
             "WEB_SERVICE_PORT_HTTP",
         ]
     );
+    let bytes = read("{name: a, env: [{name: X, valueFrom: {secretKeyRef: {name: s, key: bytes}}}]}");
+    assert_eq!(env::of(&pod, &bytes, &known).expect("variables")[0].1, [0xff, 0xfe, 0x41], "a secret need not be text");
     let missing = read("{name: a, env: [{name: X, valueFrom: {configMapKeyRef: {name: c, key: z}}}]}");
     assert_eq!(env::of(&pod, &missing, &known), Err("couldn't find key z in ConfigMap ns/c".to_string()));
+    let cases = [
+        ("{volumeName: v, path: vars, key: B}", "environment variable key \"B\" not found in file \"/k/v/vars\""),
+        ("{volumeName: v, path: wrong, key: A}", "couldn't parse env file"),
+        ("{volumeName: w, path: x, key: A}", nowhere),
+    ];
+    for (reference, wanted) in cases {
+        let spec = read(&format!("{{name: a, env: [{{name: X, valueFrom: {{fileKeyRef: {reference}}}}}]}}"));
+        assert_eq!(env::of(&pod, &spec, &known), Err(wanted.to_string()), "{reference}");
+    }
 }
 
 #[test]
@@ -216,7 +252,7 @@ spec:
         container::Given {
             restarts: 2,
             image: cri::ImageSpec::default(),
-            env: &[("X".to_string(), "run".to_string())],
+            env: &[("X".to_string(), b"run".to_vec())],
             mounts: Vec::new(),
             devices: Vec::new(),
             cdi_devices: Vec::new(),

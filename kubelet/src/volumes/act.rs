@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use api::time::Timestamp;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 
+use super::command::Command;
+use super::disk::Disk;
 use super::files::{self, Files};
 use super::plan::{Backing, Expected, Failure, Plan, Step};
 use super::{Owner, atomic, mountinfo, ownership};
@@ -41,16 +43,19 @@ pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
     match plan {
         Plan::Folder(backing) => folder(&backing, place).map(|()| here(false, true)),
         Plan::Files { files, backing, .. } => write(files, &backing, place).map(|()| here(true, true)),
-        Plan::Host { path, expected } => {
+        Plan::Host { path, expected, read_only } => {
             expect(&path, expected)?;
-            Ok(Made { path, ..Made::default() })
+            Ok(Made { path, read_only, ..Made::default() })
         }
-        Plan::Bind { source, read_only } => bind(&source, read_only, place).map(|()| here(read_only, true)),
+        Plan::Bind { source, read_only, options } => {
+            bind(&source, read_only, &options, place).map(|()| here(read_only, true))
+        }
+        Plan::Disk(disk) => mount_disk(&disk, place).map(|()| here(disk.read_only, true)),
         Plan::Device { path, read_only } => {
             device(&path)?;
             Ok(Made { path, read_only, is_device: true, ..Made::default() })
         }
-        Plan::Run { command, read_only } => run(&command, read_only, place).map(|()| here(read_only, false)),
+        Plan::Run { command, read_only } => run(&command, place).map(|()| here(read_only, false)),
         Plan::Image { reference, pull_policy } => {
             Ok(Made { read_only: true, image: Some((reference, pull_policy)), ..Made::default() })
         }
@@ -72,7 +77,7 @@ fn folder(backing: &Backing, place: &Place) -> Result<(), Failure> {
         return Ok(());
     }
     back(backing, &place.dir)?;
-    ownership::give(&place.dir, &place.owner, false)?;
+    ownership::give(&place.dir, &place.owner.of_everything(), false)?;
     // From now on it belongs to the pod, which may have given files to others.
     make_all(place.ready.parent().unwrap_or(&place.ready))?;
     Ok(fs::write(&place.ready, "")?)
@@ -81,8 +86,10 @@ fn folder(backing: &Backing, place: &Place) -> Result<(), Failure> {
 fn write(files: Files, backing: &Backing, place: &Place) -> Result<(), Failure> {
     let files = files::checked(files)?;
     back(backing, &place.dir)?;
-    // The whole volume: links and the folder itself are the group's too.
-    let own = |_: &Path| ownership::give(&place.dir, &place.owner, true);
+    // The whole volume, whatever its root says: links and the folder itself are the group's too, and what was just
+    // written lies below a root that was given away long ago.
+    let owner = place.owner.of_everything();
+    let own = |_: &Path| ownership::give(&place.dir, &owner, true);
     Ok(atomic::write(&place.dir, &files, place.now, own)?)
 }
 
@@ -118,12 +125,13 @@ fn mount_with(source: &str, dir: &Path, kind: &str, data: &str) -> rustix::io::R
     mount(source, dir, kind, MountFlags::empty(), Some(data.as_c_str()))
 }
 
-fn make_all(dir: &Path) -> io::Result<()> {
+/// Folders of the agent are nobody else's to look into.
+pub fn make_all(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
 }
 
-fn bind(source: &Path, read_only: bool, place: &Place) -> Result<(), Failure> {
+fn bind(source: &Path, read_only: bool, options: &[String], place: &Place) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
     }
@@ -132,13 +140,32 @@ fn bind(source: &Path, read_only: bool, place: &Place) -> Result<(), Failure> {
         return Err(format!("{}: not a directory", source.display()).into());
     }
     make_all(&place.dir)?;
-    mount_bind(source, &place.dir).map_err(io::Error::from)?;
+    match options {
+        [] => mount_bind(source, &place.dir).map_err(io::Error::from)?,
+        options => Command::bind(options, &text(source), &text(&place.dir)).run()?,
+    }
     if read_only {
         let flags = MountFlags::BIND | MountFlags::RDONLY;
         mount_remount(&place.dir, flags, c"").map_err(io::Error::from)?;
         return Ok(());
     }
     Ok(ownership::give(&place.dir, &place.owner, read_only)?)
+}
+
+fn mount_disk(disk: &Disk, place: &Place) -> Result<(), Failure> {
+    if mountinfo::is_mounted(&place.dir)? {
+        return Ok(());
+    }
+    make_all(&place.dir)?;
+    disk.mount(&place.dir)?;
+    match disk.read_only {
+        true => Ok(()),
+        false => Ok(ownership::give(&place.dir, &place.owner, false)?),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 fn device(path: &Path) -> Result<(), Failure> {
@@ -150,16 +177,13 @@ fn device(path: &Path) -> Result<(), Failure> {
     }
 }
 
-fn run(command: &super::command::Command, read_only: bool, place: &Place) -> Result<(), Failure> {
+/// What another machine shows is that machine's to give away: it may be of many pods of many nodes.
+fn run(command: &Command, place: &Place) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
     }
     make_all(&place.dir)?;
-    command.run()?;
-    if !read_only {
-        ownership::give(&place.dir, &place.owner, read_only)?;
-    }
-    Ok(())
+    Ok(command.run()?)
 }
 
 /// Whether a path of the node is what the pod says it is; two kinds are made where there is nothing.
@@ -250,9 +274,15 @@ mod tests {
         let (root, outside) = (temp.path(), temp.path().join("outside"));
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("kept"), "x").unwrap();
+        let bind = |read_only, options: &[&str]| Plan::Bind {
+            source: outside.clone(),
+            read_only,
+            options: options.iter().map(|option| option.to_string()).collect(),
+        };
         let plans = [
-            ("writable", Plan::Bind { source: outside.clone(), read_only: false }),
-            ("fixed", Plan::Bind { source: outside.clone(), read_only: true }),
+            ("writable", bind(false, &[])),
+            ("fixed", bind(true, &[])),
+            ("tight", bind(false, &["noexec", "nosuid"])),
             ("memory", Plan::Folder(Backing::Memory(Some(1 << 20)))),
             ("pages", Plan::Folder(Backing::HugePages { page_bytes: 2 << 20 })),
         ];
@@ -264,6 +294,8 @@ mod tests {
         fs::write(at("writable").join("new"), "").unwrap();
         assert_eq!(fs::metadata(outside.join("new")).unwrap().gid(), 77);
         assert_eq!(fs::write(at("fixed").join("no"), "").unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+        let flags = rustix::fs::statvfs(at("tight")).unwrap().f_flag;
+        assert!(flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC | rustix::fs::StatVfsMountFlags::NOSUID));
         assert_eq!(rustix::fs::statvfs(at("memory")).unwrap().f_blocks * 4096, 1 << 20);
         // Somebody still has a file open: nothing is taken away, least of all what is shown.
         let busy = fs::File::open(at("writable").join("kept")).unwrap();
@@ -273,6 +305,43 @@ mod tests {
         super::super::remove::clear(&root.join("pods/u")).unwrap();
         assert!(!root.join("pods/u").exists());
         assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "x");
+    }
+
+    #[test]
+    fn a_path_of_the_node_can_be_read_only() {
+        let temp = tempfile::tempdir().unwrap();
+        for read_only in [false, true] {
+            let plan = Plan::Host { path: temp.path().into(), expected: Expected::Directory, read_only };
+            assert_eq!(carry_out(plan, &place(temp.path(), "h")).unwrap().read_only, read_only);
+        }
+    }
+
+    #[test]
+    fn what_is_written_again_is_the_groups_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let mut place = place(temp.path(), "t");
+        place.owner.on_root_mismatch = true;
+        for (second, token) in [(0, "old"), (1, "new")] {
+            place.now.seconds = second;
+            let file = files::File { data: token.into(), mode: 0o600, user: None };
+            let files = Files::from([("token".to_string(), file)]);
+            carry_out(Plan::Files { files, backing: Backing::Disk, due: None }, &place).unwrap();
+            let path = place.dir.join("token");
+            assert_eq!(fs::read_to_string(&path).unwrap(), token);
+            let stat = fs::metadata(&path).unwrap();
+            assert_eq!((stat.gid(), stat.mode() & 0o7777), (77, 0o640), "{token}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_mounts_keeps_its_owner() {
+        let temp = tempfile::tempdir().unwrap();
+        let place = place(temp.path(), "n");
+        let file = place.dir.join("kept");
+        let command = Command { program: "touch", arguments: vec![file.display().to_string()] };
+        carry_out(Plan::Run { command, read_only: false }, &place).unwrap();
+        let of = |path: &Path| fs::metadata(path).unwrap().gid();
+        assert_eq!((of(&file), of(&place.dir)), (0, 0));
     }
 
     #[test]

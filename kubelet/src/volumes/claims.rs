@@ -35,6 +35,11 @@ impl Found {
     }
 }
 
+/// The group that a persistent volume's users have to be in.
+pub fn group(volume: &Tree) -> Option<i64> {
+    volume.map("metadata.annotations").str("pv.beta.kubernetes.io/gid").parse().ok()
+}
+
 /// Looks up a claim and its volume; a node may get them one by one, and only while its pods use them.
 pub async fn resolve(client: &Client, pod: &Tree, volume: &Tree) -> Result<Found, Failure> {
     let Some(name) = claim_of(pod, volume) else { return Ok(Found::Own) };

@@ -22,14 +22,22 @@ impl Command {
         Command { program: "mount", arguments }
     }
 
-    /// Runs it, and ends it where it hangs.
+    /// `mount -o bind,OPTIONS SOURCE TARGET`.
+    pub fn bind(options: &[String], source: &str, target: &str) -> Command {
+        let options: Vec<&str> = std::iter::once("bind").chain(options.iter().map(String::as_str)).collect();
+        let arguments = ["-o", &options.join(","), source, target].map(str::to_string).to_vec();
+        Command { program: "mount", arguments }
+    }
+
+    /// What it says, however it ends; it is ended where it hangs.
+    pub fn output(&self) -> std::io::Result<std::process::Output> {
+        let mut command = std::process::Command::new("timeout");
+        command.args(["--kill-after=5", SECONDS, self.program]).args(&self.arguments).stdin(Stdio::null()).output()
+    }
+
+    /// Runs it to a good end.
     pub fn run(&self) -> Result<(), String> {
-        let output = std::process::Command::new("timeout")
-            .args(["--kill-after=5", SECONDS, self.program])
-            .args(&self.arguments)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| format!("mount failed: {error}"))?;
+        let output = self.output().map_err(|error| format!("mount failed: {error}"))?;
         if output.status.success() {
             return Ok(());
         }

@@ -9,6 +9,8 @@ mod certificates;
 mod claims;
 mod command;
 pub mod csi;
+mod demands;
+mod disk;
 mod files;
 mod kinds;
 mod mountinfo;
@@ -27,18 +29,22 @@ use std::time::Duration;
 
 use api::Tree;
 use api::quantity::Quantity;
-use client::{Client, Clock, Random, ordered};
+use client::{Client, Clock, Random, Resource, ordered};
 use tokio::time::Instant;
 
+use crate::make::env::{self, EnvFile};
 use crate::objects::Objects;
 use crate::{Config, pod};
 use act::{Made, Place};
 use kinds::Ask;
 use plan::{Backing, Failure, Plan, Step};
 
+pub use act::make_all;
 pub use mounts::{Given, devices, mounts};
 pub use ownership::Owner;
 pub use tokens::Tokens;
+
+const NODES: Resource = Resource::core("nodes");
 
 /// Pauses between attempts, doubled up to the longest, as upstream's.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -50,6 +56,8 @@ const PATIENCE: Duration = Duration::from_secs(123);
 const REPEAT: Duration = Duration::from_secs(60);
 /// How soon it is seen that a volume has been attached.
 const ATTACH_PAUSE: Duration = Duration::from_secs(1);
+/// How large a file of variables may be: more than all that a process can be given.
+const MOST_VARIABLES: u64 = 4 << 20;
 
 /// What the kinds of volumes need of the agent.
 pub struct Host {
@@ -117,13 +125,37 @@ pub struct Mounted {
 pub struct Volume {
     /// The name of its folder: its own, or that of its persistent volume.
     pub name: String,
+    /// A group that its persistent volume says its users have to be in.
+    group: Option<i64>,
     made: Made,
+}
+
+impl Mounted {
+    /// The groups of volumes, but those that the pod names itself.
+    pub fn groups(&self, pod: &Tree) -> Vec<i64> {
+        let named = pod.list("spec.securityContext.supplementalGroups");
+        let of_volumes: BTreeSet<i64> = self.volumes.values().filter_map(|volume| volume.group).collect();
+        of_volumes.into_iter().filter(|group| !named.iter().any(|named| named.as_int() == Some(*group))).collect()
+    }
 }
 
 impl Volume {
     /// An image that has to be pulled before containers start, and its pull policy.
     pub fn image(&self) -> Option<(&str, &str)> {
         self.made.image.as_ref().map(|(reference, policy)| (reference.as_str(), policy.as_str()))
+    }
+
+    /// A file of variables that a container has left there. Where it leads may be the container's work: nothing is
+    /// read that is not below the volume, and whoever asks is told no more than that it could not be.
+    pub async fn read(&self, path: &str) -> Result<EnvFile, String> {
+        let (volume, below) = (self.made.path.clone(), PathBuf::from(path));
+        let shown = volume.join(&below).display().to_string();
+        let read = blocking(move || subpath::read(&volume, &below, MOST_VARIABLES).map_err(Failure::from)).await;
+        let text = read.and_then(|bytes| String::from_utf8(bytes).map_err(|error| Failure::from(error.to_string())));
+        text.map(|text| EnvFile { path: shown, text }).map_err(|failure| {
+            tracing::warn!(volume = self.name, path, error = failure.why, "a file of variables cannot be read");
+            "couldn't parse env file".to_string()
+        })
     }
 }
 
@@ -139,6 +171,8 @@ pub struct Problem {
 
 pub struct Volumes {
     host: Host,
+    /// Who has a volume that one pod alone may have, by its name.
+    sole: Mutex<BTreeMap<String, String>>,
     pods: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<State>>>>,
 }
 
@@ -173,7 +207,7 @@ impl Done {
 
 impl Volumes {
     pub fn new(host: Host) -> Volumes {
-        Volumes { host, pods: Mutex::default() }
+        Volumes { host, sole: Mutex::default(), pods: Mutex::default() }
     }
 
     /// Finds the drivers of volumes as they come and go, for ever. Plugins of devices have their sockets in the same
@@ -238,13 +272,52 @@ impl Volumes {
         }
         let found = claims::resolve(&self.host.client, pod, volume).await;
         let found = found.map_err(|failure| (failure, name.to_string()))?;
+        let checked = self.check(pod, &found).await;
+        checked.map_err(|failure| (failure, found.name(volume).to_string()))?;
         let made = self.make(pod, volume, &found, state).await;
+        if made.is_err() && !state.done.contains_key(name) {
+            self.sole().retain(|of, by| of != found.name(volume) || by != pod::uid(pod));
+        }
         let (made, due) = made.map_err(|failure| (failure, found.name(volume).to_string()))?;
         if let Some(done) = made {
             state.done.insert(name.to_string(), done);
         }
         let now = self.host.clock.now().seconds;
         Ok(due.map(|due| Duration::from_secs(u64::try_from(due - now).unwrap_or(0).max(1))))
+    }
+
+    /// Whether a persistent volume can be had here, and by this pod.
+    async fn check(&self, pod: &Tree, found: &claims::Found) -> Result<(), Failure> {
+        let Some(volume) = found.persistent() else { return Ok(()) };
+        if demands::has_nodes(volume) {
+            let node = self.host.client.get(NODES, "", &self.host.node).await;
+            demands::on_node(volume, &node.map_err(|error| Failure::from(error.message()))?)?;
+        }
+        match demands::is_sole(volume) && !self.take(volume.str("metadata.name"), pod::uid(pod)) {
+            true => Err(demands::is_taken(volume)),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes a volume that one pod alone may have; false where another has it.
+    fn take(&self, name: &str, uid: &str) -> bool {
+        // What a pod had before the agent was started is still its own, were it not looked at yet.
+        let is_there = |other: &String| {
+            let folders = ["volumes", "volumeDevices"].map(|folder| self.host.config.pod_dir(other).join(folder));
+            let mut kinds =
+                folders.iter().flat_map(|folder| kinds::KINDS.iter().map(move |kind| folder.join(kind.folder)));
+            kinds.any(|kind| kind.join(name).exists())
+        };
+        let known: BTreeSet<String> = self.pods().keys().cloned().collect();
+        let others = self.reconstruct().unwrap_or_default();
+        if others.iter().any(|other| other != uid && !known.contains(other) && is_there(other)) {
+            return false;
+        }
+        self.sole().entry(name.to_string()).or_insert_with(|| uid.to_string()) == uid
+    }
+
+    fn sole(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.sole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// None where all is as it was.
@@ -285,7 +358,7 @@ impl Volumes {
             act::carry_out(plan, &place)
         });
         let made = made.await?;
-        let volume = Volume { name: name.to_string(), made };
+        let volume = Volume { name: name.to_string(), group: found.persistent().and_then(claims::group), made };
         Ok((Some(Done { volume, stamp, refreshes: kind.refreshes, repeats }), due))
     }
 }
@@ -304,13 +377,12 @@ fn unknown(spec: &Tree) -> Failure {
     Failure::at(Step::Process, format!("no volume plugin matched: {}", fields.join(", ")))
 }
 
-/// The volumes that some container has; others are not made.
+/// The volumes that some container has, or has variables of; others are not made.
 fn used(pod: &Tree) -> BTreeSet<&str> {
     let lists = ["volumeMounts", "volumeDevices"];
-    pod::containers(pod)
-        .flat_map(|container| lists.iter().flat_map(|list| container.list(list)))
-        .map(|mount| mount.str("name"))
-        .collect()
+    let has = |container| lists.iter().flat_map(move |list| Tree::list(container, list)).map(|mount| mount.str("name"));
+    let reads = |container| env::files(container).into_iter().map(|(volume, _)| volume);
+    pod::containers(pod).flat_map(|container| has(container).chain(reads(container))).collect()
 }
 
 fn warning(failure: &Failure, name: &str) -> Warning {
@@ -370,6 +442,20 @@ fn waits(failures: &[Failed]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_of_volumes_are_added_to_those_of_the_pod() {
+        let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
+        let persistent =
+            |note: &str| read(&format!("metadata: {{annotations: {{pv.beta.kubernetes.io/gid: '{note}'}}}}"));
+        let volume =
+            |note: &str| Volume { name: String::new(), group: claims::group(&persistent(note)), made: Made::default() };
+        let notes = [("a", "1234"), ("b", "5"), ("c", "1234"), ("d", "wheel"), ("e", "")];
+        let volumes = notes.map(|(name, note)| (name.to_string(), volume(note))).into();
+        let mounted = Mounted { volumes, ..Mounted::default() };
+        assert_eq!(mounted.groups(&Tree::Null), [5, 1234]);
+        assert_eq!(mounted.groups(&read("spec: {securityContext: {supplementalGroups: [5]}}")), [1234]);
+    }
 
     fn failed(name: &str, step: Step, why: &str) -> Failed {
         (name.to_string(), name.to_string(), Failure::at(step, why))

@@ -47,10 +47,12 @@ fn unescape(text: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// Whether something is mounted at the path itself; false where there is nothing.
+/// Whether something is mounted at the path itself; false where there is nothing. What does not answer is a mount
+/// whose server or driver is gone: it has to be unmounted like any other.
 pub fn is_mounted(path: &Path) -> io::Result<bool> {
     let stat = match rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
         Err(rustix::io::Errno::NOENT) => return Ok(false),
+        Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::STALE | rustix::io::Errno::IO) => return Ok(true),
         stat => stat?,
     };
     if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
@@ -80,6 +82,25 @@ mod tests {
             25 22 0:23 / /k/pods/u2/volumes/a rw - tmpfs tmpfs rw\n";
         let found = parse(table, Path::new("/k/pods/u"));
         assert_eq!(found, [Path::new("/k/pods/u/volumes/a/deep er"), Path::new("/k/pods/u/volumes/a")]);
+    }
+
+    #[test]
+    fn a_mount_whose_server_is_gone_is_a_mount() {
+        if !super::super::apart::is_apart("volumes::mountinfo::tests::a_mount_whose_server_is_gone_is_a_mount") {
+            return;
+        }
+        use std::os::fd::AsRawFd;
+        let temp = tempfile::tempdir().unwrap();
+        let server = std::fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
+        let options = std::ffi::CString::new(options).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("dead", temp.path(), "fuse", flags, Some(options.as_c_str())).unwrap();
+        drop(server);
+        assert!(std::fs::metadata(temp.path()).is_err(), "nobody answers");
+        assert!(is_mounted(temp.path()).unwrap());
+        unmount(temp.path()).unwrap();
+        assert!(!is_mounted(temp.path()).unwrap());
     }
 
     #[test]

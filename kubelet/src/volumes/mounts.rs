@@ -9,13 +9,14 @@ use cri::MountPropagation;
 use super::subpath::Subpath;
 use super::{Mounted, Volume, blocking};
 use crate::expand::expand;
+use crate::make::env::{self, Variable};
 use crate::{Config, pod};
 
 /// What is known of a container when its mounts are made.
 #[derive(Default)]
 pub struct Given<'a> {
     /// Its environment: names and values.
-    pub env: &'a [(String, String)],
+    pub env: &'a [Variable],
     /// The images of image volumes as they were pulled, by volume.
     pub images: &'a [(String, cri::ImageSpec)],
     /// The users and groups of the pod's own user namespace, where it has one.
@@ -127,7 +128,7 @@ fn recursive_read_only(mount: &Tree, propagation: MountPropagation, supported: b
 }
 
 /// The path below the volume, checked, or "".
-fn sub_path(mount: &Tree, env: &[(String, String)]) -> Result<String, String> {
+fn sub_path(mount: &Tree, env: &[Variable]) -> Result<String, String> {
     let path = match mount.str("subPathExpr") {
         "" => mount.str("subPath").to_string(),
         expression => expanded(expression, env)?,
@@ -141,8 +142,8 @@ fn sub_path(mount: &Tree, env: &[(String, String)]) -> Result<String, String> {
     Ok(path)
 }
 
-fn expanded(expression: &str, env: &[(String, String)]) -> Result<String, String> {
-    let values: BTreeMap<&str, &str> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+fn expanded(expression: &str, env: &[Variable]) -> Result<String, String> {
+    let values: BTreeMap<&str, String> = env.iter().map(|one| (one.0.as_str(), env::text(one))).collect();
     let mut missing = BTreeSet::new();
     let path = expand(expression, |name| {
         let value = values.get(name).filter(|value| !value.is_empty());
@@ -196,7 +197,7 @@ mod tests {
     }
 
     fn mounted(list: &[(&str, Made)]) -> Mounted {
-        let volume = |name: &str, made: &Made| Volume { name: name.to_string(), made: made.clone() };
+        let volume = |name: &str, made: &Made| Volume { name: name.to_string(), group: None, made: made.clone() };
         let volumes = list.iter().map(|(name, made)| (name.to_string(), volume(name, made))).collect();
         Mounted { volumes, ..Mounted::default() }
     }
@@ -269,7 +270,7 @@ volumeDevices: [{name: d, devicePath: /dev/in}]
 
     #[test]
     fn paths_below_a_volume_are_expanded_and_checked() {
-        let env = [("A".to_string(), "x".to_string()), ("E".to_string(), String::new())];
+        let env = [("A".to_string(), b"x".to_vec()), ("E".to_string(), Vec::new())];
         let cases = [
             ("{subPath: a/b}", Ok("a/b")),
             ("{}", Ok("")),

@@ -32,6 +32,11 @@ impl Owner {
             fs_user: id(first.filter(|user| users.all(|other| other == Some(*user)))),
         }
     }
+
+    /// For volumes that live no longer than their pod: the policy is for those that bring files along.
+    pub fn of_everything(&self) -> Owner {
+        Owner { on_root_mismatch: false, ..self.clone() }
+    }
 }
 
 fn id(value: Option<i64>) -> Option<u32> {

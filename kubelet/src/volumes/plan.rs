@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use super::command::Command;
+use super::disk::Disk;
 use super::files::{self, Files};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,9 +19,11 @@ pub enum Plan {
         due: Option<i64>,
     },
     /// A path of the node, as it is.
-    Host { path: PathBuf, expected: Expected },
+    Host { path: PathBuf, expected: Expected, read_only: bool },
     /// A path of the node, mounted into the pod's folder.
-    Bind { source: PathBuf, read_only: bool },
+    Bind { source: PathBuf, read_only: bool, options: Vec<String> },
+    /// The file system of a block device of the node, made where there is none, and mounted into the pod's folder.
+    Disk(Disk),
     /// A block device of the node, which containers get as a device.
     Device { path: PathBuf, read_only: bool },
     /// What a program mounts.
@@ -85,15 +88,19 @@ pub enum Step {
     /// It is not known yet what the volume is.
     Process,
     WaitForAttach,
+    /// The volume is not for this node.
+    MountAffinity,
+    MapAffinity,
     MountDevice,
     SetUp,
+    SetUpDevice,
     MapDevice,
 }
 
 impl Step {
     pub fn reason(self) -> &'static str {
         match self {
-            Step::MapDevice => "FailedMapVolume",
+            Step::MapAffinity | Step::SetUpDevice | Step::MapDevice => "FailedMapVolume",
             _ => "FailedMount",
         }
     }
@@ -102,7 +109,10 @@ impl Step {
         match self {
             Step::Process | Step::SetUp => "MountVolume.SetUp",
             Step::WaitForAttach => "MountVolume.WaitForAttach",
+            Step::MountAffinity => "MountVolume.NodeAffinity check",
+            Step::MapAffinity => "MapVolume.NodeAffinity check",
             Step::MountDevice => "MountVolume.MountDevice",
+            Step::SetUpDevice => "MapVolume.SetUpDevice",
             Step::MapDevice => "MapVolume.MapPodDevice",
         }
     }

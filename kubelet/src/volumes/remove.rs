@@ -22,6 +22,7 @@ impl Volumes {
         // A driver takes back itself what it has made.
         self.host.csi.take_back(&dir, uid).await?;
         blocking(move || clear(&dir).map_err(Failure::from)).await.map_err(|failure| failure.why)?;
+        self.sole().retain(|_, by| by != uid);
         self.pods().remove(uid);
         Ok(())
     }

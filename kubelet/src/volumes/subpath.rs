@@ -26,6 +26,21 @@ fn open_within(root: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result
     rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), WITHIN)
 }
 
+/// What stands in a file below a volume; one that is longer than it may be is none.
+pub fn read(volume: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    use io::Read;
+    let root = rustix::fs::openat(CWD, volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    // A pipe would be waited for.
+    let file = fs::File::from(open_within(&root, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?);
+    let stat = file.metadata()?;
+    if !stat.is_file() || stat.len() > most {
+        return Err(io::Error::other("it is no file, or too long a one"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 impl Subpath {
     /// Makes the path where it is missing, and binds it.
     pub fn bind(&self) -> io::Result<()> {
@@ -105,6 +120,26 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn files_are_read_within_the_volume_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let volume = temp.path().join("v");
+        fs::create_dir_all(volume.join("a")).unwrap();
+        fs::write(temp.path().join("secret"), "s").unwrap();
+        fs::write(volume.join("a/f"), "text").unwrap();
+        symlink("a/f", volume.join("inside")).unwrap();
+        symlink("../secret", volume.join("outside")).unwrap();
+        let pipe = std::process::Command::new("mkfifo").arg(volume.join("pipe")).status().unwrap();
+        assert!(pipe.success());
+        let read = |path: &str| read(&volume, Path::new(path), 4).ok();
+        assert_eq!((read("a/f"), read("inside")), (Some(b"text".to_vec()), Some(b"text".to_vec())));
+        for path in ["outside", "../secret", "/etc/hostname", "a", "pipe", "none"] {
+            assert_eq!(read(path), None, "{path}");
+        }
+        fs::write(volume.join("a/f"), "longer").unwrap();
+        assert_eq!(read("a/f"), None);
+    }
 
     #[test]
     fn folders_are_made_within_the_volume_alone() {

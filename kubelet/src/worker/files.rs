@@ -53,7 +53,7 @@ fn bind(host: &Path, container: &str) -> cri::Mount {
 fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     let write = || {
-        path.parent().map(std::fs::create_dir_all).transpose()?;
+        path.parent().map(crate::volumes::make_all).transpose()?;
         let mut file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).open(path)?;
         file.write_all(text)?;
         file.set_permissions(std::fs::Permissions::from_mode(mode))

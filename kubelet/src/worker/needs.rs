@@ -1,5 +1,6 @@
 //! What a container needs before it can be made: its image and who may pull it, whom it runs as, its environment.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{Tree, tree};
@@ -10,6 +11,8 @@ use crate::agent::Agent;
 use crate::images::{self, Wanted};
 use crate::make::{self, env};
 use crate::pod;
+use crate::status::Problem;
+use crate::volumes::Mounted;
 
 /// What the pod may pull its images with; a secret that is missing is not there.
 pub async fn pull_secrets(agent: &Agent, pod: &Tree) -> Vec<Arc<Tree>> {
@@ -29,22 +32,36 @@ pub async fn pull_secrets(agent: &Agent, pod: &Tree) -> Vec<Arc<Tree>> {
     secrets
 }
 
+/// The images of volumes by the volumes' names: as they were pulled, or why they are not there.
+#[derive(Default)]
+pub struct VolumeImages(Vec<(String, std::result::Result<cri::ImageSpec, Problem>)>);
+
+impl VolumeImages {
+    /// Those that a container mounts; one that is not there is this container's problem, and no other's.
+    pub fn of(&self, spec: &Tree) -> std::result::Result<Vec<(String, cri::ImageSpec)>, Problem> {
+        let mounted = |name: &str| spec.list("volumeMounts").iter().any(|mount| mount.str("name") == name);
+        let own = self.0.iter().filter(|(name, _)| mounted(name));
+        own.map(|(name, image)| Ok((name.clone(), image.clone()?))).collect()
+    }
+}
+
 /// The images of volumes, pulled like those of containers.
 pub async fn volume_images(
     agent: &Arc<Agent>,
     pod: &Tree,
     given: &Given<'_>,
     config: &cri::PodSandboxConfig,
-) -> Result<Vec<(String, cri::ImageSpec)>, Failure> {
-    let mut made = Vec::new();
+) -> Result<VolumeImages, Failure> {
+    let mut made = VolumeImages::default();
     for (name, volume) in &given.mounted.volumes {
         let Some((reference, policy)) = volume.image() else { continue };
-        let container = tree! { "name" => name.as_str(), "image" => reference, "imagePullPolicy" => policy };
+        // It is nobody's but the pod's: events name no container.
+        let container = tree! { "name" => "", "image" => reference, "imagePullPolicy" => policy };
         let secrets = pull_secrets(agent, pod).await;
         let wanted = Wanted { pod, container: &container, secrets: &secrets, sandbox: Some(config) };
         let ensured = unless_ended(given.told, agent.images.ensure(&wanted)).await.ok_or(Failure::Ends)?;
-        let image = ensured.map_err(|_| Failure::Waits)?;
-        made.push((name.clone(), cri::ImageSpec { image: image.id, ..images::spec(reference) }));
+        let image = ensured.map(|image| cri::ImageSpec { image: image.id, ..images::spec(reference) });
+        made.0.push((name.clone(), image));
     }
     Ok(made)
 }
@@ -77,13 +94,23 @@ pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<()
     }
 }
 
+/// What the API has sent can wait for what it will send; a static pod may be the API server itself.
+fn check_services(pod: &Tree, are_known: bool) -> Result<(), String> {
+    if are_known || pod::is_static(pod) {
+        return Ok(());
+    }
+    Err("services have not yet been read at least once, cannot construct envvars".to_string())
+}
+
 /// Its environment, from all that it refers to.
 pub async fn variables(
     agent: &Agent,
     pod: &Tree,
     spec: &Tree,
     addresses: &[String],
-) -> Result<Vec<(String, String)>, String> {
+    mounted: &Mounted,
+) -> Result<Vec<env::Variable>, String> {
+    check_services(pod, *agent.services_known.borrow())?;
     let services = agent.services.in_namespace(pod::namespace(pod)).into_iter();
     let services: Vec<Arc<Tree>> = services.chain(agent.services.get("default/kubernetes")).collect();
     let host_ips: Vec<String> = agent.host_ips().iter().map(ToString::to_string).collect();
@@ -96,9 +123,18 @@ pub async fn variables(
         let found = objects.iter().find(|(of, known, _)| *of == resource && known == name);
         found.map(|(_, _, object)| object)
     };
+    let mut files = BTreeMap::new();
+    for (volume, path) in env::files(spec) {
+        let file = match mounted.volumes.get(volume) {
+            Some(found) => found.read(path).await,
+            None => Err(format!("cannot find the volume {volume:?} referenced by FileKeyRef")),
+        };
+        files.insert((volume, path), file);
+    }
     let allocatable = agent.allocatable();
     let known = env::Known {
         object: &object,
+        files: &files,
         services: &services,
         pod_ips: addresses,
         host_ips: &host_ips,
@@ -106,4 +142,29 @@ pub async fn variables(
         allocatable: &allocatable,
     };
     env::of(pod, spec, &known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_of_the_api_wait_for_its_services() {
+        let own = tree! { "metadata" => tree! { "annotations" => tree! { "kubernetes.io/config.source" => "file" } } };
+        assert!(check_services(&own, false).is_ok() && check_services(&Tree::Null, true).is_ok());
+        let why = "services have not yet been read at least once, cannot construct envvars";
+        assert_eq!(check_services(&Tree::Null, false), Err(why.to_string()));
+    }
+
+    #[test]
+    fn an_image_that_is_missing_is_a_problem_of_those_who_mount_it() {
+        let problem = Problem { reason: "ErrImagePull", message: "no such image".to_string() };
+        let images =
+            VolumeImages(vec![("good".to_string(), Ok(images::spec("a"))), ("bad".to_string(), Err(problem.clone()))]);
+        let of = |text: &str| images.of(&api::yaml::decode(text.as_bytes()).unwrap());
+        assert_eq!(of("{name: a}"), Ok(Vec::new()));
+        let good = of("{name: b, volumeMounts: [{name: other}, {name: good}]}").unwrap();
+        assert_eq!(good, [("good".to_string(), images::spec("a"))]);
+        assert_eq!(of("{name: c, volumeMounts: [{name: good}, {name: bad}]}"), Err(problem));
+    }
 }

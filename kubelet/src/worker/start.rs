@@ -10,7 +10,7 @@ use super::{end, files, needs, subject};
 use crate::agent::Agent;
 use crate::images::{self, Wanted};
 use crate::make::resources::{self, Limits};
-use crate::make::{container, dns, hostname, sandbox};
+use crate::make::{self, container, dns, hostname, sandbox};
 use crate::meters;
 use crate::plan::{Kill, Plan, Start, Why};
 use crate::pod;
@@ -45,19 +45,23 @@ pub async fn carry_out(
     plan: &Plan,
 ) -> Result<()> {
     let (state, told) = (given.state, given.told);
+    if plan.sandbox.is_some() && state.sandbox().is_some() {
+        let text = "Pod sandbox changed, it will be killed and re-created.";
+        agent.recorder.normal(pod, "SandboxChanged", text);
+    }
     if plan.kill_pod {
         end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
     }
     kill(agent, pod, state, &plan.kills).await?;
     let sandbox = match plan.sandbox {
-        Some(attempt) => make_sandbox(agent, pod, memory, attempt).await?,
+        Some(attempt) => make_sandbox(agent, pod, memory, (attempt, given.mounted)).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
     };
     if plan.starts.is_empty() {
         return Ok(());
     }
     let addresses = addresses(agent, pod, &sandbox, state).await?;
-    let config = sandbox_config(agent, pod, memory, 0)?;
+    let config = sandbox_config(agent, pod, memory, (0, given.mounted))?;
     let images = needs::volume_images(agent, pod, given, &config).await?;
     let place = Place { sandbox: &sandbox, config: &config, addresses: &addresses, images: &images, given };
     let mut result = Ok(());
@@ -96,8 +100,7 @@ struct Place<'a> {
     sandbox: &'a str,
     config: &'a cri::PodSandboxConfig,
     addresses: &'a [String],
-    /// Of volumes, by name.
-    images: &'a [(String, cri::ImageSpec)],
+    images: &'a needs::VolumeImages,
     given: &'a Given<'a>,
 }
 
@@ -111,8 +114,13 @@ pub async fn unless_ended<T>(told: Told<'_>, work: impl Future<Output = T>) -> O
     }
 }
 
-async fn make_sandbox(agent: &Arc<Agent>, pod: &Arc<Tree>, memory: &mut Memory, attempt: u32) -> Result<String> {
-    let config = sandbox_config(agent, pod, memory, attempt)?;
+async fn make_sandbox(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    memory: &mut Memory,
+    which: (u32, &Mounted),
+) -> Result<String> {
+    let config = sandbox_config(agent, pod, memory, which)?;
     let logs = PathBuf::from(&config.log_directory);
     let made = std::fs::create_dir_all(&logs);
     if let Err(error) = made {
@@ -147,17 +155,24 @@ fn handler(agent: &Agent, pod: &Tree) -> Result<String> {
     }
 }
 
-fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) -> Result<cri::PodSandboxConfig> {
+/// Which attempt it is, and what there is of volumes.
+fn sandbox_config(
+    agent: &Agent,
+    pod: &Tree,
+    memory: &mut Memory,
+    (attempt, mounted): (u32, &Mounted),
+) -> Result<cri::PodSandboxConfig> {
     let config = &agent.config;
-    let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
-    let (resolver, warnings) = dns::of(pod, &cluster, &agent.resolver());
-    if !std::mem::replace(&mut memory.warned, true) {
-        warnings.into_iter().for_each(|text| agent.recorder.warning(pod, "DNSConfigForming", text));
-    }
-    let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(|why| {
+    let refused = |why: String| {
         agent.recorder.warning(pod, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {why}"));
         Failure::Failed
-    })?;
+    };
+    let cluster = dns::Cluster { servers: &config.cluster_dns, domain: &config.cluster_domain };
+    let (resolver, warnings) = dns::of(pod, &cluster, &agent.resolver().map_err(refused)?);
+    if !std::mem::replace(&mut memory.warned, true) {
+        warnings.iter().for_each(|warning| tell_of_names(agent, pod, warning));
+    }
+    let hostname = hostname::for_kernel(pod, &config.cluster_domain).map_err(refused)?;
     let users = agent.users.of(pod).map_err(|why| failed_sandbox(agent, pod, &why))?;
     let (resources, overhead) = resources::of_sandbox(pod, agent.limits());
     Ok(sandbox::config(
@@ -171,9 +186,21 @@ fn sandbox_config(agent: &Agent, pod: &Tree, memory: &mut Memory, attempt: u32) 
             users: users.as_ref(),
             overhead,
             resources: Some(resources),
-            volume_groups: &[],
+            volume_groups: &mounted.groups(pod),
         },
     ))
+}
+
+/// The pod's owner is told, and of what the node lacks the node's too.
+fn tell_of_names(agent: &Agent, pod: &Tree, warning: &dns::Warning) {
+    match warning {
+        dns::Warning::NoCluster => {
+            agent.recorder.warning(&agent.reference(), "MissingClusterDNS", dns::NO_CLUSTER);
+            let text = format!("pod: {:?}. {}", make::named(pod), dns::NO_CLUSTER);
+            agent.recorder.warning(pod, "MissingClusterDNS", text);
+        }
+        dns::Warning::Forming(text) => agent.recorder.warning(pod, "DNSConfigForming", text.as_str()),
+    }
 }
 
 /// The addresses of a sandbox that may have been made just now.
@@ -257,19 +284,18 @@ async fn make_container(
     place: &Place<'_>,
     start: &Start,
 ) -> std::result::Result<String, Problem> {
-    let secrets = needs::pull_secrets(agent, pod).await;
-    let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
-    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
+    let (image, images) = pulled(agent, pod, spec, place).await?;
     let config_error = |message: String| failed(agent, pod, &start.name, "CreateContainerConfigError", message);
     needs::check_user(pod, spec, &image).map_err(config_error)?;
     let given = agent.managers.prepare(pod, spec).await.map_err(config_error)?;
-    let own = needs::variables(agent, pod, spec, place.addresses).await.map_err(config_error)?;
+    let own = needs::variables(agent, pod, spec, place.addresses, place.given.mounted).await.map_err(config_error)?;
+    let of_devices = given.env.into_iter().map(|(name, value)| (name, value.into_bytes()));
     // What the pod says itself counts before what its devices bring.
-    let variables: Vec<_> = given.env.into_iter().chain(own).collect();
+    let variables: Vec<_> = of_devices.chain(own).collect();
     let users = agent.users.of(pod).map_err(config_error)?;
     let seen = volumes::Given {
         env: &variables,
-        images: place.images,
+        images: &images,
         users: users.as_ref(),
         recursive_read_only: agent.recursive_read_only,
     };
@@ -280,10 +306,8 @@ async fn make_container(
     let mut devices = volumes::devices(spec, place.given.mounted).map_err(config_error)?;
     devices.extend(given.devices);
     let limits = agent.limits();
-    let target = match container::target(spec, pod) {
-        Some(name) => place.given.state.active(name).map(|seen| seen.id.clone()).unwrap_or_default(),
-        None => String::new(),
-    };
+    let target = container::target(spec, pod).and_then(|name| place.given.state.active(name));
+    let target = target.map(|seen| seen.id.clone()).unwrap_or_default();
     let seccomp_root = agent.config.root_dir.join("seccomp").display().to_string();
     let config = container::config(
         pod,
@@ -300,7 +324,7 @@ async fn make_container(
             security: container::Security {
                 target: &target,
                 users: users.as_ref(),
-                volume_groups: &[],
+                volume_groups: &place.given.mounted.groups(pod),
                 seccomp_root: &seccomp_root,
                 seccomp_default: agent.config.seccomp_default,
             },
@@ -326,6 +350,23 @@ async fn make_container(
 
 fn round(state: &PodState) -> Option<(String, String)> {
     (state.round > 0).then(|| (keys::ROUND.to_string(), state.round.to_string()))
+}
+
+/// The container's image, and those of the volumes that it mounts.
+async fn pulled(
+    agent: &Arc<Agent>,
+    pod: &Arc<Tree>,
+    spec: &Tree,
+    place: &Place<'_>,
+) -> std::result::Result<(images::Present, Vec<(String, cri::ImageSpec)>), Problem> {
+    let of_volumes = place.images.of(spec).inspect_err(|problem| {
+        let text = format!("Error: {}", problem.message);
+        agent.recorder.warning(&subject(pod, spec.str("name")), "Failed", text);
+    })?;
+    let secrets = needs::pull_secrets(agent, pod).await;
+    let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
+    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
+    Ok((image, of_volumes))
 }
 
 fn ends() -> Problem {
@@ -357,10 +398,22 @@ async fn run_container(
         Some(Err(why)) => {
             // What a hook has said may be a secret: it is not for events.
             agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
-            agent.recorder.normal(&subject(pod, name), "Killing", "FailedPostStartHook");
-            let _ = agent.runtime.stop(id, grace(pod)).await;
+            stop_unready(agent, pod, id).await;
             Err(Problem { reason: "PostStartHookError", message: why })
         }
+    }
+}
+
+/// A container whose first hook has failed ends like any other: with its last hook.
+async fn stop_unready(agent: &Arc<Agent>, pod: &Tree, id: &str) {
+    let state = agent.runtime.pod(pod::uid(pod)).await.unwrap_or_default();
+    let kill = end::Kill { message: "FailedPostStartHook", grace: None, is_sudden: false };
+    let stopped = match state.containers.iter().find(|seen| seen.id == id) {
+        Some(seen) => end::stop_container(agent, pod, &state, seen, &kill).await,
+        None => agent.runtime.stop(id, grace(pod)).await,
+    };
+    if let Err(status) = stopped {
+        tracing::warn!(container = id, error = status.message(), "a container whose hook failed is not stopped");
     }
 }
 

@@ -13,6 +13,7 @@ use cri::grpc::{Answering, Body, BoxFuture, Responding, respond_unary, serve_cal
 use kubelet::volumes::csi::{sha256, wire};
 use testkit::{Client, Cluster, Kept};
 use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::is_apart;
@@ -50,6 +51,8 @@ impl Calls {
 
 struct Driver {
     calls: Arc<Calls>,
+    /// How many volumes that are asked for slowly may be mounted.
+    gate: Arc<Semaphore>,
     registration: PathBuf,
     tasks: Vec<JoinHandle<std::io::Result<()>>>,
 }
@@ -61,14 +64,15 @@ impl Driver {
         let (endpoint, registration) = (root.join("driver.sock"), root.join("plugins_registry/memory.sock"));
         fs::create_dir_all(registration.parent().unwrap()).unwrap();
         let driver = UnixListener::bind(&endpoint).unwrap();
-        let called = calls.clone();
-        let node: Answering = Arc::new(move |request| node(&called, request));
+        let gate = Arc::new(Semaphore::new(0));
+        let called = (calls.clone(), gate.clone());
+        let node: Answering = Arc::new(move |request| node(&called.0, &called.1, request));
         let endpoint = endpoint.to_str().unwrap().to_string();
         let called = calls.clone();
         let known: Answering = Arc::new(move |request| registration_of(&called, &endpoint, request));
         let announced = UnixListener::bind(&registration).unwrap();
         let tasks = vec![tokio::spawn(serve_calls(driver, node)), tokio::spawn(serve_calls(announced, known))];
-        Driver { calls, registration, tasks }
+        Driver { calls, gate, registration, tasks }
     }
 
     fn stop(self) {
@@ -100,8 +104,8 @@ fn registration_of(calls: &Arc<Calls>, endpoint: &str, request: http::Request<Bo
     }
 }
 
-fn node(calls: &Arc<Calls>, request: http::Request<Body>) -> Responding {
-    let calls = calls.clone();
+fn node(calls: &Arc<Calls>, gate: &Arc<Semaphore>, request: http::Request<Body>) -> Responding {
+    let (calls, gate) = (calls.clone(), gate.clone());
     let path = request.uri().path().trim_start_matches("/csi.v1.Node/").to_string();
     match path.as_str() {
         "NodeGetInfo" => respond_unary(request, |_: wire::Empty| {
@@ -122,10 +126,18 @@ fn node(calls: &Arc<Calls>, request: http::Request<Body>) -> Responding {
             with(wire::Empty {})
         }),
         "NodePublishVolume" => respond_unary(request, move |asked: wire::NodePublishVolume| {
-            mount(&asked.target_path);
-            let (volume, path, context) = (asked.volume_id, asked.target_path, asked.volume_context);
-            calls.note(Called { call: "publish", volume, path, context, group: asked.staging_target_path });
-            with(wire::Empty {})
+            let (calls, gate) = (calls.clone(), gate.clone());
+            Box::pin(async move {
+                if asked.volume_context.contains_key("slow") {
+                    calls.note(Called { call: "asked", ..Called::default() });
+                    // It goes on with what it has begun, whether or not the caller waits.
+                    tokio::spawn(async move { drop(gate.acquire().await) }).await.unwrap();
+                }
+                mount(&asked.target_path);
+                let (volume, path, context) = (asked.volume_id, asked.target_path, asked.volume_context);
+                calls.note(Called { call: "publish", volume, path, context, group: asked.staging_target_path });
+                Ok(wire::Empty {})
+            })
         }),
         "NodeUnpublishVolume" => respond_unary(request, move |asked: wire::NodeUnpublishVolume| {
             assert!(Command::new("umount").arg(&asked.target_path).status().unwrap().success());
@@ -193,6 +205,10 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
     let unknown = "FailedMount MountVolume.MountDevice failed for volume \"pv1\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name memory.example not found in the list of registered CSI drivers";
     assert_eq!(node.problem(&one).await, [unknown]);
+    // One that says nothing does not hold up the next.
+    let registry = node.folder.path().join("plugins_registry");
+    fs::create_dir_all(&registry).unwrap();
+    let _silent = UnixListener::bind(registry.join("a-silent.sock")).unwrap();
     let driver = Driver::start(node.folder.path());
     let csi_node = "/apis/storage.k8s.io/v1/csinodes/n1";
     let shown = client.until(csi_node, |code, object| code == 200 && !object.list("spec.drivers").is_empty()).await;
@@ -276,4 +292,39 @@ async fn until(holds: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), wait).await.expect("in time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_begun_is_taken_back_and_nothing_else() {
+    if !is_apart("kubelet::csi::what_was_begun_is_taken_back_and_nothing_else") {
+        return;
+    }
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    fill(client).await;
+    let node = Node::start(&cluster);
+    // Nobody was called for this one, and nobody is needed to take it back.
+    let early = pod(client, "early", "persistentVolumeClaim: {claimName: data}").await;
+    assert_eq!(node.problem(&early).await.len(), 1);
+    node.volumes.remove(early.str("metadata.uid")).await.unwrap();
+
+    let volumes = node.volumes.clone();
+    let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
+    let driver = Driver::start(node.folder.path());
+    until(|| driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")).await;
+    let slow = pod(client, "slow", "csi: {driver: memory.example, volumeAttributes: {slow: 'true'}}").await;
+    let (volumes, wanted) = (node.volumes.clone(), slow.clone());
+    let preparing = tokio::spawn(async move { volumes.prepare(&wanted).await.is_ok() });
+    until(|| driver.calls.0.lock().unwrap().iter().any(|called| called.call == "asked")).await;
+    // The pod ends while the driver is at it: the call has to end before anything is removed.
+    preparing.abort();
+    let (volumes, uid) = (node.volumes.clone(), slow.str("metadata.uid").to_string());
+    let removing = tokio::spawn(async move { volumes.remove(&uid).await });
+    driver.gate.add_permits(1);
+    removing.await.unwrap().unwrap();
+    assert_eq!(driver.calls.names(), ["registered", "asked", "publish", "unpublish"]);
+    assert!(!node.at(&slow, "kubernetes.io~csi", "v").exists());
+    finding.abort();
+    driver.stop();
+    cluster.stop().await;
 }

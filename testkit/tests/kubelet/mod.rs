@@ -10,6 +10,7 @@ mod pods;
 mod pressure;
 mod scene;
 mod sources;
+mod starts;
 mod volumes;
 
 use std::process::Command;

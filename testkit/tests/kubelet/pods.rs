@@ -23,6 +23,8 @@ pub struct Remembered {
     state: Mutex<State>,
     /// Containers do not end while this is true.
     pub holds: watch::Sender<bool>,
+    /// How many images that are called slow may be pulled; nobody waits for others.
+    pub gate: tokio::sync::Notify,
 }
 
 #[derive(Default)]
@@ -52,6 +54,9 @@ pub struct State {
     /// Names of containers that were told to end, and how long they were given.
     stopped: Vec<(String, i64)>,
     pulls: Vec<cri::PullImageRequest>,
+    /// Pulls that wait for leave now, and how many did at a time.
+    pulling: usize,
+    pub most_pulling: usize,
     /// Starts and ends of containers as they came.
     order: Vec<String>,
 }
@@ -103,6 +108,19 @@ impl Remembered {
             let name = status.metadata.clone().unwrap_or_default().name;
             state.order.push(format!("?{name}"));
         }
+    }
+
+    /// How many pulls wait for leave.
+    pub fn pulling(&self) -> usize {
+        self.state().pulling
+    }
+
+    /// All sandboxes are gone, as after a restart of the machine.
+    pub fn lose_sandboxes(&self) {
+        let mut state = self.state();
+        let ids: Vec<String> = state.containers.keys().cloned().collect();
+        ids.iter().for_each(|id| state.end(id, 0));
+        state.sandboxes.values_mut().for_each(|sandbox| sandbox.set_state(PodSandboxState::Notready));
     }
 
     /// Names of containers that run.
@@ -411,6 +429,18 @@ impl cri::ImageService for Remembered {
         let image_ref = asked.image.clone().unwrap_or_default().image;
         let takes = self.state().pull;
         tokio::time::sleep(takes).await;
+        if image_ref.contains("missing") {
+            return Err(Status::unknown("no such image"));
+        }
+        if image_ref.contains("slow") {
+            {
+                let mut state = self.state();
+                state.pulling += 1;
+                state.most_pulling = state.most_pulling.max(state.pulling);
+            }
+            self.gate.notified().await;
+            self.state().pulling -= 1;
+        }
         self.state().pulls.push(asked);
         Ok(cri::PullImageResponse { image_ref })
     }

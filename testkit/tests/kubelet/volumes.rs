@@ -201,7 +201,7 @@ fn look_at_all(node: &Node, pod: &Tree) {
 
 async fn look_at_mounts(node: &Node, pod: &Tree, mounted: &Mounted) {
     let container = &pod.list("spec.containers")[0];
-    let env = [("NAME".to_string(), "made".to_string())];
+    let env = [("NAME".to_string(), b"made".to_vec())];
     let given = Given { env: &env, ..Given::default() };
     for _ in 0..2 {
         let made = mounts(&node.config, pod, container, mounted, &given).await.unwrap();
@@ -217,7 +217,7 @@ async fn look_at_mounts(node: &Node, pod: &Tree, mounted: &Mounted) {
     // A link that leads out is not followed.
     let scratch = node.at(pod, "kubernetes.io~empty-dir", "scratch");
     std::os::unix::fs::symlink("/etc", scratch.join("evil")).unwrap();
-    let env = [("NAME".to_string(), "evil".to_string())];
+    let env = [("NAME".to_string(), b"evil".to_vec())];
     let refused = mounts(&node.config, pod, container, mounted, &Given { env: &env, ..Given::default() }).await;
     assert_eq!(refused.unwrap_err(), "failed to prepare subPath for volumeMount \"scratch\" of container \"c\"");
     assert!(!Path::new("/etc/x").exists());
@@ -285,6 +285,105 @@ async fn bind(client: &Client, folder: &Path, claim: &Tree) {
         .patch(&format!("{CORE}/persistentvolumeclaims/data/status"), "merge", r#"{"status":{"phase":"Bound"}}"#)
         .await;
     assert_eq!(bound.code, 200);
+}
+
+/// A volume of a folder, bound to a claim of the same name.
+async fn bound(client: &Client, name: &str, modes: &str, more: &str) {
+    let claim = format!(
+        "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}}}, spec: {{volumeName: {name}, storageClassName: '', accessModes: {modes}, resources: {{requests: {{storage: 1Gi}}}}}}}}"
+    );
+    let claim = make(client, &format!("{CORE}/persistentvolumeclaims"), &claim).await;
+    let volume = format!(
+        "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: {name}, annotations: {{pv.beta.kubernetes.io/gid: '77'}}}}, spec: {{capacity: {{storage: 1Gi}}, accessModes: {modes}, hostPath: {{path: /tmp}}, {more} claimRef: {{namespace: default, name: {name}, uid: {}}}}}}}",
+        claim.str("metadata.uid")
+    );
+    make(client, "/api/v1/persistentvolumes", &volume).await;
+    let path = format!("{CORE}/persistentvolumeclaims/{name}/status");
+    assert_eq!(client.patch(&path, "merge", r#"{"status":{"phase":"Bound"}}"#).await.code, 200);
+}
+
+async fn with_claim(client: &Client, name: &str, claim: &str) -> Tree {
+    let text = "{apiVersion: v1, kind: Pod, metadata: {name: NAME}, spec: {nodeName: n1, automountServiceAccountToken: false, containers: [{name: c, image: i, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, persistentVolumeClaim: CLAIM}]}}";
+    make(client, &format!("{CORE}/pods"), &text.replace("NAME", name).replace("CLAIM", claim)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_persistent_volume_is_had_by_whom_and_where_it_says() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    account_and_node(client).await;
+    let elsewhere = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [far]}]}]}},";
+    bound(client, "far", "[ReadWriteOnce]", elsewhere).await;
+    bound(client, "sole", "[ReadWriteOncePod]", "").await;
+    let node = Node::start(&cluster);
+    let lost = with_claim(client, "lost", "{claimName: far}").await;
+    let wanted = "FailedMount MountVolume.NodeAffinity check failed for volume \"far\" : no matching NodeSelectorTerms";
+    assert_eq!(node.problem(&lost).await, [wanted]);
+    let patch = r#"{"metadata":{"labels":{"zone":"far"}}}"#;
+    assert_eq!(client.patch("/api/v1/nodes/n1", "merge", patch).await.code, 200);
+    node.prepare(&lost).await;
+
+    let first = with_claim(client, "first", "{claimName: sole, readOnly: true}").await;
+    let second = with_claim(client, "second", "{claimName: sole}").await;
+    let mounted = node.prepare(&first).await;
+    assert_eq!(mounted.groups(&first), [77]);
+    let container = &first.list("spec.containers")[0];
+    let seen = mounts(&node.config, &first, container, &mounted, &Given::default()).await.unwrap();
+    assert!(seen[0].readonly, "the claim says so");
+    let wanted = "FailedMount MountVolume.SetUp failed for volume \"sole\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    assert_eq!(node.problem(&second).await, [wanted]);
+    node.volumes.remove(first.str("metadata.uid")).await.unwrap();
+    node.prepare(&second).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_issued_and_replaced_in_time() {
+    if !is_apart("kubelet::volumes::a_certificate_is_issued_and_replaced_in_time") {
+        return;
+    }
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    account_and_node(client).await;
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {nodeName: n1, serviceAccountName: default, automountServiceAccountToken: false, securityContext: {fsGroup: 2000, fsGroupChangePolicy: OnRootMismatch}, containers: [{name: c, image: i, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519, keyPath: key, certificateChainPath: chain}}]}}]}}";
+    let pod = make(client, &format!("{CORE}/pods"), pod).await;
+    let node = Node::start(&cluster);
+    let requests = "/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests";
+    // It has to be replaced as soon as it is there: the times are those of an hour ago.
+    let (mut keys, mut names) = (Vec::new(), Vec::new());
+    for chain in ["-----BEGIN CERTIFICATE-----\nfirst", "-----BEGIN CERTIFICATE-----\nsecond"] {
+        let signer = async {
+            let is_new = |one: &&Tree| !names.contains(&one.str("metadata.name").to_string());
+            let asked = client.until(requests, |_, list| list.list("items").iter().any(|one| is_new(&one))).await;
+            let name = asked.list("items").iter().find(is_new).unwrap().str("metadata.name").to_string();
+            let at = |minutes: i64| {
+                let now = client::Clock::now(&client::SystemClock).seconds;
+                api::time::format_seconds(now + minutes * 60)
+            };
+            let condition = tree! {
+                "type" => "Issued", "status" => "True", "reason" => "Yes", "message" => "", "lastTransitionTime" => at(0),
+            };
+            let status = tree! {
+                "conditions" => api::list![condition], "certificateChain" => chain,
+                "notBefore" => at(-60), "beginRefreshAt" => at(-30), "notAfter" => at(60),
+            };
+            let body = api::json::encode(&tree! { "status" => status }, None);
+            let path = format!("{requests}/{name}/status");
+            let reply = client.patch(&path, "merge", std::str::from_utf8(&body).unwrap()).await;
+            assert_eq!(reply.code, 200, "{:?}", reply.tree());
+            name
+        };
+        let (_, name) = tokio::join!(node.prepare(&pod), signer);
+        names.push(name);
+        let folder = node.at(&pod, "kubernetes.io~projected", "a");
+        assert_eq!(text(folder.join("chain")), chain);
+        keys.push(text(folder.join("key")));
+        let stat = fs::metadata(folder.join("key")).unwrap();
+        assert_eq!((stat.gid(), mode(&folder.join("key"))), (2000, 0o640), "the group reads it");
+    }
+    assert!(keys[0] != keys[1] && keys[0].contains("PRIVATE KEY"), "each has a key of its own");
+    node.volumes.remove(pod.str("metadata.uid")).await.unwrap();
+    cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

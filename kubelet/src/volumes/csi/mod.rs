@@ -40,6 +40,8 @@ pub struct Csi {
     in_use: ordered::Sender<BTreeSet<String>>,
     /// Staging and unstaging of one volume, for whichever pods, come one after the other.
     busy: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Held by whoever changes what the node says of its drivers.
+    showing: tokio::sync::Mutex<()>,
 }
 
 impl Csi {
@@ -49,6 +51,7 @@ impl Csi {
             drivers: Mutex::default(),
             in_use: ordered::Sender::default(),
             busy: Mutex::default(),
+            showing: tokio::sync::Mutex::default(),
         };
         csi.count();
         csi
@@ -124,15 +127,17 @@ impl Csi {
         }
     }
 
+    /// Writes down that the driver is about to be called: from now on it has to be asked to take back what it made.
+    pub fn begin(&self, record: &Record, node: &str) -> io::Result<()> {
+        Record { is_begun: true, ..record.clone() }.write(node)
+    }
+
     /// Takes back all that was published for a pod, and what no other pod needs staged.
     pub async fn take_back(&self, pod_dir: &Path, uid: &str) -> Result<(), String> {
         for record in Record::of_pod(pod_dir) {
             let _alone = self.alone(&record.driver, &record.handle).await;
-            self.unpublish(&record, uid).await?;
-            let others = self.records();
-            let is_needed = others.iter().any(|other| other.dir != record.dir && other.is_same_volume(&record));
-            if record.is_persistent && !is_needed {
-                self.unstage(&record).await?;
+            if record.is_begun {
+                self.unmake(&record, uid).await?;
             }
             record.forget().map_err(|error| error.to_string())?;
             self.count();
@@ -140,31 +145,31 @@ impl Csi {
         Ok(())
     }
 
-    async fn unpublish(&self, record: &Record, uid: &str) -> Result<(), String> {
-        let target = self.target(record, uid);
-        if fs::symlink_metadata(&target).is_err() {
-            return Ok(());
-        }
+    /// The driver is asked whatever its folders look like: one behind a dead mount cannot be looked at, and one that
+    /// a call in flight has not made yet is not there. Asking once too often is no failure, by CSI.
+    async fn unmake(&self, record: &Record, uid: &str) -> Result<(), String> {
         let driver = self.driver(&record.driver)?;
+        let target = self.target(record, uid);
         let request = NodeUnpublishVolume { volume_id: record.handle.clone(), target_path: text(&target) };
         wire::unpublish(&driver.channel, request).await?;
-        remove_unmounted(&target).map_err(|error| error.to_string())
+        remove_unmounted(&target).map_err(|error| error.to_string())?;
+        let needs = |other: &Record| other.is_begun && other.dir != record.dir && other.is_same_volume(record);
+        match record.is_persistent && !self.records().iter().any(needs) {
+            true => self.unstage(&driver, record).await,
+            false => Ok(()),
+        }
     }
 
-    async fn unstage(&self, record: &Record) -> Result<(), String> {
+    async fn unstage(&self, driver: &Driver, record: &Record) -> Result<(), String> {
         let staging = self.staging(record);
-        if fs::symlink_metadata(&staging).is_err() {
-            return Ok(());
-        }
-        let driver = self.driver(&record.driver)?;
         if driver.can(capability::STAGE_UNSTAGE_VOLUME) {
             let request = NodeUnstageVolume { volume_id: record.handle.clone(), staging_target_path: text(&staging) };
             wire::unstage(&driver.channel, request).await?;
         }
-        remove_unmounted(&staging).map_err(|error| error.to_string())?;
         // The folder above is this volume's alone.
         let above = staging.parent().filter(|_| !record.is_block);
-        above.map_or(Ok(()), fs::remove_dir).map_err(|error| error.to_string())
+        let removed = remove_unmounted(&staging).and_then(|()| above.map_or(Ok(()), remove_unmounted));
+        removed.map_err(|error| error.to_string())
     }
 }
 

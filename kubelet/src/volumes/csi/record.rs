@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use api::{Tree, json, tree};
 
+use crate::volumes::act::make_all;
+
 const FILE: &str = "vol_data.json";
 const FOLDERS: [(&str, bool); 2] = [("volumes", false), ("volumeDevices", true)];
 pub const KIND: &str = "kubernetes.io~csi";
@@ -22,6 +24,8 @@ pub struct Record {
     pub attachment: String,
     pub is_persistent: bool,
     pub is_block: bool,
+    /// The driver was called for it: there may be something to take back, whatever the folders look like.
+    pub is_begun: bool,
 }
 
 impl Record {
@@ -30,17 +34,21 @@ impl Record {
         pod_dir.join(if is_block { "volumeDevices" } else { "volumes" }).join(KIND).join(name)
     }
 
+    /// What was begun stays so, whoever writes.
     pub fn write(&self, node: &str) -> io::Result<()> {
+        let before = Record::read(self.dir.clone(), self.is_block);
+        let is_begun = self.is_begun || before.is_some_and(|before| before.is_begun);
         let mode = if self.is_persistent { "Persistent" } else { "Ephemeral" };
         let data = tree! {
             "attachmentID" => &self.attachment, "driverName" => &self.driver, "nodeName" => node,
             "specVolID" => &self.name, "volumeHandle" => &self.handle, "volumeLifecycleMode" => mode,
+            "begun" => is_begun.to_string(),
         };
         let text = json::encode(&data, None);
         if fs::read(self.dir.join(FILE)).is_ok_and(|there| there == text) {
             return Ok(());
         }
-        fs::create_dir_all(&self.dir)?;
+        make_all(&self.dir)?;
         // Half a file would say nothing.
         let next = self.dir.join(format!("{FILE}.tmp"));
         fs::write(&next, text)?;
@@ -56,6 +64,8 @@ impl Record {
             handle: text("volumeHandle"),
             attachment: text("attachmentID"),
             is_persistent: data.str("volumeLifecycleMode") != "Ephemeral",
+            // A file that does not say it is of an agent that did not.
+            is_begun: data.str("begun") != "false",
             is_block,
             dir,
         })
@@ -118,6 +128,7 @@ mod tests {
             attachment: attachment.into(),
             is_persistent: true,
             is_block,
+            is_begun: false,
         };
         let (one, two) = (record("a", false, "att"), record("b", true, ""));
         one.write("n").unwrap();
@@ -126,6 +137,10 @@ mod tests {
         assert_eq!(one.unique_name().as_deref(), Some("kubernetes.io/csi/d^h"));
         assert_eq!(two.unique_name(), None);
         assert_eq!([one.uid(), two.uid()], ["a", "b"]);
+        let begun = Record { is_begun: true, ..one.clone() };
+        begun.write("n").unwrap();
+        one.write("n").unwrap();
+        assert_eq!(Record::all(temp.path()), [begun, two.clone()], "it is not forgotten that it was begun");
         one.forget().unwrap();
         one.forget().unwrap();
         assert_eq!(Record::all(temp.path()), [two]);

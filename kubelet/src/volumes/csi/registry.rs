@@ -1,9 +1,11 @@
 //! Drivers make themselves known by a socket in a folder, and are gone when it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use client::Client;
@@ -11,11 +13,14 @@ use client::files::Files;
 
 use super::wire::{self, Empty, RegistrationStatus};
 use super::{Csi, Driver, node_info};
+use crate::volumes::act::make_all;
 
 const KIND: &str = "CSIPlugin";
 const DEVICES: &str = "DevicePlugin";
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(122);
+/// Sockets that are called at a time; more wait.
+const MOST_CALLS: usize = 64;
 
 /// A socket as it stands there: one that was made anew is another one.
 type Seen = BTreeMap<PathBuf, (u64, i64)>;
@@ -31,14 +36,69 @@ pub struct Finder<'a> {
     pub devices: &'a TakeDevices,
 }
 
+/// The name of a driver, or none where the socket is not one's.
+type Registered = Result<Option<String>, String>;
+
+/// Sockets that are being called, beside each other: one that is silent holds up nobody else.
+#[derive(Default)]
+struct Calls<'a>(Vec<Call<'a>>);
+
+struct Call<'a> {
+    socket: PathBuf,
+    seen: (u64, i64),
+    work: Pin<Box<dyn Future<Output = Registered> + Send + 'a>>,
+}
+
+/// A call that has ended.
+struct Done {
+    socket: PathBuf,
+    seen: (u64, i64),
+    result: Registered,
+}
+
+impl Calls<'_> {
+    /// The first that ends; none ever where none is under way.
+    async fn next(&mut self) -> Done {
+        std::future::poll_fn(|context| {
+            for at in 0..self.0.len() {
+                if let Poll::Ready(result) = self.0[at].work.as_mut().poll(context) {
+                    let Call { socket, seen, .. } = self.0.swap_remove(at);
+                    return Poll::Ready(Done { socket, seen, result });
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
 /// Sockets that were called, and the drivers that answered.
 #[derive(Default)]
 struct Known {
     sockets: Seen,
     drivers: BTreeMap<PathBuf, String>,
+    /// Those that are left alone until something changes, or for a while.
+    failed: BTreeSet<PathBuf>,
+    /// The node says which drivers it has, were it none.
+    is_shown: bool,
 }
 
 impl Known {
+    fn is_wrong(&self) -> bool {
+        !self.is_shown || !self.failed.is_empty()
+    }
+
+    fn called(&mut self, done: Done) {
+        let Done { socket, seen, result } = done;
+        match result {
+            Ok(driver) => self.enter(socket, seen, driver),
+            Err(error) => {
+                tracing::warn!(socket = %socket.display(), error, "a driver could not be registered");
+                self.failed.insert(socket);
+            }
+        }
+    }
+
     fn enter(&mut self, socket: PathBuf, seen: (u64, i64), driver: Option<String>) {
         if let Some(driver) = driver {
             self.drivers.insert(socket.clone(), driver);
@@ -70,48 +130,54 @@ impl Csi {
 
     async fn follow(&self, finder: &Finder<'_>) -> Result<(), String> {
         let folder = self.registry();
-        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        make_all(&folder).map_err(|error| error.to_string())?;
         let watch = Files::watch(std::slice::from_ref(&folder)).map_err(|error| error.to_string())?;
-        let (mut known, mut pause) = (Known::default(), FIRST_PAUSE);
+        let (mut known, mut calls, mut pause) = (Known::default(), Calls::default(), FIRST_PAUSE);
         loop {
+            self.look(finder, &folder, &mut known, &mut calls).await.map_err(|error| error.to_string())?;
             // What failed is tried again; all else waits for the kernel to tell.
-            match self.look(finder, &folder, &mut known).await.map_err(|error| error.to_string())? {
-                true => {
-                    pause = FIRST_PAUSE;
-                    watch.changed().await;
-                }
-                false => {
-                    let _ = tokio::time::timeout(pause, watch.changed()).await;
+            tokio::select! {
+                () = watch.changed() => known.failed.clear(),
+                done = calls.next() => known.called(done),
+                () = tokio::time::sleep(pause), if known.is_wrong() => {
+                    known.failed.clear();
                     pause = (pause * 2).min(LONGEST_PAUSE);
+                    continue;
                 }
+            }
+            if !known.is_wrong() {
+                pause = FIRST_PAUSE;
             }
         }
     }
 
-    /// Brings what is known up to what is there; false where something failed.
-    async fn look(&self, finder: &Finder<'_>, folder: &Path, known: &mut Known) -> io::Result<bool> {
-        let mut all = node_info::initialize(finder.client, finder.node).await.is_ok();
+    /// Brings what is known up to what is there: who is gone is forgotten, who is new is called.
+    async fn look<'a>(
+        &'a self,
+        finder: &'a Finder<'_>,
+        folder: &Path,
+        known: &mut Known,
+        calls: &mut Calls<'a>,
+    ) -> io::Result<()> {
+        known.is_shown = known.is_shown || node_info::initialize(finder.client, finder.node).await.is_ok();
         let found = sockets(folder)?;
         for name in known.leave(&found) {
             self.deregister(finder, &name).await;
         }
+        calls.0.retain(|call| found.get(&call.socket) == Some(&call.seen));
         for (socket, seen) in found {
-            if known.sockets.contains_key(&socket) {
+            let is_called = calls.0.len() >= MOST_CALLS || calls.0.iter().any(|call| call.socket == socket);
+            if is_called || known.sockets.contains_key(&socket) || known.failed.contains(&socket) {
                 continue;
             }
-            match self.register(finder, &socket).await {
-                Ok(name) => known.enter(socket, seen, name),
-                Err(error) => {
-                    tracing::warn!(socket = %socket.display(), error, "a driver could not be registered");
-                    all = false;
-                }
-            }
+            let at = socket.clone();
+            let work = Box::pin(async move { self.register(finder, &at).await });
+            calls.0.push(Call { socket, seen, work });
         }
-        Ok(all)
+        Ok(())
     }
 
-    /// The name of the driver, or none where the socket is not one's.
-    async fn register(&self, finder: &Finder<'_>, socket: &Path) -> Result<Option<String>, String> {
+    async fn register(&self, finder: &Finder<'_>, socket: &Path) -> Registered {
         let channel = cri::grpc::dial(socket);
         let info = wire::get_info(&channel, Empty {}).await?;
         let endpoint = if info.endpoint.is_empty() { socket.to_path_buf() } else { PathBuf::from(&info.endpoint) };
@@ -141,7 +207,11 @@ impl Csi {
         let capabilities = wire::node_get_capabilities(&channel, Empty {}).await?;
         let capabilities =
             capabilities.capabilities.iter().filter_map(|of| of.rpc.as_ref()).map(|rpc| rpc.kind).collect();
-        node_info::install(finder.client, finder.node, name, &info).await?;
+        {
+            // What is said of all drivers is read and written: by one at a time.
+            let _alone = self.showing.lock().await;
+            node_info::install(finder.client, finder.node, name, &info).await?;
+        }
         self.add(name, Driver { channel, capabilities });
         // Pods that wait for it need not wait any longer.
         for record in self.records().iter().filter(|record| record.driver == name) {
@@ -152,6 +222,7 @@ impl Csi {
 
     async fn deregister(&self, finder: &Finder<'_>, name: &str) {
         self.drop_driver(name);
+        let _alone = self.showing.lock().await;
         if let Err(error) = node_info::uninstall(finder.client, finder.node, name).await {
             tracing::warn!(driver = name, error, "a driver that is gone is still shown");
         }

@@ -5,10 +5,12 @@ use std::path::Path;
 
 use api::{Tree, base64, json};
 use client::Resource;
+use tokio::sync::OwnedMutexGuard;
 
 use super::{Ask, Kind, Planning};
 use crate::objects::SECRETS;
 use crate::pod;
+use crate::volumes::act::make_all;
 use crate::volumes::csi::wire::{
     self, AccessMode, Empty, MountVolume, NodePublishVolume, NodeStageVolume, VolumeCapability, access, capability,
 };
@@ -35,18 +37,46 @@ async fn make(ask: &Ask<'_>) -> Result<Plan, Failure> {
         ask.host.csi.driver(&record.driver).map_err(|why| Failure::at(first_step(&record), unknown(&record, &why)))?;
     let context = attachment(ask, &record).await?;
     let capability = capability_of(ask, &driver, &record);
-    let _alone = ask.host.csi.alone(&record.driver, &record.handle).await;
-    if record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME) {
-        stage(ask, &driver, &record, &context, &capability).await.map_err(|why| Failure::at(Step::MountDevice, why))?;
+    let is_staged = record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME);
+    let mut calls = Calls { stage: None, publish: NodePublishVolume::default() };
+    if is_staged {
+        let request = stage(ask, &record, &context, &capability).await;
+        calls.stage = Some(request.map_err(|why| Failure::at(Step::MountDevice, why))?);
     }
-    publish(ask, &driver, &record, &object, (context, capability)).await?;
+    calls.publish = publish(ask, &record, &object, is_staged, (context, capability)).await?;
+    let alone = ask.host.csi.alone(&record.driver, &record.handle).await;
+    ask.host.csi.begin(&record, &ask.host.node)?;
+    calls.make(driver.clone(), alone).await?;
     let path = ask.host.csi.target(&record, pod::uid(ask.pod));
     let read_only = is_read_only(ask);
     if record.is_block {
         return Ok(Plan::Device { path, read_only });
     }
-    let give = !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask, &object);
+    let give =
+        !driver.can(capability::VOLUME_MOUNT_GROUP) && !read_only && is_given(ask.source, ask.persistent, &object);
     Ok(Plan::Made { path, read_only, give, repeats: object.bool("spec.requiresRepublish") })
+}
+
+/// What the driver is asked for.
+struct Calls {
+    stage: Option<NodeStageVolume>,
+    publish: NodePublishVolume,
+}
+
+impl Calls {
+    /// Both go on to their end where nobody waits for them any more: whoever takes the volume back waits for them,
+    /// and nothing is mounted into a folder that is being removed.
+    async fn make(self, driver: Driver, alone: OwnedMutexGuard<()>) -> Result<(), Failure> {
+        let work = async move {
+            let _alone = alone;
+            if let Some(stage) = self.stage {
+                let staged = wire::stage(&driver.channel, stage).await;
+                staged.map_err(|why| Failure::at(Step::MountDevice, why))?;
+            }
+            wire::publish(&driver.channel, self.publish).await.map(|_| ()).map_err(Failure::from)
+        };
+        tokio::spawn(work).await.unwrap_or_else(|error| Err(Failure::from(error.to_string())))
+    }
 }
 
 fn first_step(record: &Record) -> Step {
@@ -89,6 +119,7 @@ fn record(ask: &Ask<'_>, object: &Tree) -> Result<Record, Failure> {
         handle,
         is_persistent,
         is_block,
+        is_begun: false,
     })
 }
 
@@ -161,49 +192,48 @@ fn access_mode(mode: &str, is_precise: bool) -> i32 {
 }
 
 /// Whether the agent gives the volume to the pod's group.
-fn is_given(ask: &Ask<'_>, object: &Tree) -> bool {
+fn is_given(source: &Tree, persistent: Option<&Tree>, object: &Tree) -> bool {
     match object.str("spec.fsGroupPolicy") {
         "None" => false,
         "File" => true,
-        _ => {
-            let modes = ask.persistent.map(|volume| volume.list("spec.accessModes")).unwrap_or_default();
-            let once = modes.iter().any(|mode| matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod")));
-            !ask.source.str("fsType").is_empty() && once
-        }
+        _ => !source.str("fsType").is_empty() && persistent.is_none_or(is_once),
     }
+}
+
+/// One node writes to it. A volume of the pod's own is of this kind always.
+fn is_once(persistent: &Tree) -> bool {
+    let modes = persistent.list("spec.accessModes").iter();
+    modes.filter_map(Tree::as_str).any(|mode| matches!(mode, "ReadWriteOnce" | "ReadWriteOncePod"))
 }
 
 async fn stage(
     ask: &Ask<'_>,
-    driver: &Driver,
     record: &Record,
     context: &Words,
     capability: &VolumeCapability,
-) -> Result<(), String> {
+) -> Result<NodeStageVolume, String> {
     let staging = ask.host.csi.staging(record);
-    std::fs::create_dir_all(&staging).map_err(|error| error.to_string())?;
-    let request = NodeStageVolume {
+    make_all(&staging).map_err(|error| error.to_string())?;
+    Ok(NodeStageVolume {
         volume_id: record.handle.clone(),
         publish_context: context.clone(),
         staging_target_path: text(&staging),
         volume_capability: Some(capability.clone()),
         secrets: secrets(ask, "nodeStageSecretRef", "NodeStageSecretRef").await?,
         volume_context: words(ask.source.at("volumeAttributes")),
-    };
-    wire::stage(&driver.channel, request).await.map(|_| ())
+    })
 }
 
 async fn publish(
     ask: &Ask<'_>,
-    driver: &Driver,
     record: &Record,
     object: &Tree,
+    is_staged: bool,
     (publish_context, capability): (Words, VolumeCapability),
-) -> Result<(), String> {
+) -> Result<NodePublishVolume, String> {
     let target = ask.host.csi.target(record, pod::uid(ask.pod));
     let above = target.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(above).map_err(|error| error.to_string())?;
-    let is_staged = record.is_persistent && driver.can(capability::STAGE_UNSTAGE_VOLUME);
+    make_all(above).map_err(|error| error.to_string())?;
     let mut secrets = secrets(ask, "nodePublishSecretRef", "NodePublishSecretRef").await?;
     let mut volume_context = words(ask.source.at("volumeAttributes"));
     volume_context.extend(pod_info(ask.pod, object, record.is_persistent));
@@ -212,7 +242,7 @@ async fn publish(
         true => secrets.extend(tokens),
         false => volume_context.extend(tokens),
     }
-    let request = NodePublishVolume {
+    Ok(NodePublishVolume {
         volume_id: record.handle.clone(),
         publish_context,
         staging_target_path: if is_staged { text(&ask.host.csi.staging(record)) } else { String::new() },
@@ -221,8 +251,7 @@ async fn publish(
         readonly: is_read_only(ask),
         secrets,
         volume_context,
-    };
-    wire::publish(&driver.channel, request).await.map(|_| ())
+    })
 }
 
 /// What a driver that asks for it is told of the pod.
@@ -285,6 +314,28 @@ mod tests {
             [("ReadWriteOnce", 1, 7), ("ReadOnlyMany", 3, 3), ("ReadWriteMany", 5, 5), ("ReadWriteOncePod", 1, 6)]
         {
             assert_eq!((access_mode(mode, false), access_mode(mode, true)), (plain, precise), "{mode}");
+        }
+    }
+
+    #[test]
+    fn volumes_of_one_writer_are_given_to_the_group() {
+        let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
+        let (once, many) = (read("spec: {accessModes: [ReadWriteOnce]}"), read("spec: {accessModes: [ReadWriteMany]}"));
+        let (typed, plain) = (read("{fsType: ext4}"), read("{}"));
+        let by = |policy: &str| read(&format!("spec: {{fsGroupPolicy: {policy}}}"));
+        let default = by("ReadWriteOnceWithFSType");
+        let cases = [
+            (&typed, Some(&once), &default, true),
+            (&typed, Some(&once), &Tree::Null, true),
+            (&typed, Some(&many), &default, false),
+            (&plain, Some(&once), &default, false),
+            (&typed, None, &default, true),
+            (&plain, None, &default, false),
+            (&plain, None, &by("File"), true),
+            (&typed, Some(&once), &by("None"), false),
+        ];
+        for (source, persistent, object, wanted) in cases {
+            assert_eq!(is_given(source, persistent, object), wanted, "{source:?} {persistent:?} {object:?}");
         }
     }
 

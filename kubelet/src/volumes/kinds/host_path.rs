@@ -8,7 +8,7 @@ pub const KIND: Kind = Kind { field: "hostPath", folder: "kubernetes.io~host-pat
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
         let expected = expected(ask.source.str("type"))?;
-        Ok(Plan::Host { path: ask.source.str("path").into(), expected })
+        Ok(Plan::Host { path: ask.source.str("path").into(), expected, read_only: ask.read_only })
     })
 }
 

@@ -1,23 +1,34 @@
 //! A folder or block device of this very node, as a persistent volume.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
 use api::Tree;
 
 use super::{Ask, Kind, Planning};
+use crate::volumes::disk::Disk;
 use crate::volumes::plan::Plan;
 
 pub const KIND: Kind = Kind { field: "local", folder: "kubernetes.io~local-volume", refreshes: false, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
-    Box::pin(async move { Ok(decide(ask.source, ask.persistent, ask.read_only)) })
+    Box::pin(async move {
+        let stat = tokio::fs::metadata(ask.source.str("path")).await;
+        let is_device = stat.is_ok_and(|stat| stat.file_type().is_block_device());
+        Ok(decide(ask.source, ask.persistent, ask.read_only, is_device))
+    })
 }
 
-fn decide(source: &Tree, persistent: Option<&Tree>, read_only: bool) -> Plan {
+fn decide(source: &Tree, persistent: Option<&Tree>, read_only: bool, is_device: bool) -> Plan {
     let path = PathBuf::from(source.str("path"));
-    match persistent.is_some_and(|volume| volume.str("spec.volumeMode") == "Block") {
-        true => Plan::Device { path, read_only },
-        false => Plan::Bind { source: path, read_only },
+    let wanted = persistent.map(|volume| volume.list("spec.mountOptions")).unwrap_or_default();
+    let options = wanted.iter().filter_map(Tree::as_str).map(str::to_string).collect();
+    if persistent.is_some_and(|volume| volume.str("spec.volumeMode") == "Block") {
+        return Plan::Device { path, read_only };
+    }
+    match is_device {
+        true => Plan::Disk(Disk { device: path, kind: source.str("fsType").to_string(), options, read_only }),
+        false => Plan::Bind { source: path, read_only, options },
     }
 }
 
@@ -29,7 +40,15 @@ mod tests {
     fn a_path_is_mounted_or_given_as_a_device() {
         let source = api::tree! { "path" => "/mnt/a" };
         let block = api::tree! { "spec" => api::tree! { "volumeMode" => "Block" } };
-        assert_eq!(decide(&source, None, true), Plan::Bind { source: "/mnt/a".into(), read_only: true });
-        assert_eq!(decide(&source, Some(&block), false), Plan::Device { path: "/mnt/a".into(), read_only: false });
+        let folder = |read_only, options| Plan::Bind { source: "/mnt/a".into(), read_only, options };
+        assert_eq!(decide(&source, None, true, false), folder(true, Vec::new()));
+        let device = Plan::Device { path: "/mnt/a".into(), read_only: false };
+        assert_eq!(decide(&source, Some(&block), false, true), device);
+        let options = vec!["noatime".to_string()];
+        let plain = api::tree! { "spec" => api::tree! { "mountOptions" => api::list!["noatime"] } };
+        assert_eq!(decide(&source, Some(&plain), false, false), folder(false, options.clone()));
+        let typed = api::tree! { "path" => "/dev/x", "fsType" => "xfs" };
+        let disk = Disk { device: "/dev/x".into(), kind: "xfs".into(), options, read_only: true };
+        assert_eq!(decide(&typed, Some(&plain), true, true), Plan::Disk(disk));
     }
 }

@@ -18,6 +18,9 @@ pub const CASES: &[(&str, Do)] = &[
     ("an image is a volume", image_volume),
     ("a local volume is claimed and comes back", claims),
     ("env of all sources", env),
+    ("env of a file that another container wrote", env_files),
+    ("a folder of the node as a local volume", local_volume),
+    ("a volume whose image is not there", missing_image_volume),
 ];
 
 const OBJECTS: &str = "
@@ -308,4 +311,82 @@ fn env(case: &Case) {
         assert!(said.lines().any(|seen| seen == line), "{line}: {said}");
     }
     assert!(!said.contains("MAYBE="), "{said}");
+}
+
+fn env_files(case: &Case) {
+    let writes = r"printf '# by the first\nWORD=\047open sesame\047\n' > /vars/file";
+    let pod = |name: &str, reference: &str| {
+        case.pod(
+            name,
+            &format!(
+                "restartPolicy: Never, volumes: [{{name: vars, emptyDir: {{}}}}], initContainers: [{{name: writes, \
+                 image: IMAGE, command: [sh, -c, {writes:?}], volumeMounts: [{{name: vars, mountPath: /vars}}]}}], \
+                 containers: [{{name: main, image: IMAGE, command: [sh, -c, 'test ! -e /vars && echo \"<$SAID>\"'], \
+                 env: [{{name: SAID, valueFrom: {{fileKeyRef: {{volumeName: vars, {reference}}}}}}}]}}]"
+            ),
+        );
+    };
+    pod("said", "path: file, key: WORD");
+    pod("unsaid", "path: file, key: NONE, optional: true");
+    pod("lacks", "path: file, key: NONE");
+    pod("lost", "path: nowhere, key: WORD");
+    for (name, wanted) in [("said", "<open sesame>"), ("unsaid", "<>")] {
+        case.until_pod(name, "its end", |pod| pod.str("status.phase") == "Succeeded");
+        assert_eq!(case.kubectl(&["logs", name, "-c", "main"]), wanted, "{name}");
+    }
+    case.until_event("lacks", "Failed", "environment variable key \"NONE\" not found in file");
+    case.until_event("lost", "Failed", "Error: couldn't parse env file");
+    let reason = |pod: &api::Tree| pod.list("status.containerStatuses")[0].str("state.waiting.reason").to_string();
+    case.until_pod("lost", "its problem", |pod| reason(pod) == "CreateContainerConfigError");
+}
+
+fn local_volume(case: &Case) {
+    let folder = case.folder("local");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(format!("{folder}/file"), "of the node\n").expect("a file");
+    let manifest = format!(
+        "apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: local-of-{space}}}
+spec:
+  capacity: {{storage: 1Mi}}
+  accessModes: [ReadWriteOnce]
+  storageClassName: by-hand
+  mountOptions: [noexec]
+  local: {{path: {folder}}}
+  nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [{{key: kubernetes.io/hostname, operator: Exists}}]}}]}}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: by-hand}}
+spec: {{accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: local-of-{space}, resources: {{requests: {{storage: 1Mi}}}}}}
+",
+        space = case.namespace
+    );
+    case.kubectl(&["apply", "-f", &case.file("local.yaml", &manifest)]);
+    let said = case.script(
+        "uses",
+        "cat /local/file; echo back > /local/answer; stat -c %g /local; grep -c ' /local .*noexec' /proc/mounts",
+        "volumeMounts: [{name: local, mountPath: /local}]",
+        "securityContext: {fsGroup: 4321}, volumes: [{name: local, persistentVolumeClaim: {claimName: by-hand}}],",
+    );
+    assert_eq!(said, "of the node\n4321\n1", "{:?}", case.events("uses"));
+    assert_eq!(fs::read_to_string(format!("{folder}/answer")).expect("an answer"), "back\n");
+    case.kubectl(&["delete", "pod/uses", "pvc/by-hand", &format!("pv/local-of-{}", case.namespace)]);
+    assert!(fs::exists(format!("{folder}/answer")).expect("a look"), "what a pod wrote stays");
+}
+
+fn missing_image_volume(case: &Case) {
+    case.pod(
+        "half",
+        "volumes: [{name: gone, image: {reference: \"registry.invalid/none:1\"}}], containers: [{name: free, image: IMAGE}, \
+         {name: bound, image: IMAGE, volumeMounts: [{name: gone, mountPath: /gone}]}]",
+    );
+    let of = |pod: &api::Tree, name: &str| {
+        let mut all = pod.list("status.containerStatuses").iter();
+        all.find(|one| one.str("name") == name).cloned().unwrap_or_default()
+    };
+    let reasons = ["ErrImagePull", "ImagePullBackOff"];
+    let waits = |pod: &api::Tree| reasons.contains(&of(pod, "bound").str("state.waiting.reason"));
+    case.until_pod("half", "one that runs beside one that waits", |pod| waits(pod) && of(pod, "free").bool("ready"));
 }

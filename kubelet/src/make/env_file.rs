@@ -1,0 +1,77 @@
+//! A file of variables, as a container writes it for those after it: `KEY='value'`, one after the other. What a shell
+//! would read too, and no more of it: values stand in single quotes, in which nothing has a meaning of its own and
+//! lines may end. Lines that are empty or begin with `#` say nothing.
+
+/// The value of a key, the first where it is there twice; none where it is not. All up to it has to be right.
+pub fn value(text: &str, key: &str) -> Result<Option<String>, String> {
+    let (mut rest, mut line) = (text, 1);
+    loop {
+        rest = rest.trim_start_matches([' ', '\t']);
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        if rest.starts_with(['\n', '#']) {
+            (rest, line) = (after_line(rest), line + 1);
+            continue;
+        }
+        let (name, value, after) = assignment(rest).map_err(|why| format!("{why} at line {line}"))?;
+        if name == key {
+            return Ok(Some(value.to_string()));
+        }
+        line += value.matches('\n').count() + 1;
+        rest = after;
+    }
+}
+
+fn after_line(text: &str) -> &str {
+    text.split_once('\n').map_or("", |(_, after)| after)
+}
+
+/// A name, its value, and what stands after its line.
+fn assignment(text: &str) -> Result<(&str, &str, &str), &'static str> {
+    let line = text.lines().next().unwrap_or_default();
+    let (name, _) =
+        line.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("invalid environment variable format")?;
+    if name.contains([' ', '\t']) {
+        return Err("whitespace before '=' is not allowed");
+    }
+    let quoted = text[name.len() + 1..].strip_prefix('\'').ok_or("value must be enclosed in single quotes")?;
+    let (value, after) = quoted.split_once('\'').ok_or("unclosed single quote")?;
+    let end = after.lines().next().unwrap_or_default();
+    let comment = end.trim_start_matches([' ', '\t', '\r']);
+    let is_comment = comment.starts_with('#') && comment.len() < end.len();
+    if !comment.is_empty() && !is_comment {
+        return Err("unexpected content after closing quote");
+    }
+    Ok((name, value, after_line(after)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_what_a_shell_would_read() {
+        let text = "# first\n\n  A='a'\n\tB='two\n# lines'  # said\nC=''\nD='x=\"$Y\\'\nA='again'\n";
+        let cases =
+            [("A", Some("a")), ("B", Some("two\n# lines")), ("C", Some("")), ("D", Some("x=\"$Y\\")), ("E", None)];
+        for (key, wanted) in cases {
+            assert_eq!(value(text, key), Ok(wanted.map(str::to_string)), "{key}");
+        }
+        let refused = [
+            ("A=a", "value must be enclosed in single quotes at line 1"),
+            ("A=\"a\"", "value must be enclosed in single quotes at line 1"),
+            ("A= 'a'", "value must be enclosed in single quotes at line 1"),
+            ("A ='a'", "whitespace before '=' is not allowed at line 1"),
+            ("X='1\n2'\nnothing\n", "invalid environment variable format at line 3"),
+            ("='a'", "invalid environment variable format at line 1"),
+            ("A='a''b'", "unexpected content after closing quote at line 1"),
+            ("A='a'#b", "unexpected content after closing quote at line 1"),
+            ("\nA='a", "unclosed single quote at line 2"),
+        ];
+        for (text, wanted) in refused {
+            assert_eq!(value(text, "Z"), Err(wanted.to_string()), "{text}");
+        }
+        assert_eq!(value("A='a'\nnothing", "A"), Ok(Some("a".to_string())), "what comes later is not looked at");
+    }
+}

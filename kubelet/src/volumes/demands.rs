@@ -1,0 +1,76 @@
+//! What a persistent volume demands of its node and of its pods, before anything is mounted. The scheduler has seen to
+//! both; a pod may have come here without it.
+
+use api::Tree;
+use scheduler::model::{Labels, NodeSelector};
+
+use super::plan::{Failure, Step};
+
+/// Whether the volume says which nodes it can be had on.
+pub fn has_nodes(volume: &Tree) -> bool {
+    volume.at("spec.nodeAffinity").has("required")
+}
+
+/// It can be had on this node.
+pub fn on_node(volume: &Tree, node: &Tree) -> Result<(), Failure> {
+    let wanted = NodeSelector::read(volume.at("spec.nodeAffinity.required"));
+    let labels = node.map("metadata.labels").iter();
+    let labels = Labels::from_iter(labels.map(|(key, value)| (key, value.as_str().unwrap_or_default())));
+    if !has_nodes(volume) || wanted.matches(node.str("metadata.name"), &labels) {
+        return Ok(());
+    }
+    let step = if is_block(volume) { Step::MapAffinity } else { Step::MountAffinity };
+    Err(Failure::at(step, "no matching NodeSelectorTerms"))
+}
+
+/// One pod alone may have it. Where there are other modes beside, it is not known which one a pod means.
+pub fn is_sole(volume: &Tree) -> bool {
+    matches!(volume.list("spec.accessModes"), [mode] if mode.as_str() == Some("ReadWriteOncePod"))
+}
+
+/// What is said to the second pod.
+pub fn is_taken(volume: &Tree) -> Failure {
+    let step = if is_block(volume) { Step::SetUpDevice } else { Step::SetUp };
+    Failure::at(step, "volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+}
+
+fn is_block(volume: &Tree) -> bool {
+    volume.str("spec.volumeMode") == "Block"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_had_where_it_can_be() {
+        let node = api::yaml::decode(b"metadata: {name: n1, labels: {zone: a}}").unwrap();
+        let by = |key: &str, value: &str| {
+            format!(
+                "nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [{{key: {key}, operator: In, values: [{value}]}}]}}]}}}}"
+            )
+        };
+        let cases = [
+            ("{}".to_string(), None),
+            (format!("{{{}}}", by("zone", "a")), None),
+            (format!("{{{}}}", by("zone", "b")), Some("MountVolume.NodeAffinity check")),
+            (format!("{{volumeMode: Block, {}}}", by("disk", "x")), Some("MapVolume.NodeAffinity check")),
+        ];
+        for (spec, wanted) in cases {
+            let volume = api::tree! { "spec" => api::yaml::decode(spec.as_bytes()).unwrap() };
+            let failed = on_node(&volume, &node).err();
+            assert_eq!(failed.as_ref().map(|failure| failure.step.operation()), wanted, "{spec}");
+            assert!(failed.is_none_or(|failure| failure.why == "no matching NodeSelectorTerms"));
+        }
+    }
+
+    #[test]
+    fn one_mode_alone_is_for_one_pod_alone() {
+        let cases =
+            [("[ReadWriteOncePod]", true), ("[ReadWriteOnce]", false), ("[ReadWriteOncePod, ReadOnlyMany]", false)];
+        for (modes, wanted) in cases {
+            let volume = format!("spec: {{accessModes: {modes}}}");
+            assert_eq!(is_sole(&api::yaml::decode(volume.as_bytes()).unwrap()), wanted, "{modes}");
+        }
+    }
+}

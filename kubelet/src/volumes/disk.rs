@@ -1,0 +1,182 @@
+//! The file system of a block device. One is made only where a look at the device finds nothing at all: what somebody
+//! may have written there is never written over.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::command::Command;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    pub device: PathBuf,
+    /// Of file system; "" for whatever is there.
+    pub kind: String,
+    pub options: Vec<String>,
+    pub read_only: bool,
+}
+
+/// What stands on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    FileSystem(String),
+    /// A table of partitions, or something that nobody knows.
+    Other(String),
+}
+
+/// Two pods may want one device: only one of them makes what is missing.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Where no kind is named and nothing is there.
+const DEFAULT: &str = "ext4";
+
+impl Disk {
+    pub fn mount(&self, target: &Path) -> Result<(), String> {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = self.device.display().to_string();
+        let kind = match self.look()? {
+            Found::FileSystem(kind) => {
+                self.check(&device)?;
+                if self.kind.is_empty() { kind } else { self.kind.clone() }
+            }
+            Found::Nothing => self.make(&device)?,
+            Found::Other(what) => return Err(format!("{device} has {what}, and no file system that could be mounted")),
+        };
+        let mut options = if self.read_only { vec!["ro".to_string()] } else { Vec::new() };
+        options.extend(self.options.iter().cloned());
+        Command::mount(&kind, &options, &device, &target.display().to_string()).run()
+    }
+
+    fn look(&self) -> Result<Found, String> {
+        let device = self.device.display().to_string();
+        let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", &device].map(str::to_string).to_vec();
+        let output = Command { program: "blkid", arguments }.output();
+        let output = output.map_err(|error| format!("blkid cannot be run: {error}"))?;
+        judge(output.status.code(), &String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
+            format!("{device} cannot be looked at: {}", String::from_utf8_lossy(&output.stderr).trim_end())
+        })
+    }
+
+    /// Makes a file system; its kind.
+    fn make(&self, device: &str) -> Result<String, String> {
+        if self.read_only {
+            return Err(format!("cannot mount unformatted disk {device} as we are manipulating it in read-only mode"));
+        }
+        let kind = if self.kind.is_empty() { DEFAULT } else { &self.kind };
+        tracing::info!(device, kind, "a device without a file system gets one");
+        make_command(kind, device).run().map_err(|why| format!("format of disk {device:?} failed: {why}"))?;
+        Ok(kind.to_string())
+    }
+
+    /// Repairs what can be repaired without a question.
+    fn check(&self, device: &str) -> Result<(), String> {
+        /// `fsck` has left errors as they were.
+        const UNCORRECTED: i32 = 4;
+        if self.read_only {
+            return Ok(());
+        }
+        let output = Command { program: "fsck", arguments: vec!["-a".to_string(), device.to_string()] }.output();
+        match output {
+            Ok(output) if output.status.code() == Some(UNCORRECTED) => Err(format!(
+                "'fsck' found errors on device {device} but could not correct them: {}",
+                String::from_utf8_lossy(&output.stdout).trim_end()
+            )),
+            // One that is not there, or that knows nothing of this kind: then the kernel judges.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `mkfs.KIND`, without questions.
+fn make_command(kind: &str, device: &str) -> Command {
+    let arguments: &[&str] = match kind {
+        "ext3" | "ext4" => &["-F", "-m0"],
+        "xfs" => &["-f"],
+        _ => &[],
+    };
+    let program = format!("mkfs.{kind}");
+    let arguments = std::iter::once(program.as_str()).chain(arguments.iter().copied()).chain([device]);
+    Command { program: "env", arguments: arguments.map(str::to_string).collect() }
+}
+
+/// What `blkid` has said; none where it could not tell.
+fn judge(code: Option<i32>, said: &str) -> Option<Found> {
+    let of = |key: &str| said.lines().find_map(|line| line.strip_prefix(key)).map(str::to_string);
+    match (code, of("TYPE="), of("PTTYPE=")) {
+        (Some(2), ..) => Some(Found::Nothing),
+        (Some(0), _, Some(table)) => Some(Found::Other(format!("a table of partitions ({table})"))),
+        (Some(0), Some(kind), None) => Some(Found::FileSystem(kind)),
+        (Some(0), None, None) => Some(Found::Other("something unknown".to_string())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::apart;
+    use super::*;
+
+    #[test]
+    fn only_nothing_at_all_is_written_over() {
+        let cases = [
+            (Some(2), "", Some(Found::Nothing)),
+            (Some(0), "DEVNAME=/dev/x\nTYPE=xfs\n", Some(Found::FileSystem("xfs".into()))),
+            (Some(0), "DEVNAME=/dev/x\nPTTYPE=gpt\n", Some(Found::Other("a table of partitions (gpt)".into()))),
+            (Some(0), "DEVNAME=/dev/x\n", Some(Found::Other("something unknown".into()))),
+            (Some(8), "", None),
+            (None, "", None),
+        ];
+        for (code, said, wanted) in cases {
+            assert_eq!(judge(code, said), wanted, "{code:?} {said}");
+        }
+        let shown = |kind: &str| make_command(kind, "/dev/x").arguments.join(" ");
+        assert_eq!(shown("ext4"), "mkfs.ext4 -F -m0 /dev/x");
+        assert_eq!((shown("xfs"), shown("vfat")), ("mkfs.xfs -f /dev/x".into(), "mkfs.vfat /dev/x".into()));
+    }
+
+    /// A device that goes with the test.
+    struct Loop(String);
+
+    impl Loop {
+        fn of(file: &Path) -> Loop {
+            let output = std::process::Command::new("losetup").args(["--find", "--show"]).arg(file).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Loop(String::from_utf8_lossy(&output.stdout).trim_end().to_string())
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("losetup").args(["--detach", &self.0]).status();
+        }
+    }
+
+    #[test]
+    fn a_device_gets_a_file_system_once() {
+        if !apart::is_apart("volumes::disk::tests::a_device_gets_a_file_system_once") {
+            return;
+        }
+        let temp = tempfile::tempdir().unwrap();
+        let (file, target) = (temp.path().join("disk"), temp.path().join("v"));
+        std::fs::File::create(&file).unwrap().set_len(16 << 20).unwrap();
+        std::fs::create_dir(&target).unwrap();
+        let device = Loop::of(&file);
+        let options = vec!["noexec".to_string()];
+        let disk =
+            |read_only| Disk { device: (&device.0).into(), kind: String::new(), options: options.clone(), read_only };
+        let refused = disk(true).mount(&target).unwrap_err();
+        assert!(refused.starts_with("cannot mount unformatted disk"), "{refused}");
+        let unmount = || rustix::mount::unmount(&target, rustix::mount::UnmountFlags::empty()).unwrap();
+        disk(false).mount(&target).unwrap();
+        std::fs::write(target.join("kept"), "x").unwrap();
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(table.lines().any(|line| line.contains(target.to_str().unwrap()) && line.contains("noexec")));
+        unmount();
+        disk(false).mount(&target).unwrap();
+        assert_eq!(std::fs::read_to_string(target.join("kept")).unwrap(), "x", "what was there stays");
+        unmount();
+        disk(true).mount(&target).unwrap();
+        assert!(std::fs::write(target.join("no"), "").is_err());
+        unmount();
+    }
+}
