@@ -314,9 +314,9 @@ impl Node {
         }
         let network = NetworkConfig { pod_cidr: range.clone() };
         let runtime_config = Some(RuntimeConfig { network_config: Some(network) });
-        match self.asked.runtime.update_runtime_config(UpdateRuntimeConfigRequest { runtime_config }).await {
-            Ok(_) => self.progress().pod_cidr = range,
-            Err(status) => tracing::warn!(error = status.message(), "the runtime does not take the pod CIDR"),
+        match self.asked.take(UpdateRuntimeConfigRequest { runtime_config }).await {
+            Some(()) => self.progress().pod_cidr = range,
+            None => tracing::warn!(range, "the runtime does not take the pod CIDR"),
         }
     }
 
