@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::pods::Agent;
 use super::volumes::{CORE, make};
 
-async fn start(cluster: &Cluster, change: impl FnOnce(&mut kubelet::Config)) -> Agent {
+pub async fn start(cluster: &Cluster, change: impl FnOnce(&mut kubelet::Config)) -> Agent {
     let client = &cluster.client;
     client.until(&format!("{CORE}/serviceaccounts/default"), |code, _| code == 200).await;
     let agent = Agent::start(cluster, "n1", change).await;
@@ -18,13 +18,13 @@ async fn start(cluster: &Cluster, change: impl FnOnce(&mut kubelet::Config)) -> 
     agent
 }
 
-fn condition<'a>(object: &'a Tree, kind: &str) -> &'a str {
+pub fn condition<'a>(object: &'a Tree, kind: &str) -> &'a str {
     let conditions = object.list("status.conditions").iter();
     conditions.into_iter().find(|one| one.str("type") == kind).map_or("", |one| one.str("status"))
 }
 
 /// The texts of events by their reasons, of one object.
-async fn told(client: &Client, name: &str, reason: &'static str) -> String {
+pub async fn told(client: &Client, name: &str, reason: &'static str) -> String {
     let path = format!("{CORE}/events?fieldSelector=involvedObject.name%3D{name}");
     let is_it = move |event: &&Tree| event.str("reason") == reason;
     let list = client.until(&path, |_, list| list.list("items").iter().any(|event| is_it(&event))).await;
