@@ -4,7 +4,7 @@ mod apparmor;
 mod predicates;
 pub mod preempt;
 pub mod resize;
-mod sysctls;
+pub mod sysctls;
 #[cfg(test)]
 mod tests;
 
