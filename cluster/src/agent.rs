@@ -98,6 +98,8 @@ pub struct Options {
     /// The KubeletConfiguration that is in effect, as the port shows it; upstream's defaults without one.
     pub shown: Option<api::Tree>,
     pub runtime: Choice,
+    /// Several clusters may be on the machine: a port that is in use is exchanged for another.
+    pub is_shared: bool,
 }
 
 /// Who makes the containers.
@@ -129,7 +131,7 @@ impl Options {
             Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
             None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
         };
-        Ok(Some(Options { config, shown: Some(settings.shown), runtime }))
+        Ok(Some(Options { config, shown: Some(settings.shown), runtime, is_shared: true }))
     }
 }
 
@@ -213,7 +215,7 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
     if let Some(socket) = &config.image_endpoint {
         runtime.images = Arc::new(cri::connect(socket).1);
     }
-    let listeners = Listeners::bind(&config, true).await?;
+    let listeners = Listeners::bind(&config, options.is_shared).await?;
     config.port = listeners.secure().map_or(0, |address| address.port());
     let config = Arc::new(config);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
