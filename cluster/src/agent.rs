@@ -246,8 +246,7 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
     let (stop, serving) = serve_ports(listeners, (&config, options.shown), &client, &agent, metrics)?;
     let mut tasks = vec![tokio::spawn(node.run())];
     if config.certificates.server_bootstrap {
-        let seen = object.object();
-        let rotated = crate::node::serving::rotated(&config, &client, serving, move || seen.borrow().clone());
+        let rotated = crate::node::serving::rotated(&config, &client, serving, object.object());
         tasks.push(tokio::spawn(rotated.run()));
     }
     Ok(Running { agent, object, shutdown, tasks, stop })
