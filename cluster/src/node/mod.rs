@@ -3,7 +3,7 @@
 
 pub mod bootstrap;
 pub mod flags;
-mod host;
+pub mod host;
 pub mod join;
 pub mod joining;
 pub mod request;
