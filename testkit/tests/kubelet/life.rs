@@ -163,3 +163,15 @@ async fn images_are_pulled_by_what_plugins_and_accounts_say() {
     assert!(metrics.contains("kubelet_pod_start_sli_duration_seconds_count 3"), "{metrics}");
     agent.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_runtime_is_told_the_range_of_pods_addresses() {
+    let cluster = Cluster::start_whole().await;
+    let agent = start(&cluster, |_| {}).await;
+    let patch = r#"{"spec":{"podCIDR":"10.99.7.0/24","podCIDRs":["10.99.7.0/24","fd00:7::/64"]}}"#;
+    assert_eq!(cluster.client.patch("/api/v1/nodes/n1", "strategic-merge", patch).await.code, 200);
+    let told = || agent.runtime.state().cidrs.clone();
+    crate::until("the runtime is told", async || !told().is_empty()).await;
+    assert_eq!(told(), ["10.99.7.0/24,fd00:7::/64"]);
+    agent.stop().await;
+}
