@@ -22,6 +22,7 @@ use crate::component::follow::Follow;
 use crate::component::node::{Access, Listeners};
 use crate::error::{Error, Result};
 use crate::local::Local;
+use crate::node::host;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -50,16 +51,41 @@ pub struct Arguments {
 }
 
 /// What `up` says itself: a file that says it too would not be heard.
-const SAID: [(&str, &str); 5] = [
+const SAID: [(&str, &str); 12] = [
     ("authentication.x509.clientCAFile", "the cluster's own authority is believed"),
     ("cgroupRoot", "--cgroup-root says it"),
     ("containerRuntimeEndpoint", "--container-runtime-endpoint says it"),
     ("imageServiceEndpoint", "--container-runtime-endpoint says it"),
+    ("kubeAPIBurst", IN_PROCESS),
+    ("kubeAPIQPS", IN_PROCESS),
+    ("logging", "--log-format and --log-level say it"),
     ("podLogsDir", "--pod-logs-dir says it"),
+    ("rotateCertificates", IN_PROCESS),
+    ("shutdownGracePeriod", WITHOUT_SHUTDOWN),
+    ("shutdownGracePeriodByPodPriority", WITHOUT_SHUTDOWN),
+    ("shutdownGracePeriodCriticalPods", WITHOUT_SHUTDOWN),
 ];
+const IN_PROCESS: &str = "the agent is in one process with its API server";
+const WITHOUT_SHUTDOWN: &str = "pods end with the machine only where `kubelet` or `agent` runs them";
+
+/// What a kubelet asks of its machine and of the kernel, only where the file says so: neither the machine nor the
+/// process is the agent's alone.
+fn ask_of_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> {
+    let mut asked = config.clone();
+    asked.swap.fail_on &= said.has("failSwapOn");
+    asked.process.fail_cgroup_v1 &= said.has("failCgroupV1");
+    host::check(&asked, root)?;
+    if said.has("oomScoreAdj") {
+        host::set_oom_score(config);
+    }
+    if said.has("maxOpenFiles") {
+        host::raise_open_files(config);
+    }
+    Ok(())
+}
 
 /// What is told the agent by a file, over what differs from upstream's defaults here.
-fn settings(file: Option<&Path>) -> Result<Settings> {
+fn settings(file: Option<&Path>) -> Result<(Settings, api::Tree)> {
     let said = file.map_or(Ok(api::tree! {}), read).map_err(|why| vec![why]);
     let settings = said.and_then(|said| {
         if let Some((field, why)) = SAID.iter().find(|(field, _)| !said.at(field).is_null()) {
@@ -70,7 +96,8 @@ fn settings(file: Option<&Path>) -> Result<Settings> {
         let mut own = flags.overlay.0;
         // What the file says of a field is all that counts of it.
         said.as_map().into_iter().flat_map(|map| map.keys()).for_each(|key| drop(own.remove(key)));
-        kubelet::config::read(&api::patch::merge(own, &said), &Default::default())
+        let settings = kubelet::config::read(&api::patch::merge(own, &said), &Default::default())?;
+        Ok((settings, said))
     });
     let file = file.unwrap_or(Path::new("")).display();
     settings.map_err(|whys| Error::Flags(whys.iter().map(|why| format!("--kubelet-config: {file}: {why}")).collect()))
@@ -98,6 +125,8 @@ pub struct Options {
     /// The KubeletConfiguration that is in effect, as the port shows it; upstream's defaults without one.
     pub shown: Option<api::Tree>,
     pub runtime: Choice,
+    /// Several clusters may be on the machine: a port that is in use is exchanged for another.
+    pub is_shared: bool,
 }
 
 /// Who makes the containers.
@@ -113,7 +142,8 @@ impl Options {
             tracing::warn!("this machine is no node of its cluster: running pods needs root");
             return Ok(None);
         }
-        let settings = settings(arguments.kubelet_config.as_deref())?;
+        let (settings, said) = settings(arguments.kubelet_config.as_deref())?;
+        ask_of_machine(&settings.config, &said, Path::new("/"))?;
         let client_ca_file = Some(data_dir.join("pki/ca.crt"));
         let serving = kubelet::config::Serving { client_ca_file, ..settings.config.serving };
         let config = Config {
@@ -129,7 +159,7 @@ impl Options {
             Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
             None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
         };
-        Ok(Some(Options { config, shown: Some(settings.shown), runtime }))
+        Ok(Some(Options { config, shown: Some(settings.shown), runtime, is_shared: true }))
     }
 }
 
@@ -213,7 +243,7 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
     if let Some(socket) = &config.image_endpoint {
         runtime.images = Arc::new(cri::connect(socket).1);
     }
-    let listeners = Listeners::bind(&config, true).await?;
+    let listeners = Listeners::bind(&config, options.is_shared).await?;
     config.port = listeners.secure().map_or(0, |address| address.port());
     let config = Arc::new(config);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -244,8 +274,7 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
     let (stop, serving) = serve_ports(listeners, (&config, options.shown), &client, &agent, metrics)?;
     let mut tasks = vec![tokio::spawn(node.run())];
     if config.certificates.server_bootstrap {
-        let seen = object.object();
-        let rotated = crate::node::serving::rotated(&config, &client, serving, move || seen.borrow().clone());
+        let rotated = crate::node::serving::rotated(&config, &client, serving, object.object());
         tasks.push(tokio::spawn(rotated.run()));
     }
     Ok(Running { agent, object, shutdown, tasks, stop })
@@ -298,17 +327,36 @@ mod tests {
         let file = dir.path().join("kubelet.yaml");
         let read = |text: &str| {
             std::fs::write(&file, text).expect("a file");
-            settings(Some(&file)).map_err(|error| error.describe())
+            settings(Some(&file)).map(|(settings, _)| settings.config).map_err(|error| error.describe())
         };
-        let config = read("{cpuManagerPolicy: static, serializeImagePulls: true}").expect("settings").config;
+        let config = read("{cpuManagerPolicy: static, serializeImagePulls: true}").expect("settings");
         assert!(config.pinning.cpu_static && config.serialize_image_pulls);
         assert_eq!(config.cluster_domain, "cluster.local");
         for (text, want) in [
             ("cgroupRoot: /x", "cgroupRoot: --cgroup-root says it"),
+            ("kubeAPIQPS: 5", "kubeAPIQPS: the agent is in one process with its API server"),
+            ("logging: {verbosity: 4}", "logging: --log-format and --log-level say it"),
+            ("rotateCertificates: true", "rotateCertificates: the agent is in one process"),
+            ("shutdownGracePeriod: 5s", "shutdownGracePeriod: pods end with the machine only where"),
             ("maxPods: many", "kubelet.yaml: maxPods: must be an integer"),
         ] {
             let why = read(text).expect_err("refused");
             assert!(why.contains("--kubelet-config") && why.contains(want), "{why}");
         }
+    }
+
+    #[test]
+    fn a_machine_is_judged_only_as_a_file_says() {
+        let machine = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(machine.path().join("proc")).expect("a folder");
+        std::fs::write(machine.path().join("proc/swaps"), "Filename\n/dev/sda2 partition 1 0 -2\n").expect("a file");
+        let mut config = Config::default();
+        config.process.fail_cgroup_v1 = true;
+        let judge = |said: api::Tree| {
+            ask_of_machine(&config, &said, machine.path()).map_err(|error| error.describe()).err().unwrap_or_default()
+        };
+        assert_eq!(judge(api::tree! {}), "");
+        assert!(judge(api::tree! { "failSwapOn" => true }).contains("running with swap on is not supported"));
+        assert!(judge(api::tree! { "failCgroupV1" => true }).contains("failCgroupV1"));
     }
 }

@@ -2,11 +2,13 @@
 //! numbers, the calls as traits, and both ends of the wire. It knows neither a kubelet nor a runtime. Others speak
 //! gRPC over sockets in the same way, and find its ends in `grpc`.
 
+mod limited;
 mod messages;
 mod remote;
 mod serve;
 mod services;
 
+pub use limited::Limited;
 pub use messages::*;
 pub use remote::connect;
 pub use serve::serve;

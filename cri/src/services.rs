@@ -1,5 +1,5 @@
 //! The calls, a line each. One table makes the trait that a runtime implements, the same with boxed answers for
-//! whoever holds one of several runtimes, the dispatch of the server, and the client.
+//! whoever holds one of several runtimes, the dispatch of the server, the client, and one whose calls end in time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,6 +8,7 @@ use tokio_stream::Stream;
 use tonic::transport::Channel;
 
 use crate::Status;
+use crate::limited::{Limited, wait};
 use crate::messages::*;
 use crate::remote::{call, stream};
 use crate::serve::{Body, Responding, respond_stream, respond_unary};
@@ -54,6 +55,16 @@ macro_rules! services {
             })*
             $(async fn $flow(&self, request: $ask) -> Result<Answers<$item>, Status> {
                 stream::<$ask, $item>(&self.0, concat!($prefix, $flow_path), request).await
+            })*
+        }
+
+        impl $service for Limited<dyn $dynamic> {
+            $(async fn $call(&self, request: $request) -> Result<$response, Status> {
+                let (service, limit) = (self.service.clone(), self.limit(&request));
+                wait($path, limit, async move { service.$call(request).await }).await
+            })*
+            $(async fn $flow(&self, request: $ask) -> Result<Answers<$item>, Status> {
+                self.service.$flow(request).await
             })*
         }
 

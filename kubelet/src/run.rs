@@ -134,6 +134,7 @@ impl Later {
 /// All that workers share, none of it at work yet.
 async fn make_agent(environment: Environment, informers: &Informers, later: &Later) -> Result<Arc<Agent>, String> {
     let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
+    let runtime = runtime.limited(config.runtime_request_timeout);
     let name = config.node_name.clone();
     make_folders(&config)?;
     let managers = Arc::new(Managers::open(config.clone(), Path::new("/"), clock.clone(), metrics.clone())?);

@@ -1,10 +1,11 @@
-//! The runtime, as the agent uses it. Each call that changes something is a task of its own: whoever asked for it may
-//! lose interest, but the call is never cut in the middle.
+//! The runtime, as the agent uses it. No call holds its caller up for ever, and none that changes something is cut in the
+//! middle: see [`cri::Limited`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cri::{DynImageService, DynRuntimeService, Status};
+use cri::{DynImageService, DynRuntimeService, Limited, Status};
 
 use crate::state::{self, PodState, keys};
 
@@ -16,16 +17,10 @@ pub struct Runtime {
 
 pub type Result<T> = std::result::Result<T, Status>;
 
-/// Runs a call to its end, whatever becomes of the one who waits for it.
-async fn whole<T: Send + 'static>(call: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    tokio::spawn(call).await.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
-}
-
 macro_rules! calls {
     ($($name:ident: $of:ident.$call:ident($request:ident) -> $answer:ident;)*) => { $(
         pub async fn $name(&self, request: cri::$request) -> Result<cri::$answer> {
-            let service = self.$of.clone();
-            whole(async move { service.$call(request).await }).await
+            self.$of.$call(request).await
         }
     )* };
 }
@@ -39,32 +34,38 @@ impl Runtime {
         pull: images.pull_image(PullImageRequest) -> PullImageResponse;
     }
 
+    /// The same, whose calls take so long and no longer.
+    pub fn limited(self, usual: Duration) -> Runtime {
+        Runtime {
+            service: Arc::new(Limited::new(self.service, usual)),
+            images: Arc::new(Limited::new(self.images, usual)),
+        }
+    }
+
     pub async fn start(&self, container_id: &str) -> Result<()> {
-        let (service, container_id) = (self.service.clone(), container_id.to_string());
-        whole(async move { service.start_container(cri::StartContainerRequest { container_id }).await }).await.map(drop)
+        let container_id = container_id.to_string();
+        self.service.start_container(cri::StartContainerRequest { container_id }).await.map(drop)
     }
 
     /// Ends a container; after so many seconds by force.
     pub async fn stop(&self, container_id: &str, timeout: i64) -> Result<()> {
-        let (service, container_id) = (self.service.clone(), container_id.to_string());
-        let request = cri::StopContainerRequest { container_id, timeout };
-        gone(whole(async move { service.stop_container(request).await }).await)
+        let container_id = container_id.to_string();
+        gone(self.service.stop_container(cri::StopContainerRequest { container_id, timeout }).await)
     }
 
     pub async fn remove(&self, container_id: &str) -> Result<()> {
-        let (service, container_id) = (self.service.clone(), container_id.to_string());
-        gone(whole(async move { service.remove_container(cri::RemoveContainerRequest { container_id }).await }).await)
+        let container_id = container_id.to_string();
+        gone(self.service.remove_container(cri::RemoveContainerRequest { container_id }).await)
     }
 
     pub async fn stop_sandbox(&self, id: &str) -> Result<()> {
-        let (service, pod_sandbox_id) = (self.service.clone(), id.to_string());
-        gone(whole(async move { service.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id }).await }).await)
+        let pod_sandbox_id = id.to_string();
+        gone(self.service.stop_pod_sandbox(cri::StopPodSandboxRequest { pod_sandbox_id }).await)
     }
 
     pub async fn remove_sandbox(&self, id: &str) -> Result<()> {
-        let (service, pod_sandbox_id) = (self.service.clone(), id.to_string());
-        let call = async move { service.remove_pod_sandbox(cri::RemovePodSandboxRequest { pod_sandbox_id }).await };
-        gone(whole(call).await)
+        let pod_sandbox_id = id.to_string();
+        gone(self.service.remove_pod_sandbox(cri::RemovePodSandboxRequest { pod_sandbox_id }).await)
     }
 
     /// What there is of one pod.

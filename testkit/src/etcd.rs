@@ -31,6 +31,11 @@ impl Etcd {
         Etcd { port, _child: child }
     }
 
+    /// Where it serves clients, by gRPC and without TLS.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Writes a value past every server, as another one would.
     pub async fn put(&self, key: &str, value: &[u8]) {
         let mut child =

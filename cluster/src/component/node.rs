@@ -40,7 +40,10 @@ impl Listeners {
         }
         let at = |address, port| (port > 0).then(|| SocketAddr::new(address, port));
         let secure = match listen(Some(SocketAddr::new(serving.address, config.port))).await {
-            Err(Error::PortInUse(_)) if is_shared => listen(Some(SocketAddr::new(serving.address, 0))).await?,
+            Err(Error::PortInUse(at)) if is_shared => {
+                tracing::info!(%at, "the agent's port is in use; it takes another, which its node tells");
+                listen(Some(SocketAddr::new(serving.address, 0))).await?
+            }
             other => other?,
         };
         let health = match listen(at(serving.healthz_address, serving.healthz_port)).await {
@@ -261,4 +264,25 @@ fn request(question: Question) -> Request<()> {
         request.extensions_mut().insert(upgrade);
     }
     request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_in_use_is_an_error_unless_the_machine_is_shared() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = taken.local_addr().expect("an address");
+        let mut config = Config { port: at.port(), ..Config::default() };
+        config.serving.address = at.ip();
+        config.serving.healthz_port = at.port();
+        let error = Listeners::bind(&config, false).await.err().expect("refused").describe();
+        assert!(error.contains(&at.to_string()), "{error}");
+        let moved = Listeners::bind(&config, true).await.expect("another port");
+        assert!(moved.secure().is_some_and(|other| other.port() != at.port()) && moved.health().is_none());
+        config.port = 0;
+        let error = Listeners::bind(&config, false).await.err().expect("refused").describe();
+        assert!(error.contains(&at.to_string()), "{error}");
+    }
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime};
 use api::{Tree, list, tree};
 use client::{Client, Random};
 use server::callout::kubeconfig;
+use tokio::sync::watch;
 
-use super::request::{self, Wanted};
+use super::request::{self, Kept, Wanted};
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use crate::pki::{Pair, write_private};
@@ -38,7 +39,7 @@ pub async fn ensure(kubeconfig: &Path, bootstrap: Option<&Path>, dir: &Path, nod
 fn checked(file: &Path) -> std::result::Result<(), String> {
     kubeconfig::read(file).map_err(|error| error.to_string())?;
     let now = SystemTime::now();
-    let ended = |path: &&std::path::PathBuf| request::kept(path).is_some_and(|(_, (_, until))| until <= now);
+    let ended = |path: &&std::path::PathBuf| request::kept(path).is_some_and(|kept| kept.until <= now);
     match kubeconfig::files(file).iter().skip(1).find(ended) {
         Some(path) => Err(format!("{}: the certificate has ended", path.display())),
         None => Ok(()),
@@ -100,6 +101,8 @@ pub struct Rotated {
     pub client: Client,
     pub random: Arc<Random>,
     pub wanted: Want,
+    /// Whose changes may change what is wanted.
+    pub node: Option<watch::Receiver<Option<Arc<Tree>>>>,
     /// Takes up a new one, and the old one at the start.
     pub take: Take,
 }
@@ -114,47 +117,48 @@ impl Rotated {
             client,
             random,
             wanted: Box::new(move || Some(Wanted::client(&node))),
+            node: None,
             take: Box::new(|_| Ok(())),
         }
     }
 
     /// Runs until it is dropped.
-    pub async fn run(self) {
+    pub async fn run(mut self) {
         let part = 0.7 + 0.2 * self.random.fraction();
         let mut taken = None;
         loop {
-            let known = request::kept(&request::current(&self.dir, self.base));
-            let now = SystemTime::now();
-            let due = known.as_ref().map(|(_, (from, until))| due(*from, *until, part));
-            if let Some((pair, _)) = known.filter(|_| due.is_some_and(|due| due > now))
-                && taken.as_ref() != Some(&pair.certificate)
-            {
-                self.told((self.take)(&pair));
-                taken = Some(pair.certificate);
+            if let Some(node) = &mut self.node {
+                node.mark_unchanged();
             }
-            let wait = match due.and_then(|due| due.duration_since(now).ok()) {
-                Some(wait) if !wait.is_zero() => wait.min(LONGEST_WAIT),
-                _ => match self.renew().await {
-                    Ok(()) => continue,
-                    Err(error) => {
-                        tracing::warn!(
-                            error = error.describe(),
-                            base = self.base,
-                            "no new certificate; it is tried again"
-                        );
-                        RETRY
-                    }
-                },
-            };
-            tokio::time::sleep(wait).await;
+            let now = SystemTime::now();
+            let known = request::kept(&request::current(&self.dir, self.base)).filter(|kept| kept.until > now);
+            if let Some(kept) = known.as_ref().filter(|kept| taken.as_ref() != Some(&kept.pair.certificate)) {
+                self.told((self.take)(&kept.pair));
+                taken = Some(kept.pair.certificate.clone());
+            }
+            match next(known.as_ref(), (self.wanted)(), part, now) {
+                Next::Wait(time) => self.wait(time).await,
+                Next::Ask(wanted) => self.renew(&wanted).await,
+            }
         }
     }
 
-    async fn renew(&self) -> Result<()> {
-        let wanted =
-            (self.wanted)().ok_or_else(|| Error::Ended("the node's addresses are not known yet".to_string()))?;
-        let pair = request::ask(&self.client, &wanted).await?;
-        request::keep(&self.dir, self.base, &pair, SystemTime::now()).map(drop)
+    /// Until then, or until the node has changed.
+    async fn wait(&mut self, time: Duration) {
+        let Some(node) = &mut self.node else { return tokio::time::sleep(time).await };
+        if let Ok(Err(_)) = tokio::time::timeout(time, node.changed()).await {
+            // Nobody will tell of a change any more.
+            self.node = None;
+        }
+    }
+
+    async fn renew(&self, wanted: &Wanted) {
+        let asked = request::ask(&self.client, wanted).await;
+        let kept = asked.and_then(|pair| request::keep(&self.dir, self.base, &pair, SystemTime::now()));
+        if let Err(error) = kept {
+            tracing::warn!(error = error.describe(), base = self.base, "no new certificate; it is tried again");
+            tokio::time::sleep(RETRY).await;
+        }
     }
 
     fn told(&self, result: Result<()>) {
@@ -162,6 +166,22 @@ impl Rotated {
             Ok(()) => tracing::info!(base = self.base, "the certificate was taken up"),
             Err(error) => tracing::warn!(error = error.describe(), base = self.base, "the certificate is no good"),
         }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Wait(Duration),
+    Ask(Wanted),
+}
+
+/// One that has ended, is near its end or is not for all that is wanted is asked for anew, once it is known for what.
+fn next(known: Option<&Kept>, wanted: Option<Wanted>, part: f64, now: SystemTime) -> Next {
+    let Some(wanted) = wanted else { return Next::Wait(LONGEST_WAIT) };
+    let left = known.filter(|kept| kept.fits(&wanted)).map(|kept| due(kept.from, kept.until, part));
+    match left.and_then(|due| due.duration_since(now).ok()).filter(|left| !left.is_zero()) {
+        Some(left) => Next::Wait(left.min(LONGEST_WAIT)),
+        None => Next::Ask(wanted),
     }
 }
 
@@ -180,6 +200,50 @@ mod tests {
         let until = from + Duration::from_secs(1000);
         assert_eq!(due(from, until, 0.8), from + Duration::from_secs(800));
         assert_eq!(due(until, from, 0.8), until, "one that makes no sense is due at once");
+    }
+
+    /// One for 127.0.0.1 that is kept in a folder.
+    fn kept(dir: &Path) -> Kept {
+        let pair = crate::pki::self_signed("n", [127, 0, 0, 1].into()).expect("a certificate");
+        request::kept(&request::keep(dir, BASE, &pair, SystemTime::now()).expect("kept")).expect("one")
+    }
+
+    #[test]
+    fn what_does_not_fit_is_asked_for_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let kept = kept(dir.path());
+        let wanted = |last: u8| Wanted { addresses: vec![[127, 0, 0, last].into()], ..Wanted::client("n") };
+        let (fitting, other) = (wanted(1), wanted(2));
+        let early = kept.from + Duration::from_secs(60);
+        assert_eq!(next(Some(&kept), None, 0.8, early), Next::Wait(LONGEST_WAIT), "nobody knows for what");
+        assert_eq!(next(Some(&kept), Some(fitting.clone()), 0.8, early), Next::Wait(LONGEST_WAIT));
+        assert_eq!(next(Some(&kept), Some(other.clone()), 0.8, early), Next::Ask(other));
+        assert_eq!(next(Some(&kept), Some(fitting.clone()), 0.8, kept.until), Next::Ask(fitting.clone()));
+        let late = due(kept.from, kept.until, 0.8) - Duration::from_secs(9);
+        assert_eq!(next(Some(&kept), Some(fitting.clone()), 0.8, late), Next::Wait(Duration::from_secs(9)));
+        assert_eq!(next(None, Some(fitting.clone()), 0.8, early), Next::Ask(fitting));
+    }
+
+    #[tokio::test]
+    async fn one_that_is_near_its_end_is_shown_until_there_is_another() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let kept = kept(dir.path());
+        let (send, mut taken) = tokio::sync::mpsc::unbounded_channel();
+        let tls = server::http::tls::any_server_config().expect("TLS");
+        let nobody = client::https::Https::new("127.0.0.1", 1, None, Arc::new(tls)).expect("a client");
+        let rotated = Rotated {
+            // It fits nobody, and is due at once.
+            wanted: Box::new(|| Some(Wanted { names: vec!["other".to_string()], ..Wanted::client("n") })),
+            take: Box::new(move |pair| {
+                let _ = send.send(pair.certificate.clone());
+                Ok(())
+            }),
+            ..Rotated::client(dir.path(), "n", Client::new(Arc::new(nobody), "test"), Arc::new(Random::seeded(7)))
+        };
+        let running = tokio::spawn(rotated.run());
+        let shown = tokio::time::timeout(Duration::from_secs(10), taken.recv()).await.expect("in time");
+        assert_eq!(shown, Some(kept.pair.certificate));
+        running.abort();
     }
 
     #[test]

@@ -49,10 +49,18 @@ fn differs(root: &Path, name: &str, want: &str) -> Option<String> {
 
 /// Asks for what the agent itself needs; what the kernel does not give is told, and the agent goes on without.
 pub fn prepare(config: &Config) {
+    set_oom_score(config);
+    raise_open_files(config);
+}
+
+pub fn set_oom_score(config: &Config) {
     let wanted = config.process.oom_score_adj;
     if std::fs::write("/proc/self/oom_score_adj", wanted.to_string()).is_err() {
         tracing::warn!(wanted, "oomScoreAdj (--oom-score-adj) is not given by the kernel");
     }
+}
+
+pub fn raise_open_files(config: &Config) {
     let (wanted, now) = (config.process.max_open_files, getrlimit(Resource::Nofile));
     let least = |limit: Option<u64>| limit.is_none_or(|limit| limit >= wanted);
     if least(now.current) {

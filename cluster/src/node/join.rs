@@ -9,6 +9,7 @@ use std::time::Duration;
 use api::{Tree, base64, list, tree};
 use client::https::Https;
 use client::{Client, Resource};
+use kubelet::config::Settings;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use server::callout::Url;
@@ -88,7 +89,8 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
         Some(socket) => Choice::Socket(socket),
         None => Choice::Embedded(Box::new(crate::agent::embedded(&dir, &settings.config.cgroup_root))),
     };
-    Ok((flags, Options { config: settings.config, shown: Some(settings.shown), runtime }))
+    let Settings { config, shown } = settings;
+    Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false }))
 }
 
 /// What differs from a kubelet's defaults on a machine that is set up by nobody else.

@@ -3,7 +3,7 @@
 
 pub mod bootstrap;
 pub mod flags;
-mod host;
+pub mod host;
 pub mod join;
 pub mod joining;
 pub mod request;
@@ -59,7 +59,7 @@ pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
         Some(socket) => Choice::Socket(socket),
         None => Choice::Embedded(Box::new(agent::embedded(Path::new("/var/lib/tiphys"), &config.cgroup_root))),
     };
-    Ok((Options { config, shown: Some(shown), runtime }, format, level))
+    Ok((Options { config, shown: Some(shown), runtime, is_shared: false }, format, level))
 }
 
 /// Runs an agent: its certificate first, by which everything else is asked for.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::{Tree, base64, list, tree};
 use client::{Client, Resource};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::error::{Error, Result};
 use crate::pki::{self, Pair, write_private};
@@ -132,19 +132,45 @@ pub fn keep(dir: &Path, base: &str, pair: &Pair, now: SystemTime) -> Result<Path
     Ok(current)
 }
 
-/// What was kept, and the time that it is good for; None where there is none.
-pub fn kept(file: &Path) -> Option<(Pair, (SystemTime, SystemTime))> {
-    let pair = Pair::read(file, file).ok()?;
-    let validity = validity(&pair)?;
-    Some((pair, validity))
+/// A certificate that was kept, and what it says.
+pub struct Kept {
+    pub pair: Pair,
+    pub from: SystemTime,
+    pub until: SystemTime,
+    names: Vec<String>,
+    addresses: Vec<IpAddr>,
 }
 
-fn validity(pair: &Pair) -> Option<(SystemTime, SystemTime)> {
-    let leaf = pki::certificates(pair).ok()?.into_iter().next()?;
+impl Kept {
+    /// Whether it is for all names and addresses that are wanted; more do no harm.
+    pub fn fits(&self, wanted: &Wanted) -> bool {
+        wanted.names.iter().all(|name| self.names.contains(name))
+            && wanted.addresses.iter().all(|address| self.addresses.contains(address))
+    }
+}
+
+/// None where there is none, or none that can be read.
+pub fn kept(file: &Path) -> Option<Kept> {
+    let pair = Pair::read(file, file).ok()?;
+    let leaf = pki::certificates(&pair).ok()?.into_iter().next()?;
     let (_, parsed) = X509Certificate::from_der(&leaf).ok()?;
     let time = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    let validity = parsed.validity();
-    Some((time(validity.not_before.timestamp()), time(validity.not_after.timestamp())))
+    let (from, until) = (time(parsed.validity().not_before.timestamp()), time(parsed.validity().not_after.timestamp()));
+    let (mut names, mut addresses) = (Vec::new(), Vec::new());
+    let also = parsed.subject_alternative_name().ok().flatten();
+    for name in also.iter().flat_map(|also| &also.value.general_names) {
+        match name {
+            GeneralName::DNSName(name) => names.push(name.to_string()),
+            GeneralName::IPAddress(bytes) => addresses.extend(address(bytes)),
+            _ => {}
+        }
+    }
+    Some(Kept { pair, from, until, names, addresses })
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let of_four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    of_four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 #[cfg(test)]
@@ -177,13 +203,27 @@ mod tests {
         let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
         let (first, second) = (pair("a"), pair("b"));
         let file = keep(dir.path(), "kubelet-client", &first, at(0)).expect("kept");
-        assert_eq!(kept(&file).expect("one").0.certificate, first.certificate + &first.key);
+        assert_eq!(kept(&file).expect("one").pair.certificate, first.certificate + &first.key);
         keep(dir.path(), "kubelet-client", &second, at(60)).expect("kept");
-        let (found, (from, until)) = kept(&file).expect("one");
-        assert!(found.certificate.starts_with(&second.certificate) && from < until);
+        let found = kept(&file).expect("one");
+        assert!(found.pair.certificate.starts_with(&second.certificate) && found.from < found.until);
         assert!(dir.path().join("kubelet-client-1970-01-01-00-00-00.pem").exists());
         let mode = std::fs::metadata(&file).expect("a file").permissions();
         assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_certificate_fits_who_has_no_more_names() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = keep(dir.path(), "kubelet-server", &pair("a"), UNIX_EPOCH).expect("kept");
+        let kept = kept(&file).expect("one");
+        let fits = |names: &[&str], addresses: &[[u8; 4]]| {
+            let names = names.iter().map(ToString::to_string).collect();
+            let addresses = addresses.iter().map(|address| IpAddr::from(*address)).collect();
+            kept.fits(&Wanted { names, addresses, ..Wanted::client("n") })
+        };
+        assert!(fits(&[], &[]) && fits(&["localhost"], &[[127, 0, 0, 1]]));
+        assert!(!fits(&["host"], &[]) && !fits(&["localhost"], &[[127, 0, 0, 1], [10, 0, 0, 1]]));
     }
 
     #[test]

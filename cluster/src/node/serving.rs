@@ -7,6 +7,7 @@ use api::Tree;
 use client::{Client, Random};
 use kubelet::Config;
 use server::http::tls::Serving;
+use tokio::sync::watch;
 
 use super::bootstrap::Rotated;
 use super::request::{SERVING_SIGNER, Wanted};
@@ -15,20 +16,21 @@ use crate::pki;
 const BASE: &str = "kubelet-server";
 
 /// What keeps the certificate good that the port shows. Until one is signed the port shows one that nobody can
-/// verify. `node` says the node's object once there is one.
+/// verify. `node` is the node's object once there is one.
 pub fn rotated(
     config: &Config,
     client: &Client,
     serving: Arc<Serving>,
-    node: impl Fn() -> Option<Arc<Tree>> + Send + Sync + 'static,
+    node: watch::Receiver<Option<Arc<Tree>>>,
 ) -> Rotated {
-    let name = config.node_name.clone();
+    let (name, seen) = (config.node_name.clone(), node.clone());
     Rotated {
         dir: config.certificates.dir.clone().unwrap_or_else(|| config.root_dir.join("pki")),
         base: BASE,
         client: client.clone(),
         random: Arc::new(Random::seeded(Random::fresh_seed())),
-        wanted: Box::new(move || wanted(&name, &*node()?)),
+        wanted: Box::new(move || wanted(&name, seen.borrow().as_deref()?)),
+        node: Some(node),
         take: Box::new(move |pair| Ok(serving.replace(pki::certificates(pair)?, pki::private_key(pair)?)?)),
     }
 }

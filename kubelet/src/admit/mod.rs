@@ -4,10 +4,11 @@ mod apparmor;
 mod predicates;
 pub mod preempt;
 pub mod resize;
-mod sysctls;
+pub mod sysctls;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -146,8 +147,8 @@ pub fn is_critical(pod: &Tree) -> bool {
     crate::pod::is_static(pod) || pod.int("spec.priority").is_some_and(|priority| priority >= SYSTEM)
 }
 
-fn refused(reason: &'static str, message: impl Into<String>) -> Result<(), Problem> {
-    Err(Problem { reason, message: message.into() })
+fn refused(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Result<(), Problem> {
+    Err(Problem { reason: reason.into(), message: message.into() })
 }
 
 /// Under pressure only pods that matter, or that will not make it worse.

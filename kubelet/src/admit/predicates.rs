@@ -30,8 +30,8 @@ pub fn shortages(case: &Case<'_>) -> Vec<Shortage> {
     let others = wanted.others.iter().map(|(name, _)| name.as_str());
     for name in names.chain(others).filter(|name| !case.rules.given.iter().any(|given| given == name)) {
         let (asked, used, all) = (wanted.get(name), used.get(name), case.node.allocatable.get(name));
-        // What the node does not know at all was the scheduler's business: a plugin may be restarting.
-        let is_known = all > 0 || matches!(name, "cpu" | "memory" | "ephemeral-storage");
+        // A device that the node does not know at all was the scheduler's business: its plugin may be restarting.
+        let is_known = all > 0 || !kinds::resources::is_extended(name);
         if asked > 0 && is_known && asked > all - used {
             found.push(Shortage { name: name.to_string(), asked, used, all });
         }
@@ -41,17 +41,8 @@ pub fn shortages(case: &Case<'_>) -> Vec<Shortage> {
 
 fn lacking(short: &Shortage) -> Verdict {
     let Shortage { name, asked, used, all } = short;
-    let reason = match name.as_str() {
-        "cpu" => "OutOfcpu",
-        "memory" => "OutOfmemory",
-        "ephemeral-storage" => "OutOfephemeral-storage",
-        "pods" => "OutOfpods",
-        _ => "UnexpectedAdmissionError",
-    };
-    refused(
-        reason,
-        format!("Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {all}"),
-    )
+    let why = format!("Node didn't have enough resource: {name}, requested: {asked}, used: {used}, capacity: {all}");
+    refused(format!("OutOf{name}"), why)
 }
 
 pub fn name(case: &Case<'_>) -> Verdict {

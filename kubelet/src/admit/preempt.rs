@@ -45,7 +45,7 @@ pub(super) fn room(case: &Case<'_>, taken: &[&Taken], shortages: &[Shortage]) ->
     let found = choose([of(Class::BestEffort), of(Class::Burstable), of(Class::Guaranteed)], &missing);
     let uids = |chosen: Vec<&Taken>| chosen.iter().map(|other| other.pod.uid.to_string()).collect();
     found.map(|chosen| Room { victims: uids(chosen), signal: first.name.clone() }).map_err(|left| Problem {
-        reason: "UnexpectedAdmissionError",
+        reason: "UnexpectedAdmissionError".into(),
         message: format!(
             "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of \
              pods to preempt: no set of running pods found to reclaim resources: {}",

@@ -61,7 +61,7 @@ fn judge(change: &Change<'_>, case: &Case<'_>) -> Result<(), Problem> {
             return refused(INFEASIBLE, why);
         }
     }
-    predicates::resources(case).map_err(|problem| Problem { reason: DEFERRED, ..problem })
+    predicates::resources(case).map_err(|problem| Problem { reason: DEFERRED.into(), ..problem })
 }
 
 /// Whether a Guaranteed pod wants another amount of something: requests are limits there.

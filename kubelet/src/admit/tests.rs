@@ -13,7 +13,7 @@ fn node() -> Tree {
         "
 metadata: {name: node, labels: {disk: ssd}}
 spec: {taints: [{key: k, value: v, effect: NoExecute}, {key: soft, effect: NoSchedule}]}
-status: {allocatable: {cpu: '2', memory: 1Gi, pods: '3', ephemeral-storage: 10Gi}}
+status: {allocatable: {cpu: '2', memory: 1Gi, pods: '3', ephemeral-storage: 10Gi, example.com/gpu: '1'}}
 ",
     )
 }
@@ -41,6 +41,16 @@ fn pods_are_refused_for_upstreams_reasons() {
             "{containers: [{name: c, resources: {requests: {memory: 2Gi}}}]}",
             "OutOfmemory: Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824",
         ),
+        (
+            "{containers: [{name: c, resources: {requests: {hugepages-2Mi: 4Mi}}}]}",
+            "OutOfhugepages-2Mi: Node didn't have enough resource: hugepages-2Mi, requested: 4194304, used: 0, capacity: 0",
+        ),
+        (
+            "{containers: [{name: c, resources: {requests: {example.com/gpu: '2'}}}]}",
+            "OutOfexample.com/gpu: Node didn't have enough resource: example.com/gpu, requested: 2, used: 0, capacity: 1",
+        ),
+        // Whoever gives these may come back.
+        ("{containers: [{name: c, resources: {requests: {example.com/other: '2'}}}]}", ""),
         (
             "{nodeName: other, containers: []}",
             "NodeName: Predicate NodeName failed: node(s) didn't match the requested node name",
@@ -95,7 +105,7 @@ fn places_are_given_once_and_come_back() {
     let small = "{containers: [{name: c}]}";
     let admit =
         |uid: &str| admission.admit(&pod(uid, small), &node(), &Rules::default()).map(drop).map_err(|why| why.reason);
-    assert_eq!((admit("a"), admit("b"), admit("c"), admit("d")), (Ok(()), Ok(()), Ok(()), Err("OutOfpods")));
+    assert_eq!((admit("a"), admit("b"), admit("c"), admit("d")), (Ok(()), Ok(()), Ok(()), Err("OutOfpods".into())));
     assert_eq!(admit("a"), Ok(()), "one that was taken is taken");
     admission.release("b");
     assert_eq!(admit("d"), Ok(()));
@@ -109,7 +119,7 @@ fn taints_that_end_pods_and_pressure_keep_them_out() {
     assert_eq!(refused.reason, "TaintToleration");
     let rules = Rules { pressure: vec!["MemoryPressure"], ..Rules::default() };
     let refused = admission.admit(&pod("b", "{containers: [{name: c}]}"), &node(), &rules).expect_err("pressure");
-    assert_eq!((refused.reason, refused.message.as_str()), ("Evicted", "The node had condition: [MemoryPressure]. "));
+    assert_eq!((&*refused.reason, refused.message.as_str()), ("Evicted", "The node had condition: [MemoryPressure]. "));
     let burstable = pod("c", "{containers: [{name: c, resources: {requests: {cpu: 1m}}}]}");
     assert!(admission.admit(&burstable, &node(), &rules).is_ok());
     let critical = pod("d", "{priority: 2000000000, containers: [{name: c}]}");

@@ -116,6 +116,17 @@ pub fn of_classes(taken: &BTreeMap<String, Share>, rules: &Rules) -> Vec<(Class,
 }
 
 /// What a group gets that stands for a part of the machine: all pods, or what is reserved for the system.
+/// The limits of what is reserved for others by a name; None where that is not enforced.
+pub fn of_reserved(enforced: &[String], name: &str, amounts: &crate::config::Resources) -> Option<Resources> {
+    let mode = enforced.iter().find_map(|one| one.strip_prefix(name))?;
+    let all = of_part(amounts);
+    match mode {
+        "" => Some(all),
+        // Only what whoever wants more of it waits for, and does not die of.
+        _ => Some(Resources { cpu_shares: all.cpu_shares, ..Resources::default() }),
+    }
+}
+
 pub fn of_part(amounts: &crate::config::Resources) -> Resources {
     let value = |name: &str| amounts.get(name).map(|quantity| quantity.value());
     let pages = amounts.iter().filter_map(|(name, amount)| {
@@ -172,6 +183,17 @@ mod tests {
         };
         let kept = values.map(short).filter(|line| !line.ends_with("hugetlb.1GB.limit=0") && !line.contains("period"));
         kept.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_is_reserved_for_others_is_limited_as_far_as_is_said() {
+        let amount = |text: &str| api::quantity::Quantity::parse(text).expect("a quantity");
+        let amounts = [("cpu".to_string(), amount("500m")), ("memory".to_string(), amount("64Mi"))].into();
+        let enforced = ["pods".to_string(), "kube-reserved-compressible".to_string(), "system-reserved".to_string()];
+        let shown = |name: &str| of_reserved(&enforced, name, &amounts).map(|limits| show(&limits));
+        assert_eq!(shown("kube-reserved").as_deref(), Some("cpu.shares=512"));
+        assert_eq!(shown("system-reserved").as_deref(), Some("cpu.shares=512 memory.limit=67108864"));
+        assert_eq!(of_reserved(&enforced[..1], "kube-reserved", &amounts), None);
     }
 
     #[test]

@@ -96,14 +96,12 @@ impl Groups {
             ("kube-reserved", "kubeReservedCgroup", &told.kube_reserved_cgroup, &told.kube_reserved),
         ];
         for (name, field, group, amounts) in parts {
-            if !told.enforced.iter().any(|one| one == name) {
-                continue;
-            }
+            let Some(limits) = limits::of_reserved(&told.enforced, name, amounts) else { continue };
             let path = cgroup::parent_path(group);
             if !hierarchies.has_group(&path) {
                 return Err(format!("{field}: the control group {group:?} does not exist"));
             }
-            hierarchies.update(&path, &limits::of_part(amounts)).map_err(|error| format!("{field}: {error}"))?;
+            hierarchies.update(&path, &limits).map_err(|error| format!("{field}: {error}"))?;
         }
         Ok(())
     }

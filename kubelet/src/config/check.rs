@@ -44,24 +44,40 @@ fn allocatable(config: &Config, errors: &mut Errors) {
                 "enforceNodeAllocatable (--enforce-node-allocatable) may not contain additional enforcements when \
                  \"none\" is specified",
             ),
-            "system-reserved" => errors.need(
+            "system-reserved" | "system-reserved-compressible" => errors.need(
                 !allocatable.system_reserved_cgroup.is_empty(),
-                "systemReservedCgroup (--system-reserved-cgroup) must be specified when \"system-reserved\" contained \
-                 in enforceNodeAllocatable (--enforce-node-allocatable)",
+                format!(
+                    "systemReservedCgroup (--system-reserved-cgroup) must be specified when {one:?} contained in \
+                     enforceNodeAllocatable (--enforce-node-allocatable)"
+                ),
             ),
-            "kube-reserved" => errors.need(
+            "kube-reserved" | "kube-reserved-compressible" => errors.need(
                 !allocatable.kube_reserved_cgroup.is_empty(),
-                "kubeReservedCgroup (--kube-reserved-cgroup) must be specified when \"kube-reserved\" contained in \
-                 enforceNodeAllocatable (--enforce-node-allocatable)",
+                format!(
+                    "kubeReservedCgroup (--kube-reserved-cgroup) must be specified when {one:?} contained in \
+                     enforceNodeAllocatable (--enforce-node-allocatable)"
+                ),
             ),
             other => errors.need(
                 false,
                 format!(
                     "option {other:?} specified for enforceNodeAllocatable (--enforce-node-allocatable). Valid options \
-                     are \"pods\", \"system-reserved\", \"kube-reserved\", or \"none\""
+                     are \"pods\", \"system-reserved\", \"system-reserved-compressible\", \"kube-reserved\", \
+                     \"kube-reserved-compressible\", or \"none\""
                 ),
             ),
         }
+    }
+    for part in ["system-reserved", "kube-reserved"] {
+        let has = |name: &str| allocatable.enforced.iter().any(|one| one == name);
+        let cpu_alone = format!("{part}-compressible");
+        errors.need(
+            !(has(part) && has(&cpu_alone)),
+            format!(
+                "both {part:?} and {cpu_alone:?} cannot be specified in enforceNodeAllocatable \
+                 (--enforce-node-allocatable)"
+            ),
+        );
     }
     let has_groups = !(allocatable.kube_reserved_cgroup.is_empty() && allocatable.system_reserved_cgroup.is_empty());
     errors.need(

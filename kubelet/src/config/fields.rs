@@ -5,6 +5,7 @@ use api::Tree;
 
 use super::values::*;
 use super::{Config, gates};
+use crate::admit::sysctls;
 use crate::images::records::Policy;
 use crate::managers::{cpu, topology};
 
@@ -59,7 +60,11 @@ const NO_BITS: &str = "no marks are put on packets";
 
 pub static FIELDS: &[Field] = &[
     nonzero!("address", address, serving.address),
-    set!("allowedUnsafeSysctls", texts, allowed_unsafe_sysctls),
+    checked("allowedUnsafeSysctls", |config, value| {
+        let patterns: Result<_, _> = texts(value)?.iter().map(|text| sysctls::pattern(text)).collect();
+        config.allowed_unsafe_sysctls = patterns?;
+        Ok(())
+    }),
     only("apiVersion", &["kubelet.config.k8s.io/v1beta1"], "there is v1beta1 alone"),
     set!("authentication.anonymous.enabled", boolean, serving.anonymous),
     nonzero!("authentication.webhook.cacheTTL", duration, serving.authentication_ttl),

@@ -16,7 +16,7 @@ pub struct Allocatable {
     pub system_reserved: Resources,
     /// Cores that are the system's alone: their number takes the place of what is reserved of `cpu`.
     pub reserved_cpus: Option<CpuSet>,
-    /// `pods`, `system-reserved`, `kube-reserved`; none where nothing is enforced.
+    /// `pods`, `system-reserved`, `kube-reserved`, the latter two with `-compressible` for CPU alone; none where nothing is enforced.
     pub enforced: Vec<String>,
     pub kube_reserved_cgroup: String,
     pub system_reserved_cgroup: String,

@@ -139,6 +139,15 @@ fn what_is_wrong_names_its_field() {
         ("featureGates: {TopologyManager: false}", "TopologyManager is on here"),
         ("imageGCLowThresholdPercent: 90", "imageGCLowThresholdPercent (--image-gc-low-threshold) 90 must be less"),
         ("enforceNodeAllocatable: [kube-reserved]", "kubeReservedCgroup (--kube-reserved-cgroup) must be specified"),
+        (
+            "enforceNodeAllocatable: [system-reserved-compressible]",
+            "systemReservedCgroup (--system-reserved-cgroup) must",
+        ),
+        (
+            "enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /k",
+            "both \"kube-reserved\" and \"kube-reserved-compressible\" cannot be specified",
+        ),
+        ("allowedUnsafeSysctls: [vm.swappiness]", "allowedUnsafeSysctls: the sysctl \"vm.swappiness\" are not known"),
         ("containerRuntimeEndpoint: 'tcp://a'", "containerRuntimeEndpoint: \"tcp://a\": only unix sockets"),
         ("registerWithTaints: [{key: a, effect: Never}]", "registerWithTaints[0]: invalid taint effect: Never"),
         ("shutdownGracePeriod: 5s\nshutdownGracePeriodCriticalPods: 9s", "must be <= shutdownGracePeriod"),

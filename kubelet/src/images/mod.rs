@@ -126,11 +126,11 @@ impl Images {
             let why = format!("couldn't parse image reference {name:?}: {why}");
             let message = format!("Failed to apply default image tag {name:?}: {why}");
             self.recorder.warning(&wanted.subject(), "InspectFailed", message.as_str());
-            return Err(Problem { reason: "InvalidImageName", message });
+            return Err(Problem { reason: "InvalidImageName".into(), message });
         }
         let spec = spec(name);
         let there = self.runtime.image(spec.clone()).await.map_err(|status| Problem {
-            reason: "ImageInspectError",
+            reason: "ImageInspectError".into(),
             message: format!("Failed to inspect image {name:?}: {}", status.message()),
         })?;
         let policy = policy(wanted.container);
@@ -142,7 +142,7 @@ impl Images {
             ("Never", None) => {
                 let message = format!("Container image {name:?} is not present with pull policy of Never");
                 self.recorder.warning(&wanted.subject(), "ErrImageNeverPull", message.as_str());
-                Err(Problem { reason: "ErrImageNeverPull", message })
+                Err(Problem { reason: "ErrImageNeverPull".into(), message })
             }
             ("Always", _) | (_, None) => self.pull(wanted, name, spec).await,
             (_, Some(image)) => {
@@ -174,7 +174,7 @@ impl Images {
         if let Some(pause) = self.pause(&key) {
             let text = format!("Back-off pulling image {name:?}");
             self.recorder.normal(&wanted.subject(), "BackOff", text.as_str());
-            return Err(Problem { reason: "ImagePullBackOff", message: format!("{text}: {}", pause.why) });
+            return Err(Problem { reason: "ImagePullBackOff".into(), message: format!("{text}: {}", pause.why) });
         }
         self.recorder.normal(&wanted.subject(), "Pulling", format!("Pulling image {name:?}"));
         self.starts.pull_begins(pod::uid(wanted.pod), self.now());
@@ -341,11 +341,11 @@ fn judged(name: &str, why: &str) -> Problem {
         ("SignatureValidationFailed", "the signature validation failed"),
     ];
     let Some((reason, text)) = named.into_iter().find(|(reason, _)| why.starts_with(reason)) else {
-        return Problem { reason: "ErrImagePull", message: why.to_string() };
+        return Problem { reason: "ErrImagePull".into(), message: why.to_string() };
     };
     let more = why.trim_start_matches(reason).trim_start_matches([':', ' ']);
     let more = if more.is_empty() { String::new() } else { format!(": {more}") };
-    Problem { reason, message: format!("image pull failed for {name} because {text}{more}") }
+    Problem { reason: reason.into(), message: format!("image pull failed for {name} because {text}{more}") }
 }
 
 /// To the millisecond, as upstream writes it.

@@ -26,6 +26,17 @@ pub enum Class {
     BestEffort,
 }
 
+impl Class {
+    /// As the API has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Guaranteed => "Guaranteed",
+            Class::Burstable => "Burstable",
+            Class::BestEffort => "BestEffort",
+        }
+    }
+}
+
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 const MIN_QUOTA: i64 = 1000;

@@ -6,6 +6,7 @@ use std::path::Path;
 use api::Tree;
 
 use super::{dns::Resolver, security};
+use crate::admit::sysctls::dotted;
 use crate::pod;
 use crate::state::keys;
 
@@ -69,7 +70,7 @@ pub fn own_labels(pod: &Tree) -> [(String, String); 3] {
 
 fn sysctls(pod: &Tree) -> BTreeMap<String, String> {
     let list = pod.list("spec.securityContext.sysctls").iter();
-    list.map(|sysctl| (sysctl.str("name").to_string(), sysctl.str("value").to_string())).collect()
+    list.map(|sysctl| (dotted(sysctl.str("name")), sysctl.str("value").to_string())).collect()
 }
 
 fn ports(pod: &Tree) -> Vec<cri::PortMapping> {

@@ -1,8 +1,11 @@
 //! Who a container is and what it may do.
 
+use std::sync::OnceLock;
+
 use api::Tree;
 use cri::{NamespaceMode, ProfileType};
 
+use crate::managers::cpuset::CpuSet;
 use crate::pod;
 
 pub fn of_sandbox(
@@ -55,7 +58,7 @@ pub fn of_container(pod: &Tree, spec: &Tree, given: &Given<'_>) -> cri::LinuxCon
         supplemental_groups: groups(of_pod, given.volume_groups),
         supplemental_groups_policy: policy(of_pod),
         no_new_privs: escalates == Some(false),
-        masked_paths: if masked { MASKED.map(str::to_string).to_vec() } else { Vec::new() },
+        masked_paths: if masked { masked_paths(possible_cpus()) } else { Vec::new() },
         readonly_paths: if masked { READONLY.map(str::to_string).to_vec() } else { Vec::new() },
         seccomp: Some(seccomp(either("seccompProfile"), privileged, given)),
         apparmor: apparmor(either("appArmorProfile"), privileged),
@@ -63,7 +66,7 @@ pub fn of_container(pod: &Tree, spec: &Tree, given: &Given<'_>) -> cri::LinuxCon
     }
 }
 
-const MASKED: [&str; 13] = [
+const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
     "/proc/interrupts",
@@ -76,8 +79,23 @@ const MASKED: [&str; 13] = [
     "/proc/scsi",
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
-    "/sys/devices/system/cpu/cpu0/thermal_throttle",
 ];
+/// How warm a CPU is tells of what others do on it.
+fn masked_paths(cpus: &CpuSet) -> Vec<String> {
+    let of_cpus = cpus.iter().map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle"));
+    MASKED.iter().map(ToString::to_string).chain(of_cpus).collect()
+}
+
+/// All that the machine can ever have, read once.
+fn possible_cpus() -> &'static CpuSet {
+    static POSSIBLE: OnceLock<CpuSet> = OnceLock::new();
+    POSSIBLE.get_or_init(|| {
+        let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+        let known = CpuSet::parse(&text).ok().filter(|cpus| !cpus.is_empty());
+        known.unwrap_or_else(|| CpuSet::parse("0").unwrap_or_default())
+    })
+}
+
 const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 fn id(context: &Tree, key: &str) -> Option<cri::Int64Value> {
@@ -152,4 +170,17 @@ fn apparmor(context: &Tree, privileged: bool) -> Option<cri::SecurityProfile> {
     };
     let localhost_ref = profile.str("localhostProfile").to_string();
     Some(cri::SecurityProfile { profile_type: kind.into(), localhost_ref })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warmth_of_every_cpu_is_hidden() {
+        let paths = masked_paths(&CpuSet::parse("0-1,4").expect("a set"));
+        let of = |cpu: u32| format!("/sys/devices/system/cpu/cpu{cpu}/thermal_throttle");
+        assert_eq!(paths[MASKED.len()..], [of(0), of(1), of(4)]);
+        assert!(!possible_cpus().is_empty());
+    }
 }

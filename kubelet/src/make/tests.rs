@@ -314,6 +314,10 @@ spec:
     assert_eq!((options.pid(), options.network()), (cri::NamespaceMode::Pod, cri::NamespaceMode::Pod));
     let mut on_host = pod.clone();
     on_host.child("spec").set("hostNetwork", true);
+    let sysctl = tree! { "name" => "net/ipv4/conf/eth0.1/forwarding", "value" => "1" };
+    on_host.child("spec").set("securityContext", tree! { "sysctls" => list![sysctl] });
     let made = sandbox::config(&on_host, given(0));
+    let names: Vec<String> = made.linux.clone().unwrap_or_default().sysctls.into_keys().collect();
+    assert_eq!(names, ["net.ipv4.conf.eth0/1.forwarding"], "the one form that runtimes know");
     assert_eq!((made.hostname.as_str(), made.port_mappings.len()), ("", 0));
 }

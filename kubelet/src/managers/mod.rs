@@ -49,12 +49,12 @@ impl Refusal {
     pub fn problem(self) -> Problem {
         match self {
             Refusal::Unexpected(why) => Problem {
-                reason: "UnexpectedAdmissionError",
+                reason: "UnexpectedAdmissionError".into(),
                 message: format!("Allocate failed due to {why}, which is unexpected"),
             },
-            Refusal::Smt(message) => Problem { reason: "SMTAlignmentError", message },
+            Refusal::Smt(message) => Problem { reason: "SMTAlignmentError".into(), message },
             Refusal::Topology => Problem {
-                reason: "TopologyAffinityError",
+                reason: "TopologyAffinityError".into(),
                 message: "Resources cannot be allocated with Topology locality".to_string(),
             },
         }

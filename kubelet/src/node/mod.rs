@@ -164,7 +164,7 @@ impl Node {
     /// Takes an object for the newest, unless a newer one is known.
     fn see(&self, new: Tree) {
         self.object.send_if_modified(|known| {
-            let is_newer = known.as_ref().is_none_or(|known| revision_of(known) < revision_of(&new));
+            let is_newer = known.as_ref().is_none_or(|known| is_newer(known, &new));
             if is_newer {
                 *known = Some(Arc::new(new));
             }
@@ -187,13 +187,15 @@ impl Node {
             false => self.see(self.wanted().await.0),
         }
         let (mut reports, mut object) = (self.reports.subscribe(), self.object.subscribe());
+        let mut was_ready = false;
         loop {
             object.mark_unchanged();
             reports.mark_unchanged();
             self.report().await;
             tokio::time::sleep(SETTLE).await;
+            was_ready |= *self.ready.borrow();
             let frequency = self.config.node_status_update_frequency;
-            let pause = if *self.ready.borrow() { self.random.jitter(frequency, 0.04) } else { IMPATIENCE };
+            let pause = if was_ready { self.random.jitter(frequency, 0.04) } else { IMPATIENCE };
             tokio::select! {
                 biased;
                 _ = reports.changed() => {}
@@ -229,11 +231,14 @@ impl Node {
 
     /// The node as it would be registered now, and what there is to tell of it.
     async fn wanted(&self) -> (Tree, Vec<Event>) {
-        let facts = self.look().await;
-        let mut wanted = register::object(&self.config, &facts);
-        let reported = status::status(&self.config, &facts, &wanted, self.clock.now());
-        wanted.set("status", reported.status);
-        (wanted, reported.events)
+        self.made(&self.look().await)
+    }
+
+    fn made(&self, facts: &Facts) -> (Tree, Vec<Event>) {
+        let mut made = register::object(&self.config, facts);
+        let reported = status::status(&self.config, facts, &made, self.clock.now());
+        made.set("status", reported.status);
+        (made, reported.events)
     }
 
     /// Whether the node is new.
@@ -273,6 +278,7 @@ impl Node {
         let seen = match self.registered() {
             Some(seen) => seen,
             None => {
+                self.see(self.made(facts).0);
                 self.see(self.client.get(NODES, "", name).await?);
                 self.registered().unwrap_or_default()
             }
@@ -314,9 +320,9 @@ impl Node {
         }
         let network = NetworkConfig { pod_cidr: range.clone() };
         let runtime_config = Some(RuntimeConfig { network_config: Some(network) });
-        match self.asked.runtime.update_runtime_config(UpdateRuntimeConfigRequest { runtime_config }).await {
-            Ok(_) => self.progress().pod_cidr = range,
-            Err(status) => tracing::warn!(error = status.message(), "the runtime does not take the pod CIDR"),
+        match self.asked.take(UpdateRuntimeConfigRequest { runtime_config }).await {
+            Some(()) => self.progress().pod_cidr = range,
+            None => tracing::warn!(range, "the runtime does not take the pod CIDR"),
         }
     }
 
@@ -387,6 +393,14 @@ impl Node {
         progress.answered = if has_answered { Some(now) } else { answered };
         progress.runtime = runtime.clone();
         runtime
+    }
+}
+
+/// Before the API server has one, each look may have found more than the one before.
+fn is_newer(known: &Tree, new: &Tree) -> bool {
+    match (revision_of(known), revision_of(new)) {
+        (None, None) => known != new,
+        (known, new) => known < new,
     }
 }
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::{DynImageService, DynRuntimeService, ListImagesRequest, StatusRequest, StatusResponse, VersionRequest};
+use cri::{
+    DynImageService, DynRuntimeService, ListImagesRequest, StatusRequest, StatusResponse, UpdateRuntimeConfigRequest,
+    VersionRequest,
+};
 
 use super::facts::{Handler, Health, Image, Network, Runtime};
 
@@ -30,6 +33,11 @@ impl Asked {
     pub async fn images(&self) -> Option<Vec<Image>> {
         let answer = self.in_time(self.images.list_images(ListImagesRequest { filter: None })).await?;
         Some(images(answer.images))
+    }
+
+    /// Whether it takes a configuration.
+    pub async fn take(&self, config: UpdateRuntimeConfigRequest) -> Option<()> {
+        self.in_time(self.runtime.update_runtime_config(config)).await.map(drop)
     }
 
     async fn in_time<T>(&self, call: cri::BoxFuture<'_, T>) -> Option<T> {

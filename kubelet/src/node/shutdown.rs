@@ -63,7 +63,7 @@ fn ending(grace_seconds: i64) -> Ending {
         "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet", "message" => MESSAGE,
     };
     Ending {
-        problem: Problem { reason: "Terminated", message: MESSAGE.to_string() },
+        problem: Problem { reason: "Terminated".into(), message: MESSAGE.to_string() },
         grace_seconds: Some(grace_seconds),
         condition: Some(condition),
     }

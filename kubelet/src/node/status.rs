@@ -134,14 +134,15 @@ fn without_heartbeats(status: &Tree) -> Tree {
     status
 }
 
-/// A strategic merge patch from one status to the next: whole fields, but resources by their names, since two may
-/// write them, and addresses at once, since their types are no keys.
+/// A strategic merge patch from one status to the next: whole fields, but resources and conditions by their names, since
+/// others write them too, and addresses at once, since their types are no keys.
 pub fn patch(old: &Tree, new: &Tree) -> Tree {
     let (nothing, mut patch) = (Map::new(), tree! {});
     let (old, new) = (old.as_map().unwrap_or(&nothing), new.as_map().unwrap_or(&nothing));
     for (field, value) in new.iter().filter(|(field, value)| old.get(field) != Some(value)) {
         let value = match field {
             "capacity" | "allocatable" => entries(old.get(field), value),
+            "conditions" => turned(old.get(field), value),
             "addresses" => {
                 let items = value.as_list().unwrap_or(&[]).iter().cloned();
                 Tree::List([tree! { "$patch" => "replace" }].into_iter().chain(items).collect())
@@ -154,6 +155,12 @@ pub fn patch(old: &Tree, new: &Tree) -> Tree {
         patch.set(field, Tree::Null);
     }
     tree! { "status" => patch }
+}
+
+/// Those that differ: what others say of the node may have changed since it was seen.
+fn turned(old: Option<&Tree>, new: &Tree) -> Tree {
+    let old = old.and_then(Tree::as_list).unwrap_or(&[]);
+    Tree::List(new.as_list().unwrap_or(&[]).iter().filter(|condition| !old.contains(condition)).cloned().collect())
 }
 
 fn entries(old: Option<&Tree>, new: &Tree) -> Tree {

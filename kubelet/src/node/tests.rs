@@ -6,7 +6,7 @@ use api::time::Timestamp;
 use api::{Tree, tree};
 
 use super::facts::{Facts, Handler, Health, Image, Machine, Network, Reports, Runtime};
-use super::{lease, register, runtime, status};
+use super::{is_newer, lease, register, runtime, status};
 use crate::config::{Config, Taint};
 
 const NOW: Timestamp = Timestamp { seconds: 1_000_000, nanos: 0 };
@@ -156,6 +156,21 @@ fn what_others_write_stays() {
     assert_eq!(next.list("conditions")[0].str("type"), "NetworkUnavailable");
     assert_eq!(next.list("conditions").len(), 5);
     assert_eq!(next.list("volumesAttached").len(), 1);
+    let patch = status::patch(seen.at("status"), &next);
+    let sent: Vec<&str> = patch.list("status.conditions").iter().map(|condition| condition.str("type")).collect();
+    assert_eq!(sent, ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"], "theirs may have changed since");
+}
+
+#[test]
+fn each_look_counts_until_the_api_server_has_the_node() {
+    let (config, mut facts) = (config(), facts());
+    let (second, _) = node(&config, &facts);
+    facts.addresses = Err("no way out".to_string());
+    let (first, _) = node(&config, &facts);
+    assert!(is_newer(&first, &second) && !is_newer(&second, &second));
+    let at = |revision: &str| tree! { "metadata" => tree! { "resourceVersion" => revision } };
+    assert!(is_newer(&second, &at("1")) && is_newer(&at("1"), &at("2")));
+    assert!(!is_newer(&at("2"), &at("1")) && !is_newer(&at("1"), &second));
 }
 
 #[test]

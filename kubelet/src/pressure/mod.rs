@@ -297,7 +297,7 @@ impl Manager {
 }
 
 fn ending(message: String, grace_seconds: i64) -> Ending {
-    let problem = Problem { reason: "Evicted", message };
+    let problem = Problem { reason: "Evicted".into(), message };
     Ending { problem, grace_seconds: Some(grace_seconds), condition: None }
 }
 

@@ -27,7 +27,7 @@ impl Count {
     /// A verdict, where this answer makes one that has not been said already.
     pub fn take(&mut self, outcome: &Outcome) -> Option<bool> {
         let good = match outcome {
-            Outcome::Success => true,
+            Outcome::Success | Outcome::Warning(_) => true,
             Outcome::Failure(_) => false,
             Outcome::Unknown(_) => return None,
         };

@@ -233,6 +233,10 @@ impl Probe {
         let word = self.word;
         match &outcome {
             Outcome::Success => {}
+            Outcome::Warning(what) => {
+                let text = format!("{word} probe warning: {what}");
+                probes.recorder.warning(&self.subject(), "ProbeWarning", text);
+            }
             Outcome::Failure(why) => {
                 let text = format!("{word} probe failed: {why}");
                 probes.recorder.warning(&self.subject(), "Unhealthy", text);
@@ -247,7 +251,7 @@ impl Probe {
 
     fn count(&self, metrics: &Metrics, outcome: &Outcome, took: Duration) {
         let result = match outcome {
-            Outcome::Success => "successful",
+            Outcome::Success | Outcome::Warning(_) => "successful",
             Outcome::Failure(_) => "failed",
             Outcome::Unknown(_) => "unknown",
         };

@@ -150,7 +150,7 @@ impl Resizes {
             Err(problem) if entry.pending.as_ref().is_some_and(|(known, _)| *known == problem) => false,
             Err(problem) => {
                 let reason = if problem.reason == INFEASIBLE { "ResizeInfeasible" } else { "ResizeDeferred" };
-                agent.recorder.warning(&pod, reason, order::text(problem.reason, &pod, &problem.message));
+                agent.recorder.warning(&pod, reason, order::text(&problem.reason, &pod, &problem.message));
                 let since = entry.pending.take().map_or(agent.now(), |(_, since)| since);
                 entry.pending = Some((problem, since));
                 true

@@ -43,7 +43,7 @@ fn show(entry: &Entry, pod: &Tree, state: &PodState, status: &mut Tree, now: i64
 }
 
 fn conditions(entry: &Entry, pod: &Tree, now: i64) -> Vec<Tree> {
-    let pending = entry.pending.as_ref().map(|(problem, _)| (PENDING, problem.reason, problem.message.as_str()));
+    let pending = entry.pending.as_ref().map(|(problem, _)| (PENDING, &*problem.reason, problem.message.as_str()));
     let reason = if entry.error.is_empty() { "" } else { "Error" };
     let progress = entry.record.is_unfinished.then_some((IN_PROGRESS, reason, entry.error.as_str()));
     let make = |(name, reason, message): (&str, &str, &str)| {
@@ -101,7 +101,7 @@ mod tests {
             String::from_utf8_lossy(&json::encode(&status, None)).into_owned()
         };
         assert_eq!(shown(&entry), r#"{"containerStatuses":[{"name":"a"}]}"#);
-        let problem = Problem { reason: "Deferred", message: "no room".to_string() };
+        let problem = Problem { reason: "Deferred".into(), message: "no room".to_string() };
         entry.pending = Some((problem, 0));
         assert!(shown(&entry).contains(r#""status":"True","type":"PodResizePending""#), "{}", shown(&entry));
         entry.pending = None;

@@ -3,6 +3,7 @@
 use api::{Tree, time, tree};
 
 use super::{Problem, View, counts, is_ready};
+use crate::make::container::signal_name;
 use crate::plan::is_started;
 use crate::pod;
 use crate::state::{Container, Stage};
@@ -229,6 +230,10 @@ fn add_details(spec: &Tree, seen: &Container, status: &mut Tree) {
     let mounts: Vec<Tree> = spec.list("volumeMounts").iter().map(mount).collect();
     if !mounts.is_empty() {
         status.set("volumeMounts", mounts);
+    }
+    // Upstream tells it of all containers where its alpha gate is on, and of none where it is off.
+    if let Some(signal) = signal_name(seen.stop_signal).filter(|_| spec.at("lifecycle").has("stopSignal")) {
+        status.set("stopSignal", signal);
     }
     if let Some(user) = &seen.user {
         let groups: Vec<Tree> = user.supplemental_groups.iter().map(|group| Tree::from(*group)).collect();

@@ -8,6 +8,7 @@ mod phase;
 mod tests;
 pub mod writer;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -24,7 +25,7 @@ pub type Problems = BTreeMap<String, Problem>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
 }
 
@@ -60,7 +61,7 @@ pub fn status(view: &View<'_>) -> Tree {
         "startTime" => if started.is_empty() { time::format_seconds(view.now) } else { started.into() },
     };
     if let Some(ended) = view.ended {
-        status.set("reason", ended.reason);
+        status.set("reason", &*ended.reason);
         status.set("message", ended.message.as_str());
     }
     if let Some(generation) = pod.int("metadata.generation") {
@@ -119,7 +120,7 @@ pub fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
     let started = pod.str("status.startTime");
     let mut status = tree! {
         "phase" => "Failed",
-        "reason" => problem.reason,
+        "reason" => &*problem.reason,
         "message" => format!("Pod was rejected: {}", problem.message),
         "startTime" => if started.is_empty() { time::format_seconds(now) } else { started.into() },
     };

@@ -94,6 +94,19 @@ fn a_phase_follows_from_containers() {
 }
 
 #[test]
+fn a_signal_that_a_pod_asks_for_is_told() {
+    let mut pod = pod("Always");
+    pod.list_mut("spec.containers")[0].set("lifecycle", tree! { "stopSignal" => "SIGUSR1" });
+    let mut state = state(&[("a", "running"), ("b", "running")]);
+    for container in &mut state.containers {
+        container.stop_signal = cri::Signal::Sigusr1.into();
+    }
+    let status = say(&pod, &state, Verdicts::default(), &[], false);
+    let told: Vec<&str> = status.list("containerStatuses").iter().map(|status| status.str("stopSignal")).collect();
+    assert_eq!(told, ["SIGUSR1", ""]);
+}
+
+#[test]
 fn containers_that_prepare_hold_the_others_up() {
     let mut pod = pod("Never");
     let init = list![tree! { "name" => "i", "image" => "i" }];

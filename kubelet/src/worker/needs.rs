@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_image_that_is_missing_is_a_problem_of_those_who_mount_it() {
-        let problem = Problem { reason: "ErrImagePull", message: "no such image".to_string() };
+        let problem = Problem { reason: "ErrImagePull".into(), message: "no such image".to_string() };
         let images =
             VolumeImages(vec![("good".to_string(), Ok(images::spec("a"))), ("bad".to_string(), Err(problem.clone()))]);
         let of = |text: &str| images.of(&api::yaml::decode(text.as_bytes()).unwrap());

@@ -246,8 +246,8 @@ async fn start_container(
             Ok(())
         }
         Err(problem) => {
-            agent.metrics.count(&meters::STARTED_CONTAINERS_ERRORS, &[sort, problem.reason]);
-            let waits = is_of_image(problem.reason);
+            agent.metrics.count(&meters::STARTED_CONTAINERS_ERRORS, &[sort, &problem.reason]);
+            let waits = is_of_image(&problem.reason);
             memory.problems.insert(start.name.clone(), problem);
             Err(if waits { Failure::Waits } else { Failure::Failed })
         }
@@ -370,12 +370,12 @@ async fn pulled(
 }
 
 fn ends() -> Problem {
-    Problem { reason: "ContainerCreating", message: String::new() }
+    Problem { reason: "ContainerCreating".into(), message: String::new() }
 }
 
 fn failed(agent: &Agent, pod: &Tree, name: &str, reason: &'static str, message: String) -> Problem {
     agent.recorder.warning(&subject(pod, name), "Failed", format!("Error: {message}"));
-    Problem { reason, message }
+    Problem { reason: reason.into(), message }
 }
 
 async fn run_container(
@@ -399,7 +399,7 @@ async fn run_container(
             // What a hook has said may be a secret: it is not for events.
             agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
             stop_unready(agent, pod, id).await;
-            Err(Problem { reason: "PostStartHookError", message: why })
+            Err(Problem { reason: "PostStartHookError".into(), message: why })
         }
     }
 }

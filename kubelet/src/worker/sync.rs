@@ -106,7 +106,7 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
         return Next::Idle(Some(after(agent, LOOK)));
     }
     if let Some(ending) = overdue(deadline(agent, &wanted.pod), agent.now()) {
-        agent.recorder.normal(&wanted.pod, ending.problem.reason, ending.problem.message.as_str());
+        agent.recorder.normal(&wanted.pod, &ending.problem.reason, ending.problem.message.as_str());
         memory.ended = Some(ending);
         return Next::Again;
     }
@@ -151,7 +151,7 @@ async fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodS
         }
         Err(problem) => problem,
     };
-    agent.recorder.warning(pod, problem.reason, problem.message.as_str());
+    agent.recorder.warning(pod, &problem.reason, problem.message.as_str());
     agent.statuses.set(pod, status::rejected(pod, &problem, agent.now() / SECOND));
     memory.ended = Some(Ending { problem, grace_seconds: Some(0), condition: None });
     false
@@ -166,7 +166,7 @@ fn preempt(agent: &Agent, uid: &str, signal: &str) {
     let condition = tree! {
         "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet", "message" => preempt::MESSAGE,
     };
-    let problem = Problem { reason: preempt::REASON, message };
+    let problem = Problem { reason: preempt::REASON.into(), message };
     agent.metrics.count(&meters::PREEMPTIONS, &[signal]);
     (agent.end)(uid, Ending { problem, grace_seconds: None, condition: Some(condition) });
 }
@@ -184,7 +184,7 @@ async fn judge(agent: &Agent, pod: &Tree) -> Result<preempt::Room, Problem> {
 fn overdue(deadline: Option<i64>, now: i64) -> Option<Ending> {
     (now >= deadline?).then(|| Ending {
         problem: Problem {
-            reason: "DeadlineExceeded",
+            reason: "DeadlineExceeded".into(),
             message: "Pod was active on the node longer than the specified deadline".to_string(),
         },
         grace_seconds: None,

@@ -199,3 +199,15 @@ async fn annotations_of_a_pod_are_not_believed() {
     assert_eq!(std::fs::read_dir(&logs).expect("a folder").count(), 0);
     agent.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_runtime_is_told_the_range_of_pods_addresses() {
+    let cluster = Cluster::start_whole().await;
+    let agent = start(&cluster, |_| {}).await;
+    let patch = r#"{"spec":{"podCIDR":"10.99.7.0/24","podCIDRs":["10.99.7.0/24","fd00:7::/64"]}}"#;
+    assert_eq!(cluster.client.patch("/api/v1/nodes/n1", "strategic-merge", patch).await.code, 200);
+    let told = || agent.runtime.state().cidrs.clone();
+    crate::until("the runtime is told", async || !told().is_empty()).await;
+    assert_eq!(told(), ["10.99.7.0/24,fd00:7::/64"]);
+    agent.stop().await;
+}

@@ -8,9 +8,11 @@ mod drain;
 mod life;
 mod pods;
 mod pressure;
+mod probes;
 mod scene;
 mod sources;
 mod starts;
+
 mod volumes;
 
 use std::process::Command;

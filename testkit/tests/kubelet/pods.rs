@@ -59,6 +59,13 @@ pub struct State {
     pub most_pulling: usize,
     /// Starts and ends of containers as they came.
     order: Vec<String>,
+    /// Whether it can take pods, and how often it was asked.
+    pub is_unready: bool,
+    pub looks: u64,
+    /// Ranges of pods' addresses that it was told.
+    pub cidrs: Vec<String>,
+    /// Calls of which the next one is never answered.
+    pub hangs: Vec<&'static str>,
 }
 
 fn open_log(path: &Path) {
@@ -121,6 +128,15 @@ impl Remembered {
         let ids: Vec<String> = state.containers.keys().cloned().collect();
         ids.iter().for_each(|id| state.end(id, 0));
         state.sandboxes.values_mut().for_each(|sandbox| sandbox.set_state(PodSandboxState::Notready));
+    }
+
+    /// Stays here for ever where this call is to hang.
+    async fn hang(&self, call: &str) {
+        let place = self.state().hangs.iter().position(|hangs| *hangs == call);
+        if let Some(place) = place {
+            self.state().hangs.remove(place);
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Names of containers that run.
@@ -190,19 +206,25 @@ impl cri::RuntimeService for Remembered {
     }
 
     async fn status(&self, _: cri::StatusRequest) -> Result<cri::StatusResponse, Status> {
-        let holds = |name: &str| cri::RuntimeCondition { r#type: name.to_string(), status: true, ..Default::default() };
+        let mut state = self.state();
+        state.looks += 1;
+        let status = !state.is_unready;
+        let holds = |name: &str| cri::RuntimeCondition { r#type: name.to_string(), status, ..Default::default() };
         let conditions = vec![holds("RuntimeReady"), holds("NetworkReady")];
         Ok(cri::StatusResponse { status: Some(cri::RuntimeStatus { conditions }), ..Default::default() })
     }
 
     async fn run_pod_sandbox(&self, asked: cri::RunPodSandboxRequest) -> Result<cri::RunPodSandboxResponse, Status> {
+        self.hang("run_pod_sandbox").await;
         let config = asked.config.unwrap_or_default();
         let mut state = self.state();
         let id = state.id();
         let ip = state.address.clone().unwrap_or_else(|| format!("10.9.0.{}", state.made));
         let network = cri::PodSandboxNetworkStatus { ip, ..Default::default() };
+        let options = config.linux.and_then(|linux| linux.security_context?.namespace_options);
         let status = cri::PodSandboxStatus {
             id: id.clone(),
+            linux: Some(cri::LinuxPodSandboxStatus { namespaces: Some(cri::Namespace { options }) }),
             metadata: config.metadata,
             state: PodSandboxState::Ready.into(),
             created_at: state.now(),
@@ -266,6 +288,7 @@ impl cri::RuntimeService for Remembered {
         &self,
         asked: cri::CreateContainerRequest,
     ) -> Result<cri::CreateContainerResponse, Status> {
+        self.hang("create_container").await;
         let config = asked.config.unwrap_or_default();
         let mut state = self.state();
         let id = state.id();
@@ -300,6 +323,7 @@ impl cri::RuntimeService for Remembered {
     async fn stop_container(&self, asked: cri::StopContainerRequest) -> Result<cri::StopContainerResponse, Status> {
         self.order_stop(&asked.container_id);
         let _ = self.holds.subscribe().wait_for(|holds| !holds).await;
+        self.hang("stop_container").await;
         self.state().end(&asked.container_id, asked.timeout);
         Ok(cri::StopContainerResponse {})
     }
@@ -313,6 +337,7 @@ impl cri::RuntimeService for Remembered {
     }
 
     async fn list_containers(&self, asked: cri::ListContainersRequest) -> Result<cri::ListContainersResponse, Status> {
+        self.hang("list_containers").await;
         let wanted = asked.filter.unwrap_or_default().label_selector;
         let state = self.state();
         let fitting = state.containers.values().filter(|(_, status)| fits(&status.labels, &wanted)).cloned();
@@ -363,8 +388,10 @@ impl cri::RuntimeService for Remembered {
 
     async fn update_runtime_config(
         &self,
-        _: cri::UpdateRuntimeConfigRequest,
+        asked: cri::UpdateRuntimeConfigRequest,
     ) -> Result<cri::UpdateRuntimeConfigResponse, Status> {
+        let network = asked.runtime_config.unwrap_or_default().network_config.unwrap_or_default();
+        self.state().cidrs.push(network.pod_cidr);
         Ok(cri::UpdateRuntimeConfigResponse {})
     }
 

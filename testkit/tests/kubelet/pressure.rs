@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use kubelet::serve::{self, Served};
 use testkit::sim::{self, Simulation};
 
-use super::scene::{MINUTE, make, pod, start, told, until_phase};
+use super::scene::{MINUTE, PODS, make, pod, start, told, until_phase};
 
 fn node_has(simulation: &Simulation, condition: &str, taint: &str, holds: bool) -> bool {
     let Some(node) = simulation.objects("minions", "").into_iter().next() else { return false };
@@ -129,4 +129,37 @@ async fn read(running: &kubelet::Running, path: &str) -> String {
     assert_eq!(answer.status(), 200, "{path}");
     let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
     String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+#[test]
+fn a_call_that_hangs_holds_nobody_up_for_ever() {
+    sim::run(1, 0, async |simulation| {
+        let scene = start(simulation).await;
+        let admin = simulation.admin.clone();
+        scene.runtime.state().hangs = vec!["run_pod_sandbox", "create_container", "list_containers"];
+        make(&admin, "held", tree! {}).await;
+        let runs = async |simulation: &Simulation| pod(simulation, "held").str("status.phase") == "Running";
+        simulation.until("held runs all the same", 15 * MINUTE, runs).await;
+        assert!(scene.runtime.state().hangs.is_empty(), "each of them was called");
+        scene.runtime.state().hangs = vec!["stop_container", "list_containers"];
+        admin.delete(PODS, "default", "held", client::DeleteOptions::default()).await.expect("deleted");
+        let gone = async |simulation: &Simulation| pod(simulation, "held").is_null();
+        simulation.until("held is gone all the same", 15 * MINUTE, gone).await;
+        assert!(scene.runtime.state().hangs.is_empty(), "each of them was called");
+        scene.running.stop().await;
+    });
+}
+
+#[test]
+fn a_node_that_is_not_ready_any_more_looks_as_seldom_as_before() {
+    sim::run(1, 0, async |simulation| {
+        let scene = start(simulation).await;
+        scene.runtime.state().is_unready = true;
+        simulation.until("it is told", MINUTE, async |simulation| simulation.ready_nodes() == 0).await;
+        scene.runtime.state().looks = 0;
+        simulation.pass(10 * MINUTE).await;
+        let looks = scene.runtime.state().looks;
+        assert!((30..200).contains(&looks), "{looks} looks in ten minutes");
+        scene.running.stop().await;
+    });
 }

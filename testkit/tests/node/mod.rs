@@ -2,6 +2,7 @@
 //! that a write which those refuse shows here. Its runtime is a socket that nobody serves.
 
 mod join;
+mod serving;
 
 use std::sync::Arc;
 

@@ -288,7 +288,7 @@ async fn an_agent_knows_who_may_ask() {
     let pki = scene.cluster.pki();
     let check = async |user: Option<&str>, path: &str, code: u16, words: &str| {
         let pair = user.map(|user| pki.read(user).expect("a pair").expect("a pair"));
-        let got = asked(secure, pair.as_ref(), path).await;
+        let got = asked(secure, pair.as_ref(), None, path).await;
         assert_eq!((got.0, got.1.contains(words)), (code, true), "{user:?} {path}: {}", got.1);
     };
     check(None, "/pods", 401, "Unauthorized").await;
@@ -313,8 +313,38 @@ async fn an_agent_knows_who_may_ask() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_asks_whose_a_token_is_and_what_it_may() {
+    let scene = start(&[]).await;
+    let client = &scene.cluster.client;
+    let at = scene.ports[0].expect("a port");
+    let core = "/api/v1/namespaces/default/serviceaccounts";
+    let mut tokens = Vec::new();
+    for name in ["allowed", "other"] {
+        let made = client.post(core, &tree! { "metadata" => tree! { "name" => name } }).await;
+        assert_eq!(made.code, 201, "{:?}", made.tree());
+        let request = tree! { "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest" };
+        let answer = client.post(&format!("{core}/{name}/token"), &request).await.tree();
+        tokens.push(answer.str("status.token").to_string());
+    }
+    let subject = tree! { "kind" => "ServiceAccount", "name" => "allowed", "namespace" => "default" };
+    let role = tree! { "apiGroup" => "rbac.authorization.k8s.io", "kind" => "ClusterRole",
+    "name" => "system:kubelet-api-admin" };
+    let binding = tree! { "metadata" => tree! { "name" => "robot" }, "roleRef" => role, "subjects" => list![subject] };
+    let made = client.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
+    assert_eq!(made.code, 201, "{:?}", made.tree());
+    let no =
+        "Forbidden (user=system:serviceaccount:default:other, verb=get, resource=nodes, subresource(s)=[pods proxy])";
+    for (token, code, words) in
+        [(tokens[0].as_str(), 200, "\"PodList\""), (&tokens[1], 403, no), ("nobody's", 401, "Unauthorized")]
+    {
+        let got = asked(at, None, Some(token), "/pods").await;
+        assert_eq!((got.0, got.1.contains(words)), (code, true), "{}", got.1);
+    }
+}
+
 /// Asks an agent itself, whoever it says it is.
-async fn asked(at: SocketAddr, user: Option<&pki::Pair>, path: &str) -> (u16, String) {
+async fn asked(at: SocketAddr, user: Option<&pki::Pair>, token: Option<&str>, path: &str) -> (u16, String) {
     let identity = user.map(|pair| {
         server::callout::Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).expect("an identity")
     });
@@ -322,7 +352,11 @@ async fn asked(at: SocketAddr, user: Option<&pki::Pair>, path: &str) -> (u16, St
     let stream = tokio::net::TcpStream::connect(at).await.expect("it listens");
     let name = rustls::pki_types::ServerName::from(IpAddr::from([127, 0, 0, 1]));
     let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("TLS");
-    let request = Request::get(path).header("host", "n").body(Full::<Bytes>::default()).expect("a request");
+    let mut request = Request::get(path).header("host", "n");
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let request = request.body(Full::<Bytes>::default()).expect("a request");
     let response = streaming::relay::send(stream, request).await.expect("an answer");
     (response.status().as_u16(), text(response).await)
 }

@@ -127,6 +127,15 @@ fn machines_join_by_tokens() {
     all.pod("second", "nodeName: n2, hostNetwork: true, containers: [{name: main, image: IMAGE}]");
     all.until_ready("second");
     assert_eq!(all.exec("second", "echo in"), "in");
+    // Whoever has joined needs no token any more.
+    assert!(tiphys(&["token", "list"]).contains(TOKEN));
+    assert_eq!(tiphys(&["token", "delete", TOKEN]), "bootstrap token \"abcdef\" deleted");
+    assert!(!tiphys(&["token", "list"]).contains(TOKEN));
+    let mut again = Command::new(BINARY);
+    let again = again.args(["token", "delete", "abcdef"]).env("KUBECONFIG", cluster.kubeconfig()).output();
+    let again = again.expect("the binary runs");
+    let why = String::from_utf8_lossy(&again.stderr);
+    assert!(!again.status.success() && why.contains("failed to delete bootstrap token \"abcdef\""), "{why}");
     drop((kubelet, agent));
 }
 

@@ -1,11 +1,15 @@
 //! What hooks and probes do: run a command, ask over HTTP, TCP or gRPC, wait.
 
+mod place;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -16,6 +20,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use crate::runtime::Runtime;
+use place::Place;
 
 /// No more of an answer is looked at, or told.
 const MOST: usize = 10 << 10;
@@ -24,6 +29,8 @@ const MOST_REDIRECTS: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Success,
+    /// A success of which something is to be told.
+    Warning(String),
     Failure(String),
     /// It could not be tried: neither good nor bad.
     Unknown(String),
@@ -66,7 +73,8 @@ pub async fn run(action: &Tree, target: &Target<'_>, timeout: Duration, agent: &
 
 fn late(action: &Tree, target: &Target<'_>, timeout: Duration) -> Outcome {
     let text = match action.get("httpGet").map(|get| url(get, target)) {
-        Some(Ok(url)) => {
+        Some(Ok(place)) => {
+            let url = place.url();
             format!("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)")
         }
         _ if action.has("tcpSocket") => format!("dial tcp {}: i/o timeout", place(action.at("tcpSocket"), target)),
@@ -146,66 +154,74 @@ fn refused(error: &std::io::Error) -> String {
     }
 }
 
-fn url(get: &Tree, target: &Target<'_>) -> Result<String, String> {
+fn url(get: &Tree, target: &Target<'_>) -> Result<Place, String> {
     let port = port(get.at("port"), target.container)?;
     let scheme = get.str("scheme").to_ascii_lowercase();
     let scheme = if scheme.is_empty() { "http" } else { &scheme };
-    let path = get.str("path");
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    Ok(format!("{scheme}://{}:{port}{slash}{path}", bracketed(host(get, target))))
+    Ok(Place::new(scheme, format!("{}:{port}", bracketed(host(get, target))), get.str("path")))
 }
 
 async fn ask_http(get: &Tree, target: &Target<'_>, agent: &str) -> Outcome {
     match answered(get, target, agent).await {
-        Ok(200..400) => Outcome::Success,
-        Ok(status) => Outcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
+        Ok(answer) if answer.status < 200 || answer.status >= 400 => {
+            Outcome::Failure(format!("HTTP probe failed with statuscode: {}", answer.status))
+        }
+        Ok(answer) if answer.status >= 300 => {
+            Outcome::Warning(format!("Probe terminated redirects, Response body: {}", answer.body))
+        }
+        Ok(_) => Outcome::Success,
         Err(outcome) => outcome,
     }
 }
 
-/// The status of whoever answers in the end.
-pub async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<u16, Outcome> {
-    let first = url(get, target).map_err(Outcome::Unknown)?;
-    let mut next = first.clone();
+/// The answer of whoever answers in the end. Another host is nobody's business: its name is as far as a redirect goes.
+pub async fn answered(get: &Tree, target: &Target<'_>, agent: &str) -> Result<Answer, Outcome> {
+    let mut place = url(get, target).map_err(Outcome::Unknown)?;
+    let host = place.host().to_string();
+    let mut name = header(get, "host").filter(|name| !name.is_empty());
     for _ in 0..MOST_REDIRECTS {
-        let answer = fetch(&next, get, agent).await;
-        let answer = answer.map_err(|why| Outcome::Failure(format!("Get \"{first}\": {why}")))?;
-        match (answer.status, answer.location) {
-            (300..400, Some(location)) => match followed(&next, &location) {
-                Some(url) => next = url,
-                // Another host is nobody's business: the answer itself was fine.
-                None => return Ok(answer.status),
-            },
-            (status, _) => return Ok(status),
+        let failed = |why: String| Outcome::Failure(format!("Get \"{}\": {why}", place.url()));
+        let answer = fetch(&place, get, name, agent).await.map_err(failed)?;
+        let Some(location) = answer.location.as_deref().filter(|_| is_redirect(answer.status)) else {
+            return Ok(answer);
+        };
+        let next = place.follow(location);
+        if next.host() != host {
+            return Ok(answer);
         }
+        // Whoever is named in full is asked by that name.
+        name = name.filter(|_| !place::is_full(location));
+        place = next;
     }
-    Err(Outcome::Failure(format!("Get \"{first}\": stopped after {MOST_REDIRECTS} redirects")))
+    Err(Outcome::Failure(format!("Get \"{}\": stopped after {MOST_REDIRECTS} redirects", place.url())))
 }
 
-/// Where a redirect leads, if it stays on the host.
-fn followed(from: &str, location: &str) -> Option<String> {
-    let (scheme, rest) = from.split_once("://")?;
-    let host = rest.split('/').next()?;
-    if location.starts_with('/') && !location.starts_with("//") {
-        return Some(format!("{scheme}://{host}{location}"));
-    }
-    let (_, to) = location.split_once("://")?;
-    (to.split('/').next()? == host).then(|| location.to_string())
+fn is_redirect(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-struct Answer {
+/// The first of a name among the headers that an action gives.
+fn header<'a>(get: &'a Tree, name: &str) -> Option<&'a str> {
+    let mut headers = get.list("httpHeaders").iter();
+    headers.find(|header| header.str("name").eq_ignore_ascii_case(name)).map(|header| header.str("value"))
+}
+
+pub struct Answer {
     status: u16,
     location: Option<String>,
+    body: String,
 }
 
-async fn fetch(url: &str, get: &Tree, agent: &str) -> Result<Answer, String> {
-    let uri: http::Uri = url.parse().map_err(|error| format!("{error}"))?;
-    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_string();
-    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+async fn fetch(place: &Place, get: &Tree, name: Option<&str>, agent: &str) -> Result<Answer, String> {
+    if !matches!(place.scheme.as_str(), "http" | "https") {
+        return Err(format!("unsupported protocol scheme {:?}", place.scheme));
+    }
+    let host = place.host().to_string();
+    let port = place.port().ok_or_else(|| format!("invalid port in {:?}", place.authority))?;
     let stream = TcpStream::connect((host.as_str(), port)).await;
     let stream = stream.map_err(|error| format!("dial tcp {}:{port}: {}", bracketed(&host), refused(&error)))?;
-    let request = request(&uri, get, agent)?;
-    if uri.scheme_str() != Some("https") {
+    let request = request(place, get, name, agent)?;
+    if place.scheme == "http" {
         return exchange(stream, request).await;
     }
     let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
@@ -213,21 +229,25 @@ async fn fetch(url: &str, get: &Tree, agent: &str) -> Result<Answer, String> {
     exchange(stream.map_err(|error| error.to_string())?, request).await
 }
 
-fn request(uri: &http::Uri, get: &Tree, agent: &str) -> Result<http::Request<Empty<Bytes>>, String> {
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut request = http::Request::get(path);
-    let named = |header: &&Tree| header.str("name").eq_ignore_ascii_case("host");
-    let own = get.list("httpHeaders").iter().find(named).map(|header| header.str("value"));
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    request = request.header(http::header::HOST, own.unwrap_or(authority));
-    let given = |name: &str| get.list("httpHeaders").iter().any(|header| header.str("name").eq_ignore_ascii_case(name));
-    if !given("user-agent") {
-        request = request.header(http::header::USER_AGENT, agent);
+/// The agent says who it is and takes every answer, unless it was told otherwise; one that is told to say nothing says
+/// nothing.
+fn request(place: &Place, get: &Tree, name: Option<&str>, agent: &str) -> Result<http::Request<Empty<Bytes>>, String> {
+    let mut request = http::Request::get(&place.path);
+    request = request.header(http::header::HOST, name.unwrap_or(&place.authority));
+    let named = header(get, "user-agent").unwrap_or(agent);
+    if !named.is_empty() {
+        request = request.header(http::header::USER_AGENT, named);
     }
-    if !given("accept") {
+    let accepts = header(get, "accept");
+    if accepts.is_none() {
         request = request.header(http::header::ACCEPT, "*/*");
     }
-    for header in get.list("httpHeaders").iter().filter(|header| !named(header)) {
+    let is_said = |name: &str| match name.to_ascii_lowercase().as_str() {
+        "host" | "user-agent" => true,
+        "accept" => accepts == Some(""),
+        _ => false,
+    };
+    for header in get.list("httpHeaders").iter().filter(|header| !is_said(header.str("name"))) {
         request = request.header(header.str("name"), header.str("value"));
     }
     let request = request.header(http::header::CONNECTION, "close");
@@ -243,11 +263,11 @@ where
     let work = async {
         let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = answer.status().as_u16();
-        let location = answer.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
-        let location = location.map(str::to_string);
+        let location = answer.headers().get(http::header::LOCATION);
+        let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         // Read, so that the server is not cut off; longer answers are.
-        let _ = Limited::new(answer.into_body(), MOST).collect().await;
-        Ok(Answer { status, location })
+        let body = start(answer.into_body()).await;
+        Ok(Answer { status, location, body: String::from_utf8_lossy(&body).into_owned() })
     };
     let mut work = std::pin::pin!(work);
     tokio::select! {
@@ -256,6 +276,18 @@ where
         // The server may have closed it, but what it said is there.
         _ = connection => work.await,
     }
+}
+
+/// What comes of an answer, as far as it is looked at.
+async fn start(mut body: hyper::body::Incoming) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < MOST
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+    }
+    bytes.truncate(MOST);
+    bytes
 }
 
 /// Probes ask whether somebody is there, not who.
