@@ -16,7 +16,7 @@ const WORKERS: usize = 16;
 const BEGINS: Duration = Duration::from_millis(150);
 
 /// What the node alone says of a pod; what is not said any more is taken away.
-const OWN: [&str; 12] = [
+pub const OWN: [&str; 12] = [
     "phase",
     "reason",
     "message",

@@ -198,6 +198,7 @@ async fn start_container(
 ) -> Result<()> {
     let state = place.given.state;
     let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
+    let start = &Start { restarts: number(agent, pod, state, start), ..start.clone() };
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
     let sort = meters::sort(pod, &start.name);
     agent.metrics.count(&meters::STARTED_CONTAINERS, &[sort]);
@@ -207,7 +208,8 @@ async fn start_container(
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
         Err(problem) => Err(problem),
     };
-    if start.restarts > 0 {
+    // What the runtime has forgotten, in a reboot for example, did not crash.
+    if start.restarts > 0 && state.container(&start.name).is_some() {
         let ended_at = ended.map_or(agent.now(), |ended| ended.finished_at);
         memory.backoffs.started_again(&start.name, ended_at, agent.now());
     }
@@ -225,6 +227,15 @@ async fn start_container(
             Err(if waits { Failure::Waits } else { Failure::Failed })
         }
     }
+}
+
+/// A static pod has no status here that could tell how often a container was started before the runtime forgot it:
+/// the logs tell it.
+fn number(agent: &Agent, pod: &Tree, state: &PodState, start: &Start) -> i64 {
+    if !pod::is_static(pod) || state.container(&start.name).is_some() {
+        return start.restarts;
+    }
+    start.restarts.max(files::next_log(&sync::logs(agent, pod).join(&start.name)))
 }
 
 /// It is known when an image is tried again.

@@ -331,24 +331,8 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
 
 /// Times of changes go by what was said last, which the object may not show yet.
 fn with_last_status(agent: &Agent, pod: &Tree) -> Tree {
-    let mut pod = pod.clone();
-    let last = agent.statuses.last(&pod);
-    if last.is_null() {
-        return pod;
-    }
-    // Conditions of others are in the object alone.
-    let own: Vec<Tree> = last.list("conditions").to_vec();
-    let others = pod
-        .list("status.conditions")
-        .iter()
-        .filter(|condition| !own.iter().any(|own| own.str("type") == condition.str("type")));
-    let conditions: Vec<Tree> = own.iter().cloned().chain(others.cloned()).collect();
-    let status = pod.child("status");
-    for (key, value) in last.as_map().into_iter().flat_map(|map| map.iter()) {
-        status.set(key, value.clone());
-    }
-    status.set("conditions", conditions);
-    pod
+    let last = agent.statuses.last(pod);
+    if last.is_null() { pod.clone() } else { status::merged(pod, &last) }
 }
 
 /// A pod of which only the runtime knows, from the labels of its sandbox.

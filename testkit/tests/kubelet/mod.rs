@@ -7,6 +7,7 @@ mod drain;
 mod life;
 mod pods;
 mod pressure;
+mod restarts;
 mod volumes;
 
 use std::process::Command;

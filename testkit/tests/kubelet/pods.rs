@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::{Events, Metrics, Random, SystemClock};
 use cri::{ContainerState, PodSandboxState, Status};
@@ -35,6 +35,8 @@ pub struct State {
     made: u64,
     sandboxes: BTreeMap<String, cri::PodSandboxStatus>,
     containers: BTreeMap<String, (String, cri::ContainerStatus)>,
+    /// Names of containers that only end when their time is over.
+    pub stubborn: Vec<String>,
     /// Names of containers that were told to end, and how long they were given.
     stopped: Vec<(String, i64)>,
     pulls: Vec<cri::PullImageRequest>,
@@ -72,6 +74,25 @@ impl Remembered {
     /// `+name` for each start, `-name` for each end.
     pub fn order(&self) -> Vec<String> {
         self.state().order.clone()
+    }
+
+    /// A container ends by itself.
+    pub fn exit(&self, name: &str, code: i32) {
+        let mut state = self.state();
+        let is_it = |status: &cri::ContainerStatus| status.metadata.as_ref().is_some_and(|own| own.name == name);
+        let running = |status: &cri::ContainerStatus| status.state() == ContainerState::Running;
+        for (_, status) in state.containers.values_mut().filter(|(_, status)| is_it(status) && running(status)) {
+            status.set_state(ContainerState::Exited);
+            (status.exit_code, status.finished_at) = (code, now());
+        }
+    }
+
+    /// Nothing runs any more, and nobody knows that anything did.
+    pub fn forget(&self) {
+        let mut state = self.state();
+        state.sandboxes.clear();
+        state.containers.clear();
+        state.order.clear();
     }
 
     /// Names of containers that run.
@@ -238,6 +259,14 @@ impl cri::RuntimeService for Remembered {
     }
 
     async fn stop_container(&self, asked: cri::StopContainerRequest) -> Result<cri::StopContainerResponse, Status> {
+        let waits = {
+            let state = self.state();
+            let name = state.containers.get(&asked.container_id).and_then(|(_, status)| status.metadata.clone());
+            state.stubborn.contains(&name.unwrap_or_default().name)
+        };
+        if waits {
+            tokio::time::sleep(Duration::from_secs(asked.timeout.unsigned_abs())).await;
+        }
         self.state().end(&asked.container_id, asked.timeout);
         Ok(cri::StopContainerResponse {})
     }

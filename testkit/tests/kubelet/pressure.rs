@@ -15,28 +15,43 @@ use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
 use kubelet::serve::{self, Served};
 use testkit::sim::{self, Simulation};
+use tokio::task::JoinHandle;
 
 use super::pods::{Folder, Remembered, remembered};
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub const MINUTE: Duration = Duration::from_secs(60);
 /// The first second of 2026, at which simulations begin.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 const PODS: client::Resource = client::Resource::core("pods");
 
 /// A node with its agent.
-struct Scene {
-    runtime: Arc<Remembered>,
-    running: kubelet::Running,
+pub struct Scene {
+    pub runtime: Arc<Remembered>,
+    pub running: kubelet::Running,
+    node: JoinHandle<()>,
     dir: Folder,
 }
 
-async fn start(simulation: &Simulation) -> Scene {
+impl Scene {
+    /// Another agent in the place of this one, after what happens while there is none.
+    pub async fn restart(self, simulation: &Simulation, meanwhile: impl FnOnce(&Remembered)) -> Scene {
+        self.node.abort();
+        self.running.stop().await;
+        meanwhile(&self.runtime);
+        start_on(simulation, self.runtime, self.dir).await
+    }
+}
+
+pub async fn start(simulation: &Simulation) -> Scene {
     let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
     simulation.until("the account of pods", MINUTE, account).await;
-    let dir = Folder::new();
     let remembered = remembered();
     // They were there before the agent: nobody can say how old they are.
     remembered.state().images = vec!["old".to_string(), "older".to_string()];
+    start_on(simulation, remembered, Folder::new()).await
+}
+
+async fn start_on(simulation: &Simulation, remembered: Arc<Remembered>, dir: Folder) -> Scene {
     let config = Arc::new(Config {
         node_name: "n1".to_string(),
         hostname: "n1".to_string(),
@@ -62,15 +77,15 @@ async fn start(simulation: &Simulation) -> Scene {
         recorder,
         random: Arc::new(Random::seeded(7)),
     });
-    tokio::spawn(node.clone().run());
+    let own = tokio::spawn(node.clone().run());
     let (metrics, seed) = (Metrics::default(), 7);
     let environment = kubelet::Environment { client, runtime, node, config, clock, metrics, seed };
     let running = kubelet::run::start_on(environment, remembered.clone()).await.expect("an agent");
     simulation.until("the node is ready", MINUTE, async |simulation| simulation.ready_nodes() == 1).await;
-    Scene { runtime: remembered, running, dir }
+    Scene { runtime: remembered, running, node: own, dir }
 }
 
-async fn make(admin: &Client, name: &str, spec: Tree) {
+pub async fn make(admin: &Client, name: &str, spec: Tree) {
     let mut pod = tree! { "metadata" => tree! { "name" => name }, "spec" => spec };
     let spec = pod.child("spec");
     spec.set("nodeName", "n1");
@@ -80,16 +95,18 @@ async fn make(admin: &Client, name: &str, spec: Tree) {
     if !spec.list("volumes").is_empty() {
         container.set("volumeMounts", list![tree! { "name" => "v", "mountPath" => "/v" }]);
     }
-    spec.set("containers", list![container]);
+    if spec.list("containers").is_empty() {
+        spec.set("containers", list![container]);
+    }
     admin.create(PODS, "default", &pod).await.expect("a pod");
 }
 
-fn pod(simulation: &Simulation, name: &str) -> Tree {
+pub fn pod(simulation: &Simulation, name: &str) -> Tree {
     let all = simulation.objects("pods", "default");
     all.into_iter().find(|pod| pod.str("metadata.name") == name).unwrap_or_default()
 }
 
-async fn until_phase(simulation: &Simulation, name: &str, phase: &str) -> Tree {
+pub async fn until_phase(simulation: &Simulation, name: &str, phase: &str) -> Tree {
     let is_so = async |simulation: &Simulation| pod(simulation, name).str("status.phase") == phase;
     simulation.until(&format!("{name} is {phase}"), 3 * MINUTE, is_so).await;
     pod(simulation, name)
