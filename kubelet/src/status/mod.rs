@@ -183,6 +183,18 @@ pub fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
     status
 }
 
+/// What is said of a pod that the node ends for its own sake.
+pub fn disruption(pod: &Tree, message: &str, now: i64) -> Tree {
+    let mut condition = tree! {
+        "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet",
+        "message" => message, "lastTransitionTime" => time::format_seconds(now),
+    };
+    if let Some(generation) = pod.int("metadata.generation") {
+        condition.set("observedGeneration", generation);
+    }
+    condition
+}
+
 /// Whether a container counts for the readiness of its pod.
 fn counts(spec: &Tree, is_init: bool) -> bool {
     !is_init || pod::is_sidecar(spec)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::Tree;
 
+use super::given::{self, Given as Time};
 use super::sync::{self, Memory, Told};
 use super::{end, files, needs, subject};
 use crate::agent::Agent;
@@ -46,9 +47,12 @@ pub async fn carry_out(
 ) -> Result<()> {
     let (state, told) = (given.state, given.told);
     if plan.kill_pod {
-        end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
+        let given = Time::fixed(None);
+        let stopped =
+            unless_ended(told, Box::pin(end::stop_all(agent, pod, state, &given))).await.ok_or(Failure::Ends)?;
+        stopped.map_err(|_| Failure::Failed)?;
     }
-    kill(agent, pod, state, &plan.kills).await?;
+    kill(agent, pod, state, &plan.kills, told).await?;
     let sandbox = match plan.sandbox {
         Some(attempt) => make_sandbox(agent, pod, memory, attempt).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
@@ -73,8 +77,8 @@ pub async fn carry_out(
     result
 }
 
-/// Ends single containers, each for its own reason.
-pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: &[Kill]) -> Result<()> {
+/// Ends single containers, each for its own reason. Where the pod is to end meanwhile, that ends them in its own time.
+pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: &[Kill], told: Told<'_>) -> Result<()> {
     for kill in kills {
         let seen = state.containers.iter().find(|seen| seen.id == kill.id);
         let grace = match kill.why {
@@ -84,8 +88,11 @@ pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: 
             Why::Changed | Why::Round => None,
         };
         if let Some(seen) = seen {
-            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
-            end::stop_container(agent, pod, seen, &kill).await.map_err(|_| Failure::Failed)?;
+            let kill =
+                end::Kill { message: &kill.message, given: Time::fixed(grace), is_sudden: kill.why == Why::Round };
+            let stopped =
+                unless_ended(told, Box::pin(end::stop_container(agent, pod, seen, kill))).await.ok_or(Failure::Ends)?;
+            stopped.map_err(|_| Failure::Failed)?;
         }
     }
     Ok(())
@@ -365,12 +372,8 @@ async fn run_container(
             // What a hook has said may be a secret: it is not for events.
             agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
             agent.recorder.normal(&subject(pod, name), "Killing", "FailedPostStartHook");
-            let _ = agent.runtime.stop(id, grace(pod)).await;
+            let _ = unless_ended(place.given.told, agent.runtime.stop(id, given::own(pod))).await;
             Err(Problem { reason: "PostStartHookError", message: why })
         }
     }
-}
-
-pub fn grace(pod: &Tree) -> i64 {
-    pod.int("spec.terminationGracePeriodSeconds").unwrap_or(30)
 }

@@ -4,6 +4,7 @@
 
 mod csi;
 mod drain;
+mod endings;
 mod life;
 mod pods;
 mod pressure;
