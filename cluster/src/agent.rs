@@ -183,7 +183,7 @@ pub struct Running {
 impl Running {
     /// Ends the pods, since the machine goes down.
     pub async fn shut_down(&self) {
-        node::shutdown::run(&self.object, &self.agent.workers, &self.shutdown).await;
+        node::shutdown::run(&self.object, &self.agent, &self.shutdown).await;
     }
 
     pub async fn stop(self) {

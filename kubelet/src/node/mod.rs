@@ -125,6 +125,12 @@ impl Node {
         self.ready.subscribe()
     }
 
+    /// Waits until the API knows that the node goes down.
+    pub async fn is_told(&self) {
+        let goes_down = |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| conditions::goes_down(node));
+        let _ = self.object.subscribe().wait_for(goes_down).await;
+    }
+
     /// Registers, renews the lease and reports until it is dropped.
     pub async fn run(self: Arc<Node>) {
         self.recorder.normal(&self.reference(), "Starting", "Starting kubelet.");
