@@ -4,6 +4,7 @@
 mod addresses;
 mod conditions;
 pub mod facts;
+pub mod inhibit;
 mod lease;
 pub mod machine;
 pub mod register;

@@ -91,6 +91,12 @@ pub async fn run(node: &Node, running: &Running, shutdown: &Shutdown) {
     }
 }
 
+/// The machine stays up after all: the node takes pods again. Those that have ended stay so.
+pub fn call_off(node: &Node) {
+    node.recorder.normal(&node.reference(), "NodeShutdown", "Shutdown manager detected shutdown cancellation");
+    node.tell(|reports| reports.shutting_down = false);
+}
+
 async fn end(running: &Running, group: &Group) {
     let seconds = group.period.as_secs();
     tracing::info!(pods = group.pods.len(), seconds, "ending pods before the machine goes down");
