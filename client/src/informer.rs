@@ -285,8 +285,10 @@ impl Informer {
             }
             Event::Deleted(object) => {
                 let meta = json::decode_only(&object, &["metadata"]).map_err(|_| bad())?;
-                self.tell(self.store.delete(&crate::object::key_of(&meta)));
-                revision_of(&meta).ok_or_else(bad)
+                let deleted_at = revision_of(&meta);
+                let change = self.store.delete(&crate::object::key_of(&meta));
+                self.tell(change.map(|change| Change { deleted_at, ..change }));
+                deleted_at.ok_or_else(bad)
             }
         }
     }

@@ -23,6 +23,8 @@ pub struct Change {
     pub key: Key,
     pub old: Option<Seen>,
     pub new: Option<Seen>,
+    /// The revision of a deletion that was seen; None where a list has shown it, or there was none.
+    pub deleted_at: Option<u64>,
 }
 
 #[derive(Default)]
@@ -190,7 +192,7 @@ impl Store {
     pub(crate) fn again(&self) -> Vec<Change> {
         let again = |object: &Arc<Object>| {
             let seen = Some(Seen::new(object.clone()));
-            Change { key: object.key.clone(), old: seen.clone(), new: seen }
+            Change { key: object.key.clone(), old: seen.clone(), new: seen, deleted_at: None }
         };
         self.read().objects.values().map(again).collect()
     }
@@ -266,17 +268,17 @@ impl Inner {
         let key = new.key.clone();
         match old {
             Some(old) if old.uid != new.uid => vec![
-                Change { key: key.clone(), old: Some(Seen::new(old)), new: None },
-                Change { key, old: None, new: Some(Seen::new(new)) },
+                Change { key: key.clone(), old: Some(Seen::new(old)), new: None, deleted_at: None },
+                Change { key, old: None, new: Some(Seen::new(new)), deleted_at: None },
             ],
-            old => vec![Change { key, old: old.map(Seen::new), new: Some(Seen::new(new)) }],
+            old => vec![Change { key, old: old.map(Seen::new), new: Some(Seen::new(new)), deleted_at: None }],
         }
     }
 
     fn delete(&mut self, key: &str) -> Option<Change> {
         let (key, old) = self.objects.remove_entry(key)?;
         self.unindex(&old);
-        Some(Change { key, old: Some(Seen::new(old)), new: None })
+        Some(Change { key, old: Some(Seen::new(old)), new: None, deleted_at: None })
     }
 
     fn places(&self, tree: &Tree) -> Box<[(&'static str, Str)]> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use client::{Client, Clock, Metrics, Random, SystemClock};
 use kubelet::Config;
 use kubelet::config::{Settings, Shutdown};
+use kubelet::node::inhibit::{Inhibitor, Places};
 use kubelet::node::{self, Node};
 use kubelet::runtime::Runtime;
 use kubelet::serve::{self, Served};
@@ -204,6 +205,8 @@ pub struct Running {
     agent: kubelet::Running,
     object: Arc<Node>,
     shutdown: Shutdown,
+    /// Where pods are waited for when the machine goes down.
+    inhibitor: Option<Inhibitor>,
     /// The node's own object, and its certificate.
     tasks: Vec<JoinHandle<()>>,
     /// Ends the ports.
@@ -211,9 +214,31 @@ pub struct Running {
 }
 
 impl Running {
-    /// Ends the pods, since the machine goes down.
+    /// Ends the pods, since the machine goes down; then it may.
     pub async fn shut_down(&self) {
-        node::shutdown::run(&self.object, &self.agent.workers, &self.shutdown).await;
+        node::shutdown::run(&self.object, &self.agent, &self.shutdown).await;
+        self.inhibitor.iter().for_each(Inhibitor::release);
+    }
+
+    /// The machine stays up after all.
+    pub fn stay_up(&self) {
+        node::shutdown::call_off(&self.object);
+    }
+
+    /// Waits until the machine goes down, or after that does not: whether it does.
+    pub async fn machine_changed(&mut self) -> bool {
+        match &mut self.inhibitor {
+            Some(inhibitor) => inhibitor.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Has the machine wait for pods when it goes down, where a time is set for that.
+    pub fn inhibit(&mut self) {
+        let period = node::shutdown::whole(&self.shutdown);
+        if !period.is_zero() {
+            self.inhibitor = Some(Inhibitor::start(Places::of_machine(), period));
+        }
     }
 
     pub async fn stop(self) {
@@ -277,7 +302,7 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         let rotated = crate::node::serving::rotated(&config, &client, serving, object.object());
         tasks.push(tokio::spawn(rotated.run()));
     }
-    Ok(Running { agent, object, shutdown, tasks, stop })
+    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop })
 }
 
 /// Answers on the agent's ports.

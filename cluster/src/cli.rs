@@ -305,15 +305,20 @@ fn run_agent(args: &node::join::Arguments) -> Result<()> {
 
 /// Runs until it is told to stop; what it waits for at its start can be given up.
 async fn run_node(start: impl Future<Output = Result<node::Running>>) -> Result<()> {
-    let started = tokio::select! {
+    let mut started = tokio::select! {
         biased;
         () = interrupted() => return Ok(()),
         started = start => started?,
     };
-    tokio::select! {
+    let power_failed = tokio::select! {
         biased;
-        () = interrupted() => {}
-        () = power_fails() => started.shut_down().await,
+        () = interrupted() => false,
+        () = power_fails() => true,
+        // Whoever goes down with its machine stays until it is told to end: it would be started again.
+        () = started.follow_machine() => false,
+    };
+    if power_failed {
+        started.shut_down().await;
     }
     started.stop().await;
     Ok(())

@@ -20,6 +20,7 @@ pub mod managers;
 pub mod meters;
 pub mod node;
 pub mod objects;
+mod past;
 pub mod plan;
 pub mod pod;
 pub mod pressure;

@@ -55,6 +55,10 @@ pub struct Arguments {
     /// The socket of another container runtime, instead of the one in the house
     #[arg(long, value_name = "SOCKET", default_value = "")]
     container_runtime_endpoint: String,
+    /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
+    /// rotation, or half of its grace period has passed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    drain_by_proxies: bool,
     /// A file with a KubeletConfiguration
     #[arg(long)]
     config: Option<PathBuf>,
@@ -96,7 +100,8 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
 /// What differs from a kubelet's defaults on a machine that is set up by nobody else.
 fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     let root = format!("--root-dir={}", dir.join("kubelet").display());
-    let mut words = vec![root, "--fail-swap-on=false".to_string()];
+    let drains = format!("--drain-by-proxies={}", arguments.drain_by_proxies);
+    let mut words = vec![root, "--fail-swap-on=false".to_string(), drains];
     if arguments.config.is_none() {
         words.extend(crate::agent::SHARED_MACHINE.map(str::to_string));
     }
@@ -215,6 +220,19 @@ mod tests {
         let config = bootstrap_config("https://a:1", pem, "");
         let text = String::from_utf8(api::yaml::encode(&config)).expect("text");
         tree! { "data" => tree! { "kubeconfig" => text } }
+    }
+
+    #[test]
+    fn whether_proxies_are_waited_for_is_passed_on() {
+        use clap::{Args, FromArgMatches};
+        for (words, waits) in [(&[][..], true), (&["--drain-by-proxies=false"][..], false)] {
+            let command = Arguments::augment_args(clap::Command::new("agent"));
+            let words = ["agent", "--server", "https://a:1"].iter().chain(words);
+            let matches = command.try_get_matches_from(words).expect("arguments");
+            let arguments = Arguments::from_arg_matches(&matches).expect("arguments");
+            let flags = flags(&arguments, Path::new("/a")).expect("flags");
+            assert_eq!(!flags.ignores_proxies, waits);
+        }
     }
 
     #[test]

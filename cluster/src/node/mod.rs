@@ -42,6 +42,16 @@ impl Running {
         self.agent.shut_down().await;
     }
 
+    /// Waits until the machine goes down, or after that does not, and does what is to be done then.
+    pub async fn follow_machine(&mut self) {
+        loop {
+            match self.agent.machine_changed().await {
+                true => self.agent.shut_down().await,
+                false => self.agent.stay_up(),
+            }
+        }
+    }
+
     /// Ends the agent; its pods run on.
     pub async fn stop(self) {
         self.stop.send_replace(true);
@@ -85,6 +95,7 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
     if rotates {
         tasks.push(tokio::spawn(Rotated::client(&dir, &node, client.clone(), random).run()));
     }
-    let agent = agent::run(client, options).await?;
+    let mut agent = agent::run(client, options).await?;
+    agent.inhibit();
     Ok(Running { agent, stop, tasks })
 }

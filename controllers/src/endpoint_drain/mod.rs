@@ -33,6 +33,9 @@ struct State {
     applied: BTreeMap<Key, u64>,
     /// From which revision on no slice names a pod that ends, by the pod's key and with its uid.
     left: BTreeMap<Key, (String, u64)>,
+    /// From which revision on a slice does not name a pod that it has named, by the pod's key; the highest there is
+    /// where nobody saw when that was.
+    dropped: BTreeMap<Key, u64>,
     /// The newest revision of a slice that was seen: what a proxy that has seen all of them has too.
     newest: u64,
 }
@@ -44,8 +47,8 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     let state: Arc<Mutex<State>> = Arc::default();
     let (queue, known) = (context.queue.clone(), state.clone());
     pods.on_change(move |change| pod_changed(&queue, &known, change));
-    let (queue, known) = (context.queue.clone(), state.clone());
-    slices.on_change(move |change| slice_changed(&queue, &known, change));
+    let (queue, known, all) = (context.queue.clone(), state.clone(), pods.store().clone());
+    slices.on_change(move |change| slice_changed(&queue, &known, |pod| all.get(pod).is_some(), change));
     let (queue, known, all) = (context.queue.clone(), state.clone(), slices.store().clone());
     nodes.on_change(move |change| node_changed(&queue, &known, &all, change));
     let (pods, slices) = (pods.store().clone(), slices.store().clone());
@@ -58,7 +61,11 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 fn pod_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
     match change.new.as_deref() {
-        None => drop(lock(state).left.remove(&change.key)),
+        None => {
+            let mut state = lock(state);
+            state.left.remove(&change.key);
+            state.dropped.remove(&change.key);
+        }
         Some(pod) if pod.at("metadata").has("deletionTimestamp") => {
             // Where nobody confirms, what was said before is taken back by the reconcile.
             queue.add(change.key.clone());
@@ -68,13 +75,19 @@ fn pod_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
 }
 
 /// Those of which the slice says something else than before.
-fn slice_changed(queue: &Queue, state: &Mutex<State>, change: &Change) {
+fn slice_changed(queue: &Queue, state: &Mutex<State>, is_there: impl Fn(&str) -> bool, change: &Change) {
     let seen = |slice: Option<&Tree>| -> BTreeSet<(String, bool)> {
         slice.map(plan::standings).unwrap_or_default().into_iter().collect()
     };
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
     let mut state = lock(state);
-    state.newest = state.newest.max(new.or(old).and_then(revision_of).unwrap_or(0));
+    // What a slice said last is not what a proxy has to have seen of its deletion.
+    let revision = new.and_then(revision_of).or(change.deleted_at);
+    state.newest = state.newest.max(revision.or_else(|| old.and_then(revision_of)).unwrap_or(0));
+    let named = |slice: Option<&Tree>| -> BTreeSet<String> { seen(slice).into_iter().map(|(key, _)| key).collect() };
+    for key in named(old).difference(&named(new)).filter(|key| is_there(key)) {
+        state.dropped.insert(Key::from(key.as_str()), revision.unwrap_or(u64::MAX));
+    }
     if state.applied.is_empty() {
         return;
     }
@@ -124,7 +137,8 @@ impl Controller {
         let in_rotation = slices.iter().any(named);
         let ends = pod.at("metadata").has("deletionTimestamp");
         let mut state = lock(&self.state);
-        let newest = slices.iter().filter_map(|slice| revision_of(slice)).max().unwrap_or(state.newest);
+        let dropped = state.dropped.get(key).copied();
+        let newest = slices.iter().filter_map(|slice| revision_of(slice)).chain(dropped).max().unwrap_or(state.newest);
         let left_at = (ends && !in_rotation).then(|| {
             let uid = pod.str("metadata.uid");
             let left = state.left.entry(key_of(pod)).or_insert_with(|| (uid.to_string(), newest));
@@ -141,5 +155,41 @@ impl Controller {
 impl Reconcile for Controller {
     fn reconcile<'a>(&'a self, key: &'a str) -> Reconciling<'a> {
         Box::pin(self.bring(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(revision: u64, pods: &[&str]) -> String {
+        let endpoint = |pod: &&str| format!(r#"{{"targetRef":{{"kind":"Pod","name":"{pod}"}}}}"#);
+        let endpoints = pods.iter().map(endpoint).collect::<Vec<_>>().join(",");
+        let metadata = format!(r#"{{"name":"s","namespace":"a","resourceVersion":"{revision}"}}"#);
+        format!(r#"{{"metadata":{metadata},"endpoints":[{endpoints}]}}"#)
+    }
+
+    #[test]
+    fn a_slice_that_is_gone_counts_from_its_deletion_on() {
+        // What the slice became, when it was seen to go; from when on it does not name the pod.
+        type Case<'a> = (Option<&'a [&'a str]>, Option<u64>, Option<u64>);
+        let cases: [Case<'_>; 4] = [
+            (Some(&["web", "other"]), None, None),
+            (Some(&["other"]), None, Some(7)),
+            (None, Some(9), Some(9)),
+            (None, None, Some(u64::MAX)),
+        ];
+        for (new, deleted_at, expected) in cases {
+            let (store, queue, state) = (Store::default(), Queue::default(), Mutex::new(State::default()));
+            store.put(slice(5, &["web"]).into()).expect("a slice");
+            let changes = match new {
+                Some(pods) => store.put(slice(7, pods).into()).expect("a slice").0,
+                None => store.delete("a/s").into_iter().collect(),
+            };
+            for change in changes {
+                slice_changed(&queue, &state, |pod| pod == "a/web", &Change { deleted_at, ..change });
+            }
+            assert_eq!(lock(&state).dropped.get("a/web").copied(), expected, "{new:?} {deleted_at:?}");
+        }
     }
 }

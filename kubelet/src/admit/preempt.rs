@@ -7,6 +7,7 @@ use crate::status::Problem;
 
 pub const REASON: &str = "Preempting";
 pub const MESSAGE: &str = "Preempted in order to admit critical pod";
+pub const CONDITION: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
 
 /// What is missing of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -47,6 +47,9 @@ const PRESSURES: [(&str, [&str; 3], [&str; 3]); 3] = [
     ),
 ];
 
+/// What a node says that goes down.
+const GOES_DOWN: &str = "node is shutting down";
+
 const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
 /// The conditions after the ones that were there, which keep their places. `capacity` is what the node has.
@@ -96,7 +99,7 @@ fn ready(facts: &Facts, missing: Vec<&str>) -> Condition {
         Network::Ready => {}
     }
     if facts.reports.shutting_down {
-        problems.push("node is shutting down".to_string());
+        problems.push(GOES_DOWN.to_string());
     }
     if !missing.is_empty() {
         problems.push(format!("missing node capacity for resources: {}", missing.join(", ")));
@@ -109,6 +112,12 @@ fn ready(facts: &Facts, missing: Vec<&str>) -> Condition {
     let holds = problems.is_empty();
     let (reason, event) = if holds { ("KubeletReady", "NodeReady") } else { ("KubeletNotReady", "NodeNotReady") };
     Condition { kind: "Ready", holds, reason, message, event }
+}
+
+/// Whether a node says that it goes down.
+pub fn goes_down(node: &Tree) -> bool {
+    let mut ready = node.list("status.conditions").iter().filter(|condition| condition.str("type") == "Ready");
+    ready.any(|condition| condition.str("status") == "False" && condition.str("message").contains(GOES_DOWN))
 }
 
 /// Puts a condition in its place. None where it stays as it was; otherwise whether it is the first of its kind.

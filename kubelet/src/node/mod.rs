@@ -4,6 +4,7 @@
 mod addresses;
 mod conditions;
 pub mod facts;
+pub mod inhibit;
 mod lease;
 pub mod machine;
 pub mod register;
@@ -123,6 +124,12 @@ impl Node {
     /// Whether runtime and network can take pods.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
+    }
+
+    /// Waits until the API knows that the node goes down.
+    pub async fn is_told(&self) {
+        let goes_down = |node: &Option<Arc<Tree>>| node.as_ref().is_some_and(|node| conditions::goes_down(node));
+        let _ = self.object.subscribe().wait_for(goes_down).await;
     }
 
     /// Registers, renews the lease and reports until it is dropped.

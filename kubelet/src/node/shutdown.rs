@@ -1,24 +1,25 @@
 //! The machine goes down: pods end first, those of low priority before those of high, each group within its time.
-//! Somebody has to say when: there is no lock here that could hold the machine up.
+//! Whoever says when is no concern of this.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Tree, tree};
+use api::Tree;
 
 use super::Node;
 use crate::config::Shutdown;
 use crate::pod;
-use crate::status::Problem;
-use crate::worker::{Ending, Workers};
+use crate::run::Running;
+use crate::status::{self, Problem};
+use crate::worker::Ending;
 
 /// From here on pods are critical.
 const CRITICAL: i64 = 2_000_000_000;
 /// So long a pod gets that does not say it.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.";
-/// How often it is looked whether pods are gone.
-const LOOK: Duration = Duration::from_millis(50);
+/// After their time, so long is waited for the last words of those that had to be killed, and of the node.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Pods that end at the same time, and how long they have.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +27,11 @@ pub struct Group {
     pub period: Duration,
     /// The uids, and the grace of each in seconds.
     pub pods: Vec<(String, i64)>,
+}
+
+/// How long all pods have together; nothing where nobody waits for them.
+pub fn whole(shutdown: &Shutdown) -> Duration {
+    periods(shutdown).iter().fold(Duration::ZERO, |sum, (_, period)| sum.saturating_add(*period))
 }
 
 /// From which priority on, and how long; the lowest first. None where nobody waits.
@@ -58,46 +64,66 @@ pub fn plan(shutdown: &Shutdown, pods: &[Arc<Tree>]) -> Vec<Group> {
     groups
 }
 
-fn ending(grace_seconds: i64) -> Ending {
-    let condition = tree! {
-        "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet", "message" => MESSAGE,
-    };
+fn ending(pod: &Tree, grace_seconds: i64, now: i64) -> Ending {
     Ending {
         problem: Problem { reason: "Terminated".into(), message: MESSAGE.to_string() },
         grace_seconds: Some(grace_seconds),
-        condition: Some(condition),
+        condition: Some(status::disruption(pod, MESSAGE, now)),
     }
 }
 
-/// Ends the pods and says that the node is not ready; returns when they are gone, or their time is over.
-pub async fn run(node: &Node, workers: &Workers, shutdown: &Shutdown) {
+/// Ends the pods and says that the node is not ready; returns when they are gone and the API knows it, or their time
+/// is over.
+pub async fn run(node: &Node, running: &Running, shutdown: &Shutdown) {
+    node.recorder.normal(&node.reference(), "NodeShutdown", "Shutdown manager detected shutdown event");
     node.tell(|reports| reports.shutting_down = true);
-    for group in plan(shutdown, &workers.pods()) {
-        tracing::info!(
-            pods = group.pods.len(),
-            seconds = group.period.as_secs(),
-            "ending pods before the machine goes down"
-        );
-        for (uid, grace) in &group.pods {
-            workers.end(uid, ending(*grace));
-        }
-        let gone = async {
-            while group.pods.iter().any(|(uid, _)| runs(workers, uid)) {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        if tokio::time::timeout(group.period, gone).await.is_err() {
-            tracing::warn!("pods did not end in time");
-        }
+    let groups = plan(shutdown, &running.workers.pods());
+    let all: Vec<String> = groups.iter().flat_map(|group| &group.pods).map(|(uid, _)| uid.clone()).collect();
+    for group in &groups {
+        end(running, group).await;
+    }
+    let said = async {
+        is_down(running, &all).await;
+        node.is_told().await;
+    };
+    if tokio::time::timeout(LAST_WORDS, said).await.is_err() {
+        tracing::warn!("the API does not know of all that ended before the machine goes down");
     }
 }
 
-fn runs(workers: &Workers, uid: &str) -> bool {
-    workers.find(uid).is_some_and(|(_, state)| state.running().next().is_some())
+/// The machine stays up after all: the node takes pods again. Those that have ended stay so.
+pub fn call_off(node: &Node) {
+    node.recorder.normal(&node.reference(), "NodeShutdown", "Shutdown manager detected shutdown cancellation");
+    node.tell(|reports| reports.shutting_down = false);
+}
+
+async fn end(running: &Running, group: &Group) {
+    let seconds = group.period.as_secs();
+    tracing::info!(pods = group.pods.len(), seconds, "ending pods before the machine goes down");
+    let now = running.agent.clock.now().seconds;
+    for (uid, grace) in &group.pods {
+        if let Some((pod, _)) = running.workers.find(uid) {
+            running.workers.end(uid, ending(&pod, *grace, now));
+        }
+    }
+    let uids: Vec<String> = group.pods.iter().map(|(uid, _)| uid.clone()).collect();
+    if tokio::time::timeout(group.period, is_down(running, &uids)).await.is_err() {
+        tracing::warn!("pods did not end in time");
+    }
+}
+
+/// Waits until nothing of pods runs and the API knows it.
+async fn is_down(running: &Running, uids: &[String]) {
+    for uid in uids {
+        running.workers.is_down(uid).await;
+    }
+    running.agent.statuses.settled(uids).await;
 }
 
 #[cfg(test)]
 mod tests {
+    use api::tree;
+
     use super::*;
 
     fn pod(uid: &str, priority: i64, grace: i64, phase: &str) -> Arc<Tree> {
@@ -131,5 +157,6 @@ mod tests {
         };
         assert_eq!(said(&by_priority), ["60: low=60 plain=5", "120: slow=120", "5: critical=5"]);
         assert!(said(&Shutdown::default()).is_empty(), "nobody waits");
+        assert_eq!([&plain, &by_priority, &Shutdown::default()].map(|one| whole(one).as_secs()), [30, 185, 0]);
     }
 }

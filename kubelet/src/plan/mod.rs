@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use api::Tree;
 
+use crate::past::Past;
 use crate::pod;
 use crate::state::{Container, PodState, Stage};
 pub use backoff::Backoffs;
@@ -147,9 +148,10 @@ fn wanted_sandbox(view: &View<'_>) -> Option<u32> {
 
 /// The pod has no sandbox that works: everything begins from the start, if anything is left to be done.
 fn plan_anew(view: &View<'_>, attempt: u32, plan: &mut Plan) {
-    plan.kill_pod = !view.state.sandboxes.is_empty();
     let left: Vec<&Tree> = view.pod.list("spec.containers").iter().filter(|spec| is_left(view, spec)).collect();
-    if left.is_empty() || (is_over(view) && attempt > 0) {
+    let is_done = left.is_empty() || is_over(view, attempt);
+    plan.kill_pod = is_done || !view.state.sandboxes.is_empty();
+    if is_done {
         return;
     }
     plan.sandbox = Some(attempt);
@@ -160,31 +162,41 @@ fn plan_anew(view: &View<'_>, attempt: u32, plan: &mut Plan) {
 }
 
 /// A pod that does not start anything again has had its one life.
-fn is_over(view: &View<'_>) -> bool {
+fn is_over(view: &View<'_>, attempt: u32) -> bool {
+    let main = view.pod.list("spec.containers");
     let never = |spec: &Tree| Restart::of(view.pod, spec) == Restart::Never;
-    view.pod.list("spec.containers").iter().all(never) && !view.state.containers.is_empty()
+    let has_begun = attempt > 0 && !view.state.containers.is_empty();
+    main.iter().all(never) && (has_begun || main.iter().any(|spec| forgotten_code(view, spec).is_some()))
 }
 
 fn is_left(view: &View<'_>, spec: &Tree) -> bool {
-    match view.state.container(spec.str("name")) {
-        Some(seen) if seen.stage == Stage::Exited && !view.state.is_of_before(seen) => {
-            Restart::after(view.pod, spec, seen.exit_code)
-        }
-        _ => true,
-    }
+    let code = match view.state.container(spec.str("name")) {
+        Some(seen) => (seen.stage == Stage::Exited && !view.state.is_of_before(seen)).then_some(seen.exit_code),
+        None => forgotten_code(view, spec),
+    };
+    code.is_none_or(|code| Restart::after(view.pod, spec, code))
+}
+
+/// How a container counts as ended that was started once and of which the runtime knows nothing any more.
+fn forgotten_code(view: &View<'_>, spec: &Tree) -> Option<i32> {
+    let name = spec.str("name");
+    let is_known = view.state.container(name).is_some();
+    Past::of(view.pod, name).filter(|_| !is_known).and_then(Past::code)
 }
 
 fn start(view: &View<'_>, spec: &Tree) -> Start {
     let name = spec.str("name");
     // One that was made and never started, because whoever made it was ended, is made again as if it had not been.
-    let restarts = view.state.container(name).map_or(0, |seen| seen.restarts + i64::from(seen.stage != Stage::Created));
+    let seen = view.state.container(name).map(|seen| seen.restarts + i64::from(seen.stage != Stage::Created));
+    let restarts = seen.or_else(|| Past::of(view.pod, name).map(Past::next)).unwrap_or(0);
     Start { name: name.to_string(), restarts }
 }
 
 /// Started once, never again.
 fn plan_ephemeral(view: &View<'_>, plan: &mut Plan) {
     for spec in view.pod.list("spec.ephemeralContainers") {
-        if view.state.container(spec.str("name")).is_none_or(|seen| seen.stage == Stage::Created) {
+        let is_made = view.state.container(spec.str("name")).is_some_and(|seen| seen.stage != Stage::Created);
+        if !is_made && forgotten_code(view, spec).is_none() {
             plan.starts.push(start(view, spec));
         }
     }

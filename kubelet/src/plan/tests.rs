@@ -115,6 +115,44 @@ fn a_pod_is_brought_up_and_kept_up() {
 }
 
 #[test]
+fn what_the_runtime_forgot_is_not_done_twice() {
+    let running = "{restartCount: 1, state: {running: {}}}";
+    let done = "{restartCount: 0, state: {terminated: {exitCode: 0}}}";
+    let failed = "{restartCount: 0, state: {terminated: {exitCode: 1}}}";
+    let awaited = "{restartCount: 3, state: {waiting: {}}}";
+    // The policy, what was last said of both, the sandbox, and what is done.
+    let cases = [
+        ("Always", [running, done], None, "sandbox#0 +a#2 +b#1"),
+        ("Always", [awaited, awaited], None, "sandbox#0 +a#3 +b#3"),
+        ("OnFailure", [running, done], None, "sandbox#0 +a#2"),
+        ("OnFailure", [failed, done], None, "sandbox#0 +a#1"),
+        ("OnFailure", [done, done], None, "killpod"),
+        ("OnFailure", [running, done], Some(true), "+a#2"),
+        ("Never", [running, done], None, "killpod"),
+        ("Never", [done, awaited], None, "killpod"),
+        ("Never", [awaited, awaited], None, "sandbox#0 +a#3 +b#3"),
+        ("Never", [done, done], Some(true), "killpod"),
+    ];
+    for (policy, [a, b], ready, expected) in cases {
+        let named = |name: &str, status: &str| {
+            let mut status = api::yaml::decode(status.as_bytes()).expect("a status");
+            status.set("name", name);
+            status
+        };
+        let mut pod = pod(policy);
+        pod.set("status", tree! { "containerStatuses" => list![named("a", a), named("b", b)] });
+        assert_eq!(short(&decide(&pod, ready, &[])), expected, "{policy} {a} {b} {ready:?}");
+    }
+    let mut pod = pod("Always");
+    pod.child("spec").set("ephemeralContainers", list![tree! { "name" => "e", "image" => "i" }]);
+    let both = [("a", "running"), ("b", "running")];
+    assert_eq!(short(&decide(&pod, Some(true), &both)), "+e#0");
+    let ended = tree! { "name" => "e", "state" => tree! { "terminated" => tree! { "exitCode" => 0 } } };
+    pod.set("status", tree! { "ephemeralContainerStatuses" => list![ended] });
+    assert_eq!(short(&decide(&pod, Some(true), &both)), "", "it is started once");
+}
+
+#[test]
 fn containers_that_prepare_go_first() {
     let init = || tree! { "name" => "i", "image" => "i" };
     type Case<'a> = (&'a str, Option<bool>, &'a [(&'a str, &'a str)], &'a str);

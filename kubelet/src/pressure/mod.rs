@@ -13,8 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::time::format_seconds;
-use api::{Tree, tree};
+use api::Tree;
 use client::Metrics;
 use client::metrics::Meter;
 
@@ -24,7 +23,7 @@ use crate::collect::Collector;
 use crate::disk::Used;
 use crate::node::Node;
 use crate::pod;
-use crate::status::Problem;
+use crate::status::{self, Problem};
 use crate::usage::{self, Files, container_name, value};
 use crate::worker::{Ending, Workers};
 use rank::{Candidate, ContainerUsage, Layout, Usage};
@@ -182,7 +181,7 @@ impl Manager {
             return None;
         }
         let text = message::message(resource, &one.pod, one.usage.as_ref(), &due, seen);
-        let condition = Some(self.disruption(&one.pod, &text));
+        let condition = Some(status::disruption(&one.pod, &text, self.agent.clock.now().seconds));
         let grace = self.grace(&one.pod, first);
         self.evict(memory, &one.pod, first.signal.name(), Ending { condition, ..ending(text, grace) });
         Some(uid)
@@ -207,18 +206,6 @@ impl Manager {
             true => AT_ONCE_SECONDS,
             false => pod.int("spec.terminationGracePeriodSeconds").map_or(most, |own| own.min(most)),
         }
-    }
-
-    fn disruption(&self, pod: &Tree, message: &str) -> Tree {
-        let now = format_seconds(self.agent.clock.now().seconds);
-        let mut condition = tree! {
-            "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet",
-            "message" => message, "lastTransitionTime" => now,
-        };
-        if let Some(generation) = pod.int("metadata.generation") {
-            condition.set("observedGeneration", generation);
-        }
-        condition
     }
 
     fn evict(&self, memory: &mut Memory, pod: &Tree, signal: &str, ending: Ending) {

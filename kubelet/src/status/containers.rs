@@ -4,11 +4,15 @@ use api::{Tree, time, tree};
 
 use super::{Problem, View, counts, is_ready};
 use crate::make::container::signal_name;
+use crate::past::{self, Past};
 use crate::plan::is_started;
+use crate::plan::restart::Restart;
 use crate::pod;
 use crate::state::{Container, Stage};
 
 const SECOND: i64 = 1_000_000_000;
+const USED_TO_RUN: &str =
+    "The container could not be located when the pod was deleted.  The container used to be Running";
 
 /// The statuses by the three lists of containers.
 pub struct Containers([Vec<Tree>; 3]);
@@ -174,25 +178,35 @@ fn at(nanos: i64) -> api::Str {
 /// One that the runtime does not have: not yet, or not any more.
 fn not_there(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
     let name = spec.str("name");
-    let key = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"][list];
-    let old = view.pod.at("status").list(key).iter().find(|status| status.str("name") == name);
-    let restarts = old.and_then(|old| old.int("restartCount")).unwrap_or(0);
-    if let Some(ended) = old.filter(|old| old.at("state").has("terminated")) {
-        return ended.clone();
+    let (old, past) = (past::status(view.pod, name), Past::of(view.pod, name));
+    let is_over = view.is_over || past.and_then(Past::code).is_some_and(|code| !restarts(view.pod, spec, list, code));
+    match (old, past) {
+        (Some(old), Some(Past::Lost { .. })) if is_over => return ended_unseen(old),
+        (Some(old), Some(Past::Ended { .. })) if is_over || old.at("state").has("terminated") => return ended(old),
+        _ => {}
     }
-    if view.is_over && old.is_some_and(|old| old.at("state").has("running")) {
-        return lost(old, restarts);
-    }
-    let state = waiting(view, name).unwrap_or_else(|| waits(begins(list, prepared), ""));
+    let last = match past {
+        Some(Past::Lost { .. }) => tree! { "terminated" => unseen(USED_TO_RUN) },
+        _ => old.map_or_else(Tree::map_new, |old| old.at("lastState").clone()),
+    };
     tree! {
         "name" => name,
         "image" => spec.str("image"),
         "imageID" => "",
-        "restartCount" => restarts,
+        "restartCount" => past.map_or(0, Past::next),
         "started" => false,
         "ready" => false,
-        "state" => state,
-        "lastState" => old.map_or_else(Tree::map_new, |old| old.at("lastState").clone()),
+        "state" => waiting(view, name).unwrap_or_else(|| waits(begins(list, prepared), "")),
+        "lastState" => last,
+    }
+}
+
+/// Whether one is started again that has ended with a code.
+fn restarts(pod: &Tree, spec: &Tree, list: usize, code: i32) -> bool {
+    match list {
+        0 => Restart::after_init(pod, spec, code),
+        1 => Restart::after(pod, spec, code),
+        _ => false,
     }
 }
 
@@ -201,21 +215,35 @@ fn begins(list: usize, prepared: bool) -> &'static str {
     if !prepared && list == 1 { "PodInitializing" } else { "ContainerCreating" }
 }
 
+/// One that had ended when it was last seen, even if it was to be started again then.
+fn ended(old: &Tree) -> Tree {
+    let mut status = old.clone();
+    if old.at("state").has("waiting") {
+        status.set("state", old.at("lastState").clone());
+    }
+    status
+}
+
 /// It ran once, and nobody knows how it ended.
-fn lost(old: Option<&Tree>, restarts: i64) -> Tree {
-    let mut status = old.cloned().unwrap_or_default();
-    let ended = tree! {
-        "exitCode" => 137,
-        "reason" => "ContainerStatusUnknown",
-        "message" => "The container could not be located when the pod was terminated",
-        "startedAt" => Tree::Null,
-        "finishedAt" => Tree::Null,
-    };
-    status.set("state", tree! { "terminated" => ended });
-    status.set("restartCount", restarts);
+fn ended_unseen(old: &Tree) -> Tree {
+    let mut status = old.clone();
+    status.set(
+        "state",
+        tree! { "terminated" => unseen("The container could not be located when the pod was terminated") },
+    );
     status.set("ready", false);
     status.set("started", false);
     status
+}
+
+fn unseen(message: &str) -> Tree {
+    tree! {
+        "exitCode" => i64::from(past::UNSEEN_CODE),
+        "reason" => "ContainerStatusUnknown",
+        "message" => message,
+        "startedAt" => Tree::Null,
+        "finishedAt" => Tree::Null,
+    }
 }
 
 /// What the container was really given.

@@ -50,8 +50,13 @@ pub struct View<'a> {
 
 pub fn status(view: &View<'_>) -> Tree {
     let pod = view.pod;
+    if is_settled(view) {
+        return kept(pod);
+    }
     let made = Containers::of(view);
     let phase = match view.ended {
+        // No pod comes back from its end, or to another one.
+        _ if pod::is_over(pod) => pod.str("status.phase"),
         Some(_) => "Failed",
         None => phase::of(view, &made),
     };
@@ -60,9 +65,14 @@ pub fn status(view: &View<'_>) -> Tree {
         "phase" => phase,
         "startTime" => if started.is_empty() { time::format_seconds(view.now) } else { started.into() },
     };
-    if let Some(ended) = view.ended {
-        status.set("reason", &*ended.reason);
-        status.set("message", ended.message.as_str());
+    match view.ended {
+        Some(ended) if !pod::is_over(pod) => {
+            status.set("reason", &*ended.reason);
+            status.set("message", ended.message.as_str());
+        }
+        // They tell why the phase is what it is: whoever said so may have been an agent before this one.
+        _ if phase == pod.str("status.phase") => keep(pod, &["reason", "message"], &mut status),
+        _ => {}
     }
     if let Some(generation) = pod.int("metadata.generation") {
         status.set("observedGeneration", generation);
@@ -75,6 +85,28 @@ pub fn status(view: &View<'_>) -> Tree {
         }
     }
     status
+}
+
+/// A pod that never ran here and has had its last word, such as one that was refused.
+fn is_settled(view: &View<'_>) -> bool {
+    let state = view.state;
+    let has_containers = view.pod.at("status").has("containerStatuses");
+    pod::is_over(view.pod) && !has_containers && state.sandboxes.is_empty() && state.containers.is_empty()
+}
+
+/// The same as before; conditions, which others write too, are left alone.
+fn kept(pod: &Tree) -> Tree {
+    let mut status = tree! {};
+    keep(pod, &writer::OWN, &mut status);
+    if let Some(generation) = pod.int("metadata.generation") {
+        status.set("observedGeneration", generation);
+    }
+    status
+}
+
+fn keep(pod: &Tree, keys: &[&str], status: &mut Tree) {
+    let old = pod.at("status");
+    keys.iter().filter_map(|key| Some((key, old.get(key)?))).for_each(|(key, value)| status.set(key, value.clone()));
 }
 
 fn facts<'a>(view: &View<'a>, made: &'a Containers, phase: &'a str) -> Facts<'a> {
@@ -115,6 +147,28 @@ fn set_addresses(view: &View<'_>, status: &mut Tree) {
     }
 }
 
+/// A pod with what was said of it last instead of what its object shows.
+pub fn merged(object: &Tree, last: &Tree) -> Tree {
+    let mut pod = object.clone();
+    // Conditions of others are in the object alone.
+    let own: Vec<Tree> = last.list("conditions").to_vec();
+    let others = object
+        .list("status.conditions")
+        .iter()
+        .filter(|condition| !own.iter().any(|own| own.str("type") == condition.str("type")));
+    let conditions: Vec<Tree> = own.iter().cloned().chain(others.cloned()).collect();
+    let status = pod.child("status");
+    for (key, value) in last.as_map().into_iter().flat_map(|map| map.iter()) {
+        status.set(key, value.clone());
+    }
+    status.set("conditions", conditions);
+    // Others may end a pod too, for good: one on a node that was out of reach, for example.
+    if pod::is_over(object) {
+        keep(object, &["phase", "reason", "message"], status);
+    }
+    pod
+}
+
 /// A pod that the node does not take.
 pub fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
     let started = pod.str("status.startTime");
@@ -128,6 +182,18 @@ pub fn rejected(pod: &Tree, problem: &Problem, now: i64) -> Tree {
         status.set("observedGeneration", generation);
     }
     status
+}
+
+/// What is said of a pod that the node ends for its own sake.
+pub fn disruption(pod: &Tree, message: &str, now: i64) -> Tree {
+    let mut condition = tree! {
+        "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet",
+        "message" => message, "lastTransitionTime" => time::format_seconds(now),
+    };
+    if let Some(generation) = pod.int("metadata.generation") {
+        condition.set("observedGeneration", generation);
+    }
+    condition
 }
 
 /// Whether a container counts for the readiness of its pod.

@@ -156,6 +156,87 @@ fn all_that_begin_anew_are_no_failure() {
     }
 }
 
+/// A status as the API has it.
+fn old(text: &str) -> Tree {
+    api::yaml::decode(text.as_bytes()).expect("a status")
+}
+
+#[test]
+fn no_pod_comes_back_from_its_end() {
+    let evicted = "{phase: Failed, reason: Evicted, message: too much, containerStatuses: \
+                   [{name: a, state: {terminated: {exitCode: 0}}}, {name: b, state: {terminated: {exitCode: 0}}}]}";
+    let refused = "{phase: Failed, reason: OutOfpods, message: full}";
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+    let cases: [Case<'_>; 7] = [
+        (evicted, &[("a", "0"), ("b", "0")], "Failed/Evicted/too much"),
+        (evicted, &[], "Failed/Evicted/too much"),
+        (refused, &[], "Failed/OutOfpods/full"),
+        ("{phase: Succeeded}", &[("a", "1"), ("b", "1")], "Succeeded//"),
+        // Somebody else has ended it; what runs of it is ended.
+        ("{phase: Failed, reason: NodeLost}", &[("a", "running"), ("b", "running")], "Failed/NodeLost/"),
+        // What holds no longer is not said any longer.
+        ("{phase: Pending, reason: Why}", &[("a", "running"), ("b", "running")], "Running//"),
+        ("{phase: Running, reason: Why}", &[("a", "running"), ("b", "running")], "Running/Why/"),
+    ];
+    for (status, containers, expected) in cases {
+        let mut pod = pod("Never");
+        pod.set("status", old(status));
+        let state = if containers.is_empty() { PodState::default() } else { state(containers) };
+        let said = say(&pod, &state, Verdicts::default(), &[], true);
+        let short = format!("{}/{}/{}", said.str("phase"), said.str("reason"), said.str("message"));
+        assert_eq!(short, expected, "{status} {containers:?}");
+        if status == refused {
+            assert!(!said.has("containerStatuses") && !said.has("conditions"), "it never ran: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn whoever_ends_a_pod_for_good_is_heard() {
+    let object = tree! { "status" => old("{phase: Failed, reason: NodeLost, conditions: [{type: Other}]}") };
+    let pod = merged(&object, &old("{phase: Running, podIP: 10.0.0.1, conditions: [{type: Ready}]}"));
+    assert_eq!((pod.str("status.phase"), pod.str("status.reason")), ("Failed", "NodeLost"));
+    assert_eq!((pod.str("status.podIP"), pod.list("status.conditions").len()), ("10.0.0.1", 2));
+}
+
+#[test]
+fn what_the_runtime_forgot_is_known_from_the_last_status() {
+    let crashed = "{containerID: x, restartCount: 4, state: {waiting: {}}, \
+                    lastState: {terminated: {exitCode: 3, containerID: x}}}";
+    // The policy, what was said of the container, and what is said now: its state, its number, its last end.
+    let cases = [
+        ("Always", "{restartCount: 2, state: {running: {}}}", "Running waiting 3 137"),
+        ("OnFailure", "{restartCount: 2, state: {running: {}}}", "Running waiting 3 137"),
+        ("Never", "{restartCount: 2, state: {running: {}}}", "Failed terminated:137 2 "),
+        (
+            "Always",
+            "{restartCount: 3, state: {waiting: {}}, lastState: {terminated: {exitCode: 137}}}",
+            "Running waiting 3 137",
+        ),
+        ("Never", "{restartCount: 0, state: {terminated: {exitCode: 0}}}", "Succeeded terminated:0 0 "),
+        ("OnFailure", "{restartCount: 0, state: {terminated: {exitCode: 1}}}", "Running terminated:1 0 "),
+        ("Always", crashed, "Running waiting 5 3"),
+        ("Always", "{restartCount: 0, state: {waiting: {}}}", "Pending waiting 0 "),
+    ];
+    for (policy, status, expected) in cases {
+        let mut pod = pod(policy);
+        pod.child("spec").list_entry("containers").truncate(1);
+        let mut container = old(status);
+        container.set("name", "a");
+        pod.set("status", tree! { "phase" => "Running", "containerStatuses" => list![container] });
+        let said = say(&pod, &PodState::default(), Verdicts::default(), &[], false);
+        let a = &said.list("containerStatuses")[0];
+        let code = |state: &str| a.at(state).at("terminated").int("exitCode").map(|code| code.to_string());
+        let state = code("state").map_or_else(|| "waiting".to_string(), |code| format!("terminated:{code}"));
+        let restarts = a.int("restartCount").expect("a number");
+        let last = code("lastState").unwrap_or_default();
+        assert_eq!(format!("{} {state} {restarts} {last}", said.str("phase")), expected, "{policy} {status}");
+        // Whoever asks once more gets the same answer.
+        pod.set("status", said.clone());
+        assert_eq!(say(&pod, &PodState::default(), Verdicts::default(), &[], false), said, "{policy} {status}");
+    }
+}
+
 #[test]
 fn last_words_stay_when_their_file_is_gone() {
     let mut pod = pod("Never");

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::{Tree, tree};
 use client::{Client, DeleteOptions, Ended, Error, Key, Patch, Queue, Resource, Store};
+use tokio::sync::watch;
 
 use crate::pod;
 
@@ -39,6 +40,8 @@ pub struct Writer {
     pods: Arc<Store>,
     entries: Mutex<BTreeMap<String, Entry>>,
     queue: Arc<Queue>,
+    /// Told when something was written, or was found not to be.
+    moved: watch::Sender<()>,
 }
 
 struct Entry {
@@ -68,7 +71,13 @@ pub enum Step {
 
 impl Writer {
     pub fn new(client: Client, pods: Arc<Store>) -> Arc<Writer> {
-        Arc::new(Writer { client, pods, entries: Mutex::default(), queue: Arc::new(Queue::default()) })
+        Arc::new(Writer {
+            client,
+            pods,
+            entries: Mutex::default(),
+            queue: Arc::new(Queue::default()),
+            moved: watch::Sender::default(),
+        })
     }
 
     pub fn start(self: &Arc<Writer>) -> Vec<tokio::task::JoinHandle<()>> {
@@ -77,6 +86,17 @@ impl Writer {
 
     pub fn close(&self) {
         self.queue.close();
+    }
+
+    /// Waits until the API has all that was said of these pods.
+    pub async fn settled(&self, uids: &[String]) {
+        let mut moved = self.moved.subscribe();
+        let is_open = |uid: &String| self.next_step(uid).is_some_and(|(_, _, step)| step != Step::Nothing);
+        while uids.iter().any(is_open) {
+            if moved.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// The status that was said last; where nothing was, that of the object, which for a static pod is its mirror.
@@ -147,6 +167,7 @@ impl Writer {
                 }
             };
             self.queue.done(key, ended);
+            self.moved.send_replace(());
         }
     }
 

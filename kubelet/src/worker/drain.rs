@@ -1,7 +1,7 @@
 //! How long a pod that was deleted is left as it is, so that service proxies can take it out of rotation first. Whoever
 //! speaks for them says by a condition of the pod that they will confirm it, and then that they have.
 
-use api::Tree;
+use api::{Tree, time};
 
 use crate::pod;
 
@@ -13,8 +13,15 @@ const SECOND: i64 = 1_000_000_000;
 /// is to be told now. It keeps half of its grace period for itself, whatever proxies do.
 pub fn held_until(pod: &Tree, since: i64, now: i64) -> Option<i64> {
     let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
-    let until = since + grace * SECOND / 2;
+    let until = since.saturating_add(grace.saturating_mul(SECOND) / 2);
     (pod::is_deleted(pod) && is_in_rotation(pod) && now < until).then_some(until)
+}
+
+/// When a pod was deleted, in nanoseconds, as the API says it; None where it was not.
+pub fn deleted_at(pod: &Tree) -> Option<i64> {
+    let ends = time::parse(pod.str("metadata.deletionTimestamp")).ok()?.seconds;
+    let grace = pod.int("metadata.deletionGracePeriodSeconds").unwrap_or(0);
+    Some(ends.saturating_sub(grace).saturating_mul(SECOND))
 }
 
 fn is_in_rotation(pod: &Tree) -> bool {
@@ -51,6 +58,8 @@ mod tests {
             let held = held_until(&pod, 100 * SECOND, (100 + passed) * SECOND).map(|until| until / SECOND);
             assert_eq!(held, expected, "{said} {grace} {passed}");
         }
+        let text = "{metadata: {deletionTimestamp: '1970-01-01T00:01:40Z', deletionGracePeriodSeconds: 30}}";
+        assert_eq!(deleted_at(&yaml::decode(text.as_bytes()).expect("a pod")), Some(70 * SECOND));
         let alive = yaml::decode(format!("{{status: {{conditions: [{}]}}}}", condition("False")).as_bytes());
         assert_eq!(held_until(&alive.expect("a pod"), 0, 0), None, "it was not deleted");
     }

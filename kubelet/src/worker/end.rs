@@ -5,22 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Tree;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use super::sync::{self, Memory, Next};
-use super::{Wanted, drain, files, start, subject};
+use super::given::{self, Given};
+use super::sync::{self, Memory, Next, Told};
+use super::{Wanted, drain, files, subject};
 use crate::agent::Agent;
 use crate::plan::{self, Plan};
 use crate::pod;
 use crate::state::{Container, PodState, keys};
 
-/// The least time that a container is given, whatever its hook took of it.
-const LEAST: i64 = 2;
 const SECOND: i64 = 1_000_000_000;
 
 /// A pod that shall not run any more.
-pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>) -> Next {
-    let state = match bring_down(agent, wanted, memory, state).await {
+pub async fn sync(
+    agent: &Arc<Agent>,
+    wanted: &Wanted,
+    memory: &mut Memory,
+    state: Arc<PodState>,
+    told: Told<'_>,
+) -> Next {
+    let state = match bring_down(agent, wanted, memory, state, told).await {
         Ok(state) => state,
         Err(next) => return next,
     };
@@ -43,8 +49,14 @@ pub async fn sync(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, stat
 }
 
 /// A pod that has come to its own end.
-pub async fn finish(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Arc<PodState>) -> Next {
-    match bring_down(agent, wanted, memory, state).await {
+pub async fn finish(
+    agent: &Arc<Agent>,
+    wanted: &Wanted,
+    memory: &mut Memory,
+    state: Arc<PodState>,
+    told: Told<'_>,
+) -> Next {
+    match bring_down(agent, wanted, memory, state, told).await {
         Ok(_) => Next::Idle(None),
         Err(next) => next,
     }
@@ -56,15 +68,15 @@ async fn bring_down(
     wanted: &Wanted,
     memory: &mut Memory,
     state: Arc<PodState>,
+    told: Told<'_>,
 ) -> Result<Arc<PodState>, Next> {
     let pod = &wanted.pod;
     agent.probes.end(pod::uid(pod));
     if !state.is_stopped() {
+        // Why it ends, and who of it is ready still, is not kept back until it has ended.
+        say(agent, wanted, memory, &state);
         let held_seconds = hold(agent, wanted, memory)?;
-        let grace = memory.ended.as_ref().and_then(|ending| ending.grace_seconds);
-        let grace = grace.or_else(|| pod.int("metadata.deletionGracePeriodSeconds"));
-        let grace = grace.map(|grace| (grace - held_seconds).max(i64::from(grace > 0)));
-        if let Err(status) = stop_all(agent, pod, &state, grace).await {
+        if let Err(status) = stop_when_told(agent, wanted, memory, &state, (told, held_seconds)).await {
             let text = format!("error killing pod: {}", status.message());
             agent.recorder.warning(pod, "FailedKillPod", text);
             return Err(Next::Failed);
@@ -91,10 +103,18 @@ async fn bring_down(
         tracing::debug!(pod = pod::name(pod), error = why, "the control group of a pod that has ended stays");
     }
     memory.problems.clear();
-    if !was_refused(memory, &state) && !wanted.is_removed {
-        agent.statuses.set(pod, sync::make_status(agent, wanted, memory, &state, &Plan::default()));
+    if !was_refused(memory, &state) {
+        say(agent, wanted, memory, &state);
     }
+    memory.is_down.send_replace(true);
     Ok(state)
+}
+
+/// Says what there is of a pod that ends, unless nobody is left to be told.
+fn say(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodState) {
+    if !wanted.is_removed {
+        agent.statuses.set(&wanted.pod, sync::make_status(agent, wanted, memory, state, &Plan::default()));
+    }
 }
 
 /// Leaves the pod as it is while proxies may send requests to it. For how many seconds it has been.
@@ -103,13 +123,15 @@ fn hold(agent: &Agent, wanted: &Wanted, memory: &mut Memory) -> Result<i64, Next
         return Ok(0);
     }
     let now = agent.now();
-    let since = memory.held_since.unwrap_or(now);
+    // Whoever has seen it alive knows best when it was deleted; an agent that begins goes by what the API says.
+    let first_seen = || if memory.is_admitted { now } else { drain::deleted_at(&wanted.pod).unwrap_or(now).min(now) };
+    let since = memory.held_since.unwrap_or_else(first_seen);
     match drain::held_until(&wanted.pod, since, now) {
         Some(until) => {
             memory.held_since = Some(since);
             Err(Next::Idle(Some(until)))
         }
-        None => Ok((now - since).max(0) / SECOND),
+        None => Ok(memory.held_since.map_or(0, |since| (now - since).max(0) / SECOND)),
     }
 }
 
@@ -118,23 +140,47 @@ fn was_refused(memory: &Memory, state: &PodState) -> bool {
     memory.ended.is_some() && state.sandboxes.is_empty() && state.containers.is_empty()
 }
 
+/// Ends all that runs, sooner where somebody asks for it meanwhile. What probes find until then is said.
+async fn stop_when_told(
+    agent: &Arc<Agent>,
+    wanted: &Wanted,
+    memory: &Memory,
+    state: &Arc<PodState>,
+    (told, held_seconds): (Told<'_>, i64),
+) -> crate::runtime::Result<()> {
+    let ended = memory.ended.as_ref();
+    let asked = given::asked(wanted, ended).map(|asked| (asked - held_seconds).max(i64::from(asked > 0)));
+    let (hurry, given) = watch::channel(Given::now(asked));
+    let mut told = told.clone();
+    let mut stopping = Box::pin(stop_all(agent, &wanted.pod, state, &given));
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut stopping => return done,
+            Ok(()) = told.changed() => {
+                let asked = given::asked(&told.borrow_and_update(), ended);
+                hurry.send_if_modified(|given| given.shorten(asked, given::own(&wanted.pod)));
+            }
+            () = memory.wake.notified() => say(agent, wanted, memory, state),
+        }
+    }
+}
+
 /// Ends all that runs: the main containers, then those beside them in reverse order, then the sandbox.
 pub async fn stop_all(
     agent: &Arc<Agent>,
     pod: &Arc<Tree>,
     state: &Arc<PodState>,
-    grace: Option<i64>,
+    given: &watch::Receiver<Given>,
 ) -> crate::runtime::Result<()> {
-    let until = Instant::now() + Duration::from_secs(grace.unwrap_or(start::grace(pod)).max(0).unsigned_abs());
     let beside: Vec<String> = plan::sidecars(pod).map(|spec| spec.str("name").to_string()).collect();
     let (last, first): (Vec<&Container>, Vec<&Container>) =
         state.running().partition(|seen| beside.contains(&seen.name));
-    stop_together(agent, pod, state, first, grace).await?;
+    stop_together(agent, pod, state, first, given).await?;
     for name in beside.iter().rev() {
-        let left = i64::try_from(until.saturating_duration_since(Instant::now()).as_secs()).unwrap_or(0);
         for seen in last.iter().filter(|seen| seen.name == *name) {
-            let kill = Kill { message: "", grace: Some(left), is_sudden: false };
-            stop_container(agent, pod, state, seen, &kill).await?;
+            let kill = Kill { message: "", given: given.clone(), is_sudden: false };
+            stop_container(agent, pod, state, seen, kill).await?;
         }
     }
     for sandbox in &state.sandboxes {
@@ -148,20 +194,17 @@ async fn stop_together(
     pod: &Arc<Tree>,
     state: &Arc<PodState>,
     containers: Vec<&Container>,
-    grace: Option<i64>,
+    given: &watch::Receiver<Given>,
 ) -> crate::runtime::Result<()> {
-    let stop = |seen: &Container| {
+    let mut tasks = JoinSet::new();
+    for seen in containers {
         let (agent, pod, state, seen) = (agent.clone(), pod.clone(), state.clone(), seen.clone());
-        tokio::spawn(async move {
-            let kill = Kill { message: "", grace, is_sudden: false };
-            stop_container(&agent, &pod, &state, &seen, &kill).await
-        })
-    };
-    let tasks: Vec<_> = containers.into_iter().map(stop).collect();
+        let kill = Kill { message: "", given: given.clone(), is_sudden: false };
+        tasks.spawn(async move { stop_container(&agent, &pod, &state, &seen, kill).await });
+    }
     let mut result = Ok(());
-    for task in tasks {
-        let ended = task.await.unwrap_or_else(|error| Err(cri::Status::internal(error.to_string())));
-        result = result.and(ended);
+    while let Some(ended) = tasks.join_next().await {
+        result = result.and(ended.unwrap_or_else(|error| Err(cri::Status::internal(error.to_string()))));
     }
     result
 }
@@ -170,8 +213,8 @@ async fn stop_together(
 pub struct Kill<'a> {
     /// "" where its pod ends.
     pub message: &'a str,
-    /// Instead of the pod's own.
-    pub grace: Option<i64>,
+    /// How long it has, which may become less.
+    pub given: watch::Receiver<Given>,
     /// Its hook is not asked.
     pub is_sudden: bool,
 }
@@ -182,7 +225,7 @@ pub async fn stop_container(
     pod: &Tree,
     state: &PodState,
     seen: &Container,
-    kill: &Kill<'_>,
+    kill: Kill<'_>,
 ) -> crate::runtime::Result<()> {
     let text = match kill.message {
         "" => format!("Stopping container {}", seen.name),
@@ -190,16 +233,22 @@ pub async fn stop_container(
     };
     agent.recorder.normal(&subject(pod, &seen.name), "Killing", text);
     let of_labels = seen.annotation(keys::GRACE).parse().ok();
-    let own = pod.int("spec.terminationGracePeriodSeconds").or(of_labels).unwrap_or(30);
-    let mut grace = kill.grace.unwrap_or(own);
-    if let Some(hook) = pre_stop(pod, seen).filter(|_| grace > 0 && !kill.is_sudden) {
-        let begun = Instant::now();
+    let own = pod.int("spec.terminationGracePeriodSeconds").or(of_labels).unwrap_or(given::DEFAULT_SECONDS);
+    let mut given = kill.given;
+    let has_time = given.borrow().left(own) > 0;
+    if let Some(hook) = pre_stop(pod, seen).filter(|_| has_time && !kill.is_sudden) {
         let address = address(agent, state, seen);
-        run_hook(agent, pod, seen, &hook, (&address, grace)).await;
-        grace -= i64::try_from(begun.elapsed().as_secs()).unwrap_or(0);
+        run_hook(agent, pod, (seen, &address), &hook, (&mut given, own)).await;
     }
-    let floor = if kill.grace == Some(0) { 0 } else { LEAST };
-    agent.runtime.stop(&seen.id, grace.max(floor)).await
+    loop {
+        let seconds = given.borrow_and_update().for_signal(own);
+        tokio::select! {
+            biased;
+            done = agent.runtime.stop(&seen.id, seconds) => return done,
+            // Whoever stops it waits for longer than it has: it is stopped once more.
+            () = given::shortened(&mut given) => {}
+        }
+    }
 }
 
 /// Of the pod, or, where that is gone, what the container was made with.
@@ -219,17 +268,30 @@ fn address(agent: &Agent, state: &PodState, seen: &Container) -> String {
     }
 }
 
-async fn run_hook(agent: &Arc<Agent>, pod: &Tree, seen: &Container, hook: &Tree, (address, grace): (&str, i64)) {
+async fn run_hook(
+    agent: &Arc<Agent>,
+    pod: &Tree,
+    (seen, address): (&Container, &str),
+    hook: &Tree,
+    (given, own): (&mut watch::Receiver<Given>, i64),
+) {
     let spec = pod::container(pod, &seen.name).cloned().unwrap_or_default();
-    let work = crate::hooks::run(agent, &seen.id, &spec, hook, address);
-    let done = tokio::time::timeout(Duration::from_secs(grace.unsigned_abs()), work).await;
+    let mut work = Box::pin(crate::hooks::run(agent, &seen.id, &spec, hook, address));
+    let done = loop {
+        let left = Duration::from_secs(given.borrow_and_update().left(own).max(0).unsigned_abs());
+        tokio::select! {
+            biased;
+            done = tokio::time::timeout(left, &mut work) => break done,
+            () = given::shortened(given) => {}
+        }
+    };
     match done {
         Ok(Ok(())) => {}
         // What a hook has said may be a secret: it is not for events.
         Ok(Err(_)) => {
             agent.recorder.warning(&subject(pod, &seen.name), "FailedPreStopHook", "PreStopHook failed");
         }
-        Err(_) => tracing::warn!(pod = pod::name(pod), container = seen.name, grace, "a preStop hook takes too long"),
+        Err(_) => tracing::warn!(pod = pod::name(pod), container = seen.name, "a preStop hook takes too long"),
     }
 }
 

@@ -4,6 +4,7 @@
 mod drain;
 mod end;
 mod files;
+mod given;
 mod needs;
 mod start;
 mod sync;
@@ -64,6 +65,8 @@ struct Worker {
     wake: Arc<Notify>,
     /// What the runtime had of it when it was last looked at.
     state: Arc<Mutex<Arc<PodState>>>,
+    /// Nothing of it runs any more, and its status says so.
+    is_down: watch::Receiver<bool>,
     /// Of pods of one namespace and name, which a changed static pod is with the one before it, one has its turn.
     has_turn: bool,
     /// It is wanted again once nothing of it is left: a static pod may come back as it was while it ends.
@@ -126,8 +129,10 @@ impl Workers {
     /// The node ends a pod.
     pub fn end(&self, uid: &str, ending: Ending) {
         if let Some(worker) = self.workers().get(uid) {
-            worker.wanted.send_modify(|wanted| {
-                wanted.ending.get_or_insert(ending);
+            worker.wanted.send_modify(|wanted| match &mut wanted.ending {
+                // Whoever came first says why, whoever is in a hurry how fast.
+                Some(first) => first.grace_seconds = shorter(first.grace_seconds, ending.grace_seconds),
+                None => wanted.ending = Some(ending),
             });
             worker.wake.notify_one();
         }
@@ -176,6 +181,15 @@ impl Workers {
         Some((worker.wanted.borrow().pod.clone(), state))
     }
 
+    /// Waits until nothing of a pod runs and its last status was said.
+    pub async fn is_down(&self, uid: &str) {
+        let is_down = self.workers().get(uid).map(|worker| worker.is_down.clone());
+        if let Some(mut is_down) = is_down {
+            // A worker that has ended has nothing left to be done.
+            let _ = is_down.wait_for(|is_down| *is_down).await;
+        }
+    }
+
     /// Ends all workers where they are; pods run on.
     pub fn stop(&self) {
         self.workers().values().for_each(|worker| worker.task.abort());
@@ -186,11 +200,12 @@ impl Workers {
         let (sender, receiver) = watch::channel(wanted);
         let wake = Arc::new(Notify::new());
         let state = Arc::new(Mutex::default());
+        let (down, is_down) = watch::channel(false);
         let run = Run {
             workers: self.clone(),
             wanted: receiver,
             wake: wake.clone(),
-            memory: Memory::new(self.agent.config.crash_loop_max, state.clone()),
+            memory: Memory::new(self.agent.config.crash_loop_max, state.clone(), wake.clone(), down),
             is_first: true,
         };
         let workers = self.clone();
@@ -198,7 +213,7 @@ impl Workers {
             run.run().await;
             workers.ended(&uid);
         });
-        Worker { wanted: sender, wake, state, has_turn: false, comes_back: None, task }
+        Worker { wanted: sender, wake, state, is_down, has_turn: false, comes_back: None, task }
     }
 
     /// Whether a pod may begin: a static one waits until no other of its name is here.
@@ -285,6 +300,8 @@ impl Run {
                     left.map_or(agent.config.sync_frequency, Duration::from_nanos)
                 }
             };
+            // What was told while it ended may have been heard then, and no one wakes it for that again.
+            let wait = if self.wanted.has_changed().unwrap_or(false) { Duration::ZERO } else { wait };
             // Whether woken or not: what has to be done is decided anew.
             let _ = tokio::time::timeout(wait, self.wake.notified()).await;
         }
@@ -298,6 +315,11 @@ fn may_be_called(pod: &Tree) -> bool {
         tracing::error!(name = pod::name(pod), uid = pod::uid(pod), "a pod is left alone: its names are no names");
     }
     is_plain
+}
+
+/// None is the pod's own time, which the others are cut to.
+fn shorter(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
 }
 
 fn same_name(one: &Tree, other: &Tree) -> bool {

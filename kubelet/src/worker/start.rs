@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::Tree;
 
+use super::given::{self, Given as Time};
 use super::sync::{self, Memory, Told};
 use super::{end, files, needs, subject};
 use crate::agent::Agent;
@@ -50,9 +51,12 @@ pub async fn carry_out(
         agent.recorder.normal(pod, "SandboxChanged", text);
     }
     if plan.kill_pod {
-        end::stop_all(agent, pod, state, None).await.map_err(|_| Failure::Failed)?;
+        let given = Time::fixed(None);
+        let stopped =
+            unless_ended(told, Box::pin(end::stop_all(agent, pod, state, &given))).await.ok_or(Failure::Ends)?;
+        stopped.map_err(|_| Failure::Failed)?;
     }
-    kill(agent, pod, state, &plan.kills).await?;
+    kill(agent, pod, state, &plan.kills, told).await?;
     let sandbox = match plan.sandbox {
         Some(attempt) => make_sandbox(agent, pod, memory, (attempt, given.mounted)).await?,
         None => state.sandbox().map(|sandbox| sandbox.id.clone()).unwrap_or_default(),
@@ -77,8 +81,8 @@ pub async fn carry_out(
     result
 }
 
-/// Ends single containers, each for its own reason.
-pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: &[Kill]) -> Result<()> {
+/// Ends single containers, each for its own reason. Where the pod is to end meanwhile, that ends them in its own time.
+pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: &[Kill], told: Told<'_>) -> Result<()> {
     for kill in kills {
         let seen = state.containers.iter().find(|seen| seen.id == kill.id);
         let grace = match kill.why {
@@ -88,8 +92,12 @@ pub async fn kill(agent: &Arc<Agent>, pod: &Arc<Tree>, state: &PodState, kills: 
             Why::Changed | Why::Round => None,
         };
         if let Some(seen) = seen {
-            let kill = end::Kill { message: &kill.message, grace, is_sudden: kill.why == Why::Round };
-            end::stop_container(agent, pod, state, seen, &kill).await.map_err(|_| Failure::Failed)?;
+            let kill =
+                end::Kill { message: &kill.message, given: Time::fixed(grace), is_sudden: kill.why == Why::Round };
+            let stopped = unless_ended(told, Box::pin(end::stop_container(agent, pod, state, seen, kill)))
+                .await
+                .ok_or(Failure::Ends)?;
+            stopped.map_err(|_| Failure::Failed)?;
         }
     }
     Ok(())
@@ -225,6 +233,7 @@ async fn start_container(
 ) -> Result<()> {
     let state = place.given.state;
     let Some(spec) = pod::container(pod, &start.name) else { return Ok(()) };
+    let start = &Start { restarts: number(agent, pod, state, start), ..start.clone() };
     let ended = state.container(&start.name).filter(|seen| seen.stage == Stage::Exited);
     let sort = meters::sort(pod, &start.name);
     agent.metrics.count(&meters::STARTED_CONTAINERS, &[sort]);
@@ -234,7 +243,8 @@ async fn start_container(
         Ok(id) => run_container(agent, pod, spec, (&id, start.restarts), place).await,
         Err(problem) => Err(problem),
     };
-    if start.restarts > 0 {
+    // What the runtime has forgotten, in a reboot for example, did not crash.
+    if start.restarts > 0 && state.container(&start.name).is_some() {
         let ended_at = ended.map_or(agent.now(), |ended| ended.finished_at);
         memory.backoffs.started_again(&start.name, ended_at, agent.now());
     }
@@ -252,6 +262,15 @@ async fn start_container(
             Err(if waits { Failure::Waits } else { Failure::Failed })
         }
     }
+}
+
+/// A static pod has no status here that could tell how often a container was started before the runtime forgot it:
+/// the logs tell it.
+fn number(agent: &Agent, pod: &Tree, state: &PodState, start: &Start) -> i64 {
+    if !pod::is_static(pod) || state.container(&start.name).is_some() {
+        return start.restarts;
+    }
+    start.restarts.max(files::next_log(&sync::logs(agent, pod).join(&start.name)))
 }
 
 /// It is known when an image is tried again.
@@ -398,7 +417,7 @@ async fn run_container(
         Some(Err(why)) => {
             // What a hook has said may be a secret: it is not for events.
             agent.recorder.warning(&subject(pod, name), "FailedPostStartHook", "PostStartHook failed");
-            stop_unready(agent, pod, id).await;
+            unless_ended(place.given.told, Box::pin(stop_unready(agent, pod, id))).await;
             Err(Problem { reason: "PostStartHookError".into(), message: why })
         }
     }
@@ -407,16 +426,12 @@ async fn run_container(
 /// A container whose first hook has failed ends like any other: with its last hook.
 async fn stop_unready(agent: &Arc<Agent>, pod: &Tree, id: &str) {
     let state = agent.runtime.pod(pod::uid(pod)).await.unwrap_or_default();
-    let kill = end::Kill { message: "FailedPostStartHook", grace: None, is_sudden: false };
+    let kill = end::Kill { message: "FailedPostStartHook", given: Time::fixed(None), is_sudden: false };
     let stopped = match state.containers.iter().find(|seen| seen.id == id) {
-        Some(seen) => end::stop_container(agent, pod, &state, seen, &kill).await,
-        None => agent.runtime.stop(id, grace(pod)).await,
+        Some(seen) => end::stop_container(agent, pod, &state, seen, kill).await,
+        None => agent.runtime.stop(id, given::own(pod)).await,
     };
     if let Err(status) = stopped {
         tracing::warn!(container = id, error = status.message(), "a container whose hook failed is not stopped");
     }
-}
-
-pub fn grace(pod: &Tree) -> i64 {
-    pod.int("spec.terminationGracePeriodSeconds").unwrap_or(30)
 }

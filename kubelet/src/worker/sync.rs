@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::{Tree, time, tree};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::{Ending, Wanted, end, files, start};
 use crate::admit::preempt;
@@ -34,6 +34,10 @@ pub struct Memory {
     pub ended: Option<Ending>,
     /// Nothing runs any more, and nothing is left but what logs need.
     pub is_stopped: bool,
+    /// Told once that is so and its status says it.
+    pub is_down: watch::Sender<bool>,
+    /// Told when something of the pod changes while it is worked on.
+    pub wake: Arc<Notify>,
     pub warned: bool,
     /// When the pod was first seen deleted while proxies might send requests to it.
     pub held_since: Option<i64>,
@@ -45,13 +49,20 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn new(longest: Duration, shown: Arc<Mutex<Arc<PodState>>>) -> Memory {
+    pub fn new(
+        longest: Duration,
+        shown: Arc<Mutex<Arc<PodState>>>,
+        wake: Arc<Notify>,
+        is_down: watch::Sender<bool>,
+    ) -> Memory {
         Memory {
             backoffs: Backoffs::new(longest),
             problems: Problems::new(),
             is_admitted: false,
             ended: None,
             is_stopped: false,
+            is_down,
+            wake,
             warned: false,
             held_since: None,
             awaited: Vec::new(),
@@ -91,7 +102,7 @@ pub async fn sync(agent: &Arc<Agent>, asked: &Wanted, memory: &mut Memory, told:
         memory.ended.get_or_insert_with(|| ending.clone());
     }
     if wanted.ends() || memory.ended.is_some() {
-        return end::sync(agent, wanted, memory, state).await;
+        return end::sync(agent, wanted, memory, state, told).await;
     }
     if !memory.is_admitted && !node_is_known(agent, &wanted.pod, told).await {
         return Next::Again;
@@ -159,16 +170,14 @@ async fn admit(agent: &Agent, wanted: &Wanted, memory: &mut Memory, state: &PodS
 
 /// Ends a pod whose place a critical one gets.
 fn preempt(agent: &Agent, uid: &str, signal: &str) {
-    let message = preempt::MESSAGE.to_string();
-    if let Some(victim) = agent.pods.all().iter().find(|pod| pod::uid(pod) == uid) {
-        agent.recorder.warning(victim, preempt::REASON, preempt::MESSAGE);
-    }
-    let condition = tree! {
-        "type" => "DisruptionTarget", "status" => "True", "reason" => "TerminationByKubelet", "message" => preempt::MESSAGE,
-    };
-    let problem = Problem { reason: preempt::REASON.into(), message };
+    let problem = Problem { reason: preempt::REASON.into(), message: preempt::MESSAGE.to_string() };
+    let victim = agent.pods.all().into_iter().find(|pod| pod::uid(pod) == uid);
+    let condition = victim.map(|victim| {
+        agent.recorder.warning(&victim, preempt::REASON, preempt::MESSAGE);
+        status::disruption(&victim, preempt::CONDITION, agent.now() / SECOND)
+    });
     agent.metrics.count(&meters::PREEMPTIONS, &[signal]);
-    (agent.end)(uid, Ending { problem, grace_seconds: None, condition: Some(condition) });
+    (agent.end)(uid, Ending { problem, grace_seconds: None, condition });
 }
 
 /// The handlers in their order: plugins are asked between those that look at the pod alone and those that look for
@@ -210,14 +219,16 @@ async fn run(agent: &Arc<Agent>, wanted: &Wanted, memory: &mut Memory, state: Ar
     tell_of_pauses(agent, pod, memory, &plan);
     if plan.kill_pod && plan.sandbox.is_none() {
         if plan.kills.is_empty() {
-            return end::finish(agent, wanted, memory, state).await;
+            return end::finish(agent, wanted, memory, state, told).await;
         }
         // Each is told why before the rest goes with its pod.
-        if start::kill(agent, pod, &state, &plan.kills).await.is_err() {
-            return Next::Failed;
+        match start::kill(agent, pod, &state, &plan.kills, told).await {
+            Ok(()) => {}
+            Err(start::Failure::Ends) => return Next::Again,
+            Err(_) => return Next::Failed,
         }
         let Ok(state) = look(agent, pod, memory).await else { return Next::Failed };
-        return end::finish(agent, wanted, memory, state).await;
+        return end::finish(agent, wanted, memory, state, told).await;
     }
     if let Err(why) = agent.groups.ensure(pod).await {
         agent.recorder.warning(
@@ -317,7 +328,8 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
         problems: &memory.problems,
         runtime: &agent.runtime_name,
         host_ips: &agent.host_ips(),
-        is_over: wanted.ends() || memory.is_stopped || memory.ended.is_some(),
+        // Nothing is over as long as something runs.
+        is_over: memory.is_stopped || (wanted.ends() || memory.ended.is_some()) && state.is_stopped(),
         ended: ended.filter(|_| memory.is_stopped),
         now: agent.now() / SECOND,
     });
@@ -332,24 +344,8 @@ pub fn make_status(agent: &Agent, wanted: &Wanted, memory: &Memory, state: &PodS
 
 /// Times of changes go by what was said last, which the object may not show yet.
 fn with_last_status(agent: &Agent, pod: &Tree) -> Tree {
-    let mut pod = pod.clone();
-    let last = agent.statuses.last(&pod);
-    if last.is_null() {
-        return pod;
-    }
-    // Conditions of others are in the object alone.
-    let own: Vec<Tree> = last.list("conditions").to_vec();
-    let others = pod
-        .list("status.conditions")
-        .iter()
-        .filter(|condition| !own.iter().any(|own| own.str("type") == condition.str("type")));
-    let conditions: Vec<Tree> = own.iter().cloned().chain(others.cloned()).collect();
-    let status = pod.child("status");
-    for (key, value) in last.as_map().into_iter().flat_map(|map| map.iter()) {
-        status.set(key, value.clone());
-    }
-    status.set("conditions", conditions);
-    pod
+    let last = agent.statuses.last(pod);
+    if last.is_null() { pod.clone() } else { status::merged(pod, &last) }
 }
 
 /// A pod of which only the runtime knows, from the labels of its sandbox.

@@ -5,14 +5,15 @@
 mod clocks;
 mod csi;
 mod drain;
+mod endings;
 mod life;
 mod pods;
 mod pressure;
 mod probes;
+mod restarts;
 mod scene;
 mod sources;
 mod starts;
-
 mod volumes;
 
 use std::process::Command;

@@ -51,6 +51,8 @@ pub struct State {
     made: u64,
     sandboxes: BTreeMap<String, cri::PodSandboxStatus>,
     containers: BTreeMap<String, (String, cri::ContainerStatus)>,
+    /// Names of containers that only end when their time is over.
+    pub stubborn: Vec<String>,
     /// Names of containers that were told to end, and how long they were given.
     stopped: Vec<(String, i64)>,
     pulls: Vec<cri::PullImageRequest>,
@@ -137,6 +139,26 @@ impl Remembered {
             self.state().hangs.remove(place);
             std::future::pending::<()>().await;
         }
+    }
+
+    /// A container ends by itself.
+    pub fn exit(&self, name: &str, code: i32) {
+        let mut state = self.state();
+        let now = state.now();
+        let is_it = |status: &cri::ContainerStatus| status.metadata.as_ref().is_some_and(|own| own.name == name);
+        let running = |status: &cri::ContainerStatus| status.state() == ContainerState::Running;
+        for (_, status) in state.containers.values_mut().filter(|(_, status)| is_it(status) && running(status)) {
+            status.set_state(ContainerState::Exited);
+            (status.exit_code, status.finished_at) = (code, now);
+        }
+    }
+
+    /// Nothing runs any more, and nobody knows that anything did.
+    pub fn forget(&self) {
+        let mut state = self.state();
+        state.sandboxes.clear();
+        state.containers.clear();
+        state.order.clear();
     }
 
     /// Names of containers that run.
@@ -324,6 +346,14 @@ impl cri::RuntimeService for Remembered {
         self.order_stop(&asked.container_id);
         let _ = self.holds.subscribe().wait_for(|holds| !holds).await;
         self.hang("stop_container").await;
+        let waits = {
+            let state = self.state();
+            let name = state.containers.get(&asked.container_id).and_then(|(_, status)| status.metadata.clone());
+            state.stubborn.contains(&name.unwrap_or_default().name)
+        };
+        if waits {
+            tokio::time::sleep(Duration::from_secs(asked.timeout.unsigned_abs())).await;
+        }
         self.state().end(&asked.container_id, asked.timeout);
         Ok(cri::StopContainerResponse {})
     }

@@ -30,6 +30,17 @@ pub struct Scene {
     pub running: kubelet::Running,
     pub clock: Arc<Set>,
     pub dir: Folder,
+    node: JoinHandle<()>,
+}
+
+impl Scene {
+    /// Another agent in the place of this one, after what happens while there is none.
+    pub async fn restart(self, simulation: &Simulation, meanwhile: impl FnOnce(&Remembered)) -> Scene {
+        self.node.abort();
+        self.running.stop().await;
+        meanwhile(&self.runtime);
+        start_on(simulation, self.runtime, self.dir, self.clock).await
+    }
 }
 
 /// A clock that somebody sets.
@@ -63,12 +74,16 @@ pub async fn start(simulation: &Simulation) -> Scene {
     runtime.state().images = vec!["old".to_string(), "older".to_string()];
     let clock = Set::new();
     runtime.state().clock = Some(clock.clone());
-    let (running, _) = start_agent(simulation, &runtime, dir.path(), clock.clone(), |config| {
+    start_on(simulation, runtime, dir, clock).await
+}
+
+async fn start_on(simulation: &Simulation, runtime: Arc<Remembered>, dir: Folder, clock: Arc<Set>) -> Scene {
+    let (running, node) = start_agent(simulation, &runtime, dir.path(), clock.clone(), |config| {
         config.container_log_max_size = 1000;
         config.container_log_max_files = 4;
     })
     .await;
-    Scene { runtime, running, clock, dir }
+    Scene { runtime, running, clock, dir, node }
 }
 
 /// An agent on a runtime that may remember another one, and the task of its node.
@@ -121,7 +136,9 @@ pub async fn make(admin: &Client, name: &str, spec: Tree) {
     if !spec.list("volumes").is_empty() {
         container.set("volumeMounts", list![tree! { "name" => "v", "mountPath" => "/v" }]);
     }
-    spec.set("containers", list![container]);
+    if spec.list("containers").is_empty() {
+        spec.set("containers", list![container]);
+    }
     admin.create(PODS, "default", &pod).await.expect("a pod");
 }
 

@@ -4,28 +4,14 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::world::{PODS, World, condition};
-use super::{UNDEFENDED, noting_pod, pod_path, shell_pod, starts};
-use crate::support::BINARY;
+use super::{noting_pod, pod_path, shell_pod, start_kubelet, starts};
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
 fn without_the_api_server_pods_run_on_and_are_cared_for() {
     let world = World::new(1);
     let server = world.start_up(&["--disable-agent"]);
-    fs::create_dir_all(world.dir.path().join("data/kubelet")).expect("a folder");
-    let config = format!(
-        "{UNDEFENDED}cgroupRoot: {}\n\
-         authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {ca}}}}}\n",
-        world.cgroup(),
-        ca = world.path("data/pki/ca.crt"),
-    );
-    fs::write(world.path("kubelet.yaml"), config).expect("a file");
-    let (root, kubeconfig, config) =
-        (world.path("data/kubelet"), world.path("data/kubeconfig"), world.path("kubelet.yaml"));
-    let words = ["kubelet", "--kubeconfig", &kubeconfig, "--config", &config, "--hostname-override", "node"];
-    let _agent = world.start(BINARY, &[&words[..], &["--root-dir", &root, "--node-ip", "192.0.2.10"]].concat(), "");
-    world.until_ready_node();
-
+    let _agent = start_kubelet(&world, "");
     world.create(PODS, &noting_pod("steady"));
     // It is well until somebody takes its file away.
     let script = "echo start >> /data/starts; /host/busybox touch /data/well; trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait";

@@ -7,13 +7,35 @@ mod crowds;
 mod hangs;
 mod kills;
 mod pressure;
+mod shutdown;
 mod world;
 
-use world::{PODS, World};
+use std::fs;
+
+use crate::support::BINARY;
+use world::{PODS, Process, World};
 
 /// A configuration by which no pod has to go however full disks are.
 const UNDEFENDED: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
     evictionHard: {memory.available: 100Mi}\n";
+
+/// The agent as a process of its own beside `up --disable-agent`; `more` are further lines of its configuration.
+fn start_kubelet(world: &World, more: &str) -> Process {
+    fs::create_dir_all(world.dir.path().join("data/kubelet")).expect("a folder");
+    let config = format!(
+        "{UNDEFENDED}cgroupRoot: {}\n{more}\
+         authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {ca}}}}}\n",
+        world.cgroup(),
+        ca = world.path("data/pki/ca.crt"),
+    );
+    fs::write(world.path("kubelet.yaml"), config).expect("a file");
+    let (root, kubeconfig, config) =
+        (world.path("data/kubelet"), world.path("data/kubeconfig"), world.path("kubelet.yaml"));
+    let words = ["kubelet", "--kubeconfig", &kubeconfig, "--config", &config, "--hostname-override", "node"];
+    let agent = world.start(BINARY, &[&words[..], &["--root-dir", &root, "--node-ip", "192.0.2.10"]].concat(), "");
+    world.until_ready_node();
+    agent
+}
 
 /// Notes each start in a volume, and ends when it is asked to. The demo image has no shell; the machine's is shown to it.
 const NOTING: &str = "echo start >> /data/starts; trap 'exit 0' TERM; /host/busybox sleep 1000000 & wait";

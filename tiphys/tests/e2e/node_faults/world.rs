@@ -251,6 +251,19 @@ impl Process {
         children(self.entered.id()).first().expect("it runs").clone()
     }
 
+    /// Waits until it has ended by itself, and whether it is content.
+    #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+    pub fn until_ended(&mut self) -> bool {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some(status) = self.entered.try_wait().expect("it is a child") {
+                return status.success();
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Ends it without a warning.
     pub fn kill(mut self) {
         signal("-KILL", &self.pid());

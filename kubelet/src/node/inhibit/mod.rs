@@ -1,0 +1,270 @@
+//! Holds the machine up while its pods end: logind is asked, over the machine's D-Bus, not to let it go down before a
+//! lock is given back, and tells when somebody wants it to. Where there is no logind, SIGPWR is left.
+
+mod bus;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use bus::{Bus, Error, Result};
+use wire::{Kind, Message, Value};
+
+const LOGIND: &str = "org.freedesktop.login1";
+const LOGIND_PATH: &str = "/org/freedesktop/login1";
+const MANAGER: &str = "org.freedesktop.login1.Manager";
+const DROP_IN: &str = "99-kubelet.conf";
+/// logind reads its configuration anew when it comes to it, and does not tell.
+const LOOKS: u32 = 20;
+const LOOK: Duration = Duration::from_millis(100);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Where the bus is, and where logind is configured.
+#[derive(Debug, Clone)]
+pub struct Places {
+    pub bus: String,
+    pub drop_ins: PathBuf,
+}
+
+impl Places {
+    pub fn of_machine() -> Places {
+        let bus = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_else(|_| bus::SYSTEM.to_string());
+        Places { bus, drop_ins: "/etc/systemd/logind.conf.d".into() }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Lock(Arc<Mutex<Option<OwnedFd>>>);
+
+impl Lock {
+    fn held(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Somebody who hears when the machine goes down, and holds it up until it may.
+pub struct Inhibitor {
+    goes_down: watch::Receiver<bool>,
+    lock: Lock,
+    task: JoinHandle<()>,
+}
+
+impl Inhibitor {
+    /// Holds the machine up for as long as pods have to end.
+    pub fn start(places: Places, period: Duration) -> Inhibitor {
+        let (tell, goes_down) = watch::channel(false);
+        let lock = Lock::default();
+        let task = tokio::spawn(follow(places, period, tell, lock.clone()));
+        Inhibitor { goes_down, lock, task }
+    }
+
+    /// Waits until the machine goes down, or after that does not: whether it does.
+    pub async fn changed(&mut self) -> bool {
+        if self.goes_down.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        *self.goes_down.borrow_and_update()
+    }
+
+    /// The machine may go down.
+    pub fn release(&self) {
+        self.lock.held().take();
+    }
+}
+
+impl Drop for Inhibitor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn follow(places: Places, period: Duration, tell: watch::Sender<bool>, lock: Lock) {
+    let (mut has_held, mut pause) = (false, FIRST_PAUSE);
+    // A machine that goes down takes its bus along, and is not held up once more.
+    while !*tell.borrow() {
+        match Session::open(&places, period).await {
+            Ok(mut session) => {
+                tracing::info!(seconds = period.as_secs(), "the machine waits for pods to end before it goes down");
+                (has_held, pause) = (true, FIRST_PAUSE);
+                let Err(error) = session.listen(&tell, &lock).await;
+                tracing::warn!(%error, "logind is not heard any more; it is asked again");
+            }
+            Err(error) if !has_held => {
+                tracing::warn!(%error, "nobody holds the machine up when it goes down; SIGPWR says that it does");
+                return;
+            }
+            Err(error) => tracing::debug!(%error, "logind does not answer"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// A connection on which logind is heard.
+struct Session {
+    bus: Bus,
+    /// The name of logind's own connection: nobody else is believed.
+    owner: String,
+    lock: Option<OwnedFd>,
+}
+
+impl Session {
+    async fn open(places: &Places, period: Duration) -> Result<Session> {
+        let mut bus = Bus::connect(&places.bus).await?;
+        // Asked first: whoever is asked is started.
+        let delay = delay(&mut bus).await?;
+        for rule in [
+            format!(
+                "type='signal',sender='{LOGIND}',path='{LOGIND_PATH}',interface='{MANAGER}',member='PrepareForShutdown'"
+            ),
+            format!("type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='{LOGIND}'"),
+        ] {
+            bus.call(Message { member: "AddMatch".into(), body: vec![Value::Text(rule)], ..bus::of_bus() }).await?;
+        }
+        let asked = Message { member: "GetNameOwner".into(), body: vec![Value::text(LOGIND)], ..bus::of_bus() };
+        let owner = match bus.call(asked).await?.0.body.into_iter().next() {
+            Some(Value::Text(owner)) => owner,
+            _ => return Err(Error::Other("the bus does not say who logind is")),
+        };
+        if delay < period {
+            lengthen(&mut bus, places, period).await;
+        }
+        let lock = Some(hold(&mut bus).await?);
+        Ok(Session { bus, owner, lock })
+    }
+
+    async fn listen(
+        &mut self,
+        tell: &watch::Sender<bool>,
+        lock: &Lock,
+    ) -> std::result::Result<std::convert::Infallible, Error> {
+        *lock.held() = self.lock.take();
+        loop {
+            let (message, _) = self.bus.next().await?;
+            match judge(&message, &self.owner) {
+                Said::GoesDown => drop(tell.send_if_modified(|known| !std::mem::replace(known, true))),
+                Said::Stays => {
+                    *lock.held() = Some(hold(&mut self.bus).await?);
+                    tell.send_if_modified(|known| std::mem::replace(known, false));
+                }
+                Said::BeganAnew => return Err(Error::Other("logind has begun anew")),
+                Said::Nothing => {}
+            }
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    GoesDown,
+    Stays,
+    BeganAnew,
+    Nothing,
+}
+
+/// Anybody may send a signal to anybody; the bus alone says who did.
+fn judge(message: &Message, owner: &str) -> Said {
+    let is = |sender: &str, interface: &str, member: &str| {
+        message.kind == Kind::Signal
+            && (message.sender.as_str(), message.interface.as_str(), message.member.as_str())
+                == (sender, interface, member)
+    };
+    if is("org.freedesktop.DBus", "org.freedesktop.DBus", "NameOwnerChanged") {
+        let is_logind = message.body.first() == Some(&Value::text(LOGIND));
+        return if is_logind { Said::BeganAnew } else { Said::Nothing };
+    }
+    match message.body.first() {
+        Some(Value::Bool(goes)) if is(owner, MANAGER, "PrepareForShutdown") => {
+            if *goes {
+                Said::GoesDown
+            } else {
+                Said::Stays
+            }
+        }
+        _ => Said::Nothing,
+    }
+}
+
+fn to_logind(interface: &str, member: &str, body: Vec<Value>) -> Message {
+    Message {
+        destination: LOGIND.into(),
+        path: LOGIND_PATH.into(),
+        interface: interface.into(),
+        member: member.into(),
+        body,
+        ..Message::default()
+    }
+}
+
+/// For how long logind lets itself be held up.
+async fn delay(bus: &mut Bus) -> Result<Duration> {
+    let body = vec![Value::text(MANAGER), Value::text("InhibitDelayMaxUSec")];
+    let (answer, _) = bus.call(to_logind("org.freedesktop.DBus.Properties", "Get", body)).await?;
+    match answer.body.into_iter().next() {
+        Some(Value::Variant(value)) => match *value {
+            Value::Long(micros) => Ok(Duration::from_micros(micros)),
+            _ => Err(Error::Other("logind does not say how long it waits")),
+        },
+        _ => Err(Error::Other("logind does not say how long it waits")),
+    }
+}
+
+/// Takes the lock, which is given back by closing it.
+async fn hold(bus: &mut Bus) -> Result<OwnedFd> {
+    let words = ["shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay"];
+    let (answer, files) = bus.call(to_logind(MANAGER, "Inhibit", words.map(Value::text).to_vec())).await?;
+    let at = match answer.body.first() {
+        Some(Value::Handle(at)) => usize::try_from(*at).unwrap_or(usize::MAX),
+        _ => return Err(Error::Other("logind gives no lock")),
+    };
+    files.into_iter().nth(at).ok_or(Error::Other("logind gives no lock"))
+}
+
+/// Has logind wait for as long as pods may take. Where it does not, less time is better than none.
+async fn lengthen(bus: &mut Bus, places: &Places, period: Duration) {
+    let done = async {
+        write_drop_in(places, period)?;
+        read_anew(bus).await?;
+        for _ in 0..LOOKS {
+            if delay(bus).await? >= period {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Err(Error::Other("it is configured otherwise"))
+    };
+    if let Err(error) = done.await {
+        tracing::warn!(%error, seconds = period.as_secs(), "logind waits for less time than pods may take to end");
+    }
+}
+
+fn write_drop_in(places: &Places, period: Duration) -> std::io::Result<()> {
+    std::fs::create_dir_all(&places.drop_ins)?;
+    std::fs::write(places.drop_ins.join(DROP_IN), drop_in(period))
+}
+
+fn drop_in(period: Duration) -> String {
+    let seconds = period.as_secs() + u64::from(period.subsec_nanos() > 0);
+    format!("# Of the kubelet: its pods may take so long to end.\n[Login]\nInhibitDelayMaxSec={seconds}\n")
+}
+
+async fn read_anew(bus: &mut Bus) -> Result<()> {
+    let hang_up = Value::Int(1);
+    let call = Message {
+        destination: "org.freedesktop.systemd1".into(),
+        path: "/org/freedesktop/systemd1".into(),
+        interface: "org.freedesktop.systemd1.Manager".into(),
+        member: "KillUnit".into(),
+        body: vec![Value::text("systemd-logind.service"), Value::text("all"), hang_up],
+        ..Message::default()
+    };
+    bus.call(call).await.map(drop)
+}

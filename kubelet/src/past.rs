@@ -1,0 +1,100 @@
+//! What a pod's last status says of containers of which the runtime knows nothing. Runtimes forget: the records of the
+//! one in the house do not outlive a reboot, but the API remembers who was started, how often, and how it ended.
+
+use api::Tree;
+
+/// How the end of a container counts that nobody saw.
+pub const UNSEEN_CODE: i32 = 137;
+const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Past {
+    /// It was to be started, with this number.
+    Awaited { restarts: i64 },
+    /// It ran when it was last seen.
+    Lost { restarts: i64 },
+    /// It has ended, and may have waited to be started again.
+    Ended { restarts: i64, code: i32 },
+}
+
+impl Past {
+    /// None where the status does not name the container.
+    pub fn of(pod: &Tree, name: &str) -> Option<Past> {
+        let status = status(pod, name)?;
+        let restarts = status.int("restartCount").unwrap_or(0);
+        if status.at("state").has("running") {
+            return Some(Past::Lost { restarts });
+        }
+        let last = status.at("lastState.terminated");
+        // One that crashed shows its own end as the last one; one that was only made shows that of the one before it.
+        let waits_after_end =
+            !status.str("containerID").is_empty() && last.str("containerID") == status.str("containerID");
+        let ended = if waits_after_end { last } else { status.at("state.terminated") };
+        if ended.is_null() {
+            return Some(Past::Awaited { restarts });
+        }
+        let code = ended.int("exitCode").and_then(|code| i32::try_from(code).ok()).unwrap_or(UNSEEN_CODE);
+        Some(Past::Ended { restarts, code })
+    }
+
+    /// The code with which it counts as ended; None where it was never started.
+    pub fn code(self) -> Option<i32> {
+        match self {
+            Past::Awaited { .. } => None,
+            Past::Lost { .. } => Some(UNSEEN_CODE),
+            Past::Ended { code, .. } => Some(code),
+        }
+    }
+
+    /// The number of the one that is started next.
+    pub fn next(self) -> i64 {
+        match self {
+            Past::Awaited { restarts } => restarts,
+            Past::Lost { restarts } | Past::Ended { restarts, .. } => restarts.saturating_add(1),
+        }
+    }
+}
+
+/// What was last said of a container.
+pub fn status<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
+    let all = LISTS.iter().flat_map(|list| pod.at("status").list(list));
+    all.into_iter().find(|status| status.str("name") == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::yaml;
+
+    use super::*;
+
+    #[test]
+    fn a_status_tells_what_became_of_a_container() {
+        let crashed = "lastState: {terminated: {exitCode: 3, containerID: x}}";
+        let cases = [
+            ("", None, None),
+            ("{name: a, restartCount: 2, state: {waiting: {}}}", None, Some(2)),
+            ("{name: a, restartCount: 2, containerID: x, state: {running: {}}}", Some(137), Some(3)),
+            ("{name: a, restartCount: 2, state: {terminated: {exitCode: 0}}}", Some(0), Some(3)),
+            (
+                &format!("{{name: a, restartCount: 2, containerID: x, state: {{waiting: {{}}}}, {crashed}}}"),
+                Some(3),
+                Some(3),
+            ),
+            // Made and never started, after one that crashed.
+            (
+                &format!("{{name: a, restartCount: 2, containerID: y, state: {{waiting: {{}}}}, {crashed}}}"),
+                None,
+                Some(2),
+            ),
+            // Forgotten, and counted already.
+            (&format!("{{name: a, restartCount: 3, state: {{waiting: {{}}}}, {crashed}}}"), None, Some(3)),
+        ];
+        for (status, code, next) in cases {
+            for list in LISTS {
+                let pod = yaml::decode(format!("{{status: {{{list}: [{status}]}}}}").as_bytes()).expect("a pod");
+                let past = Past::of(&pod, "a");
+                assert_eq!((past.and_then(Past::code), past.map(Past::next)), (code, next), "{status}");
+            }
+        }
+    }
+}
