@@ -11,29 +11,46 @@ use tokio_stream::StreamExt;
 use crate::agent::Agent;
 use crate::worker::Workers;
 
-/// Without events.
+/// Between two looks without events.
 const RELIST: Duration = Duration::from_secs(1);
-/// With events, as a safety net.
+/// With events, as a safety net; and before a runtime without them is asked for them again.
 const SLOW_RELIST: Duration = Duration::from_secs(300);
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Wakes the workers of pods of which something has changed, until it is dropped.
 pub async fn follow(agent: Arc<Agent>, workers: Arc<Workers>) {
     let mut marks = BTreeMap::new();
+    let mut absent_since: Option<Instant> = None;
     loop {
-        let has_events = listen(&agent, &workers, &mut marks).await;
-        agent.pulse.expects_events(has_events);
-        // The runtime may have ended: what happened meanwhile is found by looking.
-        let pause = if has_events { PAUSE } else { RELIST };
-        tokio::time::sleep(pause).await;
-        relist(&agent, &workers, &mut marks).await;
+        if absent_since.is_none_or(|since| since.elapsed() >= SLOW_RELIST) {
+            let ended = listen(&agent, &workers, &mut marks).await;
+            agent.pulse.expects_events(ended == Ended::After);
+            absent_since = (ended == Ended::Absent).then(Instant::now);
+        }
+        tokio::time::sleep(RELIST).await;
+        // The runtime may have ended: what happened meanwhile is found by looking, and the next may have events.
+        if !relist(&agent, &workers, &mut marks).await {
+            absent_since = None;
+        }
     }
 }
 
-/// Follows the events until they end; false where there are none.
-async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> bool {
-    let Ok(mut events) = agent.runtime.service.get_container_events(cri::GetEventsRequest {}).await else {
-        return false;
+/// How it came that there are no events any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The runtime does not have any.
+    Absent,
+    /// It does not answer.
+    Away,
+    /// They were there.
+    After,
+}
+
+/// Follows the events until they end.
+async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> Ended {
+    let mut events = match agent.runtime.service.get_container_events(cri::GetEventsRequest {}).await {
+        Ok(events) => events,
+        Err(status) if status.code() == cri::Code::Unimplemented => return Ended::Absent,
+        Err(_) => return Ended::Away,
     };
     relist(agent, workers, marks).await;
     // From now on it is looked at seldom: nobody shall take that for silence.
@@ -42,7 +59,7 @@ async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<Stri
     loop {
         let event = tokio::time::timeout(SLOW_RELIST, events.next()).await;
         match event {
-            Err(_) => relist(agent, workers, marks).await,
+            Err(_) => _ = relist(agent, workers, marks).await,
             Ok(Some(Ok(event))) => {
                 heard = true;
                 agent.pulse.runtime_answers(Instant::now());
@@ -51,15 +68,16 @@ async fn listen(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<Stri
                     workers.wake(&metadata.uid);
                 }
             }
-            Ok(Some(Err(status))) => return heard || status.code() != cri::Code::Unimplemented,
-            Ok(None) => return true,
+            Ok(Some(Err(status))) if !heard && status.code() == cri::Code::Unimplemented => return Ended::Absent,
+            Ok(_) => return Ended::After,
         }
     }
 }
 
-async fn relist(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) {
+/// Whether the runtime answers.
+async fn relist(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<String, String>) -> bool {
     let begun = Instant::now();
-    let Ok(now) = agent.runtime.marks().await else { return };
+    let Ok(now) = agent.runtime.marks().await else { return false };
     agent.pulse.relisted(&agent.metrics, begun, Instant::now(), agent.clock.now().seconds);
     for (uid, mark) in &now {
         if marks.get(uid) != Some(mark) {
@@ -68,4 +86,5 @@ async fn relist(agent: &Agent, workers: &Arc<Workers>, marks: &mut BTreeMap<Stri
     }
     marks.keys().filter(|uid| !now.contains_key(*uid)).for_each(|uid| workers.wake(uid));
     *marks = now;
+    true
 }

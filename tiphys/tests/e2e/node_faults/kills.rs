@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::Tree;
 
 use super::world::{PODS, Process, World, condition, seeds, signal, size};
-use super::{NOTING, pod_path, shell_pod, starts};
+use super::{NOTING, UNDEFENDED, pod_path, shell_pod, starts};
 use crate::agent::cluster::{IMAGE, prepare_containerd};
 
 /// The image that the runtime in the house has from the beginning.
@@ -183,7 +183,10 @@ fn killing_containerd_restarts_loses_and_doubles_nothing() {
         prepare_containerd(world.dir.path());
         let mut containerd = start_containerd(&world);
         world.shell("ctr -a cri.sock -n k8s.io images import images.tar >/dev/null");
-        let _up = world.start_up(&["--container-runtime-endpoint", &world.path("cri.sock")]);
+        // It does not answer every call that it had begun before it was killed.
+        std::fs::write(world.path("kubelet.yaml"), format!("{UNDEFENDED}runtimeRequestTimeout: 15s\n")).expect("a file");
+        let flags = ["--container-runtime-endpoint", &world.path("cri.sock")];
+        let _up = world.start_up(&[&flags[..], &["--kubelet-config", &world.path("kubelet.yaml")]].concat());
         world.until_ready_node();
         let mut churn = Churn::new(world, IMAGE);
         for round in 0..ROUNDS {
