@@ -123,9 +123,10 @@ struct Idle {
 
 async fn idle(server: &Server, time: Duration) -> Result<Idle> {
     tokio::time::sleep(SETTLE).await;
-    let before = process::cpu_nanos(server.pid())?;
+    // In ticks: threads that end meanwhile would take their time along otherwise.
+    let before = process::cpu(server.pid())?;
     tokio::time::sleep(time).await;
-    let spent = process::cpu_nanos(server.pid())?.saturating_sub(before);
+    let spent = process::cpu(server.pid())?.saturating_sub(before);
     let mib = process::private_bytes(server.pid())? as f64 / MIB;
     Ok(Idle { percent: spent.as_secs_f64() / time.as_secs_f64() * 100.0, mib })
 }

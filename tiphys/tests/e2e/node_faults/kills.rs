@@ -184,7 +184,8 @@ fn killing_containerd_restarts_loses_and_doubles_nothing() {
         let mut containerd = start_containerd(&world);
         world.shell("ctr -a cri.sock -n k8s.io images import images.tar >/dev/null");
         // It does not answer every call that it had begun before it was killed.
-        std::fs::write(world.path("kubelet.yaml"), format!("{UNDEFENDED}runtimeRequestTimeout: 15s\n")).expect("a file");
+        std::fs::write(world.path("kubelet.yaml"), format!("{UNDEFENDED}runtimeRequestTimeout: 15s\n"))
+            .expect("a file");
         let flags = ["--container-runtime-endpoint", &world.path("cri.sock")];
         let _up = world.start_up(&[&flags[..], &["--kubelet-config", &world.path("kubelet.yaml")]].concat());
         world.until_ready_node();
