@@ -10,6 +10,7 @@ mod life;
 mod pods;
 mod pressure;
 mod probes;
+mod remembered;
 mod restarts;
 mod scene;
 mod sources;

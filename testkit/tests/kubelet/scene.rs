@@ -17,7 +17,8 @@ use kubelet::runtime::Runtime;
 use testkit::sim::Simulation;
 use tokio::task::JoinHandle;
 
-use super::pods::{Folder, Remembered, remembered};
+use super::pods::Folder;
+use super::remembered::{Remembered, remembered};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 /// The first second of 2026, at which simulations begin.

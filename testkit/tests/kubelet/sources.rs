@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::life::serve;
-use super::pods::{Folder, Remembered, remembered};
+use super::pods::Folder;
+use super::remembered::{Remembered, remembered};
 use super::scene::{MINUTE, Set, start_agent};
 
 /// A node whose agent comes and goes, with a folder of static pods.

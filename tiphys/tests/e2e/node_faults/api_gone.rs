@@ -3,11 +3,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::world::{PODS, World, condition};
+use super::world::{PODS, World, condition, size};
 use super::{noting_pod, pod_path, shell_pod, start_kubelet, starts};
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
 fn without_the_api_server_pods_run_on_and_are_cared_for() {
     let world = World::new(1);
     let server = world.start_up(&["--disable-agent"]);
@@ -20,21 +19,31 @@ fn without_the_api_server_pods_run_on_and_are_cared_for() {
     let steady = world.until_ready("steady");
     let uid = world.until_ready("unwell").str("metadata.uid").to_string();
     server.kill();
-    fs::remove_file(root_of(&world, &uid).join("well")).expect("the file is there");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while starts(&world, &uid) < 2 {
-        assert!(Instant::now() < deadline, "the container is not started again: {}", world.log());
-        std::thread::sleep(Duration::from_millis(50));
+    // Each time it waits longer before it is started again: in whole size this takes minutes.
+    let rounds = size(1, 4);
+    for round in 1..=rounds {
+        wait(&world, || fs::remove_file(root_of(&world, &uid).join("well")).is_ok());
+        wait(&world, || starts(&world, &uid) > round);
     }
     let _server = world.start_up(&["--disable-agent"]);
     world.until("what happened meanwhile", &pod_path("unwell"), |pod| {
-        condition(pod, "Ready") == "True" && pod.list("status.containerStatuses")[0].int("restartCount") == Some(1)
+        condition(pod, "Ready") == "True"
+            && pod.list("status.containerStatuses")[0].int("restartCount") == Some(rounds as i64)
     });
     let after = world.until_ready("steady");
     let id = |pod: &api::Tree| pod.list("status.containerStatuses")[0].str("containerID").to_string();
     assert_eq!(id(&steady), id(&after));
     world.delete(&pod_path("unwell"));
     world.until_gone("unwell");
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+fn wait(world: &World, is_right: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_right() {
+        assert!(Instant::now() < deadline, "the container is not started again: {}", world.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn root_of(world: &World, uid: &str) -> std::path::PathBuf {
