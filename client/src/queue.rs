@@ -37,6 +37,12 @@ pub enum Ended {
 }
 
 impl Queue {
+    /// One in which nothing that failed waits for longer than that.
+    pub fn within(longest_pause: Duration) -> Queue {
+        let core = Core { longest_pause: Some(longest_pause), ..Core::default() };
+        Queue { core: Mutex::new(core), ..Queue::default() }
+    }
+
     pub fn counted(metrics: QueueMetrics) -> Queue {
         Queue { metrics: Some(metrics), ..Queue::default() }
     }
@@ -157,6 +163,7 @@ struct Core {
     later: BTreeMap<(Instant, u64), Key>,
     due: HashMap<Key, (Instant, u64)>,
     failures: HashMap<Key, u32>,
+    longest_pause: Option<Duration>,
     /// When the bucket of those that come back is full again.
     bucket_full: Option<Instant>,
     number: u64,
@@ -244,7 +251,8 @@ impl Core {
 
     fn fail(&mut self, key: Key, now: Instant) {
         let failures = self.failures.entry(key.clone()).or_default();
-        let pause = FIRST_PAUSE.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
+        let longest = self.longest_pause.unwrap_or(LONGEST_PAUSE);
+        let pause = FIRST_PAUSE.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX)).min(longest);
         *failures = (*failures + 1).min(31);
         let time = (now + pause).max(self.turn(now));
         self.add_at(key, time);

@@ -78,6 +78,22 @@ async fn of_two_delays_the_shorter_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_waits_for_longer_than_a_queue_lets_it() {
+    let (first, longest) = (Duration::from_millis(5), Duration::from_secs(10));
+    let queue = Queue::within(longest);
+    queue.add(key("a"));
+    let mut pauses = Vec::new();
+    for _ in 0..20 {
+        let begun = Instant::now();
+        let taken = queue.next().await.expect("it is open");
+        pauses.push(begun.elapsed());
+        queue.done(taken, Ended::Failed);
+    }
+    assert!(pauses[1] >= first && pauses[1] < first * 2, "{pauses:?}");
+    assert!(pauses[19] >= longest && pauses[19] < longest + first, "{pauses:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiters_are_woken() {
     let queue = Arc::new(Queue::default());
     let waiter = tokio::spawn({

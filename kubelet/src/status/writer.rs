@@ -15,6 +15,8 @@ const PODS: Resource = Resource::core("pods");
 const WORKERS: usize = 16;
 /// A pod that begins is on its way to something better: its first status waits for that a little.
 const BEGINS: Duration = Duration::from_millis(150);
+/// An API server that was away is told soon after it is back, as by upstream's look at all statuses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What the node alone says of a pod; what is not said any more is taken away.
 pub const OWN: [&str; 12] = [
@@ -75,7 +77,7 @@ impl Writer {
             client,
             pods,
             entries: Mutex::default(),
-            queue: Arc::new(Queue::default()),
+            queue: Arc::new(Queue::within(LONGEST_PAUSE)),
             moved: watch::Sender::default(),
         })
     }
