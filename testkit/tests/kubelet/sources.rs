@@ -124,7 +124,7 @@ fn a_static_pod_that_comes_back_while_it_ends_begins_anew() {
 }
 
 #[test]
-fn pods_of_a_url_live_on_while_nobody_answers_there() {
+fn pods_of_a_url_live_on_while_nobody_tells_of_them() {
     sim::run(3, 0, async |simulation| {
         let mut scene = Scene::new();
         let (answer, texts) = watch::channel(manifest("web", "hostNetwork: false", "stdin: false"));
@@ -137,13 +137,14 @@ fn pods_of_a_url_live_on_while_nobody_answers_there() {
         let shown = async |world: &Simulation| mirror(world, "web-n1").str("status.phase") == "Running";
         simulation.until("a mirror", 3 * MINUTE, shown).await;
         scene.stop().await;
-        answer.send_replace(String::new());
+        answer.send_replace("that is no pod".to_string());
         scene.start(simulation, told(&url)).await;
         let uid = mirror(simulation, "web-n1").str("metadata.uid").to_string();
         simulation.pass(5 * MINUTE).await;
         assert_eq!(scene.runtime.order(), ["+web"], "nobody ends it");
         assert_eq!(mirror(simulation, "web-n1").str("metadata.uid"), uid);
-        answer.send_replace("{apiVersion: v1, kind: PodList, items: []}".to_string());
+        // Nothing is a list of none.
+        answer.send_replace(String::new());
         scene.until_order(simulation, &["+web", "-web"]).await;
         let gone = async |world: &Simulation| mirror(world, "web-n1").is_null();
         simulation.until("no mirror", 3 * MINUTE, gone).await;
