@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use api::{Tree, list, tree};
 use cri::grpc::{Answering, Body, BoxFuture, Responding, respond_unary, serve_calls};
@@ -18,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::is_apart;
 use super::volumes::{CORE, Node, account_and_node, make, mode, text};
+use crate::until;
 
 const NAME: &str = "memory.example";
 
@@ -223,7 +223,10 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
         labelled.map("metadata.annotations").str("csi.volume.kubernetes.io/nodeid"),
         r#"{"memory.example":"id-1"}"#
     );
-    until(|| driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")).await;
+    until("the driver is registered", async || {
+        driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")
+    })
+    .await;
     assert_eq!(node.told().await, one.str("metadata.uid"), "it waits no longer");
 
     // It is attached before anything is asked of the driver.
@@ -256,7 +259,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     );
     let volumes = node.volumes.clone();
     let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
-    until(|| !driver.calls.take().is_empty()).await;
+    until("the driver is called", async || !driver.calls.take().is_empty()).await;
     node.volumes.remove(&uid(&two)).await.unwrap();
     assert_eq!(driver.calls.names(), ["unpublish", "unstage"]);
     node.volumes.remove(&uid(&inline)).await.unwrap();
@@ -285,15 +288,6 @@ fn published(node: &Node, pod: &Tree, calls: &[Called]) {
     assert!(data.contains(r#""driverName":"memory.example""#) && data.contains(r#""volumeHandle":"h-1""#), "{data}");
 }
 
-async fn until(holds: impl Fn() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("in time");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_begun_is_taken_back_and_nothing_else() {
     if !is_apart("kubelet::csi::what_was_begun_is_taken_back_and_nothing_else") {
@@ -311,11 +305,15 @@ async fn what_was_begun_is_taken_back_and_nothing_else() {
     let volumes = node.volumes.clone();
     let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
     let driver = Driver::start(node.folder.path());
-    until(|| driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")).await;
+    until("the driver is registered", async || {
+        driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")
+    })
+    .await;
     let slow = pod(client, "slow", "csi: {driver: memory.example, volumeAttributes: {slow: 'true'}}").await;
     let (volumes, wanted) = (node.volumes.clone(), slow.clone());
     let preparing = tokio::spawn(async move { volumes.prepare(&wanted).await.is_ok() });
-    until(|| driver.calls.0.lock().unwrap().iter().any(|called| called.call == "asked")).await;
+    until("the driver is asked", async || driver.calls.0.lock().unwrap().iter().any(|called| called.call == "asked"))
+        .await;
     // The pod ends while the driver is at it: the call has to end before anything is removed.
     preparing.abort();
     let (volumes, uid) = (node.volumes.clone(), slow.str("metadata.uid").to_string());

@@ -1,12 +1,11 @@
 //! How containers come up, and what is said where they cannot, with an agent on a runtime that only remembers.
 
-use std::time::Duration;
-
 use api::Tree;
 use testkit::{Client, Cluster};
 
 use super::life::{condition, start, told};
 use super::volumes::{CORE, make};
+use crate::until;
 
 async fn pod(client: &Client, name: &str, spec: &str) -> Tree {
     let text =
@@ -19,15 +18,6 @@ fn waiting(pod: &Tree, name: &str) -> String {
     all.find(|one| one.str("name") == name).map_or("", |one| one.str("state.waiting.reason")).to_string()
 }
 
-async fn until(holds: impl Fn() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("in time");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_without_its_image_holds_up_those_who_mount_it() {
     let cluster = Cluster::start_whole().await;
@@ -38,7 +28,7 @@ async fn a_volume_without_its_image_holds_up_those_who_mount_it() {
     pod(client, "p", spec).await;
     let is_told = |pod: &Tree| matches!(waiting(pod, "bound").as_str(), "ErrImagePull" | "ImagePullBackOff");
     client.until(&format!("{CORE}/pods/p"), |_, pod| is_told(pod)).await;
-    until(|| agent.runtime.running() == ["free"]).await;
+    until("the other runs", async || agent.runtime.running() == ["free"]).await;
     assert!(told(client, "p", "Failed").await.contains("no such image"));
     agent.stop().await;
 }
@@ -96,10 +86,13 @@ async fn no_more_images_are_pulled_at_a_time_than_may_be() {
             // Each has come to where it pulls, or waits for its turn.
             told(client, name, "Pulling").await;
         }
-        until(|| agent.runtime.pulling() == wanted).await;
+        until("pulls", async || agent.runtime.pulling() == wanted).await;
         for done in 1..=4 {
             agent.runtime.gate.notify_one();
-            until(|| agent.runtime.pulls().len() == done && agent.runtime.pulling() == wanted.min(4 - done)).await;
+            until("some are done", async || {
+                agent.runtime.pulls().len() == done && agent.runtime.pulling() == wanted.min(4 - done)
+            })
+            .await;
         }
         assert_eq!(agent.runtime.state().most_pulling, wanted);
         agent.stop().await;
