@@ -35,10 +35,11 @@ fn organizations(encoded: &str) -> Result<Vec<String>, String> {
     })
 }
 
-/// The name in the subject of a base64-encoded PEM request; "" where it has none.
+/// The common name of a base64-encoded PEM request; "" where it has none. Of several the last counts, as in
+/// authentication and in the signer.
 pub fn common_name(encoded: &str) -> Result<String, String> {
     subject(encoded, |subject| {
-        subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or("").to_string()
+        subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("").to_string()
     })
 }
 
@@ -62,6 +63,21 @@ mod tests {
         "UUdZK2pNdEgvUVpzVGhWZWpzOEFTaEp4empvRkxqT0ZBdmNJTnFtSGlnPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0t",
         "LS0tCg==",
     );
+
+    /// `openssl req -new -subj '/CN=system:node:a/CN=system:node:b'`
+    const TWO_NAMES: &str = concat!(
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIcU1JR1NBZ0VBTURBeEZqQVVCZ05WQkFNTURYTjVjM1JsYlRw",
+        "dWIyUmxPbUV4RmpBVUJnTlZCQU1NRFhONQpjM1JsYlRwdWIyUmxPbUl3V1RBVEJnY3Foa2pPUFFJQkJnZ3Foa2pPUFFNQkJ3TkNB",
+        "QVFHNHYzTW1sWXh1b2lkCkdTQmxiZDRwWTZrbS9NZS9jUGEzdnFoNzhuQm9ZYi9DYkh1enVJUUV2ZDFDV3AycUxCTVBrZVlnakR4",
+        "a2c4d2gKckJHR205S3VvQUF3Q2dZSUtvWkl6ajBFQXdJRFJ3QXdSQUlnTVhoOXVwaTYvYnpCeFNTYVNickRSNWNYZk54ZApnTEo0",
+        "d1YzcGV1R2kwQ0FDSURDK29HU0ordDU1VDA2M1B2TFRsUVVjNXhhL2Z0ZXdVNmIzOVVMMUl5Qm8KLS0tLS1FTkQgQ0VSVElGSUNB",
+        "VEUgUkVRVUVTVC0tLS0tCg==",
+    );
+
+    #[test]
+    fn the_last_common_name_counts() {
+        assert_eq!(common_name(TWO_NAMES).as_deref(), Ok("system:node:b"));
+    }
 
     #[test]
     fn the_groups_of_a_request_are_read() {

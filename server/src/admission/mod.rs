@@ -195,7 +195,10 @@ static PLUGINS: &[Plugin] = &[
         .mutate(service_account::mutate)
         .validate(service_account::validate),
     // Before the taints of new nodes, which a kubelet could not set itself.
-    Plugin::off("NodeRestriction").mutate(node_restriction::mutate).validate(node_restriction::validate),
+    Plugin::off("NodeRestriction")
+        .mutate(node_restriction::mutate)
+        .mutate_later(node_restriction::audience::mutate)
+        .validate(node_restriction::validate),
     // A new node is not ready until its kubelet says so.
     Plugin::new("TaintNodesByCondition").mutate(taint_nodes_by_condition::mutate),
     Plugin::off("AlwaysPullImages").mutate(always_pull_images::mutate).validate(always_pull_images::validate),

@@ -35,17 +35,19 @@ pub async fn create(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
         request.child("spec").set("expirationSeconds", DEFAULT_SECONDS);
     }
     own_fields(&expected, &mut request, call.now, &options);
-    check_names(&request, &call.info.name, &call.info.namespace)?;
     let scope = verbs::scope(server, resource, call, options.dry_run)?;
-    let account = scope.current_object(&call.info.name).await?;
+    let attributes = scope.attributes(Operation::Create, &call.info.name);
     let mut warnings = Vec::new();
+    // Mutating admission sees the audiences as the client gave them.
+    admission::mutate(&attributes, Some(&mut request), None, &mut warnings).await?;
+    check_names(&request, &call.info.name, &call.info.namespace)?;
+    let account = scope.current_object(&call.info.name).await?;
     if request.list("spec.audiences").is_empty() {
         let audiences: Vec<Tree> = server.auth.audiences.iter().map(Tree::from).collect();
         request.child("spec").set("audiences", audiences);
     }
-    let attributes = scope.attributes(Operation::Create, &call.info.name);
-    admission::admit(&attributes, &mut request, &mut warnings).await?;
     validate(&request)?;
+    admission::validate(&attributes, Some(&request), None, &mut warnings).await?;
     let tokens = server.auth.tokens.as_ref().ok_or_else(|| Status::internal("there is no key to sign tokens with"))?;
     let id = issue(server, tokens, &account, &mut request, call.now)?;
     call.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={id}"));

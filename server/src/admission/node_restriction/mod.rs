@@ -1,6 +1,7 @@
 //! What a kubelet may write: its own node, its own pods, and what is named after it. Which objects it may
 //! touch at all is the Node authorizer's business; this looks at what is in them.
 
+pub mod audience;
 mod labels;
 
 use api::status::Status;
@@ -190,6 +191,11 @@ impl Write<'_> {
             Operation::Update => {
                 check(self.object.list("spec.taints") == self.old.list("spec.taints"), || {
                     format!("node {node:?} is not allowed to modify taints")
+                })?;
+                // An owner that does not exist would let the node delete itself and come back without its taints.
+                let owners = |node: &Tree| node.list("metadata.ownerReferences").to_vec();
+                check(owners(self.object) == owners(self.old), || {
+                    format!("node {node:?} is not allowed to modify ownerReferences")
                 })?;
                 let labels = forbidden_labels(labels, self.old.map("metadata.labels"));
                 check(labels.is_empty(), || format!("is not allowed to modify labels: {}", labels.join(", ")))
