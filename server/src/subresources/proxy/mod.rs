@@ -17,7 +17,7 @@ pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) 
     let target = match resource.kind.plural {
         "pods" => target::pod(server, resource, call).await?,
         "services" => target::service(server, &call.info.namespace, &call.info.name)?,
-        _ => target::node(server, &call.info.name)?,
+        _ => target::node(server, &call.info.name).await?,
     };
     let (prefix, rest) = split_path(&call.path, resource.kind.namespaced);
     // Relative links of a page work only below a path that ends in a slash.

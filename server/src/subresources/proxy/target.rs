@@ -72,8 +72,9 @@ pub async fn pod(server: &Server, resource: &Arc<Resource>, call: &Call) -> Resu
     Target::plain(tls, SocketAddr::new(ip, port.unwrap_or(default)))
 }
 
-/// The server must not be led to itself or to its neighbours on the link.
+/// The server must not be led to itself or to its neighbours on the link, whichever way the address is written.
 fn is_proxyable(ip: &IpAddr) -> bool {
+    let ip = ip.to_canonical();
     let link_local = match ip {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.segments()[0] & 0xffc0 == 0xfe80,
@@ -97,7 +98,7 @@ pub fn service(server: &Server, namespace: &str, id: &str) -> Result<Target, Sta
     // Whoever writes slices could name any address: only a pod's own is used.
     let pod_has = |endpoint: &Endpoint<'_>| {
         let pod = endpoint.target;
-        if pod.str("kind") != "Pod" || pod.str("namespace") != namespace {
+        if !is_proxyable(&endpoint.address.ip()) || pod.str("kind") != "Pod" || pod.str("namespace") != namespace {
             return false;
         }
         let pod = server.object("pods", &format!("{namespace}/{}", pod.str("name"))).unwrap_or_default();
@@ -109,18 +110,25 @@ pub fn service(server: &Server, namespace: &str, id: &str) -> Result<Target, Sta
     Target::plain(tls, found.ok_or_else(missing)?.address)
 }
 
-/// The agent of a node, or another port of the node's address.
-pub fn node(server: &Server, id: &str) -> Result<Target, Status> {
+/// The kubelet of a node, or another port of the node's address.
+pub async fn node(server: &Server, id: &str) -> Result<Target, Status> {
     let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid node request {id:?}")))?;
     let agent = crate::subresources::node::agent(server, name, "nodes")?;
     if port.is_empty() || port == agent.target.port.to_string() {
         return Ok(agent.target);
     }
-    let host = agent.target.host;
-    let not_allowed = || Status::bad_request("address not allowed");
     let port: u16 = port.parse().map_err(|_| Status::bad_request(format!("invalid node request {id:?}")))?;
-    let ip = host.parse().ok().filter(is_proxyable).ok_or_else(not_allowed)?;
-    Target::plain(tls, SocketAddr::new(ip, port))
+    let found = tokio::net::lookup_host((agent.target.host.as_str(), port)).await;
+    let addresses: Vec<SocketAddr> = found.map_err(|error| Status::bad_request(error.to_string()))?.collect();
+    Target::plain(tls, proxyable_address(&addresses)?)
+}
+
+/// The address that is dialed is one that was judged: a name that is resolved again may lead elsewhere.
+fn proxyable_address(addresses: &[SocketAddr]) -> Result<SocketAddr, Status> {
+    match addresses {
+        [first, ..] if addresses.iter().all(|address| is_proxyable(&address.ip())) => Ok(*first),
+        _ => Err(Status::bad_request("address not allowed")),
+    }
 }
 
 /// The name of the service's port of this number.
@@ -163,9 +171,27 @@ mod tests {
             ("fe80::1", false),
             ("0.0.0.0", false),
             ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("::ffff:10.0.0.1", true),
+            ("::ffff:127.0.0.1", false),
+            ("::ffff:169.254.169.254", false),
+            ("::ffff:0.0.0.0", false),
         ];
         for (ip, want) in cases {
             assert_eq!(is_proxyable(&ip.parse().expect("an address")), want, "{ip}");
         }
+    }
+
+    #[test]
+    fn every_address_of_a_name_must_be_allowed() {
+        let check = |addresses: &[&str], want: Option<&str>| {
+            let parse = |address: &str| address.parse().expect("an address");
+            let addresses: Vec<SocketAddr> = addresses.iter().copied().map(parse).collect();
+            assert_eq!(proxyable_address(&addresses).ok(), want.map(parse), "{addresses:?}");
+        };
+        check(&["10.0.0.1:80", "10.0.0.2:80"], Some("10.0.0.1:80"));
+        check(&["10.0.0.1:80", "127.0.0.1:80"], None);
+        check(&["[::ffff:127.0.0.1]:80"], None);
+        check(&[], None);
     }
 }
