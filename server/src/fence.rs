@@ -81,15 +81,7 @@ fn parse(text: &str) -> Option<Fence<'_>> {
 impl Fence<'_> {
     /// What must be true of the lease while the writes are made.
     fn check(&self, key: &str, lease: Option<&Lease>) -> Result<Write, store::Error> {
-        let Fence { lease: name, holder, transitions } = self;
-        let lease = lease.ok_or_else(|| refused(format!("the lease {name} that {holder:?} goes by is gone")))?;
-        let (now, count) =
-            (lease.tree.str("spec.holderIdentity"), lease.tree.int("spec.leaseTransitions").unwrap_or(0));
-        if now != *holder || count != *transitions {
-            return Err(refused(format!(
-                "the lease {name} is held by {now:?} in transition {count}, not by {holder:?} in transition {transitions}"
-            )));
-        }
+        let lease = lease.filter(|lease| self.is_held(lease)).ok_or_else(|| self.lost())?;
         Ok(Write {
             key: key.to_string(),
             op: Op::Check,
@@ -98,6 +90,17 @@ impl Fence<'_> {
             ttl: None,
             cause: Vec::new(),
         })
+    }
+
+    fn is_held(&self, lease: &Lease) -> bool {
+        let spec = lease.tree.at("spec");
+        spec.str("holderIdentity") == self.holder && spec.int("leaseTransitions").unwrap_or(0) == self.transitions
+    }
+
+    /// The text repeats the request only: the caller may lack the right to read the lease, or to learn that it exists.
+    fn lost(&self) -> store::Error {
+        let Fence { lease, holder, transitions } = self;
+        refused(format!("the lease {lease} is not held by {holder:?} in transition {transitions}"))
     }
 }
 
@@ -126,16 +129,16 @@ mod tests {
             let spec = tree! { "holderIdentity" => holder, "leaseTransitions" => transitions };
             let lease = Lease { revision: 7, tree: tree! { "spec" => spec } };
             let fence = Fence { lease: "x/a", holder: "me", transitions: 3 };
-            let checked = fence.check("k", Some(&lease));
-            assert_eq!(checked.is_ok(), want, "{holder} {transitions}");
-            if let Ok(write) = checked {
-                assert_eq!(write.expect, Expect::Revision(7));
+            let absent = fence.check("k", None).expect_err("no lease").to_string();
+            match fence.check("k", Some(&lease)) {
+                Ok(write) => assert_eq!((want, write.expect), (true, Expect::Revision(7))),
+                // The refusal tells neither who holds the lease nor whether there is one.
+                Err(error) => assert_eq!((want, error.to_string()), (false, absent), "{holder} {transitions}"),
             }
         };
         check("me", 3, true);
         check("me", 4, false);
         check("other", 3, false);
         check("", 3, false);
-        assert!(Fence { lease: "x/a", holder: "me", transitions: 3 }.check("k", None).is_err());
     }
 }
