@@ -155,9 +155,20 @@ impl<'a> Scope<'a> {
             return Err(self.invalid(&name, &errors));
         }
         warnings.extend((kind.warnings)(&object, None));
+        self.authorize_create(&name).await?;
         admission::validate(&attributes, Some(&object), None, warnings).await?;
         let outcome = self.insert(&name, object).await?;
         initializers::wait(self, outcome).await
+    }
+
+    /// An apply or a PUT that creates was authorized as `patch` or `update` only.
+    async fn authorize_create(&self, name: &str) -> Result<(), Status> {
+        match self.call {
+            Some(call) if call.info.verb != "create" => {
+                authz::authorize_create(self.server, self.user, call, name).await
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn insert(&self, name: &str, mut object: Tree) -> Result<Outcome, Status> {
@@ -305,6 +316,7 @@ impl<'a> Scope<'a> {
         let kind = self.resource.kind;
         let attributes = self.attributes(Operation::Update, name);
         admission::mutate(&attributes, Some(&mut object), Some(old), warnings).await?;
+        crate::verbs::check_namespace(&mut object, self.resource, self.namespace)?;
         authz::rbac::escalation::check(self, name, &object, Some(old)).await?;
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();

@@ -160,6 +160,19 @@ pub fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Sta
     }
 }
 
+/// Authorizes the `create` behind a request of another verb.
+pub async fn authorize_create(server: &Server, user: &User, call: &Call, name: &str) -> Result<(), Status> {
+    let attributes = Attributes { verb: "create", name: Cow::Borrowed(name), ..Attributes::of(user, call) };
+    let verdict = server.authz.wait(&attributes).await;
+    if verdict.is_allowed() {
+        return Ok(());
+    }
+    match &verdict.error {
+        Some(error) => Err(Status::internal(error)),
+        None => Err(forbidden(&attributes, &verdict.reason)),
+    }
+}
+
 /// Whether a user may do what the spec of an access review says.
 pub async fn review(server: &Server, user: &User, spec: &Tree) -> Verdict {
     server.authz.wait(&Attributes::of_review(user, spec)).await
