@@ -70,11 +70,11 @@ pub async fn patch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -
             write(&scope, call, &options, |live, old| applied_scale(&scope, live, old, applied, &options)).await?
         }
         None => {
-            write(&scope, call, &options, |live, old| {
+            write(&scope, call, &options, |live, _| {
                 let patched = patch.patched(live, SCALE.schema())?;
-                let scale =
+                let mut scale =
                     patch::shape_patched(&Expected::of(&SCALE), live, patched, &patch, &options, &mut problems)?;
-                patch::check_identity(&scale, old, &call.info.name, &scope)?;
+                patch::check_identity(&mut scale, &call.info.name, &scope)?;
                 Ok(scale)
             })
             .await?

@@ -66,9 +66,10 @@ pub async fn read_adapted(
     codec::conform(decoded, expected, options.validation, &mut call.warnings)
 }
 
-/// An object's namespace must be that of the path; one that has none gets it.
+/// An object's namespace must be that of the path; one that has none gets it, and a cluster-scoped one loses it.
 pub fn check_namespace(object: &mut Tree, resource: &Resource, namespace: &str) -> Result<(), Status> {
     if !resource.kind.namespaced {
+        object.remove_at("metadata.namespace");
         return Ok(());
     }
     let given = object.str("metadata.namespace");

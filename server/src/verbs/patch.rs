@@ -10,7 +10,7 @@ use api::status::{Cause, Details, Status};
 use api::{Tree, json, time, typed};
 use bytes::Bytes;
 
-use super::update::check_version;
+use super::update::{check_name, check_version};
 use super::{check_namespace, scope};
 use crate::Server;
 use crate::call::{Answer, Call};
@@ -158,7 +158,7 @@ async fn run_patch(
             let patched = patch.patched(old, scope.resource.ty())?;
             let expected = Expected::of(scope.resource.kind);
             let mut object = shape_patched(&expected, old, patched, patch, options, &mut problems)?;
-            check_identity(&object, old, name, scope)?;
+            check_identity(&mut object, name, scope)?;
             check_patch_version(scope.resource, &object, old, name)?;
             scope.resource.set_defaults(&mut object);
             scope.own_fields(Some(old), &mut object, options);
@@ -181,20 +181,10 @@ pub fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name:
     check_version(resource, &versioned, old, name)
 }
 
-pub fn check_identity(object: &Tree, old: &Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
-    let given = object.str("metadata.name");
-    if given != name {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        )));
-    }
-    let (given, there) = (object.str("metadata.namespace"), old.str("metadata.namespace"));
-    if scope.resource.kind.namespaced && given != there {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({given}) does not match the namespace on the URL ({there})"
-        )));
-    }
-    Ok(())
+/// A patched object must keep the namespace and the name of its URL.
+pub fn check_identity(object: &mut Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
+    check_namespace(object, scope.resource, scope.namespace)?;
+    check_name(object, name)
 }
 
 /// Shapes what a patch made; problems become errors or warnings.

@@ -1,6 +1,8 @@
 //! Who may do what, over the wire: roles and bindings in force at once, nobody grants what they lack,
 //! kubelets see what is theirs, and reviews say what requests then meet.
 
+mod creating;
+
 use api::{Tree, json, list, tree};
 use testkit::{Client, Cluster, Kept, Reply, Watch};
 

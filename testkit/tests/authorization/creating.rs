@@ -1,0 +1,177 @@
+//! Rights behind other verbs: what creates an object is authorized as `create`, and headers and metadata open no
+//! side doors.
+
+use api::{Tree, list, tree};
+use testkit::{Client, Cluster, Kept, Reply};
+
+use super::{As, MAPS, RBAC, binding, in_default, make, role, user, with_plugin};
+
+const APPLY: &str = "application/apply-patch+yaml";
+
+async fn apply(client: &Client, user: &str, path: &str, body: &Tree) -> Reply {
+    let headers = [("impersonate-user", user), ("content-type", APPLY)];
+    client.raw("PATCH", &format!("{path}?fieldManager=test"), &headers, api::json::encode(body, None)).await
+}
+
+fn map(name: &str) -> Tree {
+    tree! { "apiVersion" => "v1", "kind" => "ConfigMap", "metadata" => tree! { "name" => name } }
+}
+
+fn refused(reply: &Reply, want: &str) {
+    assert_eq!((reply.code, reply.tree().str("message")), (403, want));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_that_creates_needs_the_right_to_create() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    make(client, &in_default("roles"), &role("Role", "patcher", &["patch"], "", "configmaps")).await;
+    make(client, &in_default("rolebindings"), &binding("RoleBinding", "jane", ("Role", "patcher"), "jane")).await;
+    make(client, MAPS, &map("there")).await;
+    assert_eq!(apply(client, "jane", &format!("{MAPS}/there"), &map("there")).await.code, 200);
+    let reply = apply(client, "jane", &format!("{MAPS}/new"), &map("new")).await;
+    let why = r#"configmaps "new" is forbidden: User "jane" cannot create resource "configmaps" in API group "" in the namespace "default""#;
+    refused(&reply, why);
+    assert_eq!(client.get(&format!("{MAPS}/new")).await.code, 404);
+    make(client, &in_default("roles"), &role("Role", "creator", &["create"], "", "configmaps")).await;
+    make(client, &in_default("rolebindings"), &binding("RoleBinding", "jane2", ("Role", "creator"), "jane")).await;
+    assert_eq!(apply(client, "jane", &format!("{MAPS}/new"), &map("new")).await.code, 201);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_that_creates_needs_the_right_to_create() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease = tree! {
+        "apiVersion" => "coordination.k8s.io/v1", "kind" => "Lease", "metadata" => tree! { "name" => "l" },
+        "spec" => tree! { "holderIdentity" => "secret-holder", "leaseTransitions" => 7 },
+    };
+    let updater = role("Role", "updater", &["update"], "coordination.k8s.io", "leases");
+    make(client, &in_default("roles"), &updater).await;
+    make(client, &in_default("rolebindings"), &binding("RoleBinding", "jane", ("Role", "updater"), "jane")).await;
+    let jane = user(client, "jane");
+    let path = format!("{leases}/l");
+    let why = r#"leases.coordination.k8s.io "l" is forbidden: User "jane" cannot create resource "leases" in API group "coordination.k8s.io" in the namespace "default""#;
+    refused(&jane.send("PUT", &path, Some(&lease)).await, why);
+    assert_eq!(client.get(&path).await.code, 404);
+    make(client, leases, &lease).await;
+    let there = client.get(&path).await.tree();
+    assert_eq!(jane.send("PUT", &path, Some(&there)).await.code, 200);
+    cluster.stop().await;
+}
+
+/// The same answer whether there is no lease, or one that another component holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_reveals_nothing_of_a_lease() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    let lease = tree! {
+        "apiVersion" => "coordination.k8s.io/v1", "kind" => "Lease", "metadata" => tree! { "name" => "there" },
+        "spec" => tree! { "holderIdentity" => "secret-holder", "leaseTransitions" => 7 },
+    };
+    make(client, "/apis/coordination.k8s.io/v1/namespaces/default/leases", &lease).await;
+    for name in ["there", "gone"] {
+        let fence = format!("default/{name} me 1");
+        let headers = [("tiphys-fence", fence.as_str()), ("content-type", "application/json")];
+        let reply = client.raw("POST", MAPS, &headers, api::json::encode(&map("m"), None)).await;
+        let want = format!(r#"the write is fenced off: the lease default/{name} is not held by "me" in transition 1"#);
+        assert_eq!((reply.code, reply.tree().str("message")), (409, want.as_str()));
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_scoped_object_loses_its_namespace() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    let mut given = role("ClusterRole", "r", &["get"], "", "pods");
+    make(client, &format!("{RBAC}/clusterroles"), &given).await;
+    let path = format!("{RBAC}/clusterroles/r");
+    given.child("metadata").set("namespace", "default");
+    let with_namespace = r#"{"metadata":{"namespace":"default"}}"#;
+    let add = r#"[{"op":"add","path":"/metadata/namespace","value":"default"}]"#;
+    let replies = [
+        client.put(&path, &given).await,
+        client.patch(&path, "merge", with_namespace).await,
+        client.patch(&path, "strategic-merge", with_namespace).await,
+        client.patch(&path, "json", add).await,
+    ];
+    for (at, reply) in replies.iter().enumerate() {
+        assert_eq!(reply.code, 200, "{at}: {}", reply.tree().str("message"));
+        assert!(!reply.tree().at("metadata").has("namespace"), "{at}");
+    }
+    // A namespaced object keeps its own, and gets it back where a patch removes it.
+    make(client, MAPS, &map("m")).await;
+    let (path, remove) = (format!("{MAPS}/m"), r#"[{"op":"remove","path":"/metadata/namespace"}]"#);
+    assert_eq!(client.patch(&path, "json", remove).await.code, 200);
+    let other = client.patch(&path, "merge", r#"{"metadata":{"namespace":"other"}}"#).await;
+    let why = "the namespace of the provided object does not match the namespace sent on the request";
+    assert_eq!((other.code, other.tree().str("message")), (400, why));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_cannot_change_its_owners() {
+    let mut cluster = with_plugin("NodeRestriction").await;
+    let client = &cluster.client;
+    let n1 = As { client, user: "system:node:n1", group: "system:nodes" };
+    let node = tree! { "apiVersion" => "v1", "kind" => "Node", "metadata" => tree! { "name" => "n1" } };
+    make(client, "/api/v1/nodes", &node).await;
+    let owner = tree! { "apiVersion" => "v1", "kind" => "ConfigMap", "name" => "gone", "uid" => "u" };
+    for path in ["/api/v1/nodes/n1", "/api/v1/nodes/n1/status"] {
+        let mut node = client.get("/api/v1/nodes/n1").await.tree();
+        node.child("metadata").set("ownerReferences", list![owner.clone()]);
+        let reply = n1.send("PUT", path, Some(&node)).await;
+        let why = r#"nodes "n1" is forbidden: node "n1" is not allowed to modify ownerReferences"#;
+        refused(&reply, why);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_requests_the_audiences_of_its_pods() {
+    let mut cluster = with_plugin("NodeRestriction").await;
+    let client = &cluster.client;
+    let core = "/api/v1/namespaces/default";
+    let account =
+        tree! { "apiVersion" => "v1", "kind" => "ServiceAccount", "metadata" => tree! { "name" => "default" } };
+    make(client, &format!("{core}/serviceaccounts"), &account).await;
+    let source = tree! { "serviceAccountToken" => tree! { "audience" => "vault", "path" => "t" } };
+    let volume = tree! { "name" => "v", "projected" => tree! { "sources" => list![source] } };
+    let pod = tree! {
+        "apiVersion" => "v1", "kind" => "Pod", "metadata" => tree! { "name" => "p" },
+        "spec" => tree! {
+            "nodeName" => "n1", "containers" => list![tree! { "name" => "c", "image" => "i" }],
+            "volumes" => list![volume],
+        },
+    };
+    make(client, &format!("{core}/pods"), &pod).await;
+    let uid = client.get(&format!("{core}/pods/p")).await.tree().str("metadata.uid").to_string();
+    let n1 = As { client, user: "system:node:n1", group: "system:nodes" };
+    let check = async |audiences: Tree, want: Result<(), &str>| {
+        let bound = tree! { "apiVersion" => "v1", "kind" => "Pod", "name" => "p", "uid" => uid.as_str() };
+        let request = tree! {
+            "apiVersion" => "authentication.k8s.io/v1", "kind" => "TokenRequest",
+            "spec" => tree! { "audiences" => audiences, "boundObjectRef" => bound },
+        };
+        let reply = n1.send("POST", &format!("{core}/serviceaccounts/default/token"), Some(&request)).await;
+        match want {
+            Ok(()) => assert_eq!(reply.code, 201, "{}", reply.tree().str("message")),
+            Err(why) => refused(&reply, &format!(r#"serviceaccounts "default" is forbidden: {why}"#)),
+        }
+    };
+    check(list!["vault"], Ok(())).await;
+    // The ServiceAccount plugin mounts a token for the API server into each pod.
+    check(list![], Ok(())).await;
+    check(list!["vault", "bank"], Err("node may only request 0 or 1 audiences")).await;
+    let why = r#"system:node:n1 is not authorized to request tokens for audience "bank""#;
+    check(list!["bank"], Err(why)).await;
+    let verb = "request-serviceaccounts-token-audience";
+    make(client, &in_default("roles"), &role("Role", "banker", &[verb], "", "bank")).await;
+    let bind = binding("RoleBinding", "banker", ("Role", "banker"), "system:node:n1");
+    make(client, &in_default("rolebindings"), &bind).await;
+    check(list!["bank"], Ok(())).await;
+    cluster.stop().await;
+}
