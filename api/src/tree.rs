@@ -253,6 +253,19 @@ impl Tree {
     }
 }
 
+/// Depth.
+impl Tree {
+    /// Whether there is a value more than `levels` levels below this one. Stops at the first such value.
+    pub fn exceeds_depth(&self, levels: usize) -> bool {
+        let is_deeper = |item: &Tree| levels == 0 || item.exceeds_depth(levels - 1);
+        match self {
+            Tree::List(items) => items.iter().any(is_deeper),
+            Tree::Map(map) => map.iter().any(|(_, item)| is_deeper(item)),
+            _ => false,
+        }
+    }
+}
+
 /// Writing.
 impl Tree {
     /// Sets a field; a tree that is no map becomes one.

@@ -54,14 +54,7 @@ pub fn decode_object(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Error> {
 
 /// Whether a value under a path of this length would make a tree too deep.
 fn too_deep(value: &Tree, above: usize) -> bool {
-    if above > MAX_DEPTH {
-        return true;
-    }
-    match value {
-        Tree::List(items) => items.iter().any(|item| too_deep(item, above + 1)),
-        Tree::Map(map) => map.iter().any(|(_, item)| too_deep(item, above + 1)),
-        _ => false,
-    }
+    above > MAX_DEPTH || value.exceeds_depth(MAX_DEPTH - above)
 }
 
 /// Entry point of the robustness tests: the first byte picks the patch, the rest is split by a zero

@@ -68,7 +68,7 @@ impl<'a> Decoder<'a> {
             Event::Scalar(text, style, _, tag) => scalar(&text, style, tag.as_deref())?,
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
-            Event::Alias(id) => return self.alias(id),
+            Event::Alias(id) => return self.alias(id, depth),
             _ => Tree::Null,
         };
         if let Some(id) = anchor.filter(|id| *id != 0) {
@@ -78,8 +78,12 @@ impl<'a> Decoder<'a> {
         Ok(tree)
     }
 
-    fn alias(&mut self, id: usize) -> Result<Tree, Error> {
+    /// The limit holds for the tree as it unfolds: chained anchors would make it as deep as they like.
+    fn alias(&mut self, id: usize, depth: usize) -> Result<Tree, Error> {
         let tree = self.anchors.remove(&id).ok_or(Error::Recursive)?;
+        if tree.exceeds_depth(MAX_DEPTH.saturating_sub(depth)) {
+            return Err(Error::TooDeep);
+        }
         self.spend(&tree)?;
         self.anchors.insert(id, tree.clone());
         Ok(tree)

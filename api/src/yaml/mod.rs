@@ -185,6 +185,34 @@ mod tests {
     }
 
     #[test]
+    fn aliases_cannot_escape_the_depth_limit() {
+        let check = |count: usize, levels: usize, fits: bool| {
+            let decoded = decode(chained_anchors(count, levels, "- *a\n").as_bytes());
+            assert_eq!(decoded.is_ok(), fits, "{count} {levels}: {:?}", decoded.err());
+            if let Ok(tree) = decoded {
+                assert!(!tree.exceeds_depth(crate::tree::MAX_DEPTH));
+            }
+        };
+        check(2, 100, true);
+        check(2, 128, true);
+        check(2, 129, false);
+        check(3, 100, false);
+        check(32, 250, false);
+        assert_eq!(decode(chained_anchors(32, 250, "- {<<: *a}\n").as_bytes()), Err(Error::TooDeep));
+        assert_eq!(decode(chained_anchors(32, 250, "- ? *a\n  : b\n").as_bytes()), Err(Error::TooDeep));
+    }
+
+    /// A list of anchors, each of them so many brackets around the one before, and an end that refers to the last.
+    fn chained_anchors(count: usize, levels: usize, end: &str) -> String {
+        let nested = |inner: &str| format!("{}{inner}{}", "[".repeat(levels), "]".repeat(levels));
+        let mut text = format!("- &a0 {}\n", nested(""));
+        for at in 1..count {
+            text.push_str(&format!("- &a{at} {}\n", nested(&format!("*a{}", at - 1))));
+        }
+        text + &end.replace("*a", &format!("*a{}", count - 1))
+    }
+
+    #[test]
     fn duplicates_and_unknown_fields_are_reported_in_upstreams_form() {
         let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dupy}\ndata:\n  a: \"1\"\n  a: \"2\"\nbogus: 1\n";
         let mut strict = Strict::default();
