@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::status::{Status, deleted};
-use api::{Tree, time};
+use api::{Str, Tree, time};
 use kinds::Kind;
 
 use super::list::{self, ListOptions};
@@ -248,10 +248,9 @@ fn plan_pending(kind: &Kind, mut object: Tree, old: &Tree, grace: i64, changed: 
         if grace == 0 && !waits {
             return Plan::Remove;
         }
-        let stamp = now + grace;
         let meta = object.child("metadata");
         meta.set("deletionGracePeriodSeconds", grace);
-        meta.set("deletionTimestamp", time::format_seconds(stamp));
+        meta.set("deletionTimestamp", deletion_time(now, grace));
         return Plan::Mark(Box::new(object));
     }
     if !waits && left == 0 {
@@ -266,14 +265,21 @@ fn plan_pending(kind: &Kind, mut object: Tree, old: &Tree, grace: i64, changed: 
 fn mark(kind: &Kind, object: &mut Tree, grace: i64, now: i64) {
     let generation = object.int("metadata.generation").unwrap_or(0);
     let meta = object.child("metadata");
-    meta.set("deletionTimestamp", time::format_seconds(now + grace));
+    meta.set("deletionTimestamp", deletion_time(now, grace));
     if !hooks::waits_without_grace(kind) {
         meta.set("deletionGracePeriodSeconds", grace);
     }
     if generation > 0 {
-        meta.set("generation", generation + 1);
+        meta.set("generation", generation.saturating_add(1));
     }
     hooks::on_mark(kind, object);
+}
+
+/// The end of the year 9999 is the last time that clients can read.
+const LAST_TIME: i64 = 253_402_300_799;
+
+fn deletion_time(now: i64, grace: i64) -> Str {
+    time::format_seconds(now.saturating_add(grace).min(LAST_TIME))
 }
 
 fn grace_period(kind: &Kind, old: &Tree, options: &DeleteOptions) -> i64 {

@@ -99,11 +99,14 @@ async fn start(
     Ok(watcher)
 }
 
+/// The longest watch: clocks cannot count as far as a client can ask for.
+const MAX_WATCH_SECONDS: u64 = 365 * 24 * 3600;
+
 /// A watch that names no timeout gets between once and twice of the least, so that not all end at once.
 fn deadline(server: &Server, options: &ListOptions) -> Instant {
     let least = server.config.limits.min_request_timeout.as_secs().max(1);
     let seconds = options.timeout_seconds.unwrap_or_else(|| least + crate::ids::below(least));
-    Instant::now() + Duration::from_secs(seconds)
+    Instant::now() + Duration::from_secs(seconds.min(MAX_WATCH_SECONDS))
 }
 
 /// How far a watch has come.
