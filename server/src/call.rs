@@ -21,6 +21,7 @@ use crate::fairness::{Flow, Held};
 use crate::http::body::Body;
 use crate::http::io::Watched;
 use crate::http::received::Received;
+use crate::http::sources::Seat;
 use crate::negotiate::{Accepted, Media};
 use crate::request::{Query, RequestInfo};
 
@@ -38,6 +39,8 @@ pub struct Peer {
     pub watched: Watched,
     /// Told when the client is to open another connection.
     pub leave: Arc<Notify>,
+    /// Counts against the source until the client is known; None for a request of this process.
+    pub seat: Option<Arc<Seat>>,
 }
 
 pub struct Call {

@@ -39,6 +39,8 @@ static STAGES: &[Stage] = &[
     Stage { name: "drain", run: Run::Now(refuse_when_closing) },
     // Who it is; the credentials are gone from the request after this.
     Stage { name: "authentication", run: Run::Wait(auth::authenticate) },
+    // A client that is known counts no longer against the connections of its source.
+    Stage { name: "source", run: Run::Now(release_source) },
     // Whoever is known is told of, whatever comes of the request.
     Stage { name: "audit", run: Run::Wait(audit::begin) },
     // Whom they act as: decided by who they are, and decides what they may.
@@ -53,6 +55,14 @@ fn refuse_when_closing(server: &Server, call: &mut Call) -> Result<(), Status> {
     let health = matches!(call.path.as_str(), "/healthz" | "/livez" | "/readyz") || call.path.starts_with("/readyz/");
     if *server.closing.borrow() && !health {
         return Err(Status::service_unavailable("the server is shutting down"));
+    }
+    Ok(())
+}
+
+fn release_source(_: &Server, call: &mut Call) -> Result<(), Status> {
+    let is_known = call.user.as_ref().is_some_and(|user| user.name != auth::anonymous::NAME);
+    if let Some(seat) = call.peer.seat.as_ref().filter(|_| is_known) {
+        seat.release();
     }
     Ok(())
 }

@@ -11,6 +11,8 @@ use api::status::Status;
 use kinds::User;
 
 use crate::call::Call;
+use crate::http::serve::PATIENCE;
+use crate::http::sources::SourceLimits;
 use crate::request::RequestInfo;
 
 /// What the flags say; the defaults are upstream's.
@@ -28,6 +30,10 @@ pub struct Limits {
     pub goaway_chance: f64,
     /// How long the server goes on serving, not ready any more, after it was told to end.
     pub shutdown_delay: Duration,
+    /// A client that has not finished its handshake, or then its first request, in this time is gone.
+    pub first_request_timeout: Duration,
+    /// The most connections of clients that are not known yet.
+    pub unknown_connections: SourceLimits,
 }
 
 impl Default for Limits {
@@ -41,6 +47,8 @@ impl Default for Limits {
             http2_max_streams: 100,
             goaway_chance: 0.0,
             shutdown_delay: Duration::ZERO,
+            first_request_timeout: PATIENCE,
+            unknown_connections: SourceLimits { total: 8192, per_source: 1024 },
         }
     }
 }

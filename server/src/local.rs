@@ -33,6 +33,7 @@ pub async fn handle(server: &Arc<Server>, request: Request<Bytes>, user: Arc<Use
         certificates: Arc::new(ClientChain::new(Vec::new())),
         watched: Watched::default(),
         leave: Arc::default(),
+        seat: None,
     };
     let pieces = request.extensions().get::<Pieces>().is_some();
     let unread = request.extensions().get::<Unread>().is_some();

@@ -51,6 +51,7 @@ pub fn call(method: http::Method, path: &str, user: &str) -> Call {
         certificates: Arc::default(),
         watched: Default::default(),
         leave: Default::default(),
+        seat: None,
     };
     let user = User { name: user.to_string(), groups: vec!["system:authenticated".to_string()], ..User::default() };
     Call { user: Some(Arc::new(user)), ..Call::new(method, path.to_string(), query.to_string(), peer, 1_700_000_000) }

@@ -15,10 +15,11 @@ use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::serve::{PATIENCE, builder};
+use super::sources::{SourceLimits, Sources, until_silent};
 use crate::auth::ClientChain;
 
 /// A question.
@@ -87,30 +88,40 @@ pub trait Handler: Send + Sync + 'static {
 const STREAMS: u32 = 100;
 /// The most that a question may bring.
 const MAX_BODY_BYTES: usize = 3 << 20;
-/// As many connections are served at once; one that was upgraded does not count any more.
-const MAX_CONNECTIONS: usize = 1000;
+/// As many connections are served at once; one that was upgraded does not count any more. No source takes them all.
+const CONNECTIONS: SourceLimits = SourceLimits { total: 1000, per_source: 400 };
 
 /// Serves until `closing` turns true; without TLS for those of this machine.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     handler: Arc<dyn Handler>,
+    closing: watch::Receiver<bool>,
+) {
+    serve_within(CONNECTIONS, listener, tls, handler, closing).await;
+}
+
+async fn serve_within(
+    limits: SourceLimits,
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    handler: Arc<dyn Handler>,
     mut closing: watch::Receiver<bool>,
 ) {
     let acceptor = tls.map(TlsAcceptor::from);
-    let seats = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    let sources = Sources::new(limits);
     loop {
         let accepted = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => return,
             accepted = listener.accept() => accepted,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, address)) = accepted else {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let Ok(seat) = seats.clone().try_acquire_owned() else { continue };
+        let Some(seat) = sources.admit(address.ip()) else { continue };
         let (acceptor, handler) = (acceptor.clone(), handler.clone());
         tokio::spawn(async move {
             match acceptor {
@@ -133,9 +144,20 @@ async fn connection<S>(stream: S, chain: Arc<ClientChain>, handler: Arc<dyn Hand
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let service = service_fn(move |request| answer(handler.clone(), chain.clone(), request));
-    if let Err(error) = builder(STREAMS).serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "the connection ended");
+    let arrived = Arc::new(Notify::new());
+    let first = arrived.clone();
+    let service = service_fn(move |request| {
+        first.notify_one();
+        answer(handler.clone(), chain.clone(), request)
+    });
+    let builder = builder(STREAMS);
+    let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::select! {
+        biased;
+        result = served => if let Err(error) = result {
+            tracing::debug!(%error, "the connection ended");
+        },
+        () = until_silent(&arrived, PATIENCE) => {}
     }
 }
 
@@ -157,4 +179,74 @@ async fn answer(
         chain,
     };
     Ok(handler.answer(question).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    struct Hello;
+
+    impl Handler for Hello {
+        fn answer(&self, _: Question) -> Replying<'_> {
+            Box::pin(std::future::ready(Reply::text(200, "hello").into()))
+        }
+    }
+
+    async fn start(per_source: usize) -> (SocketAddr, watch::Sender<bool>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, closing) = watch::channel(false);
+        let limits = SourceLimits { total: 100, per_source };
+        tokio::spawn(serve_within(limits, listener, None, Arc::new(Hello), closing));
+        (address, stop)
+    }
+
+    /// Whether the server closes the connection in this time.
+    async fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
+        let mut byte = [0];
+        matches!(tokio::time::timeout(within, stream.read(&mut byte)).await, Ok(Ok(0) | Err(_)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_closed() {
+        let (address, _stop) = start(100).await;
+        let mut silent = TcpStream::connect(address).await.expect("a connection");
+        assert!(is_closed(&mut silent, PATIENCE * 2).await);
+        // The client preface of HTTP/2 says which version is spoken, and nothing more.
+        let mut preface = TcpStream::connect(address).await.expect("a connection");
+        preface.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("a write");
+        let whole = tokio::time::timeout(PATIENCE * 2, preface.read_to_end(&mut Vec::new())).await;
+        assert!(whole.is_ok(), "the connection is still open");
+    }
+
+    #[tokio::test]
+    async fn one_source_cannot_take_all_connections() {
+        let (address, _stop) = start(3).await;
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            let mut stream = TcpStream::connect(address).await.expect("a connection");
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("a write");
+            assert!(stream.read(&mut [0; 64]).await.expect("an answer") > 0);
+            held.push(stream);
+        }
+        let mut refused = TcpStream::connect(address).await.expect("a connection");
+        assert!(is_closed(&mut refused, PATIENCE / 2).await);
+        drop(held.pop());
+        let served = async {
+            loop {
+                let mut stream = TcpStream::connect(address).await.expect("a connection");
+                let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+                if stream.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE / 2, served).await.expect("the seat is free again");
+    }
 }

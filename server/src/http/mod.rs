@@ -7,4 +7,5 @@ pub mod cors;
 pub mod io;
 pub mod received;
 pub mod serve;
+pub mod sources;
 pub mod tls;

@@ -11,17 +11,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::io::{Secured, Socket, Watched};
 use super::received::Received;
+use super::sources::{Seat, Sources, until_silent};
 use crate::auth::ClientChain;
 use crate::call::{Answer, Call, Peer};
 use crate::{Server, chain, limits};
 
 /// A client that does not finish its handshake or its headers in this time is gone.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Open watches and long answers get this long when the server drains.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -33,6 +34,7 @@ const HTTP1_BYTES: usize = 128 << 10;
 /// Serves until `server.closing` turns true, then drains.
 pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerConfig>) {
     let acceptor = TlsAcceptor::from(tls);
+    let sources = Sources::new(server.config.limits.unknown_connections);
     // Connections inherit it. A kernel that refuses keeps its own size.
     let _ = socket2::SockRef::from(&listener).set_send_buffer_size(SEND_BYTES);
     let mut closing = server.closing.subscribe();
@@ -45,9 +47,10 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerCo
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
+                let Some(seat) = sources.admit(address.ip()) else { continue };
                 let guard = connections.subscribe();
-                tokio::spawn(connection(server.clone(), acceptor.clone(), stream, guard));
+                tokio::spawn(connection(server.clone(), acceptor.clone(), stream, seat, guard));
             }
             Err(error) => {
                 // Out of file descriptors, most likely: the others go on, this one tries again.
@@ -66,12 +69,19 @@ async fn closed(closing: &mut watch::Receiver<bool>) {
     let _ = closing.wait_for(|closing| *closing).await;
 }
 
-async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStream, guard: watch::Receiver<()>) {
+async fn connection(
+    server: Arc<Server>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    seat: Seat,
+    guard: watch::Receiver<()>,
+) {
     let _guard = guard;
     let Ok(address) = stream.peer_addr() else { return };
     let _ = stream.set_nodelay(true);
     let watched = Watched::default();
-    let Ok(Ok(tls)) = tokio::time::timeout(PATIENCE, acceptor.accept(Socket::new(stream))).await else { return };
+    let patience = server.config.limits.first_request_timeout;
+    let Ok(Ok(tls)) = tokio::time::timeout(patience, acceptor.accept(Socket::new(stream))).await else { return };
     let chain = tls.get_ref().1.peer_certificates().unwrap_or(&[]);
     let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let peer = Peer {
@@ -79,11 +89,17 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
         certificates: Arc::new(ClientChain::new(chain)),
         watched: watched.clone(),
         leave: Arc::default(),
+        seat: Some(Arc::new(seat)),
     };
+    let arrived = Arc::new(Notify::new());
     let mut closing = server.closing.subscribe();
     let streams = server.config.limits.http2_max_streams;
     let leave = peer.leave.clone();
-    let service = service_fn(move |request| answer(server.clone(), peer.clone(), request));
+    let first = arrived.clone();
+    let service = service_fn(move |request| {
+        first.notify_one();
+        answer(server.clone(), peer.clone(), request)
+    });
     let builder = builder(streams);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(Secured::new(tls, watched)), service);
     tokio::pin!(connection);
@@ -98,6 +114,7 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = until_silent(&arrived, patience) => return,
     };
     if let Err(error) = result {
         tracing::debug!(%error, %address, "the connection ended");

@@ -82,6 +82,7 @@ fn client_of(address: SocketAddr) -> DuplexStream {
             certificates: Arc::default(),
             watched: Default::default(),
             leave: Default::default(),
+            seat: None,
         };
         let mut call = serve::read(request, peer, 0);
         let path = call.path.strip_prefix(PREFIX).unwrap_or_default().to_string();
