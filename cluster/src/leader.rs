@@ -1,6 +1,7 @@
 //! Schedulers of other processes, for those who ask the API server why a pod waits. The one that leads says in its
 //! lease where it is reached and by which certificate it is known; whoever asks is named to it as by any proxy.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use crate::scheduling::{ADDRESS, CERTIFICATE, SCHEDULERS};
 /// Reads the certificate of the proxy, which may be another by now.
 pub type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
 
-/// Whoever may write leases here is a component of the control plane.
+/// Where schedulers hold their leases. Only a client that may bind pods can write their annotations (see
+/// `server::announce`).
 const NAMESPACE: &str = "kube-system";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -33,7 +35,7 @@ pub struct Schedulers {
 /// Where a scheduler is.
 #[derive(Debug, PartialEq, Eq)]
 struct Leader {
-    address: String,
+    address: SocketAddr,
     fingerprint: String,
 }
 
@@ -59,8 +61,9 @@ impl Schedulers {
 fn leader_of(lease: &Tree, name: &str) -> Option<Leader> {
     let said = |key: &str| lease.at("metadata.annotations").get(key).and_then(Tree::as_str).unwrap_or("");
     let leads = !lease.str("spec.holderIdentity").is_empty() && said(SCHEDULERS).split(',').any(|one| one == name);
-    let leader = Leader { address: said(ADDRESS).to_string(), fingerprint: said(CERTIFICATE).to_string() };
-    (leads && !leader.address.is_empty() && !leader.fingerprint.is_empty()).then_some(leader)
+    // Nothing but an address and a port: anything else could name another path.
+    let leader = Leader { address: said(ADDRESS).parse().ok()?, fingerprint: said(CERTIFICATE).to_string() };
+    (leads && !leader.fingerprint.is_empty()).then_some(leader)
 }
 
 /// Who asks, as proxies say it.
@@ -159,9 +162,17 @@ mod tests {
                 "spec" => tree! { "holderIdentity" => holder },
             }
         };
-        let leader = Leader { address: "10.0.0.1:1".to_string(), fingerprint: "sha256:00".to_string() };
+        let leader = Leader { address: SocketAddr::from(([10, 0, 0, 1], 1)), fingerprint: "sha256:00".to_string() };
         assert_eq!(leader_of(&lease("a", "x,mine", "10.0.0.1:1"), "mine"), Some(leader));
-        for lease in [lease("", "mine", "a:1"), lease("a", "x", "a:1"), lease("a", "mine", ""), tree! {}] {
+        let address = "10.0.0.1:1";
+        for lease in [
+            lease("", "mine", address),
+            lease("a", "x", address),
+            lease("a", "mine", ""),
+            lease("a", "mine", "10.0.0.1:1/api/v1/secrets?x="),
+            lease("a", "mine", "user@10.0.0.1:1"),
+            tree! {},
+        ] {
             assert_eq!(leader_of(&lease, "mine"), None, "{lease:?}");
         }
     }

@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod alloc;
+pub mod announce;
 pub mod audit;
 pub mod auth;
 pub mod authz;

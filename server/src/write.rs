@@ -13,6 +13,7 @@ use store::{Durability, Expect, Op, Template, Write as StoreWrite};
 
 use crate::Server;
 use crate::admission::{self, Attributes, Operation, resource_quota};
+use crate::announce;
 use crate::authz;
 use crate::cache::Item;
 use crate::call::Call;
@@ -144,6 +145,7 @@ impl<'a> Scope<'a> {
         let name = Str::new(object.str("metadata.name"));
         let attributes = self.attributes(Operation::Create, &name);
         authz::rbac::escalation::check(self, &name, &object, None).await?;
+        announce::check(self, &name, &object, None).await?;
         (kind.prepare_create)(&mut object, &self.context());
         hooks::complete(self, &mut object, None)?;
         typed::fill(&mut object, self.resource.ty());
@@ -157,6 +159,7 @@ impl<'a> Scope<'a> {
         warnings.extend((kind.warnings)(&object, None));
         self.authorize_create(&name).await?;
         admission::validate(&attributes, Some(&object), None, warnings).await?;
+        check_depth(&object)?;
         let outcome = self.insert(&name, object).await?;
         initializers::wait(self, outcome).await
     }
@@ -318,6 +321,7 @@ impl<'a> Scope<'a> {
         admission::mutate(&attributes, Some(&mut object), Some(old), warnings).await?;
         crate::verbs::check_namespace(&mut object, self.resource, self.namespace)?;
         authz::rbac::escalation::check(self, name, &object, Some(old)).await?;
+        announce::check(self, name, &object, Some(old)).await?;
         keep_system_metadata(&mut object, old);
         let mut errors = Errors::new();
         hooks::prepare_update(self, &mut object, old)?;
@@ -333,6 +337,7 @@ impl<'a> Scope<'a> {
         warnings.extend((kind.warnings)(&object, Some(old)));
         admission::validate(&attributes, Some(&object), Some(old), warnings).await?;
         apply::keep_timestamps(old, &mut object);
+        check_depth(&object)?;
         Ok(object)
     }
 
@@ -422,6 +427,15 @@ pub fn finished(object: &Tree) -> bool {
         && meta.list("finalizers").is_empty()
         && meta.int("deletionGracePeriodSeconds").is_none_or(|seconds| seconds == 0)
         && object.list("spec.finalizers").is_empty()
+}
+
+/// An object that is deeper than decoders accept could not be read again. Managed fields are deeper than the object
+/// that they describe, so the decoders' own limit does not suffice.
+fn check_depth(object: &Tree) -> Result<(), Status> {
+    match object.exceeds_depth(api::tree::MAX_DEPTH) {
+        true => Err(Status::bad_request("the object with its managed fields is nested too deeply: exceeded max depth")),
+        false => Ok(()),
+    }
 }
 
 /// Store errors as clients see them.

@@ -26,9 +26,7 @@ pub const NAME: &str = "kube-scheduler";
 
 /// What a leader says in its lease: where it is reached, by which certificate it is known, and whose pods it
 /// places.
-pub const ADDRESS: &str = "tiphys.io/address";
-pub const CERTIFICATE: &str = "tiphys.io/certificate";
-pub const SCHEDULERS: &str = "tiphys.io/schedulers";
+pub use server::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
 
 pub async fn run(flags: Flags) -> Result<Running> {
     let (common, configuration) = settings::read(flags)?;

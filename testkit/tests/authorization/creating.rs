@@ -175,3 +175,36 @@ async fn a_node_requests_the_audiences_of_its_pods() {
     check(list!["bank"], Ok(())).await;
     cluster.stop().await;
 }
+
+/// The API server would dial the address with its own certificate.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_scheduler_announces_where_it_is_reached() {
+    let mut cluster = Cluster::start(Kept::Embedded).await;
+    let client = &cluster.client;
+    let place = "namespaces/kube-system";
+    let leases = format!("/apis/coordination.k8s.io/v1/{place}/leases");
+    let elected = role("Role", "elected", &["*"], "coordination.k8s.io", "leases");
+    make(client, &format!("{RBAC}/{place}/roles"), &elected).await;
+    let bind = binding("RoleBinding", "jane", ("Role", "elected"), "jane");
+    make(client, &format!("{RBAC}/{place}/rolebindings"), &bind).await;
+    let lease = |name: &str, address: &str| {
+        let mut lease = tree! {
+            "apiVersion" => "coordination.k8s.io/v1", "kind" => "Lease", "metadata" => tree! { "name" => name },
+        };
+        if !address.is_empty() {
+            lease.child("metadata.annotations").set("tiphys.io/address", address);
+        }
+        lease
+    };
+    let jane = user(client, "jane");
+    let why = "only a client that may create pods/binding in all namespaces can set the annotation tiphys.io/address";
+    let refusal = |name: &str| format!("leases.coordination.k8s.io {name:?} is forbidden: {why}");
+    refused(&jane.send("POST", &leases, Some(&lease("l", "10.0.0.1:1"))).await, &refusal("l"));
+    assert_eq!(jane.send("POST", &leases, Some(&lease("l", ""))).await.code, 201);
+    let path = format!("{leases}/l");
+    refused(&apply(client, "jane", &path, &lease("l", "10.0.0.1:1")).await, &refusal("l"));
+    let scheduler = user(client, "system:kube-scheduler");
+    let announced = scheduler.send("POST", &leases, Some(&lease("kube-scheduler", "10.0.0.1:1"))).await;
+    assert_eq!(announced.code, 201, "{}", announced.tree().str("message"));
+    cluster.stop().await;
+}

@@ -3,6 +3,7 @@
 mod attacks;
 mod audit;
 mod encryption;
+mod hostile;
 mod limits;
 mod panics;
 mod startup;

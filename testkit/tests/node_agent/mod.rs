@@ -161,6 +161,33 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(testkit::client::DEADLINE, future).await.unwrap_or_else(|_| panic!("{what}: not in time"))
 }
 
+/// All that the server sends on a connection that asks for a log over WebSocket.
+async fn log_over_websocket(client: &Client, protocol: &str) -> String {
+    let mut stream = client.dial().await;
+    let request = format!(
+        "GET {POD}/log HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Protocol: {protocol}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.expect("a request");
+    let mut all = Vec::new();
+    let end = tokio::time::timeout(testkit::client::DEADLINE, stream.read_to_end(&mut all)).await;
+    end.expect("the log ends").ok();
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_sent_over_websocket() {
+    let scene = start(&[]).await;
+    let client = &scene.cluster.client;
+    let plain = log_over_websocket(client, "binary.k8s.io").await;
+    assert!(plain.starts_with("HTTP/1.1 101 "), "{plain}");
+    assert!(plain.contains("sec-websocket-protocol: binary.k8s.io\r\n"), "{plain}");
+    assert!(plain.contains("one\ntwo\n"), "{plain}");
+    let encoded = log_over_websocket(client, "base64.binary.k8s.io").await;
+    assert!(encoded.contains(&api::base64::encode(b"one\ntwo\n")), "{encoded}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_are_read_from_their_end_and_followed() {
     let scene = start(&[]).await;
