@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::links::{Encoding, Page, Place};
 use super::target::Target;
 use crate::call::{Answer, Call};
 use crate::http::body::{Body, Source, StreamBody};
@@ -30,6 +31,14 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
+/// Headers by which a server lets other origins in.
+const CORS: &[&str] = &[
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+];
+
 trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 
@@ -38,6 +47,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
 pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
     let upgrade = call.upgrade.take();
     let request = outbound(call, target, path, upgrade.is_some())?;
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("").to_string();
     let response = send(target, request)
         .await
         .map_err(|error| Status::service_unavailable(format!("error trying to reach service: {error}")))?;
@@ -46,7 +56,8 @@ pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str)
     {
         return Ok(switch(response, client));
     }
-    Ok(inbound(response, target, prefix))
+    let place = Place { prefix: prefix.to_string(), hosts: [target.authority(), host] };
+    Ok(inbound(response, place, call.method == http::Method::HEAD))
 }
 
 fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Result<Request<Received>, Status> {
@@ -131,15 +142,34 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
-/// The target's answer as the client gets it.
-fn inbound(response: Response<Incoming>, target: &Target, prefix: &str) -> Answer {
+/// The target's answer as the client gets it: redirections and links inside the target lead through the proxy.
+fn inbound(response: Response<Incoming>, place: Place, is_head: bool) -> Answer {
     let (mut parts, body) = response.into_parts();
     drop_hop_headers(&mut parts.headers);
-    let place = parts.headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
-    if let Some(place) = place.and_then(|place| HeaderValue::from_str(&rewrite(place, target, prefix)).ok()) {
-        parts.headers.insert(header::LOCATION, place);
+    // What other origins may do here is for this server to say.
+    CORS.iter().for_each(|name| drop(parts.headers.remove(*name)));
+    if let Some(location) = parts.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()) {
+        if let Ok(location) = HeaderValue::from_str(&place.rewrite(location)) {
+            parts.headers.insert(header::LOCATION, location);
+        }
+        return streamed(Response::from_parts(parts, body));
     }
-    streamed(Response::from_parts(parts, body))
+    match page_encoding(&parts.headers).filter(|_| !is_head) {
+        Some(encoding) => {
+            parts.headers.remove(header::CONTENT_LENGTH);
+            parts.headers.remove(header::CONTENT_ENCODING);
+            parts.version = http::Version::default();
+            Response::from_parts(parts, Body::Stream(StreamBody::new(Page::new(Remote { body }, encoding, place))))
+        }
+        None => streamed(Response::from_parts(parts, body)),
+    }
+}
+
+/// How a page of HTML comes; None for anything else, and for an encoding that is not known.
+fn page_encoding(headers: &HeaderMap) -> Option<Encoding> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let media = text(header::CONTENT_TYPE).split(';').next().unwrap_or("").trim();
+    if media == "text/html" { Encoding::named(text(header::CONTENT_ENCODING)) } else { None }
 }
 
 /// An answer whose body is passed on as it comes.
@@ -148,18 +178,6 @@ pub fn streamed(response: Response<Incoming>) -> Answer {
     // The version is that of the client's own connection.
     parts.version = http::Version::default();
     Response::from_parts(parts, Body::Stream(StreamBody::new(Remote { body })))
-}
-
-/// A redirection inside the target stays below the proxy's path; any other goes where it says.
-fn rewrite(place: &str, target: &Target, prefix: &str) -> String {
-    let path = match place.strip_prefix(&target.url()) {
-        Some("") => "/",
-        Some(path) if path.starts_with('/') => path,
-        Some(_) => return place.to_string(),
-        None => place,
-    };
-    let stays = path.starts_with('/') && !path.starts_with("//") && !path.starts_with(prefix);
-    if stays { format!("{prefix}{path}") } else { path.to_string() }
 }
 
 /// A body that comes from the target.

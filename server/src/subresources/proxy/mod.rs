@@ -1,6 +1,7 @@
 //! /proxy of pods, services and nodes: a request goes on to where the object lives, and its answer comes back.
 
 pub mod forward;
+mod links;
 pub mod target;
 
 use std::sync::Arc;
