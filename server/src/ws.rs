@@ -1,5 +1,5 @@
 //! WebSocket as far as the server needs it: the handshake, and frames from the server to the client.
-//! Watches are sent as one message an event; the client's frames are read only to see it go.
+//! Watches are sent as one message an event, logs as they come; the client's frames are read only to see it go.
 
 use api::base64;
 use api::status::Status;
@@ -34,13 +34,85 @@ pub fn watch(call: &mut Call, watcher: Watcher) -> Result<Answer, Status> {
     let accept = accept_key(key);
     let binary = watcher.media() == Media::Protobuf;
     let upgrade = call.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
+    let framing = Framing::Events(if binary { BINARY } else { TEXT });
     tokio::spawn(async move {
         match upgrade.await {
-            Ok(upgraded) => send(TokioIo::new(upgraded), watcher, if binary { BINARY } else { TEXT }).await,
+            Ok(upgraded) => send(TokioIo::new(upgraded), watcher, framing).await,
             Err(error) => tracing::debug!(%error, "the connection was not upgraded"),
         }
     });
     Ok(switching(accept))
+}
+
+/// Answers the handshake and sends a stream of bytes in the subprotocol that the client chose.
+pub fn stream(call: &mut Call, source: impl Source) -> Result<Answer, Status> {
+    let key = call.header("sec-websocket-key").ok_or_else(|| Status::bad_request("Sec-WebSocket-Key is missing"))?;
+    let accept = accept_key(key);
+    let asked = call.header(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or("");
+    let (protocol, framing) = match stream_protocol(asked) {
+        Ok(chosen) => chosen,
+        Err(why) => return Ok(crate::call::text(403, &why)),
+    };
+    let upgrade = call.upgrade.take().ok_or_else(|| Status::bad_request("the connection cannot be upgraded"))?;
+    tokio::spawn(async move {
+        match upgrade.await {
+            Ok(upgraded) => greet(TokioIo::new(upgraded), source, framing).await,
+            Err(error) => tracing::debug!(%error, "the connection was not upgraded"),
+        }
+    });
+    let mut answer = switching(accept);
+    if !protocol.is_empty() {
+        answer.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    }
+    Ok(answer)
+}
+
+/// The subprotocols of a stream of bytes.
+const STREAM_PROTOCOLS: [(&str, Framing); 3] =
+    [("", Framing::Binary), ("base64.binary.k8s.io", Framing::Base64), ("binary.k8s.io", Framing::Binary)];
+
+/// The first of the client's subprotocols that is known.
+fn stream_protocol(asked: &str) -> Result<(&'static str, Framing), String> {
+    let known = |name: &str| STREAM_PROTOCOLS.into_iter().find(|(known, _)| *known == name);
+    let names: Vec<&str> = asked.split(',').map(str::trim).collect();
+    names.iter().find_map(|name| known(name)).ok_or_else(|| {
+        let known: Vec<&str> = STREAM_PROTOCOLS.iter().map(|(name, _)| *name).collect();
+        format!("requested protocol(s) are not supported: [{}]; supports [{}]", names.join(" "), known.join(" "))
+    })
+}
+
+/// How bytes become messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    /// A chunk holds whole events: one message each, of this opcode.
+    Events(u8),
+    Binary,
+    Base64,
+}
+
+/// The most bytes of a stream in one message.
+const MESSAGE_BYTES: usize = 2048;
+
+impl Framing {
+    fn messages(self, chunk: &Bytes) -> Bytes {
+        let mut out = BytesMut::with_capacity(chunk.len() + 64);
+        match self {
+            Framing::Events(opcode) => return messages(chunk, opcode),
+            Framing::Binary => chunk.chunks(MESSAGE_BYTES).for_each(|part| out.extend_from_slice(&frame(BINARY, part))),
+            Framing::Base64 => chunk.chunks(MESSAGE_BYTES).for_each(|part| {
+                out.extend_from_slice(&frame(TEXT, base64::encode(part).as_bytes()));
+            }),
+        }
+        out.freeze()
+    }
+}
+
+/// Begins with an empty message, which shows the client that the connection works.
+async fn greet(mut io: TokioIo<Upgraded>, source: impl Source, framing: Framing) {
+    let opcode = if framing == Framing::Base64 { TEXT } else { BINARY };
+    if io.write_all(&frame(opcode, &[])).await.is_ok() && io.flush().await.is_ok() {
+        send(io, source, framing).await;
+    }
 }
 
 fn switching(accept: String) -> Answer {
@@ -59,7 +131,7 @@ fn accept_key(key: &str) -> String {
     base64::encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{GUID}").as_bytes()).as_ref())
 }
 
-async fn send(mut io: TokioIo<Upgraded>, mut watcher: Watcher, opcode: u8) {
+async fn send(mut io: TokioIo<Upgraded>, mut source: impl Source, framing: Framing) {
     let mut incoming = [0u8; 512];
     loop {
         let out = tokio::select! {
@@ -69,8 +141,8 @@ async fn send(mut io: TokioIo<Upgraded>, mut watcher: Watcher, opcode: u8) {
                 Heard::Ping(payload) => Bytes::from(frame(PONG, &payload)),
                 Heard::Nothing => continue,
             },
-            chunk = watcher.next() => match chunk {
-                Some(chunk) => messages(&chunk, opcode),
+            chunk = source.next() => match chunk {
+                Some(chunk) => framing.messages(&chunk),
                 None => break,
             },
         };
@@ -157,6 +229,17 @@ mod tests {
         assert_eq!(heard(&[0x88, 0x80, 0, 0, 0, 0]), Heard::Goodbye);
         assert_eq!(heard(&[0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2]), Heard::Ping(b"hi".to_vec()));
         assert_eq!(heard(&[0x81, 0x80, 0, 0, 0, 0]), Heard::Nothing);
+    }
+
+    #[test]
+    fn a_stream_is_sent_in_the_first_subprotocol_that_is_known() {
+        assert_eq!(stream_protocol(""), Ok(("", Framing::Binary)));
+        assert_eq!(stream_protocol("x, base64.binary.k8s.io"), Ok(("base64.binary.k8s.io", Framing::Base64)));
+        let why = "requested protocol(s) are not supported: [x y]; supports [ base64.binary.k8s.io binary.k8s.io]";
+        assert_eq!(stream_protocol("x,y"), Err(why.to_string()));
+        assert_eq!(&Framing::Binary.messages(&Bytes::from("ab"))[..], b"\x82\x02ab");
+        assert_eq!(&Framing::Base64.messages(&Bytes::from("ab"))[..], b"\x81\x04YWI=");
+        assert_eq!(Framing::Binary.messages(&Bytes::from(vec![0; 3000])).len(), 2048 + 4 + 952 + 4);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use api::Tree;
 use api::field::{Errors, Path};
 use api::query::{Query, percent_encode};
 use api::status::Status;
+use bytes::Bytes;
+use http_body_util::BodyExt;
 use streaming::relay::Asked;
 use streaming::remote_command::{Options, Verb};
 
@@ -15,9 +17,10 @@ use crate::Server;
 use crate::admission::{self, Operation};
 use crate::authz;
 use crate::call::{Answer, Call};
-use crate::http::body::Body;
+use crate::http::body::{Body, Source};
 use crate::resource::Resource;
 use crate::verbs;
+use crate::ws;
 
 pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     check_log_options(call)?;
@@ -31,7 +34,22 @@ pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
         return Ok(answer);
     }
     let place = format!("{}{}", place("containerLogs", &pod, container), passed(&call.query, LOG_OPTIONS));
-    node::log(server, node, call, &place).await
+    let answer = node::log(server, node, call, &place).await?;
+    if ws::is_upgrade(call) { ws::stream(call, Whole(answer.into_body())) } else { Ok(answer) }
+}
+
+/// A body as a stream of bytes.
+struct Whole(Body);
+
+impl Source for Whole {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let frame = self.0.frame().await?.ok()?;
+            if let Ok(data) = frame.into_data() {
+                return Some(data);
+            }
+        }
+    }
 }
 
 /// What an agent is told of how much of a log is wanted.
