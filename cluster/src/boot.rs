@@ -63,6 +63,7 @@ pub struct Running {
     task: JoinHandle<()>,
     /// Collects what containers use, where an admission plugin wants to know.
     usage: JoinHandle<()>,
+    compaction: JoinHandle<()>,
     /// What the server does beside answering.
     own: controllers::Running,
     controllers: Option<controllers::Running>,
@@ -94,6 +95,7 @@ impl Running {
         }
         self.own.stop().await;
         self.usage.abort();
+        self.compaction.abort();
         self.server.closing.send_replace(true);
         let _ = self.task.await;
         if let Some(audit) = &self.server.config.audit {
@@ -128,6 +130,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let own = controllers::start_of_server(of_server);
     server.health.set_done(Step::Repair);
     let usage = tokio::spawn(server::usage::collect(server.clone()));
+    let compaction = tokio::spawn(server::compaction::run(server.clone()));
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
@@ -144,7 +147,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
         None => None,
     };
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, usage, own, controllers, scheduler, fake_nodes: nodes, agent })
+    Ok(Running { server, address, task, usage, compaction, own, controllers, scheduler, fake_nodes: nodes, agent })
 }
 
 /// What all loops of this process count, on the server's page.

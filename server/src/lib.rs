@@ -14,6 +14,7 @@ pub mod callout;
 pub mod chain;
 pub mod clock;
 pub mod codec;
+pub mod compaction;
 pub mod discovery;
 pub mod encryption;
 mod endpoints;
@@ -74,6 +75,8 @@ pub struct Config {
     pub advertise_address: IpAddr,
     pub port: u16,
     pub storage_prefix: String,
+    /// How often the store is compacted to what it was an interval before; zero for never.
+    pub compaction_interval: Duration,
     /// Who stands in service account tokens: the first in those that are made, any in those that are taken.
     pub issuers: Vec<String>,
     pub cors: http::cors::Cors,
@@ -100,6 +103,7 @@ impl Default for Config {
             advertise_address: IpAddr::from([127, 0, 0, 1]),
             port: 6443,
             storage_prefix: "/registry".to_string(),
+            compaction_interval: Duration::from_secs(300),
             issuers: vec!["https://kubernetes.default.svc".to_string()],
             cors: http::cors::Cors::default(),
             strict_transport_security: None,

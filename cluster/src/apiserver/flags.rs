@@ -163,8 +163,9 @@ static FLAGS: &[Flag] = &[
         flags.etcd_cert_file = Some(value.into());
         Ok(())
     }),
-    flag("etcd-compaction-interval", "how often etcd's history is cut; 0 leaves it to others [5m]", |flags, value| {
+    flag("etcd-compaction-interval", "how often the store is compacted; 0 for never [5m]", |flags, value| {
         flags.etcd_compaction_interval = duration(value)?;
+        flags.config.compaction_interval = flags.etcd_compaction_interval;
         Ok(())
     }),
     flag("etcd-keyfile", "the key of that certificate", |flags, value| {

@@ -42,6 +42,8 @@ pub struct Cache {
     dirty: Notify,
     wake: watch::Sender<u64>,
     global: Arc<AtomicU64>,
+    /// What is older is not read any more.
+    compacted: Arc<AtomicU64>,
     /// The ring's end, for those who only ask whether anything changed.
     end: AtomicU64,
 }
@@ -54,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cache {
-    fn new(global: Arc<AtomicU64>, revision: u64, history_bytes: usize) -> Cache {
+    fn new(global: Arc<AtomicU64>, compacted: Arc<AtomicU64>, revision: u64, history_bytes: usize) -> Cache {
         Cache {
             state: RwLock::new(Snapshot { map: Map::new(), revision }),
             ring: Mutex::new(Ring::new(revision, history_bytes)),
@@ -63,6 +65,7 @@ impl Cache {
             dirty: Notify::new(),
             wake: watch::Sender::new(revision),
             global,
+            compacted,
             end: AtomicU64::new(0),
         }
     }
@@ -120,6 +123,9 @@ impl Cache {
 
     /// The objects as they were at a revision, or None where that is no longer known.
     pub fn snapshot_at(&self, revision: u64) -> Option<Snapshot> {
+        if revision < self.compacted.load(Ordering::Acquire) {
+            return None;
+        }
         if let Some(snapshot) = lock(&self.held).iter().find(|snapshot| snapshot.revision == revision) {
             return Some(snapshot.clone());
         }
@@ -222,6 +228,7 @@ pub struct Caches {
     prefix: String,
     by_path: HashMap<String, Arc<Cache>>,
     global: Arc<AtomicU64>,
+    compacted: Arc<AtomicU64>,
     /// What is published before the caches are filled; None once they are.
     early: Mutex<Option<Vec<store::Event>>>,
     /// Told after every publication, for those who wait for a revision.
@@ -241,11 +248,14 @@ impl Caches {
         adopt: fn(&store::Entry) -> Option<bytes::Bytes>,
     ) -> Caches {
         let global = Arc::new(AtomicU64::new(0));
-        let by_path = paths.map(|path| (path, Arc::new(Cache::new(global.clone(), 0, HISTORY_BYTES)))).collect();
+        let compacted = Arc::new(AtomicU64::new(0));
+        let cache = || Arc::new(Cache::new(global.clone(), compacted.clone(), 0, HISTORY_BYTES));
+        let by_path = paths.map(|path| (path, cache())).collect();
         Caches {
             prefix: format!("{}/", prefix.trim_end_matches('/')),
             by_path,
             global,
+            compacted,
             early: Mutex::new(Some(Vec::new())),
             moved: Notify::new(),
             adopt,
@@ -262,6 +272,14 @@ impl Caches {
 
     pub fn revision(&self) -> u64 {
         self.global.load(Ordering::Acquire)
+    }
+
+    /// Forgets how objects were before a revision; watches that resume go by the ring.
+    pub fn compact(&self, revision: u64) {
+        self.compacted.fetch_max(revision, Ordering::AcqRel);
+        for cache in self.by_path.values() {
+            lock(&cache.held).retain(|snapshot| snapshot.revision >= revision);
+        }
     }
 
     /// Waits until publications have made something true; false once the deadline has passed.

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_view_follows_its_caches_and_starts_again_where_it_lost_them() {
-        let cache = |limit| Arc::new(Cache::new(Arc::new(AtomicU64::new(0)), 0, limit));
+        let cache = |limit| Arc::new(Cache::new(Arc::default(), Arc::default(), 0, limit));
         let (first, second) = (cache(1000), cache(1 << 20));
         publish(&first, 1, "a", Some(10));
         let view: View<Sizes> = View::new([first.clone(), second.clone()]);
