@@ -34,13 +34,22 @@ pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Re
         bootstrap_tokens: given.bootstrap_tokens,
         issuers: auth::oidc::Issuers::from_pointee(providers(rules, &[])?),
         webhook: webhook(flags)?,
-        anonymous: configuration.anonymous.unwrap_or(match given.anonymous {
-            Some(false) => Anonymous::Never,
-            _ => Anonymous::Anywhere,
-        }),
+        anonymous: configuration.anonymous.unwrap_or_else(|| anonymous(flags)),
         audiences: audiences(flags),
         legacy_uses: Default::default(),
     })
+}
+
+/// As upstream, a server that allows everything takes no anonymous request.
+fn anonymous(flags: &Flags) -> Anonymous {
+    match flags.authentication.anonymous {
+        Some(false) => Anonymous::Never,
+        _ if flags.authorization.allows_everything() => {
+            tracing::warn!("--anonymous-auth is off because --authorization-mode has AlwaysAllow");
+            Anonymous::Never
+        }
+        _ => Anonymous::Anywhere,
+    }
 }
 
 fn audiences(flags: &Flags) -> Vec<String> {
@@ -213,6 +222,18 @@ mod tests {
     fn built(arguments: &[&str]) -> Result<auth::Authentication> {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         build(&super::super::flags::parse(&arguments)?, &Credentials::default(), None)
+    }
+
+    #[test]
+    fn a_server_that_allows_everything_knows_every_caller() {
+        let check = |arguments: &[&str], want: Anonymous| {
+            let arguments = [&["--token-auth-file=/dev/null"], arguments].concat();
+            assert_eq!(built(&arguments).expect("authentication").anonymous, want, "{arguments:?}");
+        };
+        check(&["--authorization-mode=Node,RBAC"], Anonymous::Anywhere);
+        check(&["--authorization-mode=RBAC", "--anonymous-auth=false"], Anonymous::Never);
+        check(&["--authorization-mode=AlwaysAllow"], Anonymous::Never);
+        check(&["--authorization-mode=RBAC,AlwaysAllow", "--anonymous-auth=true"], Anonymous::Never);
     }
 
     #[test]
