@@ -73,6 +73,8 @@ pub struct Config {
     pub node_ports: std::ops::RangeInclusive<u16>,
     /// Where clients reach the server: goes into the `kubernetes` service's endpoints.
     pub advertise_address: IpAddr,
+    /// Whether the endpoints of the `kubernetes` service are this server's to write.
+    pub publishes_endpoints: bool,
     pub port: u16,
     pub storage_prefix: String,
     /// How often the store is compacted to what it was an interval before; zero for never.
@@ -101,6 +103,7 @@ impl Default for Config {
             service_cidrs: vec![(IpAddr::from([10, 96, 0, 0]), 16)],
             node_ports: 30000..=32767,
             advertise_address: IpAddr::from([127, 0, 0, 1]),
+            publishes_endpoints: true,
             port: 6443,
             storage_prefix: "/registry".to_string(),
             compaction_interval: Duration::from_secs(300),

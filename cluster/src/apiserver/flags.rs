@@ -29,6 +29,9 @@ pub struct Flags {
     pub etcd_cert_file: Option<PathBuf>,
     pub etcd_key_file: Option<PathBuf>,
     pub etcd_compaction_interval: Duration,
+    /// What others read in etcd is JSON; the format of the embedded store is its own.
+    pub stores_protobuf: bool,
+    pub cert_dir: Option<PathBuf>,
     pub client_ca_file: Option<PathBuf>,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
@@ -67,6 +70,8 @@ impl Default for Flags {
             etcd_cert_file: None,
             etcd_key_file: None,
             etcd_compaction_interval: Duration::from_secs(300),
+            stores_protobuf: false,
+            cert_dir: None,
             client_ca_file: None,
             tls_cert_file: None,
             tls_private_key_file: None,
@@ -119,6 +124,14 @@ static FLAGS: &[Flag] = &[
         flags.bind_address = parsed(value)?;
         Ok(())
     }),
+    flag(
+        "cert-dir",
+        "without --tls-cert-file and --data-dir, where a self-signed certificate is kept",
+        |flags, value| {
+            flags.cert_dir = Some(value.into()).filter(|_| !value.is_empty());
+            Ok(())
+        },
+    ),
     flag("client-ca-file", "certificates signed by these authorities are identities", |flags, value| {
         flags.client_ca_file = Some(value.into());
         Ok(())
@@ -155,6 +168,18 @@ static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
+    flag(
+        "endpoint-reconciler-type",
+        "lease, or none to leave the endpoints of kubernetes alone [lease]",
+        |flags, value| {
+            flags.config.publishes_endpoints = match value {
+                "lease" => true,
+                "none" => false,
+                _ => return Err(format!("{value:?} is not there; there are lease and none")),
+            };
+            Ok(())
+        },
+    ),
     flag("etcd-cafile", "the authority of etcd's certificates", |flags, value| {
         flags.etcd_ca_file = Some(value.into());
         Ok(())
@@ -183,6 +208,9 @@ static FLAGS: &[Flag] = &[
     flag("event-ttl", "how long events are kept [1h]", |flags, value| {
         flags.config.event_ttl = duration(value)?;
         Ok(())
+    }),
+    flag("feature-gates", "only what is so already: gates cannot be turned here", |_, value| {
+        crate::component::gates::check(super::gates::GATES, value)
     }),
     flag("goaway-chance", "how likely a request over HTTP/2 ends its connection, up to 0.02 [0]", |flags, value| {
         let chance: f64 = parsed(value)?;
@@ -248,6 +276,9 @@ static FLAGS: &[Flag] = &[
         flags.config.limits.request_timeout = duration(value)?;
         if flags.config.limits.request_timeout.is_zero() { Err("it must be more than 0".to_string()) } else { Ok(()) }
     }),
+    flag("runtime-config", "only what is so already: versions of the API cannot be turned here", |_, value| {
+        super::runtime_config::check(value)
+    }),
     flag("secure-port", "the port to listen on [6443]", |flags, value| {
         flags.secure_port = parsed(value)?;
         if flags.secure_port == 0 { Err("it cannot be turned off with 0".to_string()) } else { Ok(()) }
@@ -270,6 +301,7 @@ static FLAGS: &[Flag] = &[
         flags.service_account_key_files.extend(value.split(',').map(PathBuf::from));
         Ok(())
     }),
+    fixed!(switch, "service-account-lookup", "true", "the account of a token is always looked up"),
     flag("service-account-signing-key-file", "the key that signs service account tokens", |flags, value| {
         flags.service_account_signing_key_file = Some(value.into());
         Ok(())
@@ -290,6 +322,14 @@ static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
+    flag("storage-media-type", "how objects are stored in etcd: only application/json", |flags, value| {
+        match value {
+            "" | "application/json" => flags.stores_protobuf = false,
+            "application/vnd.kubernetes.protobuf" => flags.stores_protobuf = true,
+            _ => return Err(format!("objects are stored as application/json, not as {value:?}")),
+        }
+        Ok(())
+    }),
     flag("tls-cert-file", "the certificate shown to clients", |flags, value| {
         flags.tls_cert_file = Some(value.into());
         Ok(())

@@ -3,7 +3,9 @@
 mod authentication;
 pub mod authorization;
 pub mod flags;
+mod gates;
 mod reload;
+mod runtime_config;
 pub(crate) mod values;
 
 use std::fs;
@@ -24,7 +26,8 @@ use flags::Flags;
 
 /// Starts the server. Where `--data-dir` gives it an authority of its own, the administrator's kubeconfig
 /// is written there too.
-pub async fn run(flags: Flags) -> Result<Running> {
+pub async fn run(mut flags: Flags) -> Result<Running> {
+    use_cert_dir(&mut flags)?;
     let own = own_certificates(&flags)?;
     flags_checked(&flags, own.is_some())?;
     let load = loader(&flags, own.clone());
@@ -52,6 +55,20 @@ pub async fn run(flags: Flags) -> Result<Running> {
         tokio::spawn(followed.run(running.server.clone()));
     }
     Ok(running)
+}
+
+/// Without a certificate and a data directory, `--cert-dir` keeps one that is self-signed.
+fn use_cert_dir(flags: &mut Flags) -> Result<()> {
+    let is_open = flags.tls_cert_file.is_none() && flags.tls_private_key_file.is_none();
+    let Some(dir) = flags.cert_dir.as_ref().filter(|_| is_open) else { return Ok(()) };
+    if flags.data_dir.is_some() {
+        let why = "--cert-dir is for a server without --data-dir, which keeps its certificates there";
+        return Err(Error::Flags(vec![why.to_string()]));
+    }
+    let address = flags.advertise_address.unwrap_or_else(|| up::advertised(flags.bind_address));
+    let (certificate, key) = pki::keep_self_signed(dir, "apiserver", address)?;
+    (flags.tls_cert_file, flags.tls_private_key_file) = (Some(certificate), Some(key));
+    Ok(())
 }
 
 /// Certificates of the data directory, where the flags leave some of them open.
@@ -124,6 +141,9 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     }
     if flags.encryption_reload && flags.encryption_config.is_none() {
         errors.push("--encryption-provider-config-automatic-reload needs --encryption-provider-config".to_string());
+    }
+    if flags.stores_protobuf && !flags.etcd_servers.is_empty() {
+        errors.push("--storage-media-type: objects are stored in etcd as application/json".to_string());
     }
     errors.extend(flags.authorization.problems());
     let limits = &flags.config.limits;
@@ -213,14 +233,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_self_signed_certificate_is_kept_in_the_directory_for_it() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let certificate = |flags: &mut Flags| {
+            use_cert_dir(flags).map(|()| flags.tls_cert_file.clone()).map_err(|error| error.describe())
+        };
+        let asked = || Flags { cert_dir: Some(dir.path().join("certs")), ..Flags::default() };
+        assert_eq!(certificate(&mut Flags::default()), Ok(None));
+        let path = certificate(&mut asked()).expect("a certificate").expect("a certificate");
+        let first = fs::read_to_string(&path).expect("a certificate");
+        assert_eq!(path, dir.path().join("certs/apiserver.crt"));
+        assert_eq!(certificate(&mut asked()), Ok(Some(path.clone())));
+        assert_eq!(fs::read_to_string(&path).expect("a certificate"), first, "it is made once");
+        let given = Some(PathBuf::from("mine.crt"));
+        assert_eq!(certificate(&mut Flags { tls_cert_file: given.clone(), ..asked() }), Ok(given));
+        let error = certificate(&mut Flags { data_dir: Some("/x".into()), ..asked() }).expect_err("two places");
+        assert!(error.contains("--cert-dir is for a server without --data-dir"), "{error}");
+    }
+
+    #[test]
     fn flags_that_need_each_other_are_named() {
         type Change = fn(&mut Flags);
-        let cases: [(Change, &str); 5] = [
+        let cases: [(Change, &str); 6] = [
             (
                 |flags| flags.kubelet_client_key = Some("a".into()),
                 "--kubelet-client-certificate and --kubelet-client-key",
             ),
             (|_| {}, "either --etcd-servers or --data-dir"),
+            (
+                |flags| (flags.stores_protobuf, flags.etcd_servers) = (true, vec!["http://a".to_string()]),
+                "--storage-media-type: objects are stored in etcd as application/json",
+            ),
             (|flags| flags.tls_cert_file = Some("a".into()), "--tls-cert-file and --tls-private-key-file belong"),
             (|flags| flags.etcd_key_file = Some("a".into()), "--etcd-certfile and --etcd-keyfile belong"),
             (|flags| flags.etcd_servers = vec!["http://a".to_string()], "--client-ca-file, or --data-dir"),

@@ -4,13 +4,15 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Go's durations: `1h0m0s`, `90m`, `1.5h`, `300ms`.
+/// Go's durations: `1h0m0s`, `90m`, `1.5h`, `300ms`; of all numbers 0 alone needs no unit.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("invalid duration {text:?}");
     let mut rest = text;
     let mut total = Duration::ZERO;
-    if rest.is_empty() {
-        return Err(invalid());
+    match rest {
+        "" => return Err(invalid()),
+        "0" => return Ok(Duration::ZERO),
+        _ => {}
     }
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(invalid)?;

@@ -23,6 +23,8 @@ pub struct Common {
     pub always_allow_paths: Vec<String>,
     pub bind_address: IpAddr,
     pub secure_port: u16,
+    /// Where a self-signed certificate is kept; without it there is one in memory.
+    pub cert_dir: Option<PathBuf>,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
     pub client_ca_file: Option<PathBuf>,
@@ -53,6 +55,7 @@ impl Common {
             always_allow_paths: ["/healthz", "/readyz", "/livez"].map(str::to_string).into(),
             bind_address: IpAddr::from([0, 0, 0, 0]),
             secure_port,
+            cert_dir: None,
             tls_cert_file: None,
             tls_private_key_file: None,
             client_ca_file: None,
@@ -140,6 +143,7 @@ impl<F: HasCommon> Table<F> {
             common().authorization_kubeconfig
         ),
         field!("bind-address", "the address to listen on [0.0.0.0]", parsed, common().bind_address),
+        file!("cert-dir", "without --tls-cert-file, where a self-signed certificate is kept", common().cert_dir),
         file!("client-ca-file", "who signs the certificates of those who ask this port", common().client_ca_file),
         fixed!(switch, "contention-profiling", "false", NO_PROFILES),
         field!(
@@ -148,6 +152,10 @@ impl<F: HasCommon> Table<F> {
             parsed,
             common().kube_api_burst
         ),
+        flag("kube-api-content-type", "only application/json and upstream's default", |_, value| match value {
+            "" | "application/json" | "application/vnd.kubernetes.protobuf" => Ok(()),
+            _ => Err(format!("unknown content type {value:?}")),
+        }),
         flag(
             "kube-api-qps",
             "requests a second of each client; a negative one for no limit [none]",
@@ -226,7 +234,7 @@ impl<F: HasCommon> Table<F> {
             parsed,
             common().secure_port
         ),
-        file!("tls-cert-file", "the certificate of this port; without it one is made", common().tls_cert_file),
+        file!("tls-cert-file", "the certificate of this port; without it one is self-signed", common().tls_cert_file),
         file!("tls-private-key-file", "its key", common().tls_private_key_file),
         flag("v", "how much is logged [0]", |flags: &mut F, value| {
             flags.common().log_level = Level::of_verbosity(parsed(value)?);

@@ -77,7 +77,13 @@ pub async fn serve(
 fn pair(common: &Common, address: IpAddr) -> Result<Pair> {
     match (&common.tls_cert_file, &common.tls_private_key_file) {
         (Some(certificate), Some(key)) => Pair::read(certificate, key),
-        _ => pki::self_signed(common.name, address),
+        _ => match &common.cert_dir {
+            Some(dir) => {
+                let (certificate, key) = pki::keep_self_signed(dir, common.name, address)?;
+                Pair::read(&certificate, &key)
+            }
+            None => pki::self_signed(common.name, address),
+        },
     }
 }
 

@@ -36,7 +36,19 @@ impl Pair {
     }
 }
 
-/// The certificates of a pair, the leaf first.
+/// The files of a self-signed pair in a directory; it is made where it is missing.
+pub fn keep_self_signed(dir: &Path, name: &str, address: std::net::IpAddr) -> Result<(PathBuf, PathBuf)> {
+    let (certificate, key) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
+    if certificate.exists() && key.exists() {
+        return Ok((certificate, key));
+    }
+    fs::create_dir_all(dir).map_err(Error::file(dir))?;
+    let pair = self_signed(name, address)?;
+    write_private(&key, &pair.key)?;
+    write_durable(&certificate, &pair.certificate)?;
+    Ok((certificate, key))
+}
+
 /// A certificate of its own for a port that was given none; clients cannot verify it.
 pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<Pair> {
     let now = SystemTime::now();
@@ -55,6 +67,7 @@ pub fn self_signed(name: &str, address: std::net::IpAddr) -> Result<Pair> {
     Ok(Pair { certificate, key, path: PathBuf::new() })
 }
 
+/// The certificates of a pair, the leaf first.
 pub fn certificates(pair: &Pair) -> Result<Vec<CertificateDer<'static>>> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect();
     all.map_err(|error| Error::Pem { path: pair.path.clone(), source: Box::new(error) })

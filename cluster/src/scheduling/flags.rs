@@ -31,7 +31,6 @@ impl HasCommon for Flags {
     }
 }
 
-const CERTIFICATES: &str = "without --tls-cert-file a certificate is made in memory";
 const FIXED_TLS: &str = "the safe versions and ciphers are spoken, and no others";
 const COUNTED: &str = "all metrics are shown as they are";
 
@@ -44,7 +43,6 @@ static FLAGS: &[Flag<Flags>] = &[
     fixed!(flag, "authentication-token-webhook-cache-ttl", "10s", "answers are kept for ten seconds"),
     fixed!(flag, "authorization-webhook-cache-authorized-ttl", "10s", "answers are kept for ten seconds"),
     fixed!(flag, "authorization-webhook-cache-unauthorized-ttl", "10s", "answers are kept for ten seconds"),
-    unfinished("cert-dir", CERTIFICATES),
     file!("config", "a file with a KubeSchedulerConfiguration", config),
     fixed!(switch, "disable-http2-serving", "false", "both versions of HTTP are spoken"),
     unfinished("disabled-metrics", COUNTED),
@@ -53,10 +51,6 @@ static FLAGS: &[Flag<Flags>] = &[
         gates::check(GATES, value)
     }),
     unfinished("http2-max-streams-per-connection", "it is 100"),
-    flag("kube-api-content-type", "only application/json and upstream's default", |_, value| match value {
-        "application/json" | "application/vnd.kubernetes.protobuf" => Ok(()),
-        _ => Err(format!("unknown content type {value:?}")),
-    }),
     unfinished("master", "the kubeconfig names the API server"),
     unfinished("permit-address-sharing", "the port is for one process"),
     unfinished("permit-port-sharing", "the port is for one process"),

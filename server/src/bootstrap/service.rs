@@ -53,7 +53,7 @@ pub fn cidr_status(server: &Server) -> Option<StatusChange> {
 pub fn objects(config: &Config) -> Vec<Object> {
     let mut objects = vec![object("", "services", service(config))];
     // Nobody else reaches a loopback address, so it is no endpoint.
-    if !config.advertise_address.is_loopback() {
+    if config.publishes_endpoints && !config.advertise_address.is_loopback() {
         objects.push(object("", "endpoints", endpoints(config)));
         objects.push(object("discovery.k8s.io", "endpointslices", slice(config)));
     }
@@ -127,7 +127,7 @@ pub async fn keep_in_step(server: &Arc<Server>) -> Result<(), Status> {
         let fix = |service: &mut Tree| service.child("spec").set("ports", list![port.clone()]);
         edit(server, ("", "v1", "services", NAMESPACE), NAME, fix).await?;
     }
-    if server.shared_store || config.advertise_address.is_loopback() {
+    if server.shared_store || !config.publishes_endpoints || config.advertise_address.is_loopback() {
         return Ok(());
     }
     if *stored("services/endpoints").at("subsets") != list![subset(config)] {
@@ -163,5 +163,8 @@ mod tests {
             |address: [u8; 4]| objects(&Config { advertise_address: IpAddr::from(address), ..Config::default() }).len();
         assert_eq!(count([127, 0, 0, 1]), 1);
         assert_eq!(count([10, 88, 0, 1]), 3);
+        let address = IpAddr::from([10, 88, 0, 1]);
+        let alone = Config { advertise_address: address, publishes_endpoints: false, ..Config::default() };
+        assert_eq!(objects(&alone).len(), 1);
     }
 }

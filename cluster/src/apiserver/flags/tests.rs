@@ -76,6 +76,11 @@ fn what_is_not_there_is_refused() {
         ("--secure-port=0", "--secure-port cannot be honoured: it cannot"),
         ("--secure-port=x", "--secure-port cannot be honoured: invalid value \"x\""),
         ("--service-cluster-ip-range=x", "--service-cluster-ip-range cannot be honoured: invalid CIDR"),
+        ("--feature-gates=AllAlpha=true", "--feature-gates cannot be honoured: AllAlpha is off here"),
+        ("--runtime-config=apps/v1=false", "--runtime-config cannot be honoured: apps/v1 is served here"),
+        ("--service-account-lookup=false", "--service-account-lookup cannot be honoured: the account of a token"),
+        ("--storage-media-type=application/cbor", "--storage-media-type cannot be honoured: objects are stored as"),
+        ("--endpoint-reconciler-type=master-count", "--endpoint-reconciler-type cannot be honoured: \"master-count\""),
         ("--no-such-flag=1", "unknown flag: --no-such-flag"),
         ("--data-dir", "--data-dir needs a value"),
         ("word", "unknown argument \"word\""),
@@ -98,6 +103,13 @@ fn what_is_there_is_honoured() {
         "--disable-admission-plugins=LimitRanger",
         "--enable-bootstrap-token-auth",
         "--anonymous-auth=false",
+        "--cert-dir=/certs",
+        "--endpoint-reconciler-type=none",
+        "--feature-gates=AllAlpha=false,WatchList=true",
+        "--runtime-config=apps/v1=true",
+        "--service-account-lookup",
+        "--storage-media-type=application/vnd.kubernetes.protobuf",
+        "--etcd-compaction-interval=0",
         "--api-audiences=a,b",
         "--strict-transport-security-directives=max-age=7,preload",
         "--tls-min-version=VersionTLS13",
@@ -114,6 +126,9 @@ fn what_is_there_is_honoured() {
     assert!(flags.authentication.bootstrap_tokens && flags.authentication.tls.only_tls13);
     assert_eq!(flags.authentication.anonymous, Some(false));
     assert_eq!(flags.authentication.api_audiences, ["a", "b"]);
+    assert_eq!(flags.cert_dir, Some(PathBuf::from("/certs")));
+    assert!(flags.stores_protobuf && !flags.config.publishes_endpoints);
+    assert_eq!(flags.config.compaction_interval, Duration::ZERO);
     assert_eq!(flags.config.strict_transport_security, Some(http::HeaderValue::from_static("max-age=7; preload")));
     assert_eq!(flags.advertise_address, Some(IpAddr::from([10, 0, 0, 1])));
     assert_eq!(flags.data_dir, Some(PathBuf::from("/x")));

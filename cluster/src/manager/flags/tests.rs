@@ -39,6 +39,8 @@ fn what_kubeadm_writes_is_honoured() {
 fn what_upstream_has_by_default_is_taken() {
     let flags = read(&[
         "--feature-gates=AllAlpha=false,JobManagedBy=true",
+        "--cert-dir=/certs",
+        "--kube-api-content-type=application/vnd.kubernetes.protobuf",
         "--kube-api-qps=50",
         "--kube-api-burst=100",
         "--min-resync-period=1h",
@@ -61,6 +63,7 @@ fn the_rest_is_refused_by_name() {
         ("--cloud-config=x", "--cloud-config cannot be honoured"),
         ("--feature-gates=X=true", "--feature-gates cannot be honoured: unrecognized feature gate: X"),
         ("--profiling", "--profiling cannot be honoured: nothing is profiled"),
+        ("--kube-api-content-type=text/x", "--kube-api-content-type cannot be honoured: unknown content type"),
         ("--kube-api-qps=0", "--kube-api-qps cannot be honoured: it must not be 0"),
         ("--node-monitor-grace-period=5", "--node-monitor-grace-period cannot be honoured: invalid duration"),
         ("--node-monitor-period=9s", "--node-monitor-period cannot be honoured: nothing is looked at by time"),

@@ -1,0 +1,64 @@
+//! `--runtime-config`: which versions of the API are served. None can be turned here: an entry is taken where it says
+//! what is so.
+
+use crate::apiserver::values::boolean;
+
+/// Checks `GROUP/VERSION=true,GROUP/VERSION/RESOURCE=false,api/alpha=false`; an entry without a value is true.
+pub fn check(text: &str) -> Result<(), String> {
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let (key, value) = entry.split_once('=').unwrap_or((entry, "true"));
+        let asked = if value.is_empty() { true } else { boolean(value)? };
+        let is_so = match key {
+            "api/all" => return Err("api/all cannot be turned: name the versions that are needed".to_string()),
+            "api/ga" => true,
+            "api/beta" => is_stage_served("beta"),
+            "api/alpha" => is_stage_served("alpha"),
+            _ => is_served(key)?,
+        };
+        if asked != is_so {
+            let state = if is_so { "served" } else { "not served" };
+            return Err(format!("{key} is {state} here and cannot be turned"));
+        }
+    }
+    Ok(())
+}
+
+fn is_stage_served(stage: &str) -> bool {
+    kinds::served().iter().any(|kind| kind.version.contains(stage))
+}
+
+/// `v1`, `api/v1` or `GROUP/VERSION`, and a resource of it where one is named.
+fn is_served(key: &str) -> Result<bool, String> {
+    let parts: Vec<&str> = key.split('/').collect();
+    let (group, version, resource) = match parts[..] {
+        ["v1"] | ["api", "v1"] => ("", "v1", ""),
+        [group, version] => (group, version, ""),
+        ["api", "v1", resource] => ("", "v1", resource),
+        [group, version, resource] => (group, version, resource),
+        _ => return Err(format!("{key:?} is no GROUP/VERSION or GROUP/VERSION/RESOURCE")),
+    };
+    let of_group = || kinds::served().iter().filter(|kind| kind.group == group);
+    if of_group().next().is_none() {
+        return Err(format!("unknown api groups {group}"));
+    }
+    Ok(of_group().any(|kind| kind.version == version && (resource.is_empty() || kind.plural == resource)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_may_say_what_is_so() {
+        for text in ["", "api/ga=true", "v1", "api/v1=true", "apps/v1=,batch/v1/jobs=true", "batch/v2alpha1=false"] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        let refused = |text: &str, want: &str| assert_eq!(check(text), Err(want.to_string()), "{text}");
+        refused("api/all=true", "api/all cannot be turned: name the versions that are needed");
+        refused("apps/v1=false", "apps/v1 is served here and cannot be turned");
+        refused("batch/v2alpha1=true", "batch/v2alpha1 is not served here and cannot be turned");
+        refused("nonsense/v1=true", "unknown api groups nonsense");
+        refused("api/ga=false", "api/ga is served here and cannot be turned");
+        assert!(check("apps/v1=perhaps").is_err());
+    }
+}
