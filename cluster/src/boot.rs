@@ -10,6 +10,7 @@ use server::Server;
 use server::auth::Authentication;
 use server::cache::Caches;
 use server::health::Step;
+use server::http::serve::Handshake;
 use server::http::tls::{self, Serving};
 use store::{Sink, Store};
 use tokio::net::TcpListener;
@@ -113,7 +114,9 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("port");
     let listener = listen(plan.listen).await?;
     let address = listener.local_addr().map_err(|source| Error::Listen { address: plan.listen, source })?;
-    let tls = tls::server_config(plan.serving.clone(), &plan.tls)?;
+    // What cannot be spoken is found here, not at the first connection.
+    tls::server_config(plan.serving.clone(), &plan.tls)?;
+    let tls = Handshake { serving: plan.serving.clone(), options: plan.tls.clone() };
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
     let (chosen, scheduling) = (plan.controllers.take(), plan.scheduler.take());

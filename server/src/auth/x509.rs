@@ -9,11 +9,11 @@ use api::{Map, Tree};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use aws_lc_rs::digest;
 use kinds::User;
-use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::{DistinguishedName, RootCertStore};
 use tokio::sync::watch;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -53,6 +53,16 @@ impl Authorities {
         self.current.store(Arc::new(Bundle::read(pem, generation)?));
         self.changes.send_replace(generation);
         Ok(())
+    }
+
+    /// The names of the CAs, for clients that choose among certificates.
+    pub fn subjects(&self) -> Vec<DistinguishedName> {
+        self.current.load().verifier.root_hint_subjects().to_vec()
+    }
+
+    /// Another number after each replacement.
+    pub fn generation(&self) -> u64 {
+        self.current.load().generation
     }
 
     pub fn pem(&self) -> String {

@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
@@ -17,7 +16,8 @@ use tokio_rustls::TlsAcceptor;
 use super::io::{Secured, Socket, Watched};
 use super::received::Received;
 use super::sources::{Seat, Sources, until_silent};
-use crate::auth::ClientChain;
+use super::tls::{self, Serving};
+use crate::auth::{Authorities, ClientChain};
 use crate::call::{Answer, Call, Peer};
 use crate::{Server, chain, limits};
 
@@ -32,8 +32,8 @@ const SEND_BYTES: usize = 256 << 10;
 const HTTP1_BYTES: usize = 128 << 10;
 
 /// Serves until `server.closing` turns true, then drains.
-pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerConfig>) {
-    let acceptor = TlsAcceptor::from(tls);
+pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Handshake) {
+    let mut acceptor = Acceptor::new(tls);
     let sources = Sources::new(server.config.limits.unknown_connections);
     // Connections inherit it. A kernel that refuses keeps its own size.
     let _ = socket2::SockRef::from(&listener).set_send_buffer_size(SEND_BYTES);
@@ -50,7 +50,8 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerCo
             Ok((stream, address)) => {
                 let Some(seat) = sources.admit(address.ip()) else { continue };
                 let guard = connections.subscribe();
-                tokio::spawn(connection(server.clone(), acceptor.clone(), stream, seat, guard));
+                let Some(acceptor) = acceptor.current(&server) else { continue };
+                tokio::spawn(connection(server.clone(), acceptor, stream, seat, guard));
             }
             Err(error) => {
                 // Out of file descriptors, most likely: the others go on, this one tries again.
@@ -61,6 +62,38 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Arc<ServerCo
     }
     drop(listener);
     let _ = tokio::time::timeout(DRAIN, connections.closed()).await;
+}
+
+/// What a handshake shows to clients.
+pub struct Handshake {
+    pub serving: Arc<Serving>,
+    pub options: tls::Options,
+}
+
+/// Names the CAs of clients as they are now: they can be replaced while running.
+struct Acceptor {
+    tls: Handshake,
+    made: Option<(TlsAcceptor, [Option<u64>; 2])>,
+}
+
+impl Acceptor {
+    fn new(tls: Handshake) -> Acceptor {
+        Acceptor { tls, made: None }
+    }
+
+    fn current(&mut self, server: &Server) -> Option<TlsAcceptor> {
+        let proxies = server.auth.request_header.as_ref().map(|proxies| &proxies.authorities);
+        let cas = [server.auth.clients.as_ref(), proxies];
+        let generations = cas.map(|cas| cas.map(Authorities::generation));
+        if self.made.as_ref().is_none_or(|(_, made)| *made != generations) {
+            let hints = cas.into_iter().flatten().flat_map(Authorities::subjects).collect();
+            match tls::server_config_with_hints(self.tls.serving.clone(), &self.tls.options, hints) {
+                Ok(config) => self.made = Some((TlsAcceptor::from(config), generations)),
+                Err(error) => tracing::error!(%error, "failed to configure TLS"),
+            }
+        }
+        self.made.as_ref().map(|(acceptor, _)| acceptor.clone())
+    }
 }
 
 /// Waits until the server drains.

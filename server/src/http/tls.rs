@@ -66,13 +66,24 @@ pub struct Options {
     pub ciphers: Option<Vec<SupportedCipherSuite>>,
 }
 
+/// A configuration that names no CAs to clients.
 pub fn server_config(serving: Arc<Serving>, options: &Options) -> Result<Arc<ServerConfig>, Error> {
+    server_config_with_hints(serving, options, Vec::new())
+}
+
+/// `hints` name CAs whose certificates are identities. They only help clients to choose: any certificate completes the
+/// handshake.
+pub fn server_config_with_hints(
+    serving: Arc<Serving>,
+    options: &Options,
+    hints: Vec<DistinguishedName>,
+) -> Result<Arc<ServerConfig>, Error> {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     if let Some(ciphers) = &options.ciphers {
         provider.cipher_suites.clone_from(ciphers);
     }
     let provider = Arc::new(provider);
-    let verifier = Arc::new(AnyCertificate { provider: provider.clone() });
+    let verifier = Arc::new(AnyCertificate { provider: provider.clone(), hints });
     let versions = if options.only_tls13 { &[&version::TLS13][..] } else { &[&version::TLS13, &version::TLS12][..] };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)?
@@ -124,7 +135,7 @@ pub fn any_server_config() -> Result<ClientConfig, Error> {
 
 /// Takes any server that has the key of the certificate it shows.
 pub fn any_server() -> Arc<dyn ServerCertVerifier> {
-    Arc::new(AnyCertificate { provider: provider() })
+    Arc::new(AnyCertificate { provider: provider(), hints: Vec::new() })
 }
 
 impl ServerCertVerifier for AnyCertificate {
@@ -165,12 +176,12 @@ impl ServerCertVerifier for AnyCertificate {
 #[derive(Debug)]
 struct AnyCertificate {
     provider: Arc<CryptoProvider>,
+    hints: Vec<DistinguishedName>,
 }
 
 impl ClientCertVerifier for AnyCertificate {
-    /// No hints: a client with several certificates sends the one it was told to.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        &self.hints
     }
 
     fn client_auth_mandatory(&self) -> bool {

@@ -29,16 +29,16 @@ async fn whoami(client: &Client, headers: &[(&str, &str)]) -> (u16, String) {
     (reply.code, format!("{} {}", user.str("username"), groups.join(",")))
 }
 
-async fn known(client: &Client, headers: &[(&str, &str)], want: &str) {
+pub(super) async fn known(client: &Client, headers: &[(&str, &str)], want: &str) {
     assert_eq!(whoami(client, headers).await, (201, want.to_string()), "{headers:?}");
 }
 
-async fn refused(client: &Client, headers: &[(&str, &str)], what: &str) {
+pub(super) async fn refused(client: &Client, headers: &[(&str, &str)], what: &str) {
     let (code, who) = whoami(client, headers).await;
     assert_eq!(code, 401, "{what}: {who}");
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
@@ -53,13 +53,13 @@ fn subject(file: &str, authority: &'static str, common_name: &str, organization:
     }
 }
 
-fn certificate(pki: &Pki, authority: &'static str, common_name: &str, organization: &str) -> Pair {
+pub(super) fn certificate(pki: &Pki, authority: &'static str, common_name: &str, organization: &str) -> Pair {
     let signer = pki.read(authority).expect("an authority").expect("an authority");
     pki.issue(&signer, &subject("test", authority, common_name, organization)).expect("a certificate")
 }
 
 /// A token of the account `default/robot`, as the API gives it.
-async fn account_token(client: &Client) -> String {
+pub(super) async fn account_token(client: &Client) -> String {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = tree! {
         "apiVersion" => "v1", "kind" => "ServiceAccount", "metadata" => tree! { "name" => "robot" },

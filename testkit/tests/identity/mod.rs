@@ -2,6 +2,7 @@
 
 mod authentication;
 mod bound;
+mod hints;
 mod issuers;
 pub mod jwt;
 mod reload;
