@@ -1,6 +1,7 @@
 //! The three patches that are no apply: JSON patch, merge patch and strategic merge patch. All work
 //! on trees; the result may hold fields that the type does not know, which `typed::conform` judges.
 
+mod convert;
 mod go;
 pub mod json;
 mod merge;
@@ -10,6 +11,7 @@ mod strategic;
 use crate::json::Strict;
 use crate::tree::{MAX_DEPTH, Map, Tree};
 
+pub use convert::unconvertible;
 pub use go::print as printed;
 pub use merge::merge;
 pub use strategic::strategic;

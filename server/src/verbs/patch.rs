@@ -88,7 +88,15 @@ impl Patch {
         String::from_utf8_lossy(&json::encode_changed(patched, &touched, Some(ty))).into_owned()
     }
 
-    /// What strict decoding refused: of a strategic merge patch that is the patch itself.
+    /// What is wrong with the values of a strategically merged object: upstream converts it without JSON in between.
+    fn misfit(&self, patched: &Tree, ty: &'static api::schema::Type) -> Option<String> {
+        match &self.body {
+            Body::Strategic(_) => patch::unconvertible(patched, ty),
+            _ => None,
+        }
+    }
+
+    /// What decoding refused: of a strategic merge patch that is the patch itself.
     fn shown_strictly(&self, text: String) -> String {
         match &self.body {
             Body::Strategic(tree) => patch::printed(tree),
@@ -213,7 +221,8 @@ pub fn shape_patched(
     let judged = patched.clone();
     apply::keep_reset(&mut patched);
     if let Err(error) = typed::conform(&mut patched, expected.ty, &mut strict) {
-        return Err(invalid(shown(&judged), &error.to_string()));
+        let why = patch.misfit(&judged, expected.ty).unwrap_or_else(|| error.to_string());
+        return Err(invalid(patch.shown_strictly(shown(&judged)), &why));
     }
     if options.validation == Validation::Strict && !strict.problems.is_empty() {
         let text = patch.shown_strictly(shown(&judged));
@@ -321,5 +330,40 @@ pub fn apply_status(error: ApplyError) -> Status {
             status.details = Some(Details { causes: causes.map(cause).collect(), ..Details::default() });
             status
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_patch_tells_of_wrong_types_in_its_own_words() {
+        let old = crate::admission::tests::json(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"}}"#);
+        let expected = Expected::named("", "v1", "ConfigMap").expect("a kind");
+        let options = WriteOptions {
+            dry_run: false,
+            field_manager: "test".to_string(),
+            validation: Validation::Ignore,
+            force: false,
+        };
+        let check = |ty: PatchType, want: &str| {
+            let bytes = Bytes::from(r#"{"immutable":"yes"}"#);
+            let patch = Patch::read(ty, &bytes).expect("a patch");
+            let patched = patch.patched(&old, expected.ty).expect("an object");
+            let refused = shape_patched(&expected, &old, patched, &patch, &options, &mut Vec::new());
+            assert_eq!(refused.expect_err("a wrong type").message, want);
+        };
+        check(
+            PatchType::Strategic,
+            r#" "" is invalid: patch: Invalid value: "map[immutable:yes]": unrecognized type: bool"#,
+        );
+        check(
+            PatchType::Merge,
+            concat!(
+                r#" "" is invalid: patch: Invalid value: "{\"apiVersion\":\"v1\",\"immutable\":\"yes\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"m\"}}": "#,
+                "json: cannot unmarshal string into Go struct field ConfigMap.immutable of type bool",
+            ),
+        );
     }
 }
