@@ -165,3 +165,30 @@ async fn refusals_are_told_with_their_reason() {
     events(dir.path(), refused).await;
     cluster.stop().await;
 }
+
+/// The rest of the list is then read as it is, by the token of the refusal.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_page_expires_on_every_engine() {
+    for kept in [Kept::Embedded, Kept::Etcd] {
+        let interval = std::time::Duration::from_millis(200);
+        let config = server::Config { compaction_interval: interval, ..server::Config::default() };
+        let mut cluster = Cluster::start_with(kept, config, async |_| {}).await;
+        let client = &cluster.client;
+        for name in ["a", "b", "c"] {
+            let map = api::tree! { "metadata" => api::tree! { "name" => name } };
+            assert_eq!(client.post(MAPS, &map).await.code, 201);
+        }
+        let first = client.get(&format!("{MAPS}?limit=1")).await.tree();
+        let token = first.str("metadata.continue").to_string();
+        assert_eq!(client.post(MAPS, &api::tree! { "metadata" => api::tree! { "name" => "b2" } }).await.code, 201);
+        let page = format!("{MAPS}?limit=5&continue={token}");
+        until("the page expires", async || client.get(&page).await.code == 410).await;
+        let gone = client.get(&page).await.tree();
+        assert_eq!(gone.str("reason"), "Expired");
+        let token = gone.str("metadata.continue").to_string();
+        let rest = client.get(&format!("{MAPS}?limit=5&continue={token}")).await.tree();
+        let names: Vec<&str> = rest.list("items").iter().map(|item| item.str("metadata.name")).collect();
+        assert_eq!(names, ["b", "b2", "c"]);
+        cluster.stop().await;
+    }
+}
