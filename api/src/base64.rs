@@ -1,24 +1,20 @@
 //! Standard base64 with padding, as `bytes` fields carry it.
 
+use std::borrow::Cow;
+
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Refuses text that is no base64, in the words of Go's decoder.
-pub fn check(text: &str) -> Result<(), String> {
-    decode(text).map(|_| ())
+/// The bytes of the text, encoded as Go encodes them: without line ends, with no stray bits before the padding.
+pub fn canonical(text: &str) -> Result<Cow<'_, str>, String> {
+    let encoded = encode(&decode(text)?);
+    Ok(if encoded == text { Cow::Borrowed(text) } else { Cow::Owned(encoded) })
 }
 
-/// Line ends are skipped, as Go's decoder does.
+/// Line ends are skipped, and what is wrong is located, as Go's decoder does.
 pub fn decode(text: &str) -> Result<Vec<u8>, String> {
-    let digits: Vec<(usize, u8)> =
-        text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n')).collect();
-    let mut out = Vec::with_capacity(digits.len() / 4 * 3);
-    let mut quartets = digits.chunks(4).peekable();
-    while let Some(quartet) = quartets.next() {
-        let padded = decode_quartet(quartet, &mut out)?;
-        if padded && let Some(next) = quartets.peek() {
-            return Err(bad(next[0].0));
-        }
-    }
+    let mut input = Input { bytes: text.as_bytes(), at: 0 };
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    while decode_quartet(&mut input, &mut out)? {}
     Ok(out)
 }
 
@@ -26,22 +22,60 @@ fn bad(at: usize) -> String {
     format!("illegal base64 data at input byte {at}")
 }
 
-/// True if the quartet is padded, and so the last.
-fn decode_quartet(quartet: &[(usize, u8)], out: &mut Vec<u8>) -> Result<bool, String> {
-    let (mut bits, mut count) = (0u32, 0);
-    for (place, (at, byte)) in quartet.iter().enumerate() {
-        match digit(*byte) {
-            Some(digit) if count == place => bits |= u32::from(digit) << (18 - 6 * place),
-            None if *byte == b'=' && place >= 2 => continue,
-            _ => return Err(bad(*at)),
+struct Input<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Input<'_> {
+    fn skip_line_ends(&mut self) {
+        while let Some(b'\r' | b'\n') = self.bytes.get(self.at) {
+            self.at += 1;
         }
-        count += 1;
     }
-    if quartet.len() < 4 {
-        return Err(bad(quartet[0].0));
+
+    /// The next byte that is no line end, and where it stands.
+    fn next(&mut self) -> Option<(usize, u8)> {
+        self.skip_line_ends();
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some((self.at - 1, byte))
     }
-    out.extend_from_slice(&bits.to_be_bytes()[1..count]);
-    Ok(count < 4)
+}
+
+/// True if another quartet may follow.
+fn decode_quartet(input: &mut Input<'_>, out: &mut Vec<u8>) -> Result<bool, String> {
+    let mut bits = 0u32;
+    for place in 0..4 {
+        match input.next() {
+            None if place == 0 => return Ok(false),
+            None => return Err(bad(input.at - place)),
+            Some((at, byte)) => match digit(byte) {
+                Some(digit) => bits |= u32::from(digit) << (18 - 6 * place),
+                None if byte == b'=' && place >= 2 => {
+                    end_padding(input, place)?;
+                    out.extend_from_slice(&bits.to_be_bytes()[1..place]);
+                    return Ok(false);
+                }
+                None => return Err(bad(at)),
+            },
+        }
+    }
+    out.extend_from_slice(&bits.to_be_bytes()[1..]);
+    Ok(true)
+}
+
+/// After the first `=`, which stood at `place`: perhaps a second, and nothing behind it.
+fn end_padding(input: &mut Input<'_>, place: usize) -> Result<(), String> {
+    if place == 2 {
+        match input.next() {
+            None => return Err(bad(input.bytes.len())),
+            Some((at, byte)) if byte != b'=' => return Err(bad(at - 1)),
+            Some(_) => {}
+        }
+    }
+    input.skip_line_ends();
+    if input.at < input.bytes.len() { Err(bad(input.at)) } else { Ok(()) }
 }
 
 fn digit(byte: u8) -> Option<u8> {
@@ -82,6 +116,17 @@ mod tests {
         assert_eq!(decode("YQ=="), Ok(b"a".to_vec()));
         assert_eq!(decode("YQ==YQ=="), Err("illegal base64 data at input byte 4".to_string()));
         assert_eq!(decode("YWJj\nZGVm"), Ok(b"abcdef".to_vec()));
-        assert_eq!(decode("YWJ"), Err("illegal base64 data at input byte 0".to_string()));
+        for (text, at) in [("YWJ", 0), ("YW\nJ", 1), ("ab=d", 2), ("ab=", 3), ("a=", 1), ("YQ==\nYQ==", 5), ("=", 0)] {
+            assert_eq!(decode(text), Err(format!("illegal base64 data at input byte {at}")), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_canonical_form_has_no_line_ends_and_no_stray_bits() {
+        for (text, want) in
+            [("", ""), ("YQ==", "YQ=="), ("YWJj\nZGVm\r\n", "YWJjZGVm"), ("YR==", "YQ=="), ("YQ=\n=", "YQ==")]
+        {
+            assert_eq!(canonical(text).as_deref(), Ok(want), "{text:?}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 //! would: wrong types are refused, unknown fields dropped, zero values left out or put in by the
 //! field's presence, quantities and times brought into canonical form.
 
+use std::borrow::Cow;
+
 use crate::json::Strict;
 use crate::schema::{self, Field, Presence, Ty, Type};
 use crate::tree::{Str, Tree};
@@ -165,7 +167,7 @@ fn conform_value(value: &mut Tree, ty: Ty, walk: &mut Walk<'_>) -> Result<(), Er
             Ok(())
         }
         (Ty::Double, Tree::Float(_)) => Ok(()),
-        (Ty::Bytes, Tree::Str(text)) => base64::check(text).map_err(Error::Text),
+        (Ty::Bytes, Tree::Str(text)) => conform_bytes(text),
         (Ty::Time, Tree::Str(text)) => canonical(text, time::canonical),
         (Ty::MicroTime, Tree::Str(text)) => canonical(text, time::canonical_micro),
         (Ty::Quantity, _) => conform_quantity(value),
@@ -203,6 +205,14 @@ fn conform_schema(value: &mut Tree) -> Result<(), Error> {
 
 fn canonical(text: &mut Str, make: fn(&str) -> Result<Str, String>) -> Result<(), Error> {
     *text = make(text).map_err(Error::Text)?;
+    Ok(())
+}
+
+/// Bytes are stored in the one form that Go encodes them in.
+fn conform_bytes(text: &mut Str) -> Result<(), Error> {
+    if let Cow::Owned(canonical) = base64::canonical(text).map_err(Error::Text)? {
+        *text = Str::from(canonical);
+    }
     Ok(())
 }
 
@@ -328,6 +338,12 @@ mod tests {
                 r#"{"metadata":{},"spec":{"containers":[{"name":"c","resources":{}}],"shareProcessNamespace":false},"status":{}}"#,
             ),
             ("ConfigMap", r#"{"data":{"a":null},"binaryData":{}}"#, r#"{"metadata":{},"data":{"a":""}}"#),
+            (
+                "Secret",
+                r#"{"data":{"a":"YWJj\nZGVm\n","b":"YR=="}}"#,
+                r#"{"metadata":{},"data":{"a":"YWJjZGVm","b":"YQ=="}}"#,
+            ),
+            ("ConfigMap", r#"{"binaryData":{"a":"YQ=\r\n="}}"#, r#"{"metadata":{},"binaryData":{"a":"YQ=="}}"#),
             ("Pod", r#"{"metadata":null}"#, r#"{"metadata":{},"spec":{"containers":null},"status":{}}"#),
         ];
         for (kind, input, output) in cases {
