@@ -53,10 +53,23 @@ impl<'a> Decoder<'a> {
 
     fn next(&mut self) -> Result<(Event<'a>, Span), Error> {
         match self.parser.next_event() {
-            Some(Ok(event)) => Ok(event),
+            Some(Ok((event, span))) => Ok((self.without_added_line_end(event, &span), span)),
             Some(Err(error)) => Err(self.syntax(&error)),
             None => Ok((Event::StreamEnd, Span::default())),
         }
+    }
+
+    /// A block scalar whose last line ends with the text has no line end there. The parser adds one, as YAML 1.2
+    /// says; upstream's does not.
+    fn without_added_line_end(&self, mut event: Event<'a>, span: &Span) -> Event<'a> {
+        if let Event::Scalar(text, ScalarStyle::Literal | ScalarStyle::Folded, ..) = &mut event
+            && span.end.byte_offset() == Some(self.text.len())
+            && span.end.col() > span.indent.unwrap_or(0)
+            && let Some(kept) = text.strip_suffix('\n')
+        {
+            *text = Cow::Owned(kept.to_string());
+        }
+        event
     }
 
     fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Tree, Error> {
@@ -114,16 +127,19 @@ impl<'a> Decoder<'a> {
             }
             let merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
             let key = self.node(event, depth + 1)?;
-            let (value, _) = self.next()?;
+            let (value, value_span) = self.next()?;
+            let line = value_line(&value, &value_span, &span);
             let value = self.node(value, depth + 1)?;
             if merge {
+                let merged = entries.len();
                 merge_into(&mut entries, value);
+                seen.extend(entries[merged..].iter().map(|(key, _)| key.clone()));
                 continue;
             }
             let shown = show(&key);
             let key = key_text(key)?;
             if !seen.insert(key.clone()) && self.duplicates.len() < MAX_DUPLICATES {
-                self.duplicates.push(format!("line {}: key {shown} already set in map", span.start.line()));
+                self.duplicates.push(format!("line {line}: key {shown} already set in map"));
             }
             entries.push((key, value));
         }
@@ -174,6 +190,21 @@ impl<'a> Decoder<'a> {
         let rest = rest.strip_prefix('*').unwrap_or(rest);
         rest.split(|c: char| c.is_whitespace() || ",[]{}:".contains(c)).next().unwrap_or("")
     }
+}
+
+/// The line on which upstream sees a value start: that of its anchor or tag, of the `|` or `>` of a block scalar
+/// (these stand beside the key), else that of its first character.
+fn value_line(value: &Event<'_>, span: &Span, key: &Span) -> usize {
+    let beside_key = match value {
+        Event::Scalar(text, style, anchor, tag) => {
+            let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+            let empty = text.is_empty() && *style == ScalarStyle::Plain;
+            block || empty || *anchor != 0 || tag.is_some()
+        }
+        Event::SequenceStart(_, anchor, tag) | Event::MappingStart(_, anchor, tag) => *anchor != 0 || tag.is_some(),
+        _ => false,
+    };
+    if beside_key { key.end.line() } else { span.start.line() }
 }
 
 fn merge_into(entries: &mut Vec<(Str, Tree)>, value: Tree) {

@@ -143,6 +143,14 @@ mod tests {
             ("{1: a, true: b, 1.5: c, no: d}", r#"{"1":"a","1.5":"c","false":"d","true":"b"}"#),
             ("a: |\n  x\n  y\n", r#"{"a":"x\ny\n"}"#),
             ("a: >-\n  x\n  y\n", r#"{"a":"x y"}"#),
+            ("a: |\n  x\n  y", r#"{"a":"x\ny"}"#),
+            ("a: |+\n  x", r#"{"a":"x"}"#),
+            ("a: >\n  x\n  y", r#"{"a":"x y"}"#),
+            ("a: |\n  x\n  ", r#"{"a":"x\n"}"#),
+            ("a: |\n  x\n    ", r#"{"a":"x\n  "}"#),
+            ("a: |\n  x\n\n", r#"{"a":"x\n"}"#),
+            ("a: |+\n  x\n\n", r#"{"a":"x\n\n"}"#),
+            ("a: |\n  é\nb: 1", r#"{"a":"é\n","b":1}"#),
             ("a: !!str 5\nb: !!int \"5\"\nc: !custom 5", r#"{"a":"5","b":5,"c":"5"}"#),
             ("", "null"),
             ("# only a comment\n", "null"),
@@ -222,5 +230,25 @@ mod tests {
         assert_eq!(problem_lines(&strict.problems[0]), ["line 6: key \"a\" already set in map"]);
         assert_eq!(tree.str("data.a"), "2");
         assert!(tree.at("bogus").is_null());
+    }
+
+    #[test]
+    fn duplicates_are_reported_on_the_line_of_the_value() {
+        let cases = [
+            ("a: 1\na: 2\n", 2),
+            ("a: 1\na:\n  b: 1\n", 3),
+            ("a: 1\na:\n\n- b\n", 4),
+            ("a: 1\na:\n  2\n", 3),
+            ("a: 1\na: |\n\n  text\n", 2),
+            ("a: 1\na:\n\nb: 1\n", 2),
+            ("a: 1\na: &x\n  b: 1\n", 2),
+            ("x: &x {a: 1}\nb:\n  <<: *x\n  a: 2\n", 4),
+        ];
+        for (text, line) in cases {
+            let mut strict = Strict::default();
+            decode_as(text.as_bytes(), None, &mut strict).expect(text);
+            let want = format!("yaml: unmarshal errors:\n  line {line}: key \"a\" already set in map");
+            assert_eq!(strict.problems, [want], "{text:?}");
+        }
     }
 }
