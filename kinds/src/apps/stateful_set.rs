@@ -1,11 +1,14 @@
 //! StatefulSet.
 
+use std::borrow::Cow;
+
 use api::field::{Errors, Path, Value};
-use api::{Tree, validation};
+use api::{Tree, tree, validation};
 
 use crate::core::persistent_volume_claim;
 use crate::gojson::{self, EMPTY, NULL, Shown, field};
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column};
+use crate::podspec::seen::Seen;
 use crate::workload::{self, SPEC};
 use crate::{cells, checks, internal, meta, podspec, scale, strategy};
 
@@ -86,12 +89,19 @@ fn set_strategy_defaults(strategy: &mut Tree) {
     }
 }
 
-fn validate(stateful_set: &Tree, errors: &mut Errors) {
-    validate_spec(stateful_set.at("spec"), errors);
-    validate_claims(stateful_set, &Tree::Null, errors);
+/// Parts of the spec that an update does not judge: they cannot change, or were stored by an older server.
+#[derive(Default)]
+struct Skip {
+    service_name: bool,
+    template: bool,
+    claims: bool,
 }
 
-fn validate_spec(spec: &Tree, errors: &mut Errors) {
+fn validate(stateful_set: &Tree, errors: &mut Errors) {
+    validate_spec(stateful_set.at("spec"), &Skip::default(), errors);
+}
+
+fn validate_spec(spec: &Tree, skip: &Skip, errors: &mut Errors) {
     match spec.str("podManagementPolicy") {
         "" => errors.required(&SPEC.field("podManagementPolicy"), ""),
         "OrderedReady" | "Parallel" => {}
@@ -99,29 +109,68 @@ fn validate_spec(spec: &Tree, errors: &mut Errors) {
     }
     validate_strategy(spec.at("updateStrategy"), &SPEC.field("updateStrategy"), errors);
     validate_retention(spec.at("persistentVolumeClaimRetentionPolicy"), errors);
+    if !skip.claims {
+        validate_claims(spec.list("volumeClaimTemplates"), errors);
+    }
     checks::all_non_negative(spec, &["replicas", "minReadySeconds"], &SPEC, errors);
     checks::non_negative(spec.at("ordinals"), "start", &SPEC.field("ordinals"), errors);
     let name = spec.str("serviceName");
-    if !name.is_empty() {
+    if !skip.service_name && !name.is_empty() {
         errors.invalid_all(&SPEC.field("serviceName"), name, validation::dns1123_label(name));
     }
-    let selector = workload::validate_selector(&KIND, spec, "empty selector is invalid for statefulset", errors);
-    let (template, path) = (spec.at("template"), SPEC.field("template"));
-    match selector {
-        None => {
-            let value = workload::selector_value(&KIND, spec.at("selector"));
-            errors.invalid(&SPEC.field("selector"), value, "");
-        }
-        Some(selector) => {
-            workload::validate_match(&selector, template, &path, errors);
-            validate_template(template, &path, errors);
-        }
-    }
-    workload::validate_running_template(template, "StatefulSet", &path, errors);
+    validate_selector_and_template(spec, skip, errors);
+    workload::validate_running_template(spec.at("template"), "StatefulSet", &SPEC.field("template"), errors);
 }
 
-/// Not the pod's spec: its mounts may name claims that are not among its volumes.
-fn validate_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
+fn validate_selector_and_template(spec: &Tree, skip: &Skip, errors: &mut Errors) {
+    let selector = workload::validate_selector(&KIND, spec, "empty selector is invalid for statefulset", errors);
+    let Some(selector) = selector else {
+        let value = workload::selector_value(&KIND, spec.at("selector"));
+        errors.invalid(&SPEC.field("selector"), value, "");
+        return;
+    };
+    let (template, path) = (template_of_pods(spec), SPEC.field("template"));
+    workload::validate_match(&selector, &template, &path, errors);
+    if !skip.template {
+        podspec::validate_template(&template, &path, errors);
+    }
+    validate_template_metadata(&template, &path, errors);
+}
+
+/// The template as the controller fills it in: with the claims as volumes, without the names it replaces.
+fn template_of_pods(spec: &Tree) -> Cow<'_, Tree> {
+    let template = spec.at("template");
+    let claims = spec.list("volumeClaimTemplates");
+    let replaced = |key: &str| !template.at("spec").str(key).is_empty();
+    if claims.is_empty() && !replaced("hostname") && !replaced("subdomain") {
+        return Cow::Borrowed(template);
+    }
+    let mut template = template.clone();
+    let pod_spec = template.child("spec");
+    pod_spec.remove("hostname");
+    pod_spec.remove("subdomain");
+    if !claims.is_empty() {
+        let volumes = with_claims(pod_spec.list("volumes"), claims);
+        pod_spec.set("volumes", Tree::List(volumes));
+    }
+    Cow::Owned(template)
+}
+
+/// A claim takes the place of a volume of the same name.
+fn with_claims(volumes: &[Tree], claims: &[Tree]) -> Vec<Tree> {
+    let mut names = Seen::new();
+    let mut all = Vec::with_capacity(volumes.len() + claims.len());
+    for name in claims.iter().map(|claim| claim.str("metadata.name")) {
+        if names.insert(name) {
+            all.push(tree! { "name" => name, "persistentVolumeClaim" => tree! { "claimName" => name } });
+        }
+    }
+    all.extend(volumes.iter().filter(|volume| !names.contains(&volume.str("name"))).cloned());
+    all
+}
+
+/// Upstream judges these a second time, also where it skips the template as a whole.
+fn validate_template_metadata(template: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let (labels, annotations) = (template.map("metadata.labels"), template.map("metadata.annotations"));
     meta::validate_labels(labels, &path.field("labels"), errors);
     meta::validate_annotations(annotations, &path.field("annotations"), errors);
@@ -171,24 +220,24 @@ fn validate_retention(policy: &Tree, errors: &mut Errors) {
     }
 }
 
-/// Claims that were stored once are not judged again.
-fn validate_claims(stateful_set: &Tree, old: &Tree, errors: &mut Errors) {
+fn validate_claims(claims: &[Tree], errors: &mut Errors) {
     let path = SPEC.field("volumeClaimTemplates");
-    if stateful_set.at("spec.volumeClaimTemplates") == old.at("spec.volumeClaimTemplates") {
-        return;
-    }
-    for (index, claim) in stateful_set.list("spec.volumeClaimTemplates").iter().enumerate() {
+    for (index, claim) in claims.iter().enumerate() {
         persistent_volume_claim::validate_spec(claim.at("spec"), &path.index(index).field("spec"), errors);
     }
 }
 
 fn validate_update(stateful_set: &Tree, old: &Tree, errors: &mut Errors) {
-    validate_spec(stateful_set.at("spec"), errors);
+    let mut skip = Skip { service_name: true, template: false, claims: true };
+    let mut old_errors = Errors::new();
+    validate_spec(old.at("spec"), &skip, &mut old_errors);
+    skip.template = !old_errors.is_empty();
+    validate_spec(stateful_set.at("spec"), &skip, errors);
     let specs = (stateful_set.at("spec"), old.at("spec"));
-    checks::immutable(specs, "podManagementPolicy", |policy| policy.into(), &SPEC, errors);
-    checks::immutable(specs, "serviceName", |name| name.into(), &SPEC, errors);
     workload::validate_selector_update(&KIND, stateful_set, old, errors);
     checks::immutable(specs, "volumeClaimTemplates", claims_value, &SPEC, errors);
+    checks::immutable(specs, "serviceName", |name| name.into(), &SPEC, errors);
+    checks::immutable(specs, "podManagementPolicy", |policy| policy.into(), &SPEC, errors);
 }
 
 fn claims_value(claims: &Tree) -> Value {
@@ -240,11 +289,11 @@ fn row(stateful_set: &Tree, now: i64) -> Vec<Tree> {
 
 #[cfg(test)]
 mod tests {
-    use api::tree;
+    use api::{list, tree};
 
     use super::*;
 
-    fn check(strategy: Tree, want: &str) {
+    fn check_strategy(strategy: Tree, want: &str) {
         let mut strategy = strategy;
         set_strategy_defaults(&mut strategy);
         let mut errors = Errors::new();
@@ -255,19 +304,82 @@ mod tests {
 
     #[test]
     fn strategies() {
-        check(tree! {}, "");
-        check(tree! { "type" => "OnDelete" }, "");
-        check(
+        check_strategy(tree! {}, "");
+        check_strategy(tree! { "type" => "OnDelete" }, "");
+        check_strategy(
             tree! { "type" => "OnDelete", "rollingUpdate" => tree! {} },
             r#"s.rollingUpdate: Invalid value: {"Partition":0,"MaxUnavailable":null}: only allowed for updateStrategy 'RollingUpdate'"#,
         );
-        check(
+        check_strategy(
             tree! { "rollingUpdate" => tree! { "maxUnavailable" => 0 } },
             "s.rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0",
         );
-        check(
+        check_strategy(
             tree! { "type" => "X" },
             r#"s: Invalid value: {"Type":"X","RollingUpdate":null}: must be 'RollingUpdate' or 'OnDelete'"#,
         );
+    }
+
+    fn stateful_set(pod_spec: Tree, claims: &[&str]) -> Tree {
+        let labels = || tree! { "a" => "b" };
+        let template = tree! { "metadata" => tree! { "labels" => labels() }, "spec" => pod_spec };
+        let storage = || tree! { "requests" => tree! { "storage" => "1Gi" } };
+        let claim = |name: &&str| {
+            let spec = tree! { "accessModes" => list!["ReadWriteOnce"], "resources" => storage() };
+            tree! { "metadata" => tree! { "name" => *name }, "spec" => spec }
+        };
+        let mut stateful_set = tree! { "spec" => tree! {
+            "selector" => tree! { "matchLabels" => labels() },
+            "template" => template,
+            "volumeClaimTemplates" => Tree::List(claims.iter().map(claim).collect()),
+        } };
+        set_defaults(&mut stateful_set);
+        stateful_set
+    }
+
+    fn texts(errors: &Errors) -> Vec<String> {
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn templates_are_judged_with_the_claims_as_volumes() {
+        let container = |mount: &str| {
+            let mounts = list![tree! { "name" => mount, "mountPath" => "/data" }];
+            tree! { "name" => "c", "image" => "i", "volumeMounts" => mounts }
+        };
+        let shadowed = list![tree! { "name" => "data", "hostPath" => tree! { "path" => "" } }];
+        let no_name = tree! { "image" => "i" };
+        let cases = [
+            (tree! { "containers" => list![container("data")] }, &["data"][..], &[][..]),
+            (tree! { "containers" => list![container("data")], "volumes" => shadowed }, &["data"], &[]),
+            (
+                tree! { "containers" => list![container("data")], "hostname" => "_", "subdomain" => "_" },
+                &["data", "data"],
+                &[],
+            ),
+            (
+                tree! { "containers" => list![container("other")] },
+                &["data"],
+                &["spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"other\""],
+            ),
+            (tree! { "containers" => list![no_name] }, &[], &["spec.template.spec.containers[0].name: Required value"]),
+        ];
+        for (pod_spec, claims, want) in cases {
+            let mut errors = Errors::new();
+            validate(&stateful_set(pod_spec, claims), &mut errors);
+            assert_eq!(texts(&errors), want);
+        }
+    }
+
+    #[test]
+    fn an_update_tolerates_a_template_that_was_invalid_before() {
+        let spec = |image: &str| tree! { "containers" => list![tree! { "image" => image }] };
+        let valid = stateful_set(tree! { "containers" => list![tree! { "name" => "c", "image" => "i" }] }, &[]);
+        let no_name: &[&str] = &["spec.template.spec.containers[0].name: Required value"];
+        for (old, want) in [(stateful_set(spec("i"), &[]), &[][..]), (valid, no_name)] {
+            let mut errors = Errors::new();
+            validate_update(&stateful_set(spec("j"), &[]), &old, &mut errors);
+            assert_eq!(texts(&errors), want);
+        }
     }
 }
