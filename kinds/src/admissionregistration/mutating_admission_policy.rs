@@ -38,8 +38,8 @@ fn set_defaults(object: &mut Tree) {
 
 fn validate(object: &Tree, errors: &mut Errors) {
     policy::validate(object, errors);
-    let path = Path::root("spec.reinvocationPolicy");
-    rules::validate_one_of(object.str("spec.reinvocationPolicy"), &["IfNeeded", "Never"], &path, errors);
+    let policies = &["IfNeeded", "Never"];
+    rules::validate_one_of(object.at("spec"), "reinvocationPolicy", policies, &Path::root("spec"), errors);
     let mutations = object.list("spec.mutations");
     let path = Path::root("spec.mutations");
     if mutations.is_empty() {
@@ -56,7 +56,7 @@ fn validate_mutation(mutation: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let types = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
     match ty {
         "" => errors.required(&path.field("patchType"), ""),
-        ty => rules::validate_one_of(ty, &["ApplyConfiguration", "JSONPatch"], &path.field("patchType"), errors),
+        _ => rules::validate_one_of(mutation, "patchType", &["ApplyConfiguration", "JSONPatch"], path, errors),
     }
     for (owner, field) in types {
         match mutation.get(field) {

@@ -31,8 +31,7 @@ pub fn set_binding_defaults(object: &mut Tree) {
 
 pub fn validate(object: &Tree, errors: &mut Errors) {
     let spec = object.at("spec");
-    let policy = spec.str("failurePolicy");
-    rules::validate_one_of(policy, rules::FAILURE_POLICIES, &SPEC.field("failurePolicy"), errors);
+    rules::validate_one_of(spec, "failurePolicy", rules::FAILURE_POLICIES, &SPEC, errors);
     if spec.has("paramKind") {
         validate_param_kind(spec.at("paramKind"), &SPEC.field("paramKind"), errors);
     }
@@ -103,22 +102,26 @@ pub fn validate_binding(object: &Tree, errors: &mut Errors) {
 }
 
 fn validate_param_ref(reference: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    let name = reference.str("name");
-    match (name, reference.has("selector")) {
-        ("", false) => errors.required(path, "one of name or selector must be specified"),
-        ("", true) => validate_label_selector(reference.at("selector"), &path.field("selector"), errors),
-        (name, false) => errors.invalid_all(&path.field("name"), name, api::validation::path_segment_name(name)),
-        (name, true) => {
-            errors.invalid(&path.field("name"), name, "name and selector are mutually exclusive");
-            let selector = reference.at("selector");
-            errors.invalid(&path.field("selector"), selector, "name and selector are mutually exclusive");
+    const EXCLUSIVE: &str = "name and selector are mutually exclusive";
+    let (name, has_selector) = (reference.str("name"), reference.has("selector"));
+    if !name.is_empty() {
+        errors.invalid_all(&path.field("name"), name, api::validation::path_segment_name(name));
+        if has_selector {
+            errors.forbidden(&path.field("name"), EXCLUSIVE);
         }
+    }
+    if has_selector {
+        validate_label_selector(reference.at("selector"), &path.field("selector"), errors);
+        if !name.is_empty() {
+            errors.forbidden(&path.field("selector"), EXCLUSIVE);
+        }
+    }
+    if name.is_empty() && !has_selector {
+        errors.required(path, "one of name or selector must be specified");
     }
     match reference.str("parameterNotFoundAction") {
         "" => errors.required(&path.field("parameterNotFoundAction"), ""),
-        action => {
-            rules::validate_one_of(action, &["Allow", "Deny"], &path.field("parameterNotFoundAction"), errors);
-        }
+        _ => rules::validate_one_of(reference, "parameterNotFoundAction", &["Deny", "Allow"], path, errors),
     }
 }
 

@@ -43,9 +43,12 @@ pub fn set_match_defaults(resources: &mut Tree) {
     set_rule_defaults(resources.list_mut("excludeResourceRules"));
 }
 
-pub fn validate_one_of(value: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
-    if !value.is_empty() && !supported.contains(&value) {
-        errors.not_supported(path, value, supported);
+/// A field that is set, be it to nothing, must have one of these values.
+pub fn validate_one_of(object: &Tree, key: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if let Some(value) = object.at(key).as_str()
+        && !supported.contains(&value)
+    {
+        errors.not_supported(&path.field(key), value, supported);
     }
 }
 
@@ -56,7 +59,7 @@ pub fn validate_match_resources(resources: &Tree, path: &Path<'_>, errors: &mut 
             validate_rule(rule, &path.field(list).index(index), errors);
         }
     }
-    validate_one_of(resources.str("matchPolicy"), MATCH_POLICIES, &path.field("matchPolicy"), errors);
+    validate_match_policy(resources, path, errors);
 }
 
 pub fn validate_selectors(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
@@ -66,7 +69,7 @@ pub fn validate_selectors(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
 }
 
 pub fn validate_match_policy(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
-    validate_one_of(object.str("matchPolicy"), MATCH_POLICIES, &path.field("matchPolicy"), errors);
+    validate_one_of(object, "matchPolicy", MATCH_POLICIES, path, errors);
 }
 
 pub fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
@@ -79,7 +82,7 @@ pub fn validate_rule(rule: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
     validate_groups_and_versions(rule, path, errors);
     validate_resources(rule, &path.field("resources"), errors);
-    validate_one_of(rule.str("scope"), SCOPES, &path.field("scope"), errors);
+    validate_one_of(rule, "scope", SCOPES, path, errors);
 }
 
 /// A rule of groups, versions and resources alone, which are no subresources.

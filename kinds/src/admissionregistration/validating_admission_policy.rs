@@ -71,7 +71,7 @@ fn validate_validation(validation: &Tree, path: &Path<'_>, errors: &mut Errors) 
     } else if message.len() > MAX_MESSAGE_BYTES {
         errors.too_long(&path.field("message"), MAX_MESSAGE_BYTES);
     }
-    rules::validate_one_of(validation.str("reason"), REASONS, &path.field("reason"), errors);
+    rules::validate_one_of(validation, "reason", REASONS, path, errors);
 }
 
 fn validate_annotations(object: &Tree, annotations: &[Tree], errors: &mut Errors) {

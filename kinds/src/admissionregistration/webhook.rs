@@ -38,7 +38,7 @@ pub fn validate(object: &Tree, errors: &mut Errors) {
         validate_webhook(webhook, &path, errors);
         validate_versions(webhook, &path.field("admissionReviewVersions"), errors);
         let name = webhook.str("name");
-        if !seen.insert(name) {
+        if !name.is_empty() && !seen.insert(name) {
             errors.duplicate(&path.field("name"), name);
         }
     }
@@ -52,21 +52,19 @@ fn validate_webhook(webhook: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for (index, rule) in webhook.list("rules").iter().enumerate() {
         rules::validate_rule(rule, &path.field("rules").index(index), errors);
     }
-    let policy = webhook.str("failurePolicy");
-    rules::validate_one_of(policy, rules::FAILURE_POLICIES, &path.field("failurePolicy"), errors);
+    rules::validate_one_of(webhook, "failurePolicy", rules::FAILURE_POLICIES, path, errors);
     rules::validate_match_policy(webhook, path, errors);
-    match webhook.str("sideEffects") {
-        "" => errors.required(&path.field("sideEffects"), "must specify one of None, NoneOnDryRun"),
-        effects => rules::validate_one_of(effects, SIDE_EFFECTS, &path.field("sideEffects"), errors),
+    if !webhook.has("sideEffects") {
+        errors.required(&path.field("sideEffects"), "must specify one of None, NoneOnDryRun");
     }
+    rules::validate_one_of(webhook, "sideEffects", SIDE_EFFECTS, path, errors);
     let seconds = webhook.int("timeoutSeconds");
     if let Some(seconds) = seconds.filter(|seconds| !(1..=30).contains(seconds)) {
         let detail = "the timeout value must be between 1 and 30 seconds";
         errors.invalid(&path.field("timeoutSeconds"), seconds, detail);
     }
     rules::validate_selectors(webhook, path, errors);
-    let reinvocation = webhook.str("reinvocationPolicy");
-    rules::validate_one_of(reinvocation, &["IfNeeded", "Never"], &path.field("reinvocationPolicy"), errors);
+    rules::validate_one_of(webhook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
     validate_client(webhook.at("clientConfig"), &path.field("clientConfig"), errors);
     rules::validate_match_conditions(webhook, path, errors);
     if !webhook.list("matchConditions").is_empty() {
@@ -154,7 +152,7 @@ fn validate_versions(webhook: &Tree, path: &Path<'_>, errors: &mut Errors) {
     for (index, version) in versions.iter().enumerate() {
         let text = version.as_str().unwrap_or("");
         if !seen.insert(text) {
-            errors.duplicate(&path.index(index), text);
+            errors.invalid(&path.index(index), text, "duplicate version");
             continue;
         }
         errors.invalid_all(&path.index(index), text, dns1035_label(text));
@@ -167,6 +165,59 @@ fn validate_versions(webhook: &Tree, path: &Path<'_>, errors: &mut Errors) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::{list, tree};
+
+    fn check(field: &str, value: impl Into<Tree>, want: &[&str]) {
+        let client = tree! { "url" => "https://e.com" };
+        let mut webhook = tree! {
+            "name" => "a.b.c",
+            "sideEffects" => "None",
+            "admissionReviewVersions" => list!["v1"],
+            "clientConfig" => client,
+        };
+        webhook.set(field, value);
+        let mut object = tree! { "webhooks" => list![webhook] };
+        set_mutating_defaults(&mut object);
+        let mut errors = Errors::new();
+        validate(&object, &mut errors);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, want, "{field}");
+    }
+
+    #[test]
+    fn policies_have_known_values() {
+        check("name", "a.b.c", &[]);
+        check(
+            "failurePolicy",
+            "",
+            &["webhooks[0].failurePolicy: Unsupported value: \"\": supported values: \"Fail\", \"Ignore\""],
+        );
+        check(
+            "matchPolicy",
+            "",
+            &["webhooks[0].matchPolicy: Unsupported value: \"\": supported values: \"Equivalent\", \"Exact\""],
+        );
+        check(
+            "reinvocationPolicy",
+            "",
+            &["webhooks[0].reinvocationPolicy: Unsupported value: \"\": supported values: \"IfNeeded\", \"Never\""],
+        );
+        check(
+            "sideEffects",
+            "",
+            &["webhooks[0].sideEffects: Unsupported value: \"\": supported values: \"None\", \"NoneOnDryRun\""],
+        );
+        check(
+            "sideEffects",
+            Tree::Null,
+            &["webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun"],
+        );
+        check(
+            "admissionReviewVersions",
+            list!["v1", "v1"],
+            &["webhooks[0].admissionReviewVersions[1]: Invalid value: \"v1\": duplicate version"],
+        );
+    }
 
     #[test]
     fn urls_are_plain() {
