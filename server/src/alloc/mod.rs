@@ -57,7 +57,29 @@ pub fn complete(scope: &Scope<'_>, object: &mut Tree, old: Option<&Tree>) -> Res
     families::set_families(object, old, &scope.server.alloc.families(), &mut errors);
     refuse(scope, object, &errors)?;
     take_named_addresses(scope, object, old)?;
-    begin_ports(scope, object.str("metadata.name"), object, old).map(|_| ())
+    let name = object.str("metadata.name").to_string();
+    let claim = begin_ports(scope, &name, object, old)?;
+    if old.is_null() && allocation::has_duplicate_ports(object) {
+        show_node_ports(object, claim)?;
+    }
+    Ok(())
+}
+
+/// Upstream hands out node ports before it judges: the answer to a port that stands twice names the node port that
+/// both would have. Validation refuses such a service, so that the numbers are shown and not kept.
+fn show_node_ports(object: &mut Tree, mut claim: Claim<'_>) -> Result<(), Status> {
+    while let Some(index) = allocation::missing_node_ports(object).first().copied() {
+        let number = match allocation::node_port_of_same_port(object, index) {
+            Some(number) => number,
+            None => next_port(&mut claim)?,
+        };
+        object.child("spec").list_mut("ports")[index].set("nodePort", number);
+    }
+    Ok(())
+}
+
+fn next_port(claim: &mut Claim<'_>) -> Result<i64, Status> {
+    claim.take_next().map_err(|why| Status::internal(format!("failed to allocate a nodePort: {why}")))
 }
 
 fn refuse(scope: &Scope<'_>, object: &Tree, errors: &Errors) -> Result<(), Status> {
@@ -206,9 +228,7 @@ fn claim_ports(scope: &Scope<'_>, name: &str, object: &mut Tree, old: &Tree) -> 
     while let Some(index) = allocation::missing_node_ports(object).first().copied() {
         let number = match allocation::shared_node_port(object, index).filter(|_| old.is_null()) {
             Some(number) => number,
-            None => {
-                claim.take_next().map_err(|why| Status::internal(format!("failed to allocate a nodePort: {why}")))?
-            }
+            None => next_port(&mut claim)?,
         };
         object.child("spec").list_mut("ports")[index].set("nodePort", number);
     }

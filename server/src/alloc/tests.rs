@@ -170,3 +170,15 @@ async fn the_second_family_comes_and_goes() {
     assert_eq!(service.at("spec.ipFamilies"), &list!["IPv6", "IPv4"]);
     check_nothing_leaked(&server);
 }
+
+#[tokio::test]
+async fn a_port_that_stands_twice_shows_the_node_port_of_both() {
+    let server = server(&[("10.0.0.0", 24)], 30000..=30000).await;
+    let port = |name: &str| tree! { "name" => name, "port" => 80, "protocol" => "TCP" };
+    let spec = tree! { "type" => "NodePort", "ports" => list![port("a"), port("b")] };
+    let status = create(&server, "twice", spec, false).await.expect_err("a duplicate");
+    let want = "spec.ports[1].nodePort: Duplicate value: 30000, spec.ports[1]: Duplicate value:";
+    assert!(status.message.contains(want), "{}", status.message);
+    let spec = node_port(tree! {});
+    create(&server, "once", spec, false).await.expect("the number was not kept");
+}

@@ -82,6 +82,20 @@ pub fn shared_node_port(service: &Tree, index: usize) -> Option<i64> {
         .and_then(|port| port.int("nodePort"))
 }
 
+/// The node port of another port of the same number, whatever its protocol.
+pub fn node_port_of_same_port(service: &Tree, index: usize) -> Option<i64> {
+    let ports = service.list("spec.ports");
+    let number = ports.get(index)?.int("port");
+    let mut same = ports.iter().filter(|port| port.int("port") == number).filter_map(|port| port.int("nodePort"));
+    same.find(|number| *number != 0)
+}
+
+/// Whether a protocol and a number stand twice, which validation refuses.
+pub fn has_duplicate_ports(service: &Tree) -> bool {
+    let mut seen = BTreeSet::new();
+    !service.list("spec.ports").iter().all(|port| seen.insert((port.str("protocol"), port.int("port"))))
+}
+
 /// What an update leaves out stays allocated: the client sends what it knows, not what it was given.
 pub(super) fn keep_allocated(service: &mut Tree, old: &Tree) {
     if needs_cluster_ip(old) && needs_cluster_ip(service) {
@@ -101,7 +115,8 @@ fn keep_cluster_ips(service: &mut Tree, old: &Tree) {
     if service.str("spec.clusterIP").is_empty() && !ip.is_empty() {
         service.child("spec").set("clusterIP", ip);
     }
-    if service.list("spec.clusterIPs").is_empty() && service.str("spec.clusterIP") == ip && !ip.is_empty() {
+    // Even where `clusterIP` has changed: `clusterIPs` follows it afterwards.
+    if service.list("spec.clusterIPs").is_empty() && !old.list("spec.clusterIPs").is_empty() {
         let ips = old.at("spec.clusterIPs").clone();
         service.child("spec").set("clusterIPs", ips);
     }

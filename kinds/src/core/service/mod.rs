@@ -81,7 +81,7 @@ fn externally_accessible(service: &Tree) -> bool {
 }
 
 pub fn needs_cluster_ip(service: &Tree) -> bool {
-    matches!(kind_of(service), CLUSTER_IP | NODE_PORT | LOAD_BALANCER)
+    kind_of(service) != EXTERNAL_NAME
 }
 
 pub fn needs_node_ports(service: &Tree) -> bool {

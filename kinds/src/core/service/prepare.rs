@@ -3,8 +3,8 @@
 use api::{Tree, list};
 
 use super::allocation;
-use super::{EXTERNAL_NAME, LOAD_BALANCER};
-use super::{externally_accessible, kind_of, needs_cluster_ip, needs_health_check_node_port, needs_node_ports};
+use super::{LOAD_BALANCER, NODE_PORT};
+use super::{externally_accessible, kind_of, needs_cluster_ip, needs_health_check_node_port};
 use crate::kind::{Context, bump_generation, keep_old};
 
 pub(super) fn prepare_create(service: &mut Tree, _: &Context<'_>) {
@@ -49,7 +49,7 @@ fn drop_fields_of_other_type(service: &mut Tree, old: &Tree) {
         drop_if_same(service, old, &["ipFamilies"]);
         drop_if_same(service, old, &["ipFamilyPolicy"]);
     }
-    if needs_node_ports(old) && !needs_node_ports(service) && same_node_ports(service, old) {
+    if may_have_node_ports(old) && !may_have_node_ports(service) && no_new_node_ports(service, old) {
         for port in service.list_mut("spec.ports") {
             port.remove("nodePort");
         }
@@ -64,9 +64,15 @@ fn drop_fields_of_other_type(service: &mut Tree, old: &Tree) {
     if externally_accessible(old) && !externally_accessible(service) {
         drop_if_same(service, old, &["externalTrafficPolicy"]);
     }
-    if kind_of(service) == EXTERNAL_NAME && kind_of(old) != EXTERNAL_NAME {
-        drop_if_same(service, old, &["internalTrafficPolicy"]);
+    if kind_of(service) != LOAD_BALANCER
+        && let Some(status) = service.at_mut("status")
+    {
+        status.set("loadBalancer", Tree::map_new());
     }
+}
+
+fn may_have_node_ports(service: &Tree) -> bool {
+    matches!(kind_of(service), NODE_PORT | LOAD_BALANCER)
 }
 
 /// Drops all of the keys if none was changed.
@@ -78,7 +84,8 @@ fn drop_if_same(service: &mut Tree, old: &Tree, keys: &[&str]) {
     }
 }
 
-fn same_node_ports(service: &Tree, old: &Tree) -> bool {
+/// Ports may come and go, as long as none names a node port that was not there.
+fn no_new_node_ports(service: &Tree, old: &Tree) -> bool {
     let numbers = |service: &Tree| -> std::collections::BTreeSet<i64> {
         service
             .list("spec.ports")
@@ -87,7 +94,7 @@ fn same_node_ports(service: &Tree, old: &Tree) -> bool {
             .filter(|number| *number != 0)
             .collect()
     };
-    numbers(service) == numbers(old)
+    numbers(old).is_superset(&numbers(service))
 }
 
 #[cfg(test)]
@@ -136,11 +143,49 @@ mod tests {
     }
 
     #[test]
+    fn a_change_to_an_unknown_type_keeps_the_address() {
+        let mut spec = node_port();
+        spec.set("type", "X");
+        let mut want = spec.clone();
+        want.remove("externalTrafficPolicy");
+        want.set("ports", list![tree! { "port" => 80 }]);
+        check(spec, node_port(), want);
+    }
+
+    #[test]
+    fn a_change_of_type_may_drop_ports_as_well() {
+        let mut old = node_port();
+        old.set(
+            "ports",
+            list![tree! { "port" => 80, "nodePort" => 30000 }, tree! { "port" => 81, "nodePort" => 30001 }],
+        );
+        let mut spec = node_port();
+        spec.set("type", "ClusterIP");
+        let mut want = spec.clone();
+        want.remove("externalTrafficPolicy");
+        want.set("ports", list![tree! { "port" => 80 }]);
+        check(spec, old, want);
+    }
+
+    #[test]
+    fn other_types_have_no_load_balancer_status() {
+        let user = User::default();
+        let ingress = list![tree! { "ip" => "1.2.3.4" }];
+        let status = tree! { "loadBalancer" => tree! { "ingress" => ingress } };
+        let old = tree! { "spec" => tree! { "type" => "LoadBalancer" }, "status" => status };
+        let mut service = tree! { "spec" => tree! { "type" => "ClusterIP" } };
+        prepare_update(&mut service, &old, &Context { now: 0, user: &user });
+        assert_eq!(service.at("status"), &tree! { "loadBalancer" => tree! {} });
+    }
+
+    #[test]
     fn a_new_address_in_the_old_field_reaches_the_new_one() {
         let mut spec = node_port();
         spec.set("clusterIP", "10.0.0.2");
         let mut want = spec.clone();
         want.set("clusterIPs", list!["10.0.0.2"]);
+        check(spec.clone(), node_port(), want.clone());
+        spec.remove("clusterIPs");
         check(spec, node_port(), want);
     }
 }

@@ -14,7 +14,6 @@ use crate::checks::{self, Stored};
 use crate::meta;
 
 const SPEC: Path<'static> = Path::root("spec");
-const KUBELET_PORT: i64 = 10250;
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
@@ -23,7 +22,6 @@ const MAX_AFFINITY_SECONDS: i64 = 86_400;
 
 pub(super) fn validate(service: &Tree, errors: &mut Errors) {
     validate_service(service, &Tree::Null, errors);
-    validate_load_balancer_class(service, errors);
 }
 
 pub(super) fn validate_update(service: &Tree, old: &Tree, errors: &mut Errors) {
@@ -70,6 +68,7 @@ fn validate_service(service: &Tree, old: &Tree, errors: &mut Errors) {
     validate_duplicate_ports(ports, errors);
     validate_source_ranges(service, old, errors);
     validate_allocate_node_ports(service, errors);
+    validate_load_balancer_class(service, errors);
     validate_external_traffic(service, errors);
     validate_internal_traffic(service, errors);
     let distributions = ["PreferClose", "PreferSameZone", "PreferSameNode"];
@@ -95,14 +94,6 @@ fn validate_type_and_fields(service: &Tree, errors: &mut Errors) {
     let kind = kind_of(service);
     if service.list("spec.ports").is_empty() && !is_headless(service) && kind != EXTERNAL_NAME {
         errors.required(&SPEC.field("ports"), "");
-    }
-    if kind == LOAD_BALANCER {
-        for (index, port) in service.list("spec.ports").iter().enumerate() {
-            if port.int("port") == Some(KUBELET_PORT) {
-                let text = format!("may not expose port {KUBELET_PORT} externally since it is used by kubelet");
-                errors.invalid(&SPEC.field("ports").index(index), KUBELET_PORT, &text);
-            }
-        }
     }
     if matches!(kind, LOAD_BALANCER | NODE_PORT) && is_headless(service) {
         let text = format!("may not be set to 'None' for {kind} services");
@@ -310,7 +301,7 @@ fn validate_external_traffic(service: &Tree, errors: &mut Errors) {
 fn validate_internal_traffic(service: &Tree, errors: &mut Errors) {
     let path = SPEC.field("internalTrafficPolicy");
     match service.at("spec.internalTrafficPolicy").as_str() {
-        None if kind_of(service) != EXTERNAL_NAME && super::needs_cluster_ip(service) => errors.required(&path, ""),
+        None if matches!(kind_of(service), CLUSTER_IP | NODE_PORT | LOAD_BALANCER) => errors.required(&path, ""),
         None | Some("Cluster" | "Local") => {}
         Some(other) => errors.not_supported(&path, other, &["Cluster", "Local"]),
     }
@@ -361,28 +352,44 @@ pub(crate) fn validate_ingress_hostname(ingress: &Tree, path: &Path<'_>, errors:
 pub(super) fn warnings(service: &Tree, _: Option<&Tree>) -> Vec<String> {
     let mut warnings = Vec::new();
     let spec = service.at("spec");
+    if service.map("metadata.annotations").contains(TOPOLOGY_HINTS) {
+        warnings.push(format!("annotation {TOPOLOGY_HINTS} is deprecated, please use {TOPOLOGY_MODE} instead"));
+    }
     for (index, ip) in spec.list("clusterIPs").iter().filter_map(Tree::as_str).enumerate() {
         warnings.extend(validation::ip_warning(&format!("spec.clusterIPs[{index}]"), ip));
     }
-    if is_headless(service) {
+    let is_headless = kind_of(service) == CLUSTER_IP && spec.str("clusterIP") == "None";
+    if is_headless {
         let ignored = [
             ("loadBalancerIP", !spec.str("loadBalancerIP").is_empty()),
             ("externalIPs", !spec.list("externalIPs").is_empty()),
             ("SessionAffinity", spec.str("sessionAffinity") != "None"),
         ];
         for (key, _) in ignored.into_iter().filter(|(_, set)| *set) {
-            warnings.push(format!("spec.{key} is ignored when spec.clusterIP is \"None\""));
+            warnings.push(format!("spec.{key} is ignored for headless services"));
         }
-    }
-    if !spec.list("externalIPs").is_empty() {
-        warnings.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_string());
     }
     for (index, ip) in spec.list("externalIPs").iter().filter_map(Tree::as_str).enumerate() {
         warnings.extend(validation::ip_warning(&format!("spec.externalIPs[{index}]"), ip));
     }
+    let has_external_ips = !spec.list("externalIPs").is_empty();
+    let is_external_name = spec.str("type") == "ExternalName";
+    if has_external_ips && !is_headless && !is_external_name {
+        warnings.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_string());
+    }
     warnings.extend(validation::ip_warning("spec.loadBalancerIP", spec.str("loadBalancerIP")));
     for (index, range) in spec.list("loadBalancerSourceRanges").iter().filter_map(Tree::as_str).enumerate() {
         warnings.extend(validation::cidr_warnings(&format!("spec.loadBalancerSourceRanges[{index}]"), range));
+    }
+    if is_external_name && has_external_ips {
+        warnings.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_string());
+    }
+    if !is_external_name && !spec.str("externalName").is_empty() {
+        warnings.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_string());
+    }
+    if spec.str("trafficDistribution") == "PreferClose" {
+        let text = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
+        warnings.push(text.to_string());
     }
     warnings
 }
@@ -440,6 +447,31 @@ mod tests {
             with("loadBalancerSourceRanges", list!["10.0.0.0/8"]),
             &["spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'"],
         );
+    }
+
+    #[test]
+    fn deprecated_and_ignored_fields_draw_warnings() {
+        let check = |spec: Tree, want: &[&str]| assert_eq!(warnings(&service(spec), None), want);
+        check(
+            tree! { "trafficDistribution" => "PreferClose" },
+            &["spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\""],
+        );
+        check(
+            tree! { "clusterIP" => "None", "externalIPs" => list!["1.2.3.4"] },
+            &["spec.externalIPs is ignored for headless services"],
+        );
+        check(
+            tree! { "type" => "ExternalName", "externalName" => "a", "externalIPs" => list!["1.2.3.4"] },
+            &["spec.externalIPs is ignored when spec.type is \"ExternalName\""],
+        );
+        check(
+            tree! { "externalName" => "a" },
+            &["spec.externalName is ignored when spec.type is not \"ExternalName\""],
+        );
+        let mut hinted = service(tree! {});
+        hinted.set("metadata", tree! { "annotations" => tree! { TOPOLOGY_HINTS => "Auto" } });
+        let text = "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead";
+        assert_eq!(warnings(&hinted, None), [text]);
     }
 
     #[test]
