@@ -113,7 +113,7 @@ pub fn template_warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
     if old.is_some_and(|old| old.at("spec") == object.at("spec")) {
         return Vec::new();
     }
-    podspec::warnings(object.at("spec.template"), &SPEC.field("template"))
+    podspec::template_warnings(object.at("spec.template"), &SPEC.field("template"))
 }
 
 /// Pods take their names from the object's, and their host names too.

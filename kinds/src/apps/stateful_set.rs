@@ -267,6 +267,13 @@ fn validate_status(stateful_set: &Tree, old: &Tree, errors: &mut Errors) {
 
 fn warnings(stateful_set: &Tree, old: Option<&Tree>) -> Vec<String> {
     let mut warnings = workload::template_warnings(stateful_set, old);
+    let path = SPEC.field("volumeClaimTemplates");
+    for (index, claim) in stateful_set.list("spec.volumeClaimTemplates").iter().enumerate() {
+        let at = path.index(index);
+        // Upstream's paths differ between the two.
+        let at = if old.is_some() { at.field("Spec") } else { at };
+        warnings.extend(persistent_volume_claim::spec_warnings(claim.at("spec"), &at));
+    }
     if stateful_set.int("spec.revisionHistoryLimit").is_some_and(|limit| limit < 0) {
         let text =
             "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended";

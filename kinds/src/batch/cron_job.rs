@@ -1,7 +1,7 @@
 //! CronJob.
 
+use api::Tree;
 use api::field::{Errors, Path};
-use api::{Tree, validation};
 
 use super::{cron, job};
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
@@ -152,17 +152,16 @@ fn validate_job_template(template: &Tree, path: &Path<'_>, errors: &mut Errors) 
 
 fn warnings(cron_job: &Tree, old: Option<&Tree>) -> Vec<String> {
     let mut warnings = Vec::new();
-    let messages = validation::dns1123_label(cron_job.str("metadata.name"));
-    if old.is_none() && !messages.is_empty() {
+    if old.is_none() {
         warnings.extend(workload::name_warning(cron_job));
     }
     if old.is_none_or(|old| old.at("spec") != cron_job.at("spec")) {
-        let template = cron_job.at("spec.jobTemplate.spec.template");
         let path = SPEC.field("jobTemplate");
-        warnings.extend(podspec::warnings(template, &path.field("spec").field("template")));
+        warnings.extend(job::spec_warnings(cron_job.at("spec.jobTemplate.spec"), &path.field("spec")));
     }
-    if cron_job.str("spec.schedule").contains("TZ") {
-        let text = "CRON_TZ or TZ used in spec.schedule is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
+    if old.is_some() && cron_job.str("spec.schedule").contains("TZ") {
+        // The doubled `spec` is upstream's.
+        let text = "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
         warnings.push(text.to_string());
     }
     warnings

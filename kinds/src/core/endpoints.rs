@@ -89,6 +89,10 @@ fn validate_port(port: &Tree, name_required: bool, path: &Path<'_>, errors: &mut
 
 fn warnings(endpoints: &Tree, _: Option<&Tree>) -> Vec<String> {
     let mut warnings = Vec::new();
+    // The controller writes canonical addresses.
+    if endpoints.map("metadata.labels").str("endpoints.kubernetes.io/managed-by") == "endpoint-controller" {
+        return warnings;
+    }
     for (subset_index, subset) in endpoints.list("subsets").iter().enumerate() {
         for key in ADDRESS_LISTS {
             for (index, address) in subset.list(key).iter().enumerate() {

@@ -175,11 +175,14 @@ fn validate_addresses(object: &Tree, errors: &mut Errors) {
 
 fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (index, cidr) in object.list("spec.podCIDRs").iter().enumerate() {
-        warnings.extend(cidr_warnings(&format!("spec.podCIDRs[{index}]"), cidr.as_str().unwrap_or("")));
+    if object.at("spec").has("configSource") {
+        warnings.push("spec.configSource: the feature is removed".to_string());
     }
     if !object.str("spec.externalID").is_empty() {
         warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_string());
+    }
+    for (index, cidr) in object.list("spec.podCIDRs").iter().enumerate() {
+        warnings.extend(cidr_warnings(&format!("spec.podCIDRs[{index}]"), cidr.as_str().unwrap_or("")));
     }
     warnings
 }

@@ -4,11 +4,14 @@ use api::field::{Errors, Path};
 use api::validation::dns1123_label;
 use api::{Tree, time, tree};
 
-use super::persistent_volume_claim::{VOLUME_MODES, access_modes, class, phase, validate_access_modes, validate_class};
+use super::persistent_volume_claim::{
+    CLASS_ANNOTATION, CLASS_WARNING, VOLUME_MODES, access_modes, class, phase, validate_access_modes, validate_class,
+};
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column};
 use crate::meta::validate_immutable;
 use crate::podspec::affinity::validate_node_selector;
 use crate::podspec::volume::{local, network};
+use crate::podspec::warnings::labels;
 use crate::podspec::{azure_disk, iscsi, rbd, scale_io};
 use crate::resources::{self, read};
 use crate::storage::rules::validate_driver_name;
@@ -35,6 +38,7 @@ pub static KIND: Kind = Kind {
     prepare_update: prepare::keep_status,
     validate,
     validate_update,
+    warnings,
     reset: &["status"],
     status: Some(StatusRules { prepare: prepare_status, validate: prepare::any_status, reset: &["spec"] }),
     cells,
@@ -296,10 +300,66 @@ fn cells(object: &Tree, now: i64) -> Vec<Tree> {
     ]
 }
 
+/// Sources, the name shown for them, and what became of them.
+const DEPRECATED_SOURCES: &[(&str, &str, &str)] = &[
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+const RECYCLE: &str =
+    "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
+
+fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mount_options = "deprecated since v1.31; use \"mountOptions\" attribute instead";
+    for (key, text) in [(CLASS_ANNOTATION, CLASS_WARNING), (MOUNT_OPTIONS, mount_options)] {
+        if object.map("metadata.annotations").contains(key) {
+            warnings.push(format!("metadata.annotations[{key}]: {text}"));
+        }
+    }
+    let spec = object.at("spec");
+    if spec.str("persistentVolumeReclaimPolicy") == "Recycle" {
+        warnings.push(format!("spec.persistentVolumeReclaimPolicy: {RECYCLE}"));
+    }
+    let terms = Path::root("spec.nodeAffinity.required.nodeSelectorTerms");
+    for (index, term) in spec.list("nodeAffinity.required.nodeSelectorTerms").iter().enumerate() {
+        warnings.extend(labels::expression_warnings(term, &terms.index(index)));
+    }
+    for (_, shown, text) in DEPRECATED_SOURCES.iter().filter(|(key, _, _)| spec.has(key)) {
+        warnings.push(format!("spec.{shown}: {text}"));
+    }
+    warnings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use api::list;
+
+    #[test]
+    fn deprecated_fields_draw_warnings() {
+        let expression = tree! { "key" => "beta.kubernetes.io/os", "operator" => "Exists" };
+        let terms = list![tree! { "matchExpressions" => list![expression] }];
+        let spec = tree! {
+            "persistentVolumeReclaimPolicy" => "Recycle",
+            "nodeAffinity" => tree! { "required" => tree! { "nodeSelectorTerms" => terms } },
+            "storageos" => tree! {},
+        };
+        let annotations = tree! { MOUNT_OPTIONS => "ro" };
+        let object = tree! { "metadata" => tree! { "annotations" => annotations }, "spec" => spec };
+        let want = [
+            "metadata.annotations[volume.beta.kubernetes.io/mount-options]: deprecated since v1.31; use \"mountOptions\" attribute instead",
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+            "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key: beta.kubernetes.io/os is deprecated since v1.14; use \"kubernetes.io/os\" instead",
+            "spec.storageOS: deprecated in v1.22, non-functional in v1.25+",
+        ];
+        assert_eq!(warnings(&object, None), want);
+    }
 
     #[test]
     fn one_source_counts() {

@@ -7,6 +7,7 @@ use api::{Tree, tree};
 use crate::kind::{Context, Kind, StatusRules, Subresource, Verb, column, keep_old};
 use crate::meta::validate_immutable;
 use crate::podspec::validate_label_selector;
+use crate::podspec::warnings::fraction;
 use crate::resources::{self, read};
 use crate::{cells, internal, prepare};
 
@@ -29,6 +30,7 @@ pub static KIND: Kind = Kind {
     prepare_update,
     validate: |object, errors| validate_spec(object.at("spec"), &Path::root("spec"), errors),
     validate_update,
+    warnings,
     reset: &["status"],
     status: Some(StatusRules { prepare: prepare::keep_spec, validate: validate_status_update, reset: &["spec"] }),
     cells,
@@ -37,7 +39,9 @@ pub static KIND: Kind = Kind {
 
 pub(super) const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 pub(super) const VOLUME_MODES: &[&str] = &["Block", "Filesystem"];
-const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+pub(super) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+pub(super) const CLASS_WARNING: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
 
 fn set_defaults(object: &mut Tree) {
     set_spec_defaults(object.child("spec"));
@@ -108,6 +112,25 @@ pub fn validate_spec(spec: &Tree, path: &Path<'_>, errors: &mut Errors) {
     }
     let class = spec.str("volumeAttributesClassName");
     validate_class(class, &path.field("volumeAttributesClassName"), errors);
+}
+
+fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if object.map("metadata.annotations").contains(CLASS_ANNOTATION) {
+        warnings.push(format!("metadata.annotations[{CLASS_ANNOTATION}]: {CLASS_WARNING}"));
+    }
+    warnings.extend(spec_warnings(object.at("spec"), &Path::root("spec")));
+    warnings
+}
+
+/// Warnings for the spec of a claim, in a claim or in a template for claims.
+pub fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let path = path.field("resources");
+    for list in ["requests", "limits"] {
+        fraction(spec.at("resources").at(list), "storage", &path.field(list), &mut warnings);
+    }
+    warnings
 }
 
 /// Known modes, and the one that asks for a single pod alone.
@@ -314,6 +337,17 @@ mod tests {
         let mut spec = tree! { "dataSource" => tree! { "kind" => "Pod", "name" => "a" } };
         normalize_sources(&mut spec, false);
         assert_eq!(spec, tree! {});
+    }
+
+    #[test]
+    fn old_annotations_and_fractions_draw_warnings() {
+        let mut object = claim(tree! { "resources" => tree! { "limits" => tree! { "storage" => "1500m" } } });
+        object.set("metadata", tree! { "annotations" => tree! { CLASS_ANNOTATION => "a" } });
+        let want = [
+            "metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use \"storageClassName\" attribute instead",
+            "spec.resources.limits[storage]: fractional byte value \"1500m\" is invalid, must be an integer",
+        ];
+        assert_eq!(warnings(&object, None), want);
     }
 
     #[test]

@@ -18,7 +18,10 @@ pub static KIND: Kind = Kind {
     prepare_update,
     validate,
     validate_update: |template, _, errors| validate(template, errors),
-    warnings: |template, _| podspec::warnings(template.at("template"), &Path::root("template")),
+    warnings: |template, old| match old.is_some_and(|old| old.at("template") == template.at("template")) {
+        true => Vec::new(),
+        false => podspec::template_warnings(template.at("template"), &Path::root("template")),
+    },
     cells: template_cells,
     ..Kind::namespaced("", "v1", "PodTemplate", "podtemplates", "podtemplate")
 };

@@ -26,7 +26,11 @@ pub static KIND: Kind = Kind {
     prepare_update: workload::prepare_update,
     validate,
     validate_update: |controller, _, errors| validate(controller, errors),
-    warnings: workload::warnings,
+    // On update upstream looks at the template that is replaced.
+    warnings: |controller, old| match old {
+        Some(old) => workload::template_warnings(old, Some(controller)),
+        None => workload::warnings(controller, None),
+    },
     reset: &["status"],
     status: Some(StatusRules { prepare: strategy::update_status, validate: validate_status, reset: &["spec"] }),
     scale: Some(scale::REPLICAS),

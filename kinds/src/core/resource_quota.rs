@@ -22,6 +22,7 @@ pub static KIND: Kind = Kind {
     prepare_update: prepare::keep_status,
     validate,
     validate_update,
+    warnings,
     reset: &["status"],
     status: Some(StatusRules { prepare: prepare::keep_spec, validate: validate_status_update, reset: &["spec"] }),
     cells,
@@ -29,6 +30,25 @@ pub static KIND: Kind = Kind {
 };
 
 const SPEC: Path<'static> = Path::root("spec");
+
+/// Requests that may be larger than the limits of the same resource, when a quota is made.
+fn warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
+    let hard = object.map("spec.hard");
+    let names = ["cpu", "memory", "storage", "ephemeral-storage"].into_iter().filter(|_| old.is_none());
+    names.filter_map(|name| request_warning(hard, name)).collect()
+}
+
+fn request_warning(hard: &Map, name: &str) -> Option<String> {
+    let (requests, limits) = (format!("requests.{name}"), format!("limits.{name}"));
+    // CPU and memory have a short name for their requests.
+    let short = matches!(name, "cpu" | "memory");
+    let key = if short && !hard.contains(&requests) { name } else { &requests };
+    let (request, limit) = (hard.get(key)?, hard.get(&limits)?);
+    (resources::read(request) > resources::read(limit)).then(|| {
+        let (request, limit) = (request.as_str().unwrap_or(""), limit.as_str().unwrap_or(""));
+        format!("ResourceQuota {key} ({request}) should be less than {limits} ({limit})")
+    })
+}
 const SCOPES: &[&str] = &[
     "Terminating",
     "NotTerminating",

@@ -217,7 +217,7 @@ fn validate_status(ingress: &Tree, old: &Tree, errors: &mut Errors) {
 
 fn warnings(ingress: &Tree, old: Option<&Tree>) -> Vec<String> {
     let has = |ingress: &Tree| ingress.map("metadata.annotations").contains(CLASS_ANNOTATION);
-    if old.is_none() && has(ingress) {
+    if old.is_none() && has(ingress) && !ingress.at("spec").has("ingressClassName") {
         let text = format!("annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead");
         return vec![text];
     }

@@ -8,17 +8,24 @@ use api::{Tree, json};
 
 use crate::kind::{Kind, column};
 use crate::meta::validate_labels;
+use crate::podspec::warnings::labels;
 use crate::{cells, gojson, podspec, resources};
 
 pub static KIND: Kind = Kind {
     columns: &[column("Name", "string", "name", 0), column("Handler", "string", "", 0), column("Age", "string", "", 0)],
     validate,
     validate_update,
+    warnings,
     create_on_update: true,
     unconditional_update: false,
     cells,
     ..Kind::cluster("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", "runtimeclass")
 };
+
+fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let keys = object.map("scheduling.nodeSelector").keys();
+    keys.filter_map(|key| Some(format!("scheduling.nodeSelector: {}", labels::deprecation(key)?))).collect()
+}
 
 fn validate(object: &Tree, errors: &mut Errors) {
     match object.str("handler") {

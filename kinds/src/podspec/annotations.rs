@@ -1,7 +1,7 @@
 //! Annotations that mean something to pods, most of them older than the field that took their place.
 
 use api::field::{Errors, Path};
-use api::{Map, Tree, json};
+use api::{Map, Tree, json, tree};
 
 use super::{check, for_each_container, toleration};
 
@@ -144,6 +144,18 @@ fn match_profile(annotation: Option<&Tree>, profile: &Tree, what: &str, path: &P
     } else if profile.str("type") == "Localhost" && local != profile.at("localhostProfile").as_str() {
         let text = format!("{what} profile in annotation and field must match");
         errors.forbidden(&path.field("localhostProfile"), &text);
+    }
+}
+
+/// The profile that an AppArmor annotation stands for.
+pub fn app_armor_profile(annotation: &str) -> Option<Tree> {
+    match annotation {
+        "unconfined" => Some(tree! { "type" => "Unconfined" }),
+        "runtime/default" => Some(tree! { "type" => "RuntimeDefault" }),
+        _ => {
+            let name = annotation.strip_prefix("localhost/").filter(|name| !name.is_empty())?;
+            Some(tree! { "type" => "Localhost", "localhostProfile" => name })
+        }
     }
 }
 

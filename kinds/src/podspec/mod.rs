@@ -22,7 +22,7 @@ mod template;
 pub mod toleration;
 pub mod total;
 pub mod volume;
-mod warnings;
+pub mod warnings;
 
 use api::Tree;
 use api::field::Path;
@@ -35,7 +35,7 @@ pub use defaults::{
 pub use disabled::{drop_disabled, drop_disabled_template};
 pub use selector::{validate_label_name, validate_label_selector, validate_labels};
 pub use template::{validate_template, validate_template_update};
-pub use warnings::{pod_warnings, warnings};
+pub use warnings::{pod_warnings, template_warnings};
 
 /// Runs over every container with its path: init containers first, then the others, then those for a
 /// look inside.

@@ -3,16 +3,20 @@
 use api::field::{Path, go_quote};
 use api::{Tree, validation};
 
+mod paths;
+mod ports;
+
+pub mod labels;
+
 use super::seen::Seen;
 use super::{annotations, for_each_container, resources};
+use crate::core::persistent_volume_claim;
 
-/// Ports are compared each with each; more of them than this are not compared at all.
-const MAX_COMPARED_PORTS: usize = 256;
 /// Nobody reads more, and headers have room for less.
 const MAX_WARNINGS: usize = 100;
 
 /// Warnings for a PodTemplateSpec at this path.
-pub fn warnings(template: &Tree, path: &Path<'_>) -> Vec<String> {
+pub fn template_warnings(template: &Tree, path: &Path<'_>) -> Vec<String> {
     let mut out = Vec::new();
     collect(template, path, true, &mut out);
     out.truncate(MAX_WARNINGS);
@@ -41,19 +45,28 @@ fn collect(object: &Tree, path: &Path<'_>, is_template: bool, out: &mut Vec<Stri
     for (index, volume) in spec.list("volumes").iter().enumerate() {
         deprecated_sources(volume, &at.field("volumes").index(index), out);
     }
-    token_paths(spec, &at, out);
+    paths::overlapping(spec, out);
     host_aliases(spec, &at.field("hostAliases"), out);
     pull_secrets(spec, &at.field("imagePullSecrets"), out);
-    fractions(spec.at("overhead"), &at.field("overhead"), out);
-    security_annotations(object, path, is_template, out);
-    for_each_container(spec, &at, &mut |container, path| {
-        let at = path.field("resources");
-        for (name, path) in [("limits", at.field("limits")), ("requests", at.field("requests"))] {
-            fractions(container.at("resources").at(name), &path, out);
+    for name in BYTES {
+        fraction(spec.at("overhead"), name, &at.field("overhead"), out);
+    }
+    pod_annotation(object, path, out);
+    let has_profiles = annotations::has_profiles(object.map("metadata.annotations"));
+    for_each_container(spec, &at, &mut |container, at| {
+        if has_profiles {
+            container_annotations(object, container, path, is_template, out);
         }
-        duplicate_variables(container, &path.field("env"), out);
+        let resources = container.at("resources");
+        let at_resources = at.field("resources");
+        for name in BYTES {
+            fraction(resources.at("limits"), name, &at_resources.field("limits"), out);
+            fraction(resources.at("requests"), name, &at_resources.field("requests"), out);
+        }
+        duplicate_variables(container, &at.field("env"), out);
     });
-    overlapping_ports(spec, &at, out);
+    ports::overlapping(spec, &at, out);
+    ports::duplicate_names(spec, &at, out);
     if spec.int("terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
         let path = at.field("terminationGracePeriodSeconds");
         out.push(format!("{path}: must be >= 0; negative values are invalid and will be treated as 1"));
@@ -62,30 +75,12 @@ fn collect(object: &Tree, path: &Path<'_>, is_template: bool, out: &mut Vec<Stri
     dns_addresses(spec, &at, out);
 }
 
-/// Labels of nodes that have newer names.
-fn deprecated_label(key: &str) -> Option<&'static str> {
-    Some(match key {
-        "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
-        "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
-        "failure-domain.beta.kubernetes.io/region" => {
-            "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead"
-        }
-        "failure-domain.beta.kubernetes.io/zone" => {
-            "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"
-        }
-        "beta.kubernetes.io/instance-type" => {
-            "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"
-        }
-        _ => return None,
-    })
-}
-
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 fn placement(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     for key in spec.map("nodeSelector").keys() {
-        if let Some(text) = deprecated_label(key) {
+        if let Some(text) = labels::deprecation(key) {
             out.push(format!("{}: {text}", path.field("nodeSelector").key(key)));
         }
     }
@@ -93,17 +88,18 @@ fn placement(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     let at = path.field("affinity.nodeAffinity");
     let required = at.field(REQUIRED);
     for (index, term) in affinity.at(REQUIRED).list("nodeSelectorTerms").iter().enumerate() {
-        node_term(term, &required.field("nodeSelectorTerms").index(index), out);
+        out.extend(labels::expression_warnings(term, &required.field("nodeSelectorTerms").index(index)));
     }
     let preferred = at.field(PREFERRED);
     for (index, term) in affinity.list(PREFERRED).iter().enumerate() {
-        node_term(term.at("preference"), &preferred.index(index).field("preference"), out);
+        let at = preferred.index(index);
+        out.extend(labels::preference_warnings(term.at("preference"), &at.field("preference")));
     }
     let spread = path.field("topologySpreadConstraints");
     for (index, constraint) in spec.list("topologySpreadConstraints").iter().enumerate() {
         let at = spread.index(index);
         let key = constraint.str("topologyKey");
-        if let Some(text) = deprecated_label(key) {
+        if let Some(text) = labels::deprecation(key) {
             out.push(format!("{}: {key} is {text}", at.field("topologyKey")));
         }
         if !constraint.has("labelSelector") {
@@ -113,16 +109,6 @@ fn placement(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
 }
 
 const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
-
-fn node_term(term: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    let expressions = path.field("matchExpressions");
-    for (index, expression) in term.list("matchExpressions").iter().enumerate() {
-        let key = expression.str("key");
-        if let Some(text) = deprecated_label(key) {
-            out.push(format!("{}: {key} is {text}", expressions.index(index).field("key")));
-        }
-    }
-}
 
 fn null_selectors(affinity: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     for kind in ["podAffinity", "podAntiAffinity"] {
@@ -173,42 +159,14 @@ const SOURCES: &[(&str, &str, &str)] = &[
 ];
 
 fn deprecated_sources(volume: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    for (_, shown, text) in SOURCES.iter().filter(|(key, _, _)| volume.has(key)) {
-        out.push(format!("{}: {text}", path.field(shown)));
-    }
-}
-
-/// Other files of projected volumes that have the name of a token.
-fn token_paths(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    let volumes = spec.list("volumes");
-    let tokens: Seen<&str> = volumes
-        .iter()
-        .flat_map(|volume| volume.list("projected.sources"))
-        .filter(|source| source.has("serviceAccountToken"))
-        .map(|source| source.str("serviceAccountToken.path"))
-        .collect();
-    let list = path.field("volumes");
-    for (index, volume) in volumes.iter().enumerate() {
-        let at = list.index(index);
-        let at = at.field("projected.sources");
-        for source in volume.list("projected.sources") {
-            for (key, shown) in [("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI")] {
-                let at = at.field(shown);
-                for (index, item) in source.at(key).list("items").iter().enumerate() {
-                    note_token_path(item.str("path"), &tokens, &at.index(index), out);
-                }
-            }
-            if source.has("clusterTrustBundle") {
-                let file = source.str("clusterTrustBundle.path");
-                note_token_path(file, &tokens, &at.field("ClusterTrustBundle"), out);
-            }
+    for (key, shown, text) in SOURCES {
+        if volume.has(key) {
+            out.push(format!("{}: {text}", path.field(shown)));
         }
-    }
-}
-
-fn note_token_path(file: &str, tokens: &Seen<&str>, path: &Path<'_>, out: &mut Vec<String>) {
-    if tokens.contains(&file) {
-        out.push(format!("{path}: has duplicated path with ServiceAccountToken {}", go_quote(file)));
+        if *key == "glusterfs" && volume.has("ephemeral") {
+            let at = path.field("ephemeral.volumeClaimTemplate.spec");
+            out.extend(persistent_volume_claim::spec_warnings(volume.at("ephemeral.volumeClaimTemplate.spec"), &at));
+        }
     }
 }
 
@@ -236,44 +194,48 @@ fn pull_secrets(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
     }
 }
 
+const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
+
 /// Bytes come whole.
-fn fractions(list: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    for name in ["memory", "ephemeral-storage"] {
-        let Some(value) = list.get(name) else { continue };
-        // Only these texts can stand for a fraction; the rest need no parsing.
-        let text = value.as_str().unwrap_or("");
-        if text.ends_with('m') && resources::read(value).milli_value() % 1000 != 0 {
-            let quoted = go_quote(text);
-            out.push(format!("{}: fractional byte value {quoted} is invalid, must be an integer", path.key(name)));
-        }
+pub fn fraction(list: &Tree, name: &str, path: &Path<'_>, out: &mut Vec<String>) {
+    let Some(value) = list.get(name) else { return };
+    // Only these texts can stand for a fraction; the rest need no parsing.
+    let text = value.as_str().unwrap_or("");
+    if text.ends_with(['m', 'u', 'n']) && resources::read(value).milli_value() % 1000 != 0 {
+        let quoted = go_quote(text);
+        out.push(format!("{}: fractional byte value {quoted} is invalid, must be an integer", path.key(name)));
     }
 }
 
-/// Annotations without the field that took their place.
-fn security_annotations(object: &Tree, path: &Path<'_>, is_template: bool, out: &mut Vec<String>) {
+const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+
+/// The pod's seccomp annotation without the field that took its place.
+fn pod_annotation(object: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
+    let key = annotations::SECCOMP_POD;
+    if object.map("metadata.annotations").contains(key) && !object.at("spec.securityContext").has("seccompProfile") {
+        out.push(format!("{}: {SECCOMP}", path.field("metadata.annotations").key(key)));
+    }
+}
+
+/// The same for a container.
+fn container_annotations(object: &Tree, container: &Tree, path: &Path<'_>, is_template: bool, out: &mut Vec<String>) {
     let own = object.map("metadata.annotations");
-    if !annotations::has_profiles(own) {
-        return;
-    }
     let at = path.field("metadata.annotations");
-    let seccomp = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
-    let context = object.at("spec.securityContext");
-    if own.contains(annotations::SECCOMP_POD) && !context.has("seccompProfile") {
-        out.push(format!("{}: {seccomp}", at.key(annotations::SECCOMP_POD)));
+    let field = |key: &str| container.at("securityContext").has(key);
+    let key = format!("{}{}", annotations::SECCOMP_CONTAINER, container.str("name"));
+    if own.contains(&key) && !field("seccompProfile") {
+        out.push(format!("{}: {SECCOMP}", at.key(&key)));
     }
-    for_each_container(object.at("spec"), path, &mut |container, _| {
-        let field = |key: &str| container.at("securityContext").has(key);
-        let key = format!("{}{}", annotations::SECCOMP_CONTAINER, container.str("name"));
-        if own.contains(&key) && !field("seccompProfile") {
-            out.push(format!("{}: {seccomp}", at.key(&key)));
-        }
-        let key = format!("{}{}", annotations::APP_ARMOR, container.str("name"));
-        // A pod has the field from its annotation by now.
-        if is_template && own.contains(&key) && !field("appArmorProfile") && !context.has("appArmorProfile") {
+    let key = format!("{}{}", annotations::APP_ARMOR, container.str("name"));
+    // A pod has the field from its annotation by now.
+    if let Some(annotation) = own.get(&key).filter(|_| is_template && !field("appArmorProfile")) {
+        let of_pod = object.at("spec.securityContext.appArmorProfile");
+        let profile = annotations::app_armor_profile(annotation.as_str().unwrap_or(""));
+        if of_pod.is_null() || profile.as_ref() != Some(of_pod) {
             let text = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
             out.push(format!("{}: {text}", at.key(&key)));
         }
-    });
+    }
 }
 
 /// A variable that is set twice is lost by apply, unless the second is made from the first.
@@ -290,75 +252,6 @@ fn duplicate_variables(container: &Tree, path: &Path<'_>, out: &mut Vec<String>)
             out.push(format!("{}: hides previous definition of {}, {text}", path.index(index), go_quote(name)));
         }
     }
-}
-
-/// A port of a container that was seen, with the text of its path.
-struct Port<'a> {
-    port: &'a Tree,
-    path: String,
-}
-
-fn overlapping_ports(spec: &Tree, path: &Path<'_>, out: &mut Vec<String>) {
-    let lists = ["initContainers", "containers", "ephemeralContainers"];
-    // Most pods have one port or none: nothing to compare and no path to write.
-    let ports = lists.iter().flat_map(|list| spec.list(list)).map(|container| container.list("ports").len());
-    let compared = (2..=MAX_COMPARED_PORTS).contains(&ports.sum::<usize>());
-    let mut seen: Vec<Port<'_>> = Vec::new();
-    for list in lists {
-        for (index, container) in spec.list(list).iter().enumerate() {
-            for (number, port) in container.list("ports").iter().enumerate() {
-                let has_ip = !port.str("hostIP").is_empty();
-                if !compared && !has_ip {
-                    continue;
-                }
-                let here = path.field(list);
-                let here = here.index(index);
-                let here = here.field("ports");
-                let here = here.index(number).to_string();
-                if has_ip && port.int("hostPort").unwrap_or(0) == 0 {
-                    out.push(format!("{here}: hostIP set without hostPort: {}", go_port(port)));
-                }
-                if compared {
-                    compare_ports(port, &here, &seen, out);
-                    seen.push(Port { port, path: here });
-                }
-            }
-        }
-    }
-}
-
-fn compare_ports(port: &Tree, here: &str, seen: &[Port<'_>], out: &mut Vec<String>) {
-    let number = |port: &Tree, key: &str| port.int(key).unwrap_or(0);
-    let same = |other: &&Port<'_>| {
-        number(other.port, "containerPort") == number(port, "containerPort")
-            && other.port.str("protocol") == port.str("protocol")
-    };
-    for other in seen.iter().filter(same) {
-        let (host, other_host) = (number(port, "hostPort"), number(other.port, "hostPort"));
-        let (ip, other_ip) = (port.str("hostIP"), other.port.str("hostIP"));
-        let word = if host == other_host && ip == other_ip {
-            "duplicate"
-        } else if host == 0 || other_host == 0 {
-            "overlapping"
-        } else if host == other_host && ip.is_empty() != other_ip.is_empty() {
-            "dangerously ambiguous"
-        } else {
-            continue;
-        };
-        out.push(format!("{here}: {word} port definition with {}", other.path));
-    }
-}
-
-/// A port as Go prints a struct.
-fn go_port(port: &Tree) -> String {
-    format!(
-        "{{Name:{} HostPort:{} ContainerPort:{} Protocol:{} HostIP:{}}}",
-        port.str("name"),
-        port.int("hostPort").unwrap_or(0),
-        port.int("containerPort").unwrap_or(0),
-        port.str("protocol"),
-        port.str("hostIP")
-    )
 }
 
 /// Addresses in forms that other programs read differently.
@@ -389,6 +282,80 @@ mod tests {
     fn check(spec: Tree, expected: &[&str]) {
         let pod = tree! { "metadata" => tree! { "name" => "p" }, "spec" => spec };
         assert_eq!(pod_warnings(&pod), expected, "{pod:?}");
+    }
+
+    #[test]
+    fn ports_are_compared_by_name() {
+        let port = |name: &str, number: i64| tree! { "name" => name, "containerPort" => number };
+        let one = tree! { "ports" => list![port("http", 80), port("", 81), port("", 82)] };
+        let other = tree! { "ports" => list![port("http", 8080)] };
+        check(
+            tree! { "initContainers" => list![other.clone()], "containers" => list![one, other] },
+            &[
+                "spec.containers[1].ports[0]: duplicate port definition with spec.initContainers[0].ports[0]",
+                "spec.containers[0].ports[0]: duplicate port name \"http\" with spec.initContainers[0].ports[0], services and probes that select ports by name will use spec.initContainers[0].ports[0]",
+                "spec.containers[1].ports[0]: duplicate port name \"http\" with spec.initContainers[0].ports[0], services and probes that select ports by name will use spec.initContainers[0].ports[0]",
+            ],
+        );
+    }
+
+    #[test]
+    fn deprecated_labels_of_nodes_are_named() {
+        let expression = |key: &str| tree! { "key" => key, "operator" => "In", "values" => list!["a b"] };
+        let term = || tree! { "matchExpressions" => list![expression("node-role.kubernetes.io/master")] };
+        let affinity = tree! { "nodeAffinity" => tree! {
+            REQUIRED => tree! { "nodeSelectorTerms" => list![term()] },
+            PREFERRED => list![tree! { "preference" => term() }],
+        } };
+        let selector = tree! { "node-role.kubernetes.io/master" => "", "app.kubernetes.io/created-by" => "x" };
+        let use_other = "use \"node-role.kubernetes.io/control-plane\" instead";
+        let required = format!("spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]");
+        let preferred = format!("spec.affinity.nodeAffinity.{PREFERRED}[0].preference");
+        let want = [
+            "spec.nodeSelector[app.kubernetes.io/created-by]: deprecated since v1.9".to_string(),
+            format!("spec.nodeSelector[node-role.kubernetes.io/master]: {use_other}"),
+            format!("{required}.matchExpressions[0].key: node-role.kubernetes.io/master is {use_other}"),
+            format!("{preferred}.matchExpressions[0].key: node-role.kubernetes.io/master is {use_other}"),
+            format!("{preferred}.matchExpressions[0].values[0]: a b is invalid, {}", validation::label_value("a b")[0]),
+        ];
+        let want: Vec<&str> = want.iter().map(String::as_str).collect();
+        check(tree! { "nodeSelector" => selector, "affinity" => affinity }, &want);
+    }
+
+    #[test]
+    fn files_of_volumes_are_compared() {
+        let item = |path: &str| tree! { "key" => "k", "path" => path };
+        let volume = |source: Tree| {
+            let mut volume = source;
+            volume.set("name", "v");
+            tree! { "volumes" => list![volume] }
+        };
+        let items = list![item("a/b"), item("a"), item("a/b/"), item("ab")];
+        check(
+            volume(tree! { "configMap" => tree! { "name" => "c", "items" => items } }),
+            &[
+                "volume \"v\" (ConfigMap \"c\"): overlapping paths: \"a\" with \"a/b\"",
+                "volume \"v\" (ConfigMap \"c\"): overlapping paths: \"a/b\" with \"a/b\"",
+                "volume \"v\" (ConfigMap \"c\"): overlapping paths: \"a/b\" with \"a\"",
+            ],
+        );
+        let token = tree! { "serviceAccountToken" => tree! { "path" => "token" } };
+        let secret = tree! { "secret" => tree! { "name" => "s", "items" => list![item("token")] } };
+        check(
+            volume(tree! { "projected" => tree! { "sources" => list![token, tree! {}, secret] } }),
+            &[
+                "volume \"v\" (Projected) has no sources provided",
+                "volume \"v\" (Projected): overlapping paths: \"token\" (Secret \"s\") with \"token\" (ServiceAccountToken)",
+            ],
+        );
+        let requests = tree! { "requests" => tree! { "storage" => "1500m" } };
+        let claim = tree! { "spec" => tree! { "resources" => requests } };
+        check(
+            volume(tree! { "ephemeral" => tree! { "volumeClaimTemplate" => claim } }),
+            &[
+                "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources.requests[storage]: fractional byte value \"1500m\" is invalid, must be an integer",
+            ],
+        );
     }
 
     #[test]

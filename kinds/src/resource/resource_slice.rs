@@ -1,7 +1,7 @@
 //! ResourceSlice.
 
 use api::Tree;
-use api::field::{Errors, Path};
+use api::field::{Errors, Path, go_quote};
 use api::validation::dns1123_subdomain;
 
 use super::device::{self, has_advanced_features};
@@ -25,6 +25,7 @@ pub static KIND: Kind = Kind {
     prepare_update,
     validate: |object, errors| validate(object, None, errors),
     validate_update: |object, old, errors| validate(object, Some(old), errors),
+    warnings,
     cells,
     ..Kind::cluster("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", "resourceslice")
 };
@@ -151,6 +152,15 @@ fn cells(object: &Tree, now: i64) -> Vec<Tree> {
         Tree::from(object.str("spec.pool.name")),
         cells::age(object, now),
     ]
+}
+
+fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let driver = object.str("spec.driver");
+    if driver == driver.to_lowercase() {
+        return Vec::new();
+    }
+    let quoted = go_quote(driver);
+    vec![format!("spec.driver: driver names should be lowercase; {quoted} contains uppercase characters")]
 }
 
 #[cfg(test)]

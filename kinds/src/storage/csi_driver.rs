@@ -110,9 +110,10 @@ fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     validate_token_requests(object, errors);
 }
 
-fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+fn warnings(object: &Tree, old: Option<&Tree>) -> Vec<String> {
     let spec = object.at("spec");
-    if spec.list("tokenRequests").is_empty() || spec.has("serviceAccountTokenInSecrets") {
+    let unchanged = old.is_some_and(|old| old.at("spec.tokenRequests") == spec.at("tokenRequests"));
+    if unchanged || spec.list("tokenRequests").is_empty() || spec.has("serviceAccountTokenInSecrets") {
         return Vec::new();
     }
     let text = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent \

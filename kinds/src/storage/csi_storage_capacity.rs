@@ -7,16 +7,27 @@ use api::validation::dns1123_subdomain;
 use crate::kind::{Kind, column};
 use crate::meta::validate_immutable;
 use crate::podspec::validate_label_selector;
+use crate::podspec::warnings::labels;
 use crate::{cells, resources};
 
 pub static KIND: Kind = Kind {
     columns: &[column("Name", "string", "name", 0), column("Created At", "date", "", 0)],
     validate,
     validate_update,
+    warnings,
     unconditional_update: false,
     cells: cells::name_and_created,
     ..Kind::namespaced("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", "csistoragecapacity")
 };
+
+fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let path = Path::root("nodeTopology");
+    let mut warnings = labels::expression_warnings(object.at("nodeTopology"), &path);
+    let keys = object.map("nodeTopology.matchLabels").keys();
+    warnings
+        .extend(keys.filter_map(|key| Some(format!("nodeTopology.matchLabels.{key}: {}", labels::deprecation(key)?))));
+    warnings
+}
 
 fn validate(object: &Tree, errors: &mut Errors) {
     validate_label_selector(object.at("nodeTopology"), &Path::root("nodeTopology"), errors);

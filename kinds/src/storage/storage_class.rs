@@ -6,6 +6,7 @@ use api::validation::qualified_name;
 
 use super::rules;
 use crate::kind::{Kind, column};
+use crate::podspec::warnings::labels;
 use crate::{cells, gojson};
 
 pub static KIND: Kind = Kind {
@@ -21,12 +22,25 @@ pub static KIND: Kind = Kind {
     set_defaults,
     validate,
     validate_update,
+    warnings,
     cells,
     ..Kind::cluster("storage.k8s.io", "v1", "StorageClass", "storageclasses", "storageclass")
 };
 
 const DEFAULT_MARKS: &[&str] =
     &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+
+fn warnings(object: &Tree, _: Option<&Tree>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, topology) in object.list("allowedTopologies").iter().enumerate() {
+        for (number, expression) in topology.list("matchLabelExpressions").iter().enumerate() {
+            if let Some(text) = labels::deprecation(expression.str("key")) {
+                warnings.push(format!("allowedTopologies[{index}].matchLabelExpressions[{number}].key: {text}"));
+            }
+        }
+    }
+    warnings
+}
 
 fn set_defaults(object: &mut Tree) {
     object.set_default("reclaimPolicy", "Delete");

@@ -9,7 +9,7 @@ mod validate;
 use api::{Str, Tree};
 
 pub(super) use prepare::set_failure_policy_defaults;
-pub(super) use validate::validate_spec;
+pub(super) use validate::{spec_warnings, validate_spec};
 
 use crate::kind::{Kind, Selectable, StatusRules, Subresource, Verb, column};
 use crate::{cells, strategy, workload};

@@ -304,16 +304,28 @@ fn failure_policy_value(policy: &Tree) -> Value {
 }
 
 pub(super) fn warnings(job: &Tree, old: Option<&Tree>) -> Vec<String> {
-    let mut warnings = workload::warnings(job, old);
-    let spec = job.at("spec");
+    let mut warnings: Vec<String> = match old {
+        None => workload::name_warning(job).into_iter().collect(),
+        Some(_) => Vec::new(),
+    };
+    if old.is_none_or(|old| old.at("spec") != job.at("spec")) {
+        warnings.extend(spec_warnings(job.at("spec"), &Path::root("spec")));
+    }
+    warnings
+}
+
+/// Warnings for the spec of a Job, in a Job or in a template for Jobs.
+pub fn spec_warnings(spec: &Tree, path: &Path<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
     let above = |key: &str, limit: i64| spec.int(key).is_some_and(|number| number > limit);
     if spec.str("completionMode") == "Indexed"
         && above("completions", MANY_COMPLETIONS)
         && above("parallelism", LIMIT_FOR_MANY)
     {
-        let text = "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes and failedIndexes due to the size of the status";
-        warnings.push(text.to_string());
+        let text = "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail";
+        warnings.push(format!("{path}: {text}"));
     }
+    warnings.extend(podspec::template_warnings(spec.at("template"), &path.field("template")));
     warnings
 }
 

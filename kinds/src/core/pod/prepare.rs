@@ -104,15 +104,10 @@ fn app_armor_from_annotations(pod: &mut Tree) {
     }
 }
 
+/// Invalid names stay in the annotation, which validation then refuses.
 fn profile_of(annotation: &str) -> Option<Tree> {
-    match annotation {
-        "unconfined" => Some(tree! { "type" => "Unconfined" }),
-        "runtime/default" => Some(tree! { "type" => "RuntimeDefault" }),
-        _ => {
-            let name = annotation.strip_prefix("localhost/").filter(|name| !name.is_empty() && name.trim() == *name)?;
-            Some(tree! { "type" => "Localhost", "localhostProfile" => name })
-        }
-    }
+    annotations::app_armor_profile(annotation)
+        .filter(|profile| profile.str("localhostProfile").trim() == profile.str("localhostProfile"))
 }
 
 #[cfg(test)]
