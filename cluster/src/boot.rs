@@ -183,7 +183,22 @@ fn start_scheduler(server: &Arc<Server>, configuration: Configuration) -> Result
 
 fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Running> {
     let refused = |why| Error::Flags(vec![format!("--fake-nodes: {why}")]);
-    fakenode::start(Local::new(server).fake_nodes(), count).map_err(refused)
+    let running = fakenode::start(Local::new(server).fake_nodes(), count).map_err(refused)?;
+    let _ = server.local_nodes.set(Box::new(FakeNodes { count, clock: server.config.clock.clone() }));
+    Ok(running)
+}
+
+/// The fake nodes as the server sees them: it answers what their kubelets would be asked.
+struct FakeNodes {
+    count: u32,
+    clock: server::clock::WallClock,
+}
+
+impl server::local_nodes::LocalNodes for FakeNodes {
+    fn log(&self, pod: &api::Tree, container: &str, query: &api::query::Query) -> Option<Result<String, String>> {
+        let number = fakenode::number(pod.str("spec.nodeName"))?;
+        (number < self.count).then(|| fakenode::log(pod, container, query, self.clock.seconds()))
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener> {

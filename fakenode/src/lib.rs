@@ -1,9 +1,10 @@
 //! Nodes that run nothing but behave: they register, renew their leases, report pods as running and ready,
-//! end those whose annotations say so, and complete deletions. An ordinary client of the API, one set of
+//! end those of Jobs and those whose annotations say so, and complete deletions. An ordinary client of the API, one set of
 //! informers for all nodes.
 
 mod addresses;
 mod fleet;
+mod logs;
 mod node;
 mod pod;
 mod work;
@@ -16,7 +17,8 @@ use tokio::task::JoinHandle;
 use fleet::Fleet;
 use work::{Nodes, Pods, Work};
 
-pub use node::{DOWN, LABEL, MOST, name};
+pub use logs::{LOG, log};
+pub use node::{DOWN, LABEL, MOST, name, number};
 
 const NODES: Resource = Resource::core("nodes");
 const PODS: Resource = Resource::core("pods");

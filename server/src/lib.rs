@@ -30,6 +30,7 @@ mod join;
 pub mod kubelets;
 pub mod limits;
 pub mod local;
+pub mod local_nodes;
 pub mod metrics;
 mod negotiate;
 pub mod openapi;
@@ -143,6 +144,8 @@ pub struct Server {
     pub health: health::Health,
     /// Who is asked why a pod waits.
     pub scheduler: OnceLock<Arc<dyn why::Explains>>,
+    /// Nodes of this process, which have no kubelet to be asked.
+    pub local_nodes: OnceLock<Box<dyn local_nodes::LocalNodes>>,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
@@ -202,6 +205,7 @@ impl Server {
             metrics,
             health: health::Health::new(started),
             scheduler: OnceLock::new(),
+            local_nodes: OnceLock::new(),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
             shared_store,

@@ -7,6 +7,11 @@ pub const RUN_SECONDS: &str = "tiphys.io/fake-run-seconds";
 pub const READY_SECONDS: &str = "tiphys.io/fake-ready-seconds";
 pub const STOP_SECONDS: &str = "tiphys.io/fake-stop-seconds";
 
+const NEVER: &str = "never";
+const HELM_HOOK: &str = "helm.sh/hook";
+/// How long the work of a Job takes that no annotation describes.
+const WORK_SECONDS: i64 = 1;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Behaviour {
     /// After how many seconds the containers end, and with which code; None where they run on.
@@ -31,23 +36,56 @@ impl Behaviour {
                 _ => Err(Unreadable(format!("annotation {name}: {text:?} is no number from 0 to {most}"))),
             },
         };
-        let (code, seconds) = (number(EXIT_CODE, 255)?, number(RUN_SECONDS, i64::from(u32::MAX))?);
-        let ends = code.is_some() || seconds.is_some();
-        let never = annotations.str(READY_SECONDS) == "never";
+        let runs_on = annotations.str(RUN_SECONDS) == NEVER;
+        let seconds = if runs_on { None } else { number(RUN_SECONDS, i64::from(u32::MAX))? };
+        let code = number(EXIT_CODE, 255)?;
+        let end = match (seconds, code) {
+            _ if runs_on => None,
+            (None, None) => is_waited_for(pod).then_some((WORK_SECONDS, 0)),
+            (seconds, code) => Some((seconds.unwrap_or(0), code.unwrap_or(0))),
+        };
+        let never = annotations.str(READY_SECONDS) == NEVER;
         let ready = if never { None } else { Some(number(READY_SECONDS, i64::from(u32::MAX))?.unwrap_or(0)) };
         Ok(Behaviour {
-            end: ends.then(|| (seconds.unwrap_or(0), code.unwrap_or(0))),
+            end,
             ready_seconds: ready,
             stop_seconds: number(STOP_SECONDS, i64::from(u32::MAX))?.unwrap_or(0),
         })
     }
 }
 
+/// Whether a client waits until the pod has ended: those of Jobs, and those that Helm makes as hooks.
+fn is_waited_for(pod: &Tree) -> bool {
+    let is_job = |owner: &Tree| owner.bool("controller") && owner.str("kind") == "Job";
+    let is_hook = pod.map("metadata.annotations").contains(HELM_HOOK);
+    let of_job = pod.list("metadata.ownerReferences").iter().any(is_job);
+    of_job || is_hook && pod.str("spec.restartPolicy") != "Always"
+}
+
 #[cfg(test)]
 mod tests {
-    use api::{Map, tree};
+    use api::{Map, list, tree};
 
     use super::*;
+
+    #[test]
+    fn pods_that_are_waited_for_end_by_themselves() {
+        let check = |owner: &str, annotations: &[(&str, &str)], restart: &str, want: Option<(i64, i64)>| {
+            let mut map = Map::new();
+            annotations.iter().for_each(|(name, value)| drop(map.insert(*name, *value)));
+            let owners = list![tree! { "kind" => owner, "controller" => true }];
+            let metadata = tree! { "annotations" => map, "ownerReferences" => owners };
+            let pod = tree! { "metadata" => metadata, "spec" => tree! { "restartPolicy" => restart } };
+            assert_eq!(Behaviour::of(&pod).map(|behaviour| behaviour.end), Ok(want), "{pod:?}");
+        };
+        check("ReplicaSet", &[], "Always", None);
+        check("Job", &[], "Never", Some((1, 0)));
+        check("Job", &[(RUN_SECONDS, "never")], "Never", None);
+        check("Job", &[(RUN_SECONDS, "5")], "OnFailure", Some((5, 0)));
+        check("Job", &[(EXIT_CODE, "2")], "Never", Some((0, 2)));
+        check("", &[(HELM_HOOK, "test")], "Never", Some((1, 0)));
+        check("", &[(HELM_HOOK, "test")], "Always", None);
+    }
 
     #[test]
     fn annotations_say_how_a_pod_behaves() {

@@ -18,6 +18,7 @@ use crate::admission::{self, Operation};
 use crate::authz;
 use crate::call::{Answer, Call};
 use crate::http::body::{Body, Source};
+use crate::local_nodes;
 use crate::resource::Resource;
 use crate::verbs;
 use crate::ws;
@@ -34,7 +35,10 @@ pub async fn log(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
         return Ok(answer);
     }
     let place = format!("{}{}", place("containerLogs", &pod, container), passed(&call.query, LOG_OPTIONS));
-    let answer = node::log(server, node, call, &place).await?;
+    let answer = match local_nodes::log(server, &pod, container, call) {
+        Some(answer) => answer?,
+        None => node::log(server, node, call, &place).await?,
+    };
     if ws::is_upgrade(call) { ws::stream(call, Whole(answer.into_body())) } else { Ok(answer) }
 }
 

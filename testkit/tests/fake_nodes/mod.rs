@@ -109,3 +109,27 @@ async fn nodes_are_chosen_as_pods_ask_and_fall_silent() {
     client.patch("/api/v1/nodes/fake-1", "merge", up).await;
     client.until(&picky, |code, _| code == 404).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_complete_and_their_pods_have_logs() {
+    let cluster = Cluster::start_with_nodes(2).await;
+    let client = &cluster.client;
+    ready(client).await;
+    let template = tree! {
+        "metadata" => tree! { "annotations" => tree! { "tiphys.io/fake-log" => "migrated" } },
+        "spec" => tree! {
+            "restartPolicy" => "Never",
+            "containers" => list![tree! { "name" => "c", "image" => "i" }],
+        },
+    };
+    let job = tree! { "metadata" => tree! { "name" => "hook" }, "spec" => tree! { "template" => template } };
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    assert_eq!(client.post(jobs, &job).await.code, 201);
+    client.until(&format!("{jobs}/hook"), |_, job| job.int("status.succeeded") == Some(1)).await;
+    let pods = client.get(&format!("{PODS}?labelSelector=job-name%3Dhook")).await.tree();
+    let name = pods.list("items")[0].str("metadata.name").to_string();
+    let reply = client.get(&format!("{PODS}/{name}/log?tailLines=2")).await;
+    let text = reply.text();
+    assert_eq!((reply.code, text.as_str()), (200, "migrated\ncontainer c ended with exit code 0\n"));
+    assert_eq!(client.get(&format!("{PODS}/{name}/log?previous=true")).await.code, 400);
+}
