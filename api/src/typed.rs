@@ -12,8 +12,9 @@ use crate::{base64, quantity, time};
 /// A value that does not fit its type, in the words of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// `cannot unmarshal VALUE into Go struct field STRUCT.PATH of type TYPE`
-    Mismatch { value: String, structure: String, path: Vec<Str>, go_type: String },
+    /// `cannot unmarshal VALUE into Go struct field STRUCT.PATH of type TYPE`; `items` counts the lists and maps
+    /// between the innermost field and the value.
+    Mismatch { value: String, structure: String, path: Vec<Str>, go_type: String, items: usize },
     /// A text that its type's own parser refused.
     Text(String),
 }
@@ -22,7 +23,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Error::Text(text) => f.write_str(text),
-            Error::Mismatch { value, structure, path, go_type } => {
+            Error::Mismatch { value, structure, path, go_type, .. } => {
                 let path: Vec<&str> = path.iter().rev().map(Str::as_str).collect();
                 write!(
                     f,
@@ -38,14 +39,35 @@ impl std::error::Error for Error {}
 
 impl Error {
     fn inside(mut self, structure: &Type, field: &Field) -> Error {
-        if let Error::Mismatch { structure: name, path, .. } = &mut self {
+        if let Error::Mismatch { structure: name, path, go_type, items, .. } = &mut self {
             if name.is_empty() {
                 *name = structure.name.to_string();
+                if let Some(go) = field.go.and_then(|go| item_type(go, *items)) {
+                    *go_type = go.to_string();
+                }
             }
             path.push(Str::const_new(field.name));
+            path.extend(structure.embedded(field.name).iter().rev().map(|name| Str::const_new(name)));
         }
         self
     }
+
+    fn inside_item(mut self) -> Error {
+        if let Error::Mismatch { structure, items, .. } = &mut self
+            && structure.is_empty()
+        {
+            *items += 1;
+        }
+        self
+    }
+}
+
+/// The Go type of the items of a list or a map, so many levels down; None below a name that hides its own.
+fn item_type(go: &'static str, levels: usize) -> Option<&'static str> {
+    (0..levels).try_fold(go, |go, _| {
+        let item = go.strip_prefix("[]").or_else(|| Some(go.strip_prefix("map[")?.split_once(']')?.1))?;
+        Some(item.strip_prefix('*').unwrap_or(item))
+    })
 }
 
 /// Shapes an object that came from outside. Unknown fields are reported with their paths.
@@ -232,7 +254,7 @@ fn conform_item(value: &mut Tree, item: Ty, walk: &mut Walk<'_>) -> Result<(), E
         *value = zero(item);
         return Ok(());
     }
-    conform_value(value, item, walk)
+    conform_value(value, item, walk).map_err(Error::inside_item)
 }
 
 fn conform_quantity(value: &mut Tree) -> Result<(), Error> {
@@ -290,7 +312,13 @@ fn mismatch(value: &Tree, ty: &Ty) -> Error {
         Tree::List(_) => "array".to_string(),
         Tree::Map(_) => "object".to_string(),
     };
-    Error::Mismatch { value, structure: String::new(), path: Vec::new(), go_type: go_type(ty) }
+    // These have decoders of their own, which read a plain value first.
+    let go_type = match ty {
+        Ty::Time | Ty::MicroTime => "string".to_string(),
+        Ty::IntOrString => "int32".to_string(),
+        ty => go_type(ty),
+    };
+    Error::Mismatch { value, structure: String::new(), path: Vec::new(), go_type, items: 0 }
 }
 
 /// The name that Go's decoder gives a type: `[]v1.Container`.
@@ -375,6 +403,46 @@ mod tests {
                 "Pod",
                 r#"{"spec":{"containers":[{"ports":[{"containerPort":"x"}]}]}}"#,
                 "json: cannot unmarshal string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32",
+            ),
+            (
+                "Pod",
+                r#"{"spec":{"restartPolicy":1}}"#,
+                "json: cannot unmarshal number into Go struct field PodSpec.spec.restartPolicy of type v1.RestartPolicy",
+            ),
+            (
+                "Pod",
+                r#"{"spec":{"volumes":[{"hostPath":{"path":true}}]}}"#,
+                "json: cannot unmarshal bool into Go struct field HostPathVolumeSource.spec.volumes.VolumeSource.hostPath.path of type string",
+            ),
+            (
+                "Pod",
+                r#"{"spec":{"containers":[{"livenessProbe":{"httpGet":{"port":true}}}]}}"#,
+                "json: cannot unmarshal bool into Go struct field HTTPGetAction.spec.containers.livenessProbe.ProbeHandler.httpGet.port of type int32",
+            ),
+            (
+                "Pod",
+                r#"{"spec":{"containers":[{"resources":{"limits":"x"}}]}}"#,
+                "json: cannot unmarshal string into Go struct field ResourceRequirements.spec.containers.resources.limits of type v1.ResourceList",
+            ),
+            (
+                "PersistentVolumeClaim",
+                r#"{"spec":{"accessModes":[1]}}"#,
+                "json: cannot unmarshal number into Go struct field PersistentVolumeClaimSpec.spec.accessModes of type v1.PersistentVolumeAccessMode",
+            ),
+            (
+                "PersistentVolumeClaim",
+                r#"{"spec":{"accessModes":"x"}}"#,
+                "json: cannot unmarshal string into Go struct field PersistentVolumeClaimSpec.spec.accessModes of type []v1.PersistentVolumeAccessMode",
+            ),
+            (
+                "Pod",
+                r#"{"metadata":{"uid":1}}"#,
+                "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.uid of type types.UID",
+            ),
+            (
+                "Pod",
+                r#"{"metadata":{"creationTimestamp":1}}"#,
+                "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
             ),
             (
                 "ConfigMap",

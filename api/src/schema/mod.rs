@@ -83,6 +83,10 @@ pub struct Field {
     pub strategy: Strategy,
     /// OpenAPI's default, as JSON text.
     pub default: Option<&'static str>,
+    /// The name of the field's Go type, where it is not the one that `ty` stands for: `v1.RestartPolicy`.
+    pub go: Option<&'static str>,
+    /// The values that the field, or each of its items, may have; none where upstream lists none.
+    pub values: &'static [&'static str],
 }
 
 /// One field on the protobuf wire.
@@ -138,12 +142,15 @@ pub struct Type {
 #[derive(Debug, Default)]
 struct Body {
     fields: Vec<&'static Field>,
+    /// For each field, the Go structs between the type and the field that JSON does not show.
+    embedded: Vec<&'static [&'static str]>,
     by_name: Places,
     wire: Vec<Wire>,
     unions: Vec<Union>,
 }
 
-static EMPTY_BODY: Body = Body { fields: Vec::new(), by_name: Places::new(), wire: Vec::new(), unions: Vec::new() };
+static EMPTY_BODY: Body =
+    Body { fields: Vec::new(), embedded: Vec::new(), by_name: Places::new(), wire: Vec::new(), unions: Vec::new() };
 
 impl Type {
     fn body(&self) -> &Body {
@@ -163,6 +170,11 @@ impl Type {
     pub fn field_index(&self, name: &str) -> Option<usize> {
         let body = self.body();
         body.by_name.find(name, &body.fields)
+    }
+
+    /// The Go structs that hold a field without showing in JSON: `["VolumeSource"]` for a volume's `hostPath`.
+    pub fn embedded(&self, name: &str) -> &'static [&'static str] {
+        self.field_index(name).map_or(&[], |at| self.body().embedded[at])
     }
 
     /// Fields on the protobuf wire, by ascending number.
@@ -212,6 +224,34 @@ pub fn type_of(group: &str, version: &str, kind: &str) -> Option<&'static Type> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_stand_in_the_order_of_their_go_types() {
+        let check = |package: &str, name: &str, want: &[&str]| {
+            let ty = type_named(package, name).expect(name);
+            let names: Vec<&str> = ty.fields().iter().map(|field| field.name).collect();
+            assert_eq!(names, want, "{name}");
+        };
+        check("core/v1", "ConfigMap", &["kind", "apiVersion", "metadata", "immutable", "data", "binaryData"]);
+        check("core/v1", "ServicePort", &["name", "protocol", "appProtocol", "port", "targetPort", "nodePort"]);
+        check("meta/v1", "APIResourceList", &["kind", "apiVersion", "groupVersion", "resources"]);
+        check(
+            "meta/v1",
+            "APIResource",
+            &[
+                "name",
+                "singularName",
+                "namespaced",
+                "group",
+                "version",
+                "kind",
+                "verbs",
+                "shortNames",
+                "categories",
+                "storageVersionHash",
+            ],
+        );
+    }
 
     #[test]
     fn the_table_reads_and_resolves() {

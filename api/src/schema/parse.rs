@@ -167,6 +167,8 @@ fn read_row(row: &'static str, package: &'static str, names: &Names) -> Row {
         topology: Topology::Unset,
         strategy: Strategy::default(),
         default: None,
+        go: None,
+        values: &[],
     };
     let wrapped = row.ends_with(" wrapped");
     words.filter(|word| *word != "wrapped").for_each(|word| read_flag(word, &mut field));
@@ -178,6 +180,9 @@ fn read_flag(word: &'static str, field: &mut Field) {
         Some(("map", keys)) => field.topology = Topology::Map(keys.split(',').collect::<Vec<_>>().leak()),
         Some(("merge", key)) => (field.strategy.merge, field.strategy.merge_key) = (true, Some(key)),
         Some(("default", json)) => field.default = Some(json),
+        Some(("go", name)) => field.go = Some(name),
+        // A plus stands for a blank, which would end the word.
+        Some(("enum", values)) => field.values = values.replace('+', " ").leak().split(',').collect::<Vec<_>>().leak(),
         _ => match word {
             "ptr" => field.presence = Presence::Pointer,
             "always" => field.presence = Presence::Always,
@@ -231,13 +236,17 @@ fn body_of(ty: &Type, rows: &Rows) -> Body {
     let mut body = Body::default();
     for row in &rows[&(ty as *const Type)] {
         match row {
-            Row::Field(0, field, _) => body.fields.push(field),
+            Row::Field(0, field, _) => {
+                body.fields.push(field);
+                body.embedded.push(if matches!(field.name, "kind" | "apiVersion") { &["TypeMeta"] } else { &[] });
+            }
             Row::Field(number, field, wrapped) => {
                 body.fields.push(field);
+                body.embedded.push(&[]);
                 body.wire.push(Wire::Field { number: *number, field, wrapped: *wrapped });
             }
             Row::Inline(number, inner) => {
-                join_fields(inner, rows, &mut body.fields);
+                join_fields(inner, &[], rows, &mut body);
                 body.wire.push(Wire::Inline { number: *number, ty: inner });
             }
             Row::Union(union) => {
@@ -250,11 +259,16 @@ fn body_of(ty: &Type, rows: &Rows) -> Body {
     body
 }
 
-fn join_fields(ty: &'static Type, rows: &Rows, fields: &mut Vec<&'static Field>) {
+/// An inlined type is embedded in Go, under its own name.
+fn join_fields(ty: &'static Type, outer: &[&'static str], rows: &Rows, body: &mut Body) {
+    let path: &'static [&'static str] = [outer, &[ty.name]].concat().leak();
     for row in &rows[&(ty as *const Type)] {
         match row {
-            Row::Field(_, field, _) => fields.push(field),
-            Row::Inline(_, inner) => join_fields(inner, rows, fields),
+            Row::Field(_, field, _) => {
+                body.fields.push(field);
+                body.embedded.push(path);
+            }
+            Row::Inline(_, inner) => join_fields(inner, path, rows, body),
             Row::Union(_) => {}
         }
     }
