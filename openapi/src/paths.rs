@@ -65,9 +65,10 @@ impl Maker<'_> {
     }
 
     fn list(&self, verb: &str, scope: &str, suffix: &str) -> Operation {
+        let what = if self.resource.has(Verb::Watch) { "list or watch" } else { "list" };
         Operation {
             id: self.id(verb, scope, suffix),
-            description: format!("list or watch objects of kind {}", self.resource.kind).into(),
+            description: format!("{what} objects of kind {}", self.resource.kind).into(),
             parameters: [params::SELECT, params::WATCH].concat(),
             produces: STREAM,
             responses: answers(&["200"], Content::Object(self.resource.list_schema.clone())),

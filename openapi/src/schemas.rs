@@ -122,10 +122,24 @@ fn property(field: &Field, texts: &Described<'_>) -> Tree {
     if let Some(default) = default_of(field) {
         out.set("default", default);
     }
+    set_values(&mut out, field);
     let is_list = matches!(field.ty, Ty::List(_));
     set_topology(&mut out, field.topology, is_list);
     set_strategy(&mut out, field.strategy);
     wrapped(described(out, texts.of_field(field.name).as_deref()))
+}
+
+/// The values of a list or a map are those of its items.
+fn set_values(out: &mut Tree, field: &Field) {
+    if field.values.is_empty() {
+        return;
+    }
+    let values: Vec<Tree> = field.values.iter().map(|value| Tree::from(*value)).collect();
+    match field.ty {
+        Ty::List(_) => out.child("items").set("enum", values),
+        Ty::Map(_) => out.child("additionalProperties").set("enum", values),
+        _ => out.set("enum", values),
+    }
 }
 
 /// A reference may have no siblings, so it goes into an `allOf` beside them.

@@ -249,3 +249,36 @@ fn extras_join_the_documents() {
     assert_eq!(after.map("paths").len(), before.map("paths").len() + 2);
     assert_eq!(after.map("paths").keys().collect::<Vec<_>>(), v3::names(&api));
 }
+
+#[test]
+fn fields_list_their_values() {
+    let (v2, v3) = (v2_of(&API), v3_of(&API, "api/v1"));
+    let check = |ty: &str, field: &str, place: &str, want: &[&str]| {
+        for schemas in [v2.map("definitions"), v3.map("components.schemas")] {
+            let property = schemas.get(ty).expect(ty).map("properties").get(field).expect(field).clone();
+            let holder = if place.is_empty() { &property } else { property.at(place) };
+            let values: Vec<&str> = holder.list("enum").iter().filter_map(Tree::as_str).collect();
+            assert_eq!(values, want, "{ty}.{field}");
+        }
+    };
+    check("io.k8s.api.core.v1.PodSpec", "restartPolicy", "", &["Always", "Never", "OnFailure"]);
+    check("io.k8s.api.core.v1.EphemeralContainer", "imagePullPolicy", "", &["Always", "IfNotPresent", "Never"]);
+    check("io.k8s.api.core.v1.ServiceSpec", "ipFamilies", "items", &["", "IPv4", "IPv6"]);
+    check("io.k8s.api.core.v1.PodSpec", "nodeName", "", &[]);
+    let v3 = v3_of(&API, "apis/certificates.k8s.io/v1");
+    let spec = v3.map("components.schemas").get("io.k8s.api.certificates.v1.CertificateSigningRequestSpec").cloned();
+    let usages = spec.expect("a schema").at("properties.usages.items").list("enum").to_vec();
+    assert!(usages.contains(&Tree::from("digital signature")), "{usages:?}");
+}
+
+#[test]
+fn operations_say_what_they_do() {
+    let v2 = v2_of(&API);
+    let check = |path: &str, method: &str, want: &str| {
+        let operation = v2.map("paths").get(path).expect(path).at(method).clone();
+        assert_eq!(operation.str("description"), want);
+    };
+    check("/api/v1/pods", "get", "list or watch objects of kind Pod");
+    check("/api/v1/componentstatuses", "get", "list objects of kind ComponentStatus");
+    check("/api/v1/namespaces/{namespace}/pods/{name}/eviction", "post", "create eviction of a Pod");
+}
