@@ -40,7 +40,7 @@ impl Documents {
 
 impl Aggregated {
     fn new(tree: &Tree) -> Aggregated {
-        let json = json::encode(tree, None);
+        let json = json::encode(tree, api::schema::type_of("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"));
         let etag = format!("\"{}\"", hex(digest(&SHA512, &json).as_ref()));
         let protobuf = crate::codec::protobuf(tree, "apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList");
         Aggregated { json, protobuf, etag: HeaderValue::from_str(&etag).unwrap_or(HeaderValue::from_static("\"0\"")) }
@@ -118,12 +118,11 @@ fn plain_any(call: &Call, tree: Tree) -> Result<Answer, Status> {
 
 /// Discovery's own types are found by name: they have no group of their own.
 fn encoded(tree: &Tree, accepted: Accepted) -> Answer {
-    match accepted.media {
-        Media::Protobuf => match api::schema::type_named("meta/v1", tree.str("kind")) {
-            Some(ty) => answer(200, accepted.media.name(), api::protobuf::encode(tree, ty)),
-            None => respond::encoded(200, tree, Accepted::JSON),
-        },
-        _ => respond::encoded(200, tree, accepted),
+    let ty = api::schema::type_named("meta/v1", tree.str("kind"));
+    match (accepted.media, ty) {
+        (Media::Protobuf, Some(ty)) => answer(200, accepted.media.name(), api::protobuf::encode(tree, ty)),
+        (Media::Protobuf, None) => respond::encoded_as(200, tree, ty, Accepted::JSON),
+        _ => respond::encoded_as(200, tree, ty, accepted),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Objects become answers here: media type, shape, and the stored bytes themselves where they will do.
 
+use api::schema::Type;
 use api::status::Status;
 use api::{Tree, json};
 use bytes::Bytes;
@@ -70,6 +71,11 @@ pub fn tree(call: &Call, resource: &Resource, code: u16, object: Tree) -> Result
 pub fn encoded(code: u16, tree: &Tree, accepted: Accepted) -> Answer {
     let (group, version) = crate::resource::split_api_version(tree.str("apiVersion"));
     let ty = api::schema::type_of(&group, &version, tree.str("kind"));
+    encoded_as(code, tree, ty, accepted)
+}
+
+/// A tree of a known type, which gives its keys their order.
+pub fn encoded_as(code: u16, tree: &Tree, ty: Option<&'static Type>, accepted: Accepted) -> Answer {
     match accepted.media {
         Media::Json if accepted.pretty => answer(code, accepted.media.name(), json::encode_pretty(tree, ty)),
         Media::Json => {
@@ -79,6 +85,7 @@ pub fn encoded(code: u16, tree: &Tree, accepted: Accepted) -> Answer {
         }
         Media::Yaml => answer(code, accepted.media.name(), api::yaml::encode(tree)),
         Media::Protobuf => {
+            let (group, version) = crate::resource::split_api_version(tree.str("apiVersion"));
             let bytes = crate::codec::protobuf(tree, &group, &version, tree.str("kind"));
             answer(code, accepted.media.name(), bytes)
         }
