@@ -197,17 +197,26 @@ pub fn seccomp_load(program: &[u8], flags: u32) -> io::Result<()> {
     const SECCOMP_SET_MODE_FILTER: c_int = 1;
     #[repr(C)]
     struct Program {
+/// The kernel takes this id for "unchanged": a process that asks for it stays who it is.
+const UNCHANGED: u32 = u32::MAX;
+
+fn real_id(id: u32) -> io::Result<u32> {
+    if id == UNCHANGED { Err(io::Error::from_raw_os_error(libc::EINVAL)) } else { Ok(id) }
+}
+
         length: u16,
         filter: *const u8,
     }
     let length = u16::try_from(program.len() / 8).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let args = Program { length, filter: program.as_ptr() };
     // SAFETY: the kernel copies `length` instructions of eight bytes from the slice.
+    let gid = real_id(gid)?;
     check(unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &args) }).map(drop)
 }
 
 /// Runs the program at a path, as a script's interpreter must find it again by its name.
 pub fn execve(path: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let uid = real_id(uid)?;
     let pointers = |list: &[CString]| list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     // SAFETY: both arrays end in null and outlive the call.

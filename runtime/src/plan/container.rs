@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use cri::{ContainerConfig, LinuxContainerSecurityContext, NamespaceMode, PodSandboxConfig};
 
 use super::{Host, host_ipc, host_network, mounts, resources, sandbox_cgroup, security, userns};
+use crate::container::user::{MAX_ID, check_id};
 use crate::error::{Result, refused};
 use crate::spec::{CgroupSpec, ContainerSpec, DeviceRule, DeviceSpec, PidMode, ProcessSpec, RootSpec, UserSpec};
 
@@ -154,7 +155,10 @@ fn env(input: &ContainerInput) -> Result<Vec<String>> {
 }
 
 fn user(input: &ContainerInput, context: &LinuxContainerSecurityContext) -> Result<UserSpec> {
-    let id = |value: i64, field: &str| u32::try_from(value).or_else(|_| refused(format!("{field} {value} is no id")));
+    let id = |value: i64, field: &str| match u32::try_from(value) {
+        Ok(value) => check_id(value, field),
+        Err(_) => refused(format!("{field} {value} is not an id: ids are 0 to {MAX_ID}")),
+    };
     let name = match (&context.run_as_user, context.run_as_username.as_str()) {
         (Some(uid), _) => id(uid.value, "run_as_user")?.to_string(),
         (None, "") => input.image.user.clone(),

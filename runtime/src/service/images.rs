@@ -84,7 +84,8 @@ fn name(image: Option<ImageSpec>) -> Result<String, Status> {
 
 fn message(image: &Image) -> cri::Image {
     let user = image.config.user.split(':').next().unwrap_or_default();
-    let uid = user.parse::<i64>().ok();
+    // As the container's user is read: all digits are a number, anything else is a name.
+    let uid = user.bytes().all(|byte| byte.is_ascii_digit()).then(|| user.parse::<i64>().ok()).flatten();
     cri::Image {
         id: image.id.clone(),
         repo_tags: image.repo_tags.clone(),
