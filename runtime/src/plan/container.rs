@@ -106,7 +106,7 @@ fn process(input: &ContainerInput, context: &LinuxContainerSecurityContext) -> R
         no_new_privs: context.no_new_privs,
         seccomp: input.seccomp.clone(),
         apparmor: security::apparmor(context, input.host)?,
-        selinux: security::selinux(context, input.host)?,
+        selinux: security::selinux(context, input.host),
         rlimits: vec![],
         oom_score_adj: resources.map(|r| r.oom_score_adj.clamp(-1000, 1000) as i32),
         terminal: config.tty,

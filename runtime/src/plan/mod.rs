@@ -8,7 +8,7 @@ pub mod signal;
 
 pub use container::{ContainerInput, Defaults, container, context, log_path};
 pub use sandbox::{DEFAULT_CGROUP_PARENT, sandbox, sandbox_cgroup};
-pub use security::{Seccomp, capabilities};
+pub use security::{Seccomp, capabilities, has_selinux_options};
 
 use cri::{LinuxContainerResources, NamespaceMode, NamespaceOption, PodSandboxConfig};
 

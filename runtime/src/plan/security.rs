@@ -82,14 +82,19 @@ pub fn apparmor(context: &LinuxContainerSecurityContext, host: &Host) -> Result<
 /// The profile that the machine's owner has loaded for containers, if they shall have one.
 const DEFAULT_APPARMOR: &str = "tiphys-default";
 
-pub fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Result<Option<String>> {
-    let Some(options) = context.selinux_options.as_ref().filter(|_| !context.privileged) else { return Ok(None) };
-    if [&options.user, &options.role, &options.r#type, &options.level].iter().all(|field| field.is_empty()) {
-        return Ok(None);
-    }
-    if !host.selinux {
-        return refused(format!("SELinux type {:?}: this kernel has no SELinux", options.r#type));
-    }
+/// Whether a label is asked for.
+pub fn has_selinux_options(context: &LinuxContainerSecurityContext) -> bool {
+    let Some(options) = context.selinux_options.as_ref().filter(|_| !context.privileged) else { return false };
+    [&options.user, &options.role, &options.r#type, &options.level].iter().any(|field| !field.is_empty())
+}
+
+/// The label to run under. A kernel without SELinux has no labels, and nothing that they would guard: there they are
+/// ignored, as by every runtime.
+pub fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Option<String> {
+    let Some(options) = context.selinux_options.as_ref().filter(|_| host.selinux && has_selinux_options(context))
+    else {
+        return None;
+    };
     let or = |field: &str, default: &str| if field.is_empty() { default.to_string() } else { field.to_string() };
     let label = [
         or(&options.user, "system_u"),
@@ -97,7 +102,7 @@ pub fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Result<O
         or(&options.r#type, "container_t"),
         or(&options.level, "s0"),
     ];
-    Ok(Some(label.join(":")))
+    Some(label.join(":"))
 }
 
 /// Which devices may be used: nodes of any kind may be made, few may be opened.
@@ -187,11 +192,14 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(apparmor(&default, &none).unwrap(), None);
-        assert_eq!(selinux(&default, &none).unwrap(), None);
+        assert_eq!(selinux(&default, &none), None);
         let typed = LinuxContainerSecurityContext {
             selinux_options: Some(SELinuxOption { r#type: "web_t".into(), ..Default::default() }),
             ..Default::default()
         };
-        assert!(selinux(&typed, &none).unwrap_err().to_string().contains("no SELinux"));
+        assert_eq!(selinux(&typed, &none), None, "there is nothing to guard");
+        let enforcing = Host { selinux: true, ..Host::default() };
+        assert_eq!(selinux(&typed, &enforcing).as_deref(), Some("system_u:system_r:web_t:s0"));
+        assert_eq!(selinux(&default, &enforcing), None);
     }
 }

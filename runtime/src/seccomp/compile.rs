@@ -294,6 +294,12 @@ mod tests {
             ("personality", 1, REFUSED),
             ("socket", libc::AF_INET as u64, ALLOWED),
             ("socket", libc::AF_VSOCK as u64, REFUSED),
+            ("socket", libc::AF_VSOCK as u64 | 1 << 32, REFUSED),
+            ("socket", libc::AF_VSOCK as u64 | 0xffff_ffff << 32, REFUSED),
+            ("socket", libc::AF_INET as u64 | 1 << 32, ALLOWED),
+            ("personality", u64::MAX, ALLOWED),
+            ("personality", 1 | 1 << 32, REFUSED),
+            ("clone", libc::CLONE_NEWUSER as u64 | 1 << 32, REFUSED),
             ("chroot", 0, REFUSED),
         ] {
             assert_eq!(call(name, first), expected, "{name}({first:#x})");

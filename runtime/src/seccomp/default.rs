@@ -56,15 +56,24 @@ const BY_CAPABILITY: [(&str, &str); 14] = [
     ("SYSLOG", "syslog"),
 ];
 
+/// The kernel looks at the lower half alone of an argument that is an `int`: so must a filter, or the upper half hides
+/// a value that is refused.
+const INT: u64 = 0xffff_ffff;
+
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
 
 pub fn default_profile(bounding: u64) -> Profile {
     let mut rules = vec![allow(ALLOWED, vec![])];
     // Linux, Linux with 32-bit addresses shown, and the question what it is.
     for value in [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff] {
-        rules.push(allow("personality", vec![argument(value, Comparison::Equal)]));
+        rules.push(allow("personality", vec![argument(value, Comparison::Masked(INT))]));
     }
-    rules.push(allow("socket", vec![argument(libc::AF_VSOCK as u64, Comparison::NotEqual)]));
+    rules.push(Rule {
+        names: vec!["socket".into()],
+        action: Action::Errno(libc::EPERM as u16),
+        arguments: vec![argument(libc::AF_VSOCK as u64, Comparison::Masked(INT))],
+    });
+    rules.push(allow("socket", vec![]));
     for (capability, names) in BY_CAPABILITY {
         if caps::bit(capability).is_some_and(|bit| bounding & bit != 0) {
             rules.push(allow(names, vec![]));

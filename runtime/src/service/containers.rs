@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use super::devices::devices;
 use super::records::{self, ContainerRecord, Stage};
-use super::sandboxes::remove_folder;
-use super::state::{Container, Sandbox, Status};
+use super::sandboxes::{SHARED_FILES, remove_folder};
+use super::state::{Container, Sandbox, Status, lock};
 use super::{Service, blocking, fault, new_id};
 use crate::error::{Context, Error, Result, refused};
 use crate::images::Image;
@@ -125,8 +125,17 @@ impl Service {
             return Ok(None);
         }
         match self.0.containers.find(&options.target_id) {
-            Some(target) if target.is_running() => Ok(Some(target.status().pid)),
-            _ => refused(format!("the target container {:?} is not running", options.target_id)),
+            Some(target) if target.is_running() && target.sandbox.id == sandbox.id => Ok(()),
+            _ => refused(format!("the target container {:?} is not running in this pod", options.target_id)),
+        }
+    }
+
+    /// Labels have no meaning to a kernel without SELinux, as every runtime has it.
+    fn report_ignored_selinux(&self, config: &ContainerConfig) {
+        if plan::has_selinux_options(&plan::context(config)) && !self.0.host.selinux {
+            self.0.selinux_ignored.call_once(|| {
+                tracing::warn!("seLinuxOptions of containers are ignored: this kernel has no SELinux");
+            });
         }
     }
 
@@ -138,7 +147,8 @@ impl Service {
             Seccomp::Default => {
                 let bounding = plan::capabilities(&context, &self.0.host)?.bounding;
                 let path = self.0.options.state.join(format!("seccomp-{bounding:x}"));
-                if path.exists() {
+                // One that is there may be of an earlier version, which allowed other calls.
+                if !lock(&self.0.filters).insert(bounding) && path.exists() {
                     return Ok(Some(path));
                 }
                 (path, seccomp::default_profile(bounding))
@@ -182,7 +192,7 @@ pub(super) fn new_container(record: ContainerRecord, folder: PathBuf, sandbox: A
 }
 
 fn sandbox_files(folder: &Path) -> Vec<(String, PathBuf)> {
-    ["hostname", "resolv.conf"].map(|name| (format!("/etc/{name}"), folder.join(name))).into()
+    SHARED_FILES.map(|name| (format!("/etc/{name}"), folder.join(name))).into()
 }
 
 /// A folder of the host's that is asked for and not there is made, as CRI clients expect.

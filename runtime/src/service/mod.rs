@@ -19,7 +19,7 @@ mod sandboxes;
 mod state;
 mod stats;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +79,10 @@ pub(crate) struct Inner {
     /// The folder of records is this process's alone.
     _lock: File,
 }
+    /// Default seccomp filters that this process has written, by the capabilities they are for.
+    filters: std::sync::Mutex<BTreeSet<u64>>,
+    /// SELinux options that were ignored are reported once.
+    selinux_ignored: std::sync::Once,
 
 /// So many events wait for a slow listener; it is told when it missed some.
 const MOST_EVENTS: usize = 1024;
@@ -109,6 +113,8 @@ impl Service {
         };
         let service = Service(Arc::new(inner));
         service.0.streaming.serve(service.clone());
+            filters: Default::default(),
+            selinux_ignored: std::sync::Once::new(),
         service.recover().await?;
         Ok(service)
     }

@@ -295,6 +295,9 @@ fn write_files(folder: &Path, config: &PodSandboxConfig) -> Result<()> {
 fn resolver(dns: &DNSConfig) -> Option<String> {
     let mut text = String::new();
     if !dns.searches.is_empty() {
+/// Files of a sandbox that its containers see.
+pub(super) const SHARED_FILES: [&str; 2] = ["hostname", "resolv.conf"];
+
         text += &format!("search {}\n", dns.searches.join(" "));
     }
     for server in &dns.servers {
