@@ -3,7 +3,7 @@
 //! Only what those need is different from what this runtime does itself: the mounts that only the shim can open are
 //! put where the program finds them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -15,11 +15,20 @@ use crate::spec::{ContainerSpec, DeviceRule, MountSpec, PidMode, Propagation, So
 pub struct Place<'a> {
     /// Holds `rootfs`, and a folder for each mount that is put there.
     pub bundle: &'a Path,
-    pub pause: i32,
+    pub namespaces: &'a Namespaces,
     pub uid: u32,
     pub gid: u32,
     pub groups: &'a [u32],
     pub home: &'a str,
+}
+
+/// Files of the namespaces that the container joins; one that is missing here is not joined.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    pub network: Option<PathBuf>,
+    pub uts: Option<PathBuf>,
+    pub ipc: Option<PathBuf>,
+    pub pid: Option<PathBuf>,
 }
 
 pub fn config(spec: &ContainerSpec, place: &Place) -> Result<Value> {
@@ -84,20 +93,12 @@ fn process(spec: &ContainerSpec, place: &Place) -> Value {
 }
 
 fn namespaces(spec: &ContainerSpec, place: &Place) -> Vec<Value> {
-    let joined = |kind: &str, file: &str, pid: i32| json!({"type": kind, "path": format!("/proc/{pid}/ns/{file}")});
+    let known = place.namespaces;
+    let joined = [("network", &known.network), ("uts", &known.uts), ("ipc", &known.ipc), ("pid", &known.pid)];
     let mut list = vec![json!({"type": "mount"})];
-    if spec.network {
-        list.push(joined("network", "net", place.pause));
-        list.push(joined("uts", "uts", place.pause));
-    }
-    if spec.ipc {
-        list.push(joined("ipc", "ipc", place.pause));
-    }
-    match spec.pid {
-        PidMode::Container => list.push(json!({"type": "pid"})),
-        PidMode::Pod => list.push(joined("pid", "pid", place.pause)),
-        PidMode::Target(pid) => list.push(joined("pid", "pid", pid)),
-        PidMode::Node => {}
+    list.extend(joined.iter().filter_map(|(kind, path)| Some(json!({"type": kind, "path": path.as_ref()?}))));
+    if spec.pid == PidMode::Container {
+        list.push(json!({"type": "pid"}));
     }
     if spec.cgroup_namespace {
         list.push(json!({"type": "cgroup"}));
@@ -195,12 +196,15 @@ mod tests {
             process: ProcessSpec { args: vec!["sh".into()], ..Default::default() },
             ..Default::default()
         };
-        let place = Place { bundle: Path::new("/b"), pause: 7, uid: 1, gid: 2, groups: &[3], home: "/h" };
+        let of = |kind: &str| Some(PathBuf::from(format!("/proc/7/fd/{kind}")));
+        let namespaces = Namespaces { network: of("net"), uts: of("uts"), ipc: of("ipc"), pid: of("pid") };
+        let place =
+            Place { bundle: Path::new("/b"), namespaces: &namespaces, uid: 1, gid: 2, groups: &[3], home: "/h" };
         let config = config(&spec, &place).unwrap();
         let text = config.to_string();
         for expected in [
-            r#"{"path":"/proc/7/ns/net","type":"network"}"#,
-            r#"{"path":"/proc/7/ns/pid","type":"pid"}"#,
+            r#"{"path":"/proc/7/fd/net","type":"network"}"#,
+            r#"{"path":"/proc/7/fd/pid","type":"pid"}"#,
             r#""options":["ro","rbind","rprivate"],"source":"/host""#,
             r#""source":"/b/mount-1""#,
             r#""additionalGids":[3],"gid":2,"uid":1"#,
@@ -212,7 +216,8 @@ mod tests {
 
     #[test]
     fn what_it_cannot_carry_is_refused() {
-        let place = Place { bundle: Path::new("/b"), pause: 7, uid: 0, gid: 0, groups: &[], home: "/" };
+        let namespaces = Namespaces::default();
+        let place = Place { bundle: Path::new("/b"), namespaces: &namespaces, uid: 0, gid: 0, groups: &[], home: "/" };
         let mut spec = ContainerSpec::default();
         spec.process.terminal = true;
         assert!(config(&spec, &place).unwrap_err().to_string().contains("terminal"));

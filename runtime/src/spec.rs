@@ -17,6 +17,8 @@ pub struct SandboxSpec {
     pub ipc: bool,
     pub pid: bool,
     pub sysctls: BTreeMap<String, String>,
+    /// Set where the machine allows it.
+    pub default_sysctls: BTreeMap<String, String>,
     pub shm_bytes: u64,
     pub oom_score_adj: Option<i32>,
     pub cgroup: String,
@@ -70,8 +72,9 @@ pub enum PidMode {
     Container,
     Pod,
     Node,
-    /// Those of another container, by the pid of its first process.
-    Target(i32),
+    /// Those of another container of the pod, by its id. Its shim knows the pid: a number that was looked up before the
+    /// start could be another process's by then.
+    Target(String),
 }
 
 /// A process: the container's first, or one that is executed beside it.

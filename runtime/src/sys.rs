@@ -87,6 +87,26 @@ pub fn set_name(name: &str) {
     unsafe { libc::prctl(libc::PR_SET_NAME, bytes.as_ptr(), 0, 0, 0) };
 }
 
+/// Writes a title over the arguments that this process was started with, cut to their room.
+///
+/// The kernel shows the memory from `start` up to the first zero where its last byte is none, which is how programs
+/// have always set their titles.
+pub fn overwrite_arguments(start: usize, end: usize, title: &[u8]) {
+    let room = end.saturating_sub(start);
+    if room < 2 {
+        return;
+    }
+    let length = title.len().min(room - 2);
+    let place = std::ptr::with_exposed_provenance_mut::<u8>(start);
+    // SAFETY: the kernel keeps the arguments in this range of the stack, which is writable and lives as long as the
+    // process; nothing in this program reads them any more, and no other thread runs in a fork of the zygote.
+    unsafe {
+        std::ptr::write_bytes(place, 0, room);
+        std::ptr::copy_nonoverlapping(title.as_ptr(), place, length);
+        place.add(room - 1).write(b'.');
+    }
+}
+
 #[repr(C)]
 #[derive(Default)]
 struct MountAttr {
@@ -177,17 +197,26 @@ pub fn capget() -> io::Result<CapSets> {
     })
 }
 
+/// The kernel takes this id for "unchanged": a process that asks for it stays who it is.
+const UNCHANGED: u32 = u32::MAX;
+
+fn real_id(id: u32) -> io::Result<u32> {
+    if id == UNCHANGED { Err(io::Error::from_raw_os_error(libc::EINVAL)) } else { Ok(id) }
+}
+
 pub fn setgroups(groups: &[u32]) -> io::Result<()> {
     // SAFETY: the pointer and the length are of one slice.
     check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) }).map(drop)
 }
 
 pub fn setresgid(gid: u32) -> io::Result<()> {
+    let gid = real_id(gid)?;
     // SAFETY: plain integers.
     check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) }).map(drop)
 }
 
 pub fn setresuid(uid: u32) -> io::Result<()> {
+    let uid = real_id(uid)?;
     // SAFETY: plain integers.
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
 }
@@ -197,26 +226,17 @@ pub fn seccomp_load(program: &[u8], flags: u32) -> io::Result<()> {
     const SECCOMP_SET_MODE_FILTER: c_int = 1;
     #[repr(C)]
     struct Program {
-/// The kernel takes this id for "unchanged": a process that asks for it stays who it is.
-const UNCHANGED: u32 = u32::MAX;
-
-fn real_id(id: u32) -> io::Result<u32> {
-    if id == UNCHANGED { Err(io::Error::from_raw_os_error(libc::EINVAL)) } else { Ok(id) }
-}
-
         length: u16,
         filter: *const u8,
     }
     let length = u16::try_from(program.len() / 8).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let args = Program { length, filter: program.as_ptr() };
     // SAFETY: the kernel copies `length` instructions of eight bytes from the slice.
-    let gid = real_id(gid)?;
     check(unsafe { libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &args) }).map(drop)
 }
 
 /// Runs the program at a path, as a script's interpreter must find it again by its name.
 pub fn execve(path: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
-    let uid = real_id(uid)?;
     let pointers = |list: &[CString]| list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     // SAFETY: both arrays end in null and outlive the call.

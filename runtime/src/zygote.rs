@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
 use crate::sys::{self, Attributes, Fork};
-use crate::{shim, wire};
+use crate::{shim, title, wire};
 use cgroup::Hierarchies;
 
 /// The subcommand under which the program becomes a zygote.
@@ -26,6 +26,7 @@ pub const COMMAND: &str = "runtime-zygote";
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     folder: PathBuf,
+    pod: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -62,9 +63,9 @@ impl Zygote {
         self.current().child.id()
     }
 
-    /// Forks a shim that serves `listener`, for the pod whose state is in `folder`.
-    pub fn fork_shim(&self, folder: &Path, listener: OwnedFd) -> Result<i32> {
-        let order = Order { folder: folder.to_path_buf() };
+    /// Forks a shim that serves `listener`, for the pod of this name whose state is in `folder`.
+    pub fn fork_shim(&self, folder: &Path, pod: &str, listener: OwnedFd) -> Result<i32> {
+        let order = Order { folder: folder.to_path_buf(), pod: pod.to_string() };
         let mut current = self.current();
         match current.order(&order, &listener) {
             Ok(pid) => Ok(pid),
@@ -101,6 +102,7 @@ impl Current {
         let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
             .arg(COMMAND)
             .arg(cgroup)
+            .arg("-".repeat(title::ROOM))
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
@@ -147,11 +149,13 @@ fn sealed_self() -> Result<OwnedFd> {
 
 /// The zygote's whole life: a fork for each order, until the agent is gone.
 pub fn main() -> std::process::ExitCode {
-    sys::set_name("tiphys:zygote");
+    let cgroup = std::env::args().nth(2).unwrap_or_default();
+    // The arguments are not read again: forks write their names over them.
+    title::set("tiphys: zygote", "");
     let _ = sys::set_dumpable(false);
     sys::ignore_children();
     let socket = io::stdin();
-    let settled = settle().map(|()| 0).map_err(|error| error.to_string());
+    let settled = settle(&cgroup).map(|()| 0).map_err(|error| error.to_string());
     let failed = settled.is_err();
     if wire::send(socket.as_fd(), &Forked(settled), &[]).is_err() || failed {
         return std::process::ExitCode::FAILURE;
@@ -174,16 +178,15 @@ pub fn main() -> std::process::ExitCode {
     std::process::ExitCode::SUCCESS
 }
 
-fn settle() -> Result<()> {
-    let cgroup = std::env::args().nth(2).unwrap_or_default();
+fn settle(cgroup: &str) -> Result<()> {
     let cgroups = Hierarchies::detect()?;
-    cgroups.create(&cgroup)?;
-    Ok(cgroups.join(&cgroup)?)
+    cgroups.create(cgroup)?;
+    Ok(cgroups.join(cgroup)?)
 }
 
 fn fork_shim(order: Order, listener: OwnedFd) -> std::result::Result<i32, String> {
     match sys::fork(0) {
-        Ok(Fork::Child) => sys::exit(shim::main(&order.folder, listener)),
+        Ok(Fork::Child) => sys::exit(shim::main(&order.folder, &order.pod, listener)),
         Ok(Fork::Parent(pid)) => Ok(pid),
         Err(error) => Err(format!("forking a shim: {error}")),
     }

@@ -4,20 +4,20 @@
 //! container, tells the shim its first process, and ends; that process then belongs to the shim.
 
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, mount_change};
 
-use super::init::{Place, Report};
+use super::init::{self, Place, Report};
 use super::rootfs::Root;
 use super::{mounts, process, user};
 use crate::error::{Context, Result, refused};
 use crate::spec::{ContainerSpec, Source};
 use crate::sys;
-use crate::{oci, wire};
+use crate::{oci, private, wire};
 
 /// Runs in the new process and never returns.
 pub fn make(spec: &ContainerSpec, program: &Path, bundle: &Path, place: Place) -> ! {
@@ -50,18 +50,19 @@ fn drive(spec: &ContainerSpec, program: &Path, bundle: &Path, place: &Place) -> 
     put_mounts(spec, bundle, opened, place.holder)?;
     let root = Root::new(open_folder(&rootfs)?);
     let user = user::resolve(&spec.process.user, &root.read("/etc/passwd")?, &root.read("/etc/group")?)?;
+    let joined = Joined::open(spec, place)?;
     let config = oci::config(
         spec,
         &oci::Place {
             bundle,
-            pause: place.holder_pid,
+            namespaces: &joined.paths,
             uid: user.uid,
             gid: user.gid,
             groups: &user.groups,
             home: user.home.as_deref().unwrap_or("/"),
         },
     )?;
-    fs::write(bundle.join("config.json"), config.to_string()).at("writing config.json")?;
+    private::write(&bundle.join("config.json"), config.to_string().as_bytes()).at("writing config.json")?;
     run(program, bundle, &["create", "--bundle", ".", "--pid-file", "pid"], &spec.id, place)?;
     run(program, bundle, &["start"], &spec.id, place)?;
     let pid = fs::read_to_string(bundle.join("pid")).at("reading the container's pid")?;
@@ -69,6 +70,39 @@ fn drive(spec: &ContainerSpec, program: &Path, bundle: &Path, place: &Place) -> 
         Ok(pid) => Ok(Report::Adopt { pid, user, warnings: ready.warnings }),
         Err(_) => refused(format!("{} wrote no pid", program.display())),
     }
+}
+
+/// The pod's namespaces, opened before the program runs: a path through a pid could lead to another process by then.
+struct Joined {
+    paths: oci::Namespaces,
+    /// The program reaches them through this process's descriptors.
+    _open: Vec<OwnedFd>,
+}
+
+impl Joined {
+    fn open(spec: &ContainerSpec, place: &Place) -> Result<Joined> {
+        let mut open = Vec::new();
+        let mut path = |wanted: bool, kind: &str| -> Result<Option<PathBuf>> {
+            if !wanted {
+                return Ok(None);
+            }
+            let fd = init::namespace_of(place.holder, place.holder_pid, kind)?;
+            let path = path_of(&fd);
+            open.push(fd);
+            Ok(Some(path))
+        };
+        let paths = oci::Namespaces {
+            network: path(spec.network, "net")?,
+            uts: path(spec.network, "uts")?,
+            ipc: path(spec.ipc, "ipc")?,
+            pid: place.pids.map(path_of),
+        };
+        Ok(Joined { paths, _open: open })
+    }
+}
+
+fn path_of(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()))
 }
 
 fn open(path: &str) -> Result<OwnedFd> {

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{Pid, PidfdFlags, chdir, fchdir, pidfd_open, pivot_root};
@@ -49,6 +50,8 @@ pub struct Place<'a> {
     /// the fork: in the new process's namespace the number means nothing.
     pub holder: &'a OwnedFd,
     pub holder_pid: i32,
+    /// The process namespace that another program has to make the container in.
+    pub pids: Option<&'a OwnedFd>,
     pub report: &'a OwnedFd,
     pub streams: Option<Streams>,
 }
@@ -92,7 +95,8 @@ fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible>
     place.cgroups.join_v1(&spec.cgroup.path)?;
     let mut ready = process::prepare(&spec.process)?;
     ready.warnings.extend(unlimited);
-    let pod_userns = if spec.userns.is_some() { Some(userns::open(place.holder_pid)?) } else { None };
+    let pod_userns =
+        if spec.userns.is_some() { Some(namespace_of(place.holder, place.holder_pid, "user")?) } else { None };
     let opened = mounts::open(spec, place.cgroups, pod_userns.as_ref().map(|fd| fd.as_fd()))?;
     enter_pod(spec, place.holder)?;
     let root = build_root(spec, opened)?;
@@ -128,6 +132,23 @@ fn enter_pod(spec: &ContainerSpec, pause: &OwnedFd) -> Result<()> {
     }
     let cgroup = if spec.cgroup_namespace { libc::CLONE_NEWCGROUP } else { 0 };
     sys::unshare(libc::CLONE_NEWNS | cgroup).at("making the container's namespaces")
+}
+
+/// A namespace of a process that is held: once it is open, the process must still be there, or the number may have been
+/// another's.
+pub fn namespace_of(holder: &OwnedFd, pid: i32, kind: &str) -> Result<OwnedFd> {
+    let path = format!("/proc/{pid}/ns/{kind}");
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let namespace = rustix::fs::open(&path, flags, Mode::empty()).context(|| format!("opening {path}"))?;
+    if has_ended(holder).at("looking for the process")? {
+        return crate::error::refused(format!("the process {pid} is gone"));
+    }
+    Ok(namespace)
+}
+
+fn has_ended(process: &OwnedFd) -> rustix::io::Result<bool> {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).map(|ready| ready > 0)
 }
 
 pub fn process_of(pid: i32) -> Result<OwnedFd> {

@@ -26,10 +26,8 @@ pub fn prepare(process: &ProcessSpec) -> Result<Ready> {
         None => None,
     };
     let mut warnings = Vec::new();
-    if let Some(score) = process.oom_score_adj
-        && let Some(warning) = set_oom_score(score)?
-    {
-        warnings.push(warning);
+    if let Some(score) = process.oom_score_adj {
+        set_oom_score(score)?;
     }
     for limit in &process.rlimits {
         warnings.extend(set_rlimit(limit)?);
@@ -56,16 +54,14 @@ fn label(process: &ProcessSpec) -> Result<Option<Label>> {
     Ok(Some(Label { file, text }))
 }
 
-/// Without CAP_SYS_RESOURCE the score cannot go below what the agent has: it stays there, with a warning.
-pub fn set_oom_score(score: i32) -> Result<Option<String>> {
-    const FILE: &str = "/proc/self/oom_score_adj";
-    match std::fs::write(FILE, score.to_string()) {
-        Ok(()) => Ok(None),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            let now = std::fs::read_to_string(FILE).unwrap_or_default();
-            Ok(Some(format!("oom_score_adj {score} is not permitted here; it stays {}", now.trim())))
+/// Without CAP_SYS_RESOURCE the score cannot go below the runtime's own, and stays there: the service has said so when
+/// it started.
+pub fn set_oom_score(score: i32) -> Result<()> {
+    match std::fs::write("/proc/self/oom_score_adj", score.to_string()) {
+        Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
+            Err(error).context(|| format!("setting oom_score_adj {score}"))
         }
-        Err(error) => Err(error).context(|| format!("setting oom_score_adj {score}")),
+        _ => Ok(()),
     }
 }
 

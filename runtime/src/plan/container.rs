@@ -37,8 +37,6 @@ pub struct ContainerInput<'a> {
     /// Devices of the host that are asked for, with how they may be used; for a privileged one, all.
     pub devices: Vec<(DeviceSpec, String)>,
     pub seccomp: Option<PathBuf>,
-    /// The pid of the container whose processes are shared.
-    pub target_pid: Option<i32>,
     pub handler: Option<PathBuf>,
 }
 
@@ -176,10 +174,10 @@ fn pid_mode(input: &ContainerInput, context: &LinuxContainerSecurityContext) -> 
         NamespaceMode::Pod => PidMode::Pod,
         NamespaceMode::Container => PidMode::Container,
         NamespaceMode::Node => PidMode::Node,
-        NamespaceMode::Target => match input.target_pid {
-            Some(pid) => PidMode::Target(pid),
-            None => return refused(format!("the target container {:?} is not running", options.target_id)),
-        },
+        NamespaceMode::Target if options.target_id.is_empty() => {
+            return refused("namespace_options.target_id is empty");
+        }
+        NamespaceMode::Target => PidMode::Target(options.target_id),
     })
 }
 

@@ -32,18 +32,31 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig) -> Result<SandboxSpec> {
     if config.hostname.len() > 64 {
         return refused(format!("hostname {:?} is longer than 64 bytes", config.hostname));
     }
+    let (sysctls, userns) = (sysctls(config)?, userns(config)?);
     Ok(SandboxSpec {
         id: id.into(),
         hostname: network.then(|| config.hostname.clone()),
         network,
         ipc: !host_ipc(config),
         pid: options.pid() == NamespaceMode::Pod,
-        sysctls: sysctls(config)?,
+        default_sysctls: default_sysctls(network, userns.is_some(), &sysctls),
+        sysctls,
         shm_bytes: SHM_BYTES,
         oom_score_adj: Some(PAUSE_OOM_SCORE),
         cgroup: format!("{}/{id}", sandbox_cgroup(config)),
-        userns: userns(config)?,
+        userns,
     })
+}
+
+/// As other runtimes set them: in a network of the pod's own, low ports and pings need no capability. Groups that a
+/// user namespace does not map cannot be named in it.
+fn default_sysctls(network: bool, userns: bool, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let defaults = [
+        ("net.ipv4.ip_unprivileged_port_start", "0", network),
+        ("net.ipv4.ping_group_range", "0 2147483647", network && !userns),
+    ];
+    let wanted = defaults.into_iter().filter(|(name, _, wanted)| *wanted && !own.contains_key(*name));
+    wanted.map(|(name, value, _)| (name.to_string(), value.to_string())).collect()
 }
 
 /// Only settings that belong to the pod's own namespaces; any other would be the whole machine's.

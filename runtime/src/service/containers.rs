@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use cri::{ContainerConfig, ContainerEventType, CreateContainerRequest, NamespaceMode};
+use cri::{ContainerConfig, ContainerEventType, CreateContainerRequest, NamespaceMode, PodSandboxConfig};
 use tokio::sync::watch;
 
 use super::devices::devices;
@@ -16,10 +16,11 @@ use super::{Service, blocking, fault, new_id};
 use crate::error::{Context, Error, Result, refused};
 use crate::images::Image;
 use crate::plan::{self, ContainerInput, Defaults, Seccomp, signal};
+use crate::private;
 use crate::seccomp;
 use crate::shim::log::Now;
 use crate::shim::protocol::SPEC_FILE;
-use crate::spec::RootSpec;
+use crate::spec::{ContainerSpec, RootSpec};
 
 impl Service {
     pub(super) async fn create(&self, sandbox: &Arc<Sandbox>, request: CreateContainerRequest) -> Result<String> {
@@ -55,7 +56,7 @@ impl Service {
         let wanted = config.image.clone().unwrap_or_default().image;
         let image = self.here(&wanted)?;
         let folder = sandbox.folder.join(id);
-        fs::create_dir(&folder).context(|| format!("making {}", folder.display()))?;
+        private::create_dir(&folder).context(|| format!("making {}", folder.display()))?;
         let rootfs = self.0.images.prepare(id, &image.id).map_err(|e| Error::Refused(e.chain()))?;
         fault::point("snapshot-prepared");
         let views = self.views(id, &config)?;
@@ -68,6 +69,8 @@ impl Service {
             working_dir: image.config.working_dir.clone(),
         };
         make_sources(&config)?;
+        self.check_target(&config, sandbox)?;
+        self.report_ignored_selinux(&config);
         let spec = plan::container(&ContainerInput {
             id,
             config: &config,
@@ -79,9 +82,12 @@ impl Service {
             image_layers: views.values().cloned().collect(),
             devices: devices(&config)?,
             seccomp: self.seccomp(&config, &folder)?,
-            target_pid: self.target_pid(&config)?,
             handler: self.0.options.handlers.get(&sandbox.record().handler).cloned(),
         })?;
+        let spec = ContainerSpec {
+            log_path: spec.log_path.map(|path| real_log_path(&path, &host_config)).transpose()?,
+            ..spec
+        };
         let text = serde_json::to_vec(&spec).map_err(std::io::Error::from).at("writing the specification")?;
         records::replace(&folder.join(SPEC_FILE), &text)?;
         let record = ContainerRecord {
@@ -119,10 +125,11 @@ impl Service {
         self.0.images.get(wanted).ok_or_else(|| Error::NotFound(format!("image {wanted:?} is not here")))
     }
 
-    fn target_pid(&self, config: &ContainerConfig) -> Result<Option<i32>> {
+    /// A container whose processes another shall see is one of the same pod, and runs.
+    fn check_target(&self, config: &ContainerConfig, sandbox: &Sandbox) -> Result<()> {
         let options = plan::context(config).namespace_options.unwrap_or_default();
         if options.pid() != NamespaceMode::Target {
-            return Ok(None);
+            return Ok(());
         }
         match self.0.containers.find(&options.target_id) {
             Some(target) if target.is_running() && target.sandbox.id == sandbox.id => Ok(()),
@@ -189,6 +196,16 @@ pub(super) fn new_container(record: ContainerRecord, folder: PathBuf, sandbox: A
         status: watch::Sender::new(status),
         changing: tokio::sync::Mutex::new(()),
     })
+}
+
+/// The log's path without symbolic links above the pod's own directory. Below it none is followed when the log is
+/// opened: whoever can write there must not choose which file of the host the log is.
+fn real_log_path(log: &Path, sandbox: &PodSandboxConfig) -> Result<PathBuf> {
+    let directory = Path::new(&sandbox.log_directory);
+    let (Some(above), Some(name)) = (directory.parent(), directory.file_name()) else { return Ok(log.to_path_buf()) };
+    let above = fs::canonicalize(above).context(|| format!("log_directory: finding {}", above.display()))?;
+    let below = log.strip_prefix(directory).unwrap_or(Path::new(""));
+    Ok(above.join(name).join(below))
 }
 
 fn sandbox_files(folder: &Path) -> Vec<(String, PathBuf)> {

@@ -21,6 +21,7 @@ mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,9 +29,11 @@ use cri::{ContainerEventResponse, ContainerEventType, Status};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::broadcast;
 
+use crate::container::caps;
 use crate::error::{Context, Error, Result, refused};
 use crate::images::Images;
 use crate::plan::Host;
+use crate::private;
 use crate::shim::log::Now;
 use crate::streaming::Streaming;
 use crate::sys;
@@ -76,13 +79,13 @@ pub(crate) struct Inner {
     names: std::sync::Mutex<BTreeMap<String, String>>,
     events: broadcast::Sender<ContainerEventResponse>,
     streaming: Streaming,
-    /// The folder of records is this process's alone.
-    _lock: File,
-}
     /// Default seccomp filters that this process has written, by the capabilities they are for.
     filters: std::sync::Mutex<BTreeSet<u64>>,
     /// SELinux options that were ignored are reported once.
     selinux_ignored: std::sync::Once,
+    /// The folder of records is this process's alone.
+    _lock: File,
+}
 
 /// So many events wait for a slow listener; it is told when it missed some.
 const MOST_EVENTS: usize = 1024;
@@ -90,8 +93,9 @@ const MOST_EVENTS: usize = 1024;
 impl Service {
     /// Opens the service and takes over what an earlier one left running.
     pub async fn open(options: Options, images: Images) -> Result<Service> {
-        std::fs::create_dir_all(options.state.join("sandboxes"))
-            .context(|| format!("making {}", options.state.display()))?;
+        let state = &options.state;
+        private::ensure_dir(state).context(|| format!("making {}", state.display()))?;
+        private::ensure_dir(&state.join("sandboxes")).context(|| format!("making {}", state.display()))?;
         let lock = lock(&options.state)?;
         let cgroups = Hierarchies::detect()?;
         let inner = Inner {
@@ -109,12 +113,13 @@ impl Service {
                 .await
                 .context(|| format!("serving streams at {}", options.streaming_address))?,
             options,
-            _lock: lock,
-        };
-        let service = Service(Arc::new(inner));
-        service.0.streaming.serve(service.clone());
             filters: Default::default(),
             selinux_ignored: std::sync::Once::new(),
+            _lock: lock,
+        };
+        warn_of_missing_rights(&inner.host);
+        let service = Service(Arc::new(inner));
+        service.0.streaming.serve(service.clone());
         service.recover().await?;
         Ok(service)
     }
@@ -170,7 +175,14 @@ impl Service {
 /// Two runtimes with the same records would both take over the same pods.
 fn lock(state: &Path) -> Result<File> {
     let path = state.join("lock");
-    let file = File::create(&path).context(|| format!("making {}", path.display()))?;
+    let mut options = File::options();
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)
+        .context(|| format!("making {}", path.display()))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(_) => refused(format!("{} is in use by another runtime", state.display())),
@@ -190,6 +202,18 @@ fn host(cgroups: &Hierarchies) -> Result<Host> {
         selinux: kernel("/sys/fs/selinux/enforce"),
         unified_cgroups: cgroups.unified_only(),
     })
+}
+
+/// What no pod of this machine can have is said here, not again for every pod.
+fn warn_of_missing_rights(host: &Host) {
+    let resource = caps::bit("SYS_RESOURCE").unwrap_or_default();
+    if host.capabilities & resource == 0 {
+        let score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+        tracing::warn!(
+            oom_score_adj = score.trim(),
+            "CAP_SYS_RESOURCE is missing: the oom_score_adj of pods cannot be lowered below the runtime's own"
+        );
+    }
 }
 
 /// What a caller hears of a failure.

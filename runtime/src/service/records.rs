@@ -7,6 +7,7 @@ use cri::{ContainerConfig, PodSandboxConfig};
 use prost::Message;
 
 use crate::error::{Context, Result};
+use crate::private;
 
 pub const RECORD: &str = "record";
 
@@ -86,7 +87,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut temporary = path.as_os_str().to_os_string();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
-    let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    let written = private::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
     written.context(|| format!("writing {}", path.display()))
 }
 

@@ -10,9 +10,10 @@ use super::Service;
 use super::containers::new_container;
 use super::life::known_end;
 use super::records::{self, ContainerRecord, SandboxRecord, Stage};
-use super::sandboxes::{container_folders, remove_folder};
+use super::sandboxes::{SHARED_FILES, container_folders, remove_folder};
 use super::state::{Container, Sandbox, Status};
 use crate::error::{Context, Result};
+use crate::private;
 use crate::shim::protocol::{Call, ContainerState as ShimState, Reply};
 
 impl Service {
@@ -42,6 +43,11 @@ impl Service {
         let record: Option<SandboxRecord> = records::read(folder);
         // A record is written before anything else, and removed after everything else.
         let Some(record) = record else { return remove_folder(folder) };
+        // Of an earlier version, which left them open to every user.
+        private::restrict_all(folder, &SHARED_FILES).context(|| format!("restricting {}", folder.display()))?;
+        for (_, folder) in container_folders(folder) {
+            private::restrict_all(&folder, &[]).context(|| format!("restricting {}", folder.display()))?;
+        }
         let making = record.stage() == Stage::Making;
         let sandbox = Arc::new(Sandbox {
             id: id.clone(),

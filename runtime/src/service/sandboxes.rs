@@ -1,6 +1,7 @@
 //! A sandbox's life: made step by step, each undone if a later one fails, stopped, removed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::state::{Sandbox, lock};
 use super::{Service, blocking, fault, new_id};
 use crate::error::{Context, Result, refused};
 use crate::plan;
+use crate::private;
 use crate::shim::log::Now;
 use crate::shim::protocol::{Call, Event, Reply};
 
@@ -56,12 +58,12 @@ impl Service {
 
     async fn make(&self, sandbox: &Arc<Sandbox>, spec: crate::spec::SandboxSpec) -> Result<()> {
         let config = sandbox.config();
-        fs::create_dir_all(&sandbox.folder).context(|| format!("making {}", sandbox.folder.display()))?;
+        private::create_dir(&sandbox.folder).context(|| format!("making {}", sandbox.folder.display()))?;
         records::write(&sandbox.folder, &sandbox.record())?;
         fault::point("sandbox-recorded");
         write_files(&sandbox.folder, &config)?;
         let listener = client::listener(&sandbox.folder)?;
-        self.0.zygote.fork_shim(&sandbox.folder, listener)?;
+        self.0.zygote.fork_shim(&sandbox.folder, &pod_name(&config), listener)?;
         fault::point("shim-forked");
         let networked = spec.network;
         let shim = self.adopt(sandbox).await?;
@@ -233,9 +235,19 @@ async fn follow(service: Service, sandbox: Arc<Sandbox>, mut events: mpsc::Unbou
 }
 
 impl Service {
+    /// The pod's namespaces have lost their holder: the sandbox is not ready any more, which its client has to know at
+    /// once, since nothing else of the pod may change.
     fn lost_pause(&self, sandbox: &Arc<Sandbox>) {
-        let mut record = lock(&sandbox.record);
-        record.pause = 0;
+        lock(&sandbox.record).pause = 0;
+        if sandbox.stage() != Stage::Ready || sandbox.changing.try_lock().is_err() {
+            // It is being made or stopped: whoever does so hears of it.
+            return;
+        }
+        tracing::warn!(sandbox = sandbox.id, "the sandbox's pause process has ended");
+        if let Err(error) = records::write(&sandbox.folder, &sandbox.record()) {
+            tracing::warn!(sandbox = sandbox.id, %error, "the sandbox's record is not up to date");
+        }
+        self.publish(&sandbox.id, sandbox, ContainerEventType::Stopped);
     }
 
     /// Without its shim a pod cannot be kept: its processes are ended, and what is known of them is told.
@@ -252,7 +264,14 @@ impl Service {
                 self.read_exit(&container);
             }
         }
+        self.publish(&sandbox.id, sandbox, ContainerEventType::Stopped);
     }
+}
+
+/// `NAMESPACE/POD`, by which the pod's processes are known to `ps`.
+fn pod_name(config: &PodSandboxConfig) -> String {
+    let metadata = config.metadata.clone().unwrap_or_default();
+    format!("{}/{}", metadata.namespace, metadata.name)
 }
 
 pub(super) fn name(config: &PodSandboxConfig) -> String {
@@ -276,6 +295,9 @@ pub(super) fn remove_folder(folder: &Path) -> Result<()> {
     }
 }
 
+/// Files of a sandbox that its containers see.
+pub(super) const SHARED_FILES: [&str; 2] = ["hostname", "resolv.conf"];
+
 /// Files that containers see: who the pod is, and whom it asks for names.
 fn write_files(folder: &Path, config: &PodSandboxConfig) -> Result<()> {
     let hostname = if plan::host_network(config) {
@@ -283,21 +305,24 @@ fn write_files(folder: &Path, config: &PodSandboxConfig) -> Result<()> {
     } else {
         config.hostname.clone()
     };
-    fs::write(folder.join("hostname"), format!("{hostname}\n")).at("writing hostname")?;
+    write_shared(&folder.join("hostname"), &format!("{hostname}\n")).at("writing hostname")?;
     let resolver = match config.dns_config.as_ref().and_then(resolver) {
         Some(text) => text,
         None => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
     };
-    fs::write(folder.join("resolv.conf"), resolver).at("writing resolv.conf")
+    write_shared(&folder.join("resolv.conf"), &resolver).at("writing resolv.conf")
+}
+
+/// A file that every user of a container reads through its mount; on the host its directory is root's alone.
+fn write_shared(path: &Path, text: &str) -> std::io::Result<()> {
+    fs::write(path, text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
 }
 
 /// None if nothing is configured: then the host's own is taken.
 fn resolver(dns: &DNSConfig) -> Option<String> {
     let mut text = String::new();
     if !dns.searches.is_empty() {
-/// Files of a sandbox that its containers see.
-pub(super) const SHARED_FILES: [&str; 2] = ["hostname", "resolv.conf"];
-
         text += &format!("search {}\n", dns.searches.join(" "));
     }
     for server in &dns.servers {

@@ -27,9 +27,11 @@ impl Shim {
             let log = Log::open(path).context(|| format!("opening the log {}", path.display()))?;
             stdio.log = Some(log);
         }
+        let target = self.target(&start.pid)?;
         let (report, theirs) = report_pair()?;
         let flags = if start.pid == PidMode::Container && start.handler.is_none() { libc::CLONE_NEWPID } else { 0 };
-        let mode = if start.handler.is_some() { &PidMode::Node } else { &start.pid };
+        // The other program enters it by itself.
+        let entered = if start.handler.is_some() { None } else { target.as_ref() };
         let holder = init::process_of(self.pause)?;
         let group = match &start.handler {
             // The other program moves its container by itself.
@@ -39,10 +41,16 @@ impl Shim {
                 self.cgroups.entry(&start.cgroup)?
             }
         };
-        let pid = match self.fork_into(mode, flags, group)? {
+        let pid = match self.fork_into(entered, flags, group)? {
             Fork::Child => {
-                let place =
-                    Place { cgroups: &self.cgroups, holder: &holder, holder_pid: self.pause, report: &theirs, streams };
+                let place = Place {
+                    cgroups: &self.cgroups,
+                    holder: &holder,
+                    holder_pid: self.pause,
+                    pids: target.as_ref(),
+                    report: &theirs,
+                    streams,
+                };
                 self.child_container(&start, place)
             }
             Fork::Parent(pid) => pid,
@@ -79,14 +87,23 @@ impl Shim {
         serde_json::from_slice(&text).map_err(std::io::Error::from).context(|| format!("reading {}", path.display()))
     }
 
-    /// A fork whose child sees the processes of this mode.
-    fn fork_into(&self, mode: &PidMode, flags: i32, group: Option<OwnedFd>) -> Result<Fork> {
-        let target = match mode {
-            PidMode::Container | PidMode::Node => None,
-            PidMode::Pod => Some(super::namespace(self.pause, "pid")?),
-            PidMode::Target(pid) => Some(super::namespace(*pid, "pid")?),
+    /// The process namespace that a container joins. Nothing is reaped meanwhile, so that the pids of the pause and of a
+    /// container that runs are theirs.
+    fn target(&self, mode: &PidMode) -> Result<Option<OwnedFd>> {
+        let pid = match mode {
+            PidMode::Container | PidMode::Node => return Ok(None),
+            PidMode::Pod => self.pause,
+            PidMode::Target(name) => match self.containers.get(name) {
+                Some(Container { pid, state: State::Running, .. }) => *pid,
+                _ => return refused(format!("the target container {name:?} is not running")),
+            },
         };
-        if let Some(target) = &target {
+        super::namespace(pid, "pid").map(Some)
+    }
+
+    /// A fork whose child sees the processes of this namespace.
+    fn fork_into(&self, target: Option<&OwnedFd>, flags: i32, group: Option<OwnedFd>) -> Result<Fork> {
+        if let Some(target) = target {
             sys::setns(target.as_fd(), libc::CLONE_NEWPID).at("entering the process namespace")?;
         }
         let forked = sys::fork_in(flags, group.as_ref().map(|fd| fd.as_fd()));
@@ -104,7 +121,8 @@ impl Shim {
         let streams = exec_streams(&exec, files)?;
         let (report, theirs) = report_pair()?;
         let holder = init::process_of(holder_pid)?;
-        let pid = match self.fork_into(&PidMode::Target(holder_pid), 0, group)? {
+        let pids = super::namespace(holder_pid, "pid")?;
+        let pid = match self.fork_into(Some(&pids), 0, group)? {
             Fork::Child => {
                 let spec = match self.read_spec(&exec.container) {
                     Ok(spec) => spec,
@@ -116,7 +134,7 @@ impl Shim {
                 let process = exec.process(&spec.process);
                 {
                     let cgroups = &self.cgroups;
-                    let place = Place { cgroups, holder: &holder, holder_pid, report: &theirs, streams };
+                    let place = Place { cgroups, holder: &holder, holder_pid, pids: None, report: &theirs, streams };
                     init::become_exec(&spec, &process, place)
                 }
             }

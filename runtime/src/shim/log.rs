@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+
 /// A longer line is written in parts.
 const LONGEST_LINE: usize = 16 << 10;
 
@@ -126,9 +128,16 @@ impl Log {
     }
 }
 
+/// Opens the log through no symbolic link, and only where it is a plain file: pods that may write to the host's log
+/// directory must not choose which of its files is appended to.
 fn append(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    File::options().append(true).create(true).mode(0o640).open(path)
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat2(CWD, path, flags, Mode::from(0o640), ResolveFlags::NO_SYMLINKS)?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+    if kind != FileType::RegularFile {
+        return Err(io::Error::other(format!("it is not a regular file but {kind:?}")));
+    }
+    Ok(File::from(fd))
 }
 
 #[cfg(test)]
@@ -165,6 +174,31 @@ mod tests {
         check(&[&long, &long], &[('P', LONGEST_LINE), ('P', LONGEST_LINE)]);
         check(&[&[b"y\n", &long[..]].concat()], &[('F', 1), ('P', LONGEST_LINE)]);
         check(&[&[&long[..], b"\n"].concat()], &[('F', LONGEST_LINE)]);
+    }
+
+    #[test]
+    fn a_log_is_a_plain_file_behind_no_link() {
+        let temporary = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(temporary.path()).unwrap();
+        let at = |name: &str| base.join(name);
+        std::fs::create_dir(at("pod")).unwrap();
+        std::fs::write(at("victim"), "kept").unwrap();
+        std::os::unix::fs::symlink(at("victim"), at("pod/link.log")).unwrap();
+        std::os::unix::fs::symlink(at("absent"), at("pod/dangling.log")).unwrap();
+        std::os::unix::fs::symlink(at("pod"), at("linked")).unwrap();
+        rustix::fs::mknodat(CWD, at("pod/fifo.log"), FileType::Fifo, Mode::from(0o600), 0).unwrap();
+        for (path, opens) in [
+            ("pod/0.log", true),
+            ("pod/link.log", false),
+            ("pod/dangling.log", false),
+            ("linked/0.log", false),
+            ("pod/fifo.log", false),
+            ("pod", false),
+        ] {
+            assert_eq!(Log::open(&at(path)).is_ok(), opens, "{path}");
+        }
+        assert_eq!(std::fs::read_to_string(at("victim")).unwrap(), "kept");
+        assert!(!at("absent").exists());
     }
 
     #[test]

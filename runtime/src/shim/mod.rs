@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::container::user::User;
 use crate::error::{Context, Error, Result, refused};
-use crate::{sys, wire};
+use crate::{private, sys, title, wire};
 use cgroup::Hierarchies;
 use log::Stream;
 use protocol::{Answer, Attached, Call, ContainerState, Event, Exit, Reply, Request, Target};
@@ -27,6 +27,8 @@ type Asker = (u64, u64);
 
 struct Shim {
     folder: PathBuf,
+    /// `NAMESPACE/POD`, for people who look at processes.
+    pod: String,
     cgroups: Hierarchies,
     listener: OwnedFd,
     signals: OwnedFd,
@@ -78,19 +80,19 @@ struct Exec {
 }
 
 /// The shim's whole life. The code is the process's.
-pub fn main(folder: &Path, listener: OwnedFd) -> i32 {
-    match Shim::begin(folder, listener).and_then(|mut shim| shim.serve()) {
+pub fn main(folder: &Path, pod: &str, listener: OwnedFd) -> i32 {
+    match Shim::begin(folder, pod, listener).and_then(|mut shim| shim.serve()) {
         Ok(()) => 0,
         Err(error) => {
-            let _ = std::fs::write(folder.join("shim.error"), error.to_string());
+            let _ = private::write(&folder.join("shim.error"), error.to_string().as_bytes());
             1
         }
     }
 }
 
 impl Shim {
-    fn begin(folder: &Path, listener: OwnedFd) -> Result<Shim> {
-        sys::set_name("tiphys:shim");
+    fn begin(folder: &Path, pod: &str, listener: OwnedFd) -> Result<Shim> {
+        title::set("tiphys: shim", pod);
         sys::reset_signals();
         rustix::process::setsid().at("starting a session")?;
         let null =
@@ -106,6 +108,7 @@ impl Shim {
             .at("opening the process namespace")?;
         Ok(Shim {
             folder: folder.to_path_buf(),
+            pod: pod.to_string(),
             cgroups,
             listener,
             signals: sys::child_signals().at("waiting for children")?,
@@ -163,7 +166,7 @@ impl Shim {
                 if self.pause != 0 {
                     return refused("the sandbox is already there");
                 }
-                let (pid, warnings) = pause::start(&spec, &self.folder, &self.cgroups)?;
+                let (pid, warnings) = pause::start(&spec, &self.pod, &self.folder, &self.cgroups)?;
                 self.pause = pid;
                 self.pause_network = namespace(pid, "net").ok();
                 return Ok(Reply::Sandbox { pid, warnings });
@@ -293,7 +296,7 @@ impl Shim {
         let folder = self.folder.join(name);
         let temporary = folder.join("exit.new");
         let text = serde_json::to_vec(exit).unwrap_or_default();
-        if std::fs::write(&temporary, text).is_ok() {
+        if private::write(&temporary, &text).is_ok() {
             let _ = std::fs::rename(&temporary, folder.join(protocol::EXIT_FILE));
         }
     }

@@ -11,7 +11,7 @@ use crate::container::{init, mounts, process};
 use crate::error::{Context, Result};
 use crate::spec::SandboxSpec;
 use crate::sys::{self, CapSets, Fork};
-use crate::{userns, wire};
+use crate::{title, userns, wire};
 use cgroup::Hierarchies;
 
 /// Folders of the sandbox's own small root, which containers' mount namespaces start from.
@@ -28,7 +28,7 @@ enum Report {
 }
 
 /// Starts it, and returns its pid once the sandbox stands.
-pub fn start(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies) -> Result<(i32, Vec<String>)> {
+pub fn start(spec: &SandboxSpec, pod: &str, folder: &Path, cgroups: &Hierarchies) -> Result<(i32, Vec<String>)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("making a socket")?;
@@ -39,6 +39,7 @@ pub fn start(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies) -> Result
         match sys::fork_in(flags(spec), group.as_ref().map(|fd| fd.as_fd())).at("making the sandbox's namespaces")? {
             Fork::Child => {
                 drop(ours);
+                title::set("tiphys: pause", pod);
                 hold(spec, folder, cgroups, theirs)
             }
             Fork::Parent(pid) => pid,
@@ -101,12 +102,13 @@ fn hold(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: OwnedF
 fn set_up(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: &OwnedFd) -> Result<Vec<String>> {
     sys::reset_signals();
     sys::ignore_children();
-    sys::set_name("tiphys:pause");
     cgroups.join_v1(&spec.cgroup)?;
-    let mut warnings = Vec::new();
     if let Some(score) = spec.oom_score_adj {
-        warnings.extend(process::set_oom_score(score)?);
+        process::set_oom_score(score)?;
     }
+    // Only the host's root may go there, which this process still is, also outside of its user namespace.
+    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| format!("opening {}", folder.display()))?;
     if spec.userns.is_some() {
         wire::receive::<()>(socket).at("waiting for the sandbox's users")?;
         userns::become_root()?;
@@ -118,27 +120,31 @@ fn set_up(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: &Own
     if spec.network {
         sys::loopback_up().at("bringing lo up")?;
     }
-    for (name, value) in &spec.sysctls {
-        let file = format!("/proc/sys/{}", name.replace('.', "/"));
-        std::fs::write(&file, value).context(|| format!("setting the sysctl {name}={value}"))?;
+    let mut warnings = Vec::new();
+    for (name, value) in &spec.default_sysctls {
+        // Nobody has asked for it: a machine that does not allow it has pods without it.
+        warnings.extend(set_sysctl(name, value).err().map(|error| error.to_string()));
     }
-    small_root(spec, folder)?;
+    for (name, value) in &spec.sysctls {
+        set_sysctl(name, value)?;
+    }
+    small_root(spec, &folder)?;
     sys::capset(CapSets::default()).at("giving up capabilities")?;
     Ok(warnings)
 }
 
+fn set_sysctl(name: &str, value: &str) -> Result<()> {
+    let file = format!("/proc/sys/{}", name.replace('.', "/"));
+    std::fs::write(&file, value).context(|| format!("setting the sysctl {name}={value}"))
+}
+
 /// A root with nothing of the host's: shared memory, and a place where containers' roots are put together.
-fn small_root(spec: &SandboxSpec, folder: &Path) -> Result<()> {
+fn small_root(spec: &SandboxSpec, folder: &OwnedFd) -> Result<()> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .at("parting from the host's mounts")?;
     let small = [("mode", "755"), ("size", "64k"), ("nr_inodes", "64")];
-    let top = mounts::kernel("tmpfs", &small, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
-    mounts::attach_path(&top, &folder.to_string_lossy())?;
-    let open = |path: &Path| {
-        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .context(|| format!("opening {}", path.display()))
-    };
-    let root = open(folder)?;
+    let root = mounts::kernel("tmpfs", &small, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
+    mounts::attach(&root, folder).at("mounting the sandbox's root")?;
     for name in [SHM, ROOT, DEVICES, "/sys"] {
         rustix::fs::mkdirat(&root, &name[1..], Mode::from(0o755)).context(|| format!("making {name}"))?;
     }

@@ -149,7 +149,7 @@ async fn stopping_asks_first_and_kills_then() {
 #[tokio::test]
 async fn the_pods_processes_are_shared_or_not() {
     let node = Node::start().await;
-    for (mode, expected) in [(NamespaceMode::Pod, "tiphys:pause"), (NamespaceMode::Container, "sh")] {
+    for (mode, expected) in [(NamespaceMode::Pod, "tiphys: pause"), (NamespaceMode::Container, "sh")] {
         let mut pod = node.sandbox_config(&format!("pid{}", mode as i32));
         let security = pod.linux.as_mut().unwrap().security_context.as_mut().unwrap();
         security.namespace_options = Some(options(NamespaceMode::Node, mode));
@@ -164,7 +164,7 @@ async fn the_pods_processes_are_shared_or_not() {
         secured(&mut other).namespace_options =
             Some(NamespaceOption { target_id: id.clone(), ..options(NamespaceMode::Node, NamespaceMode::Target) });
         let (code, seen) = node.shell_in(&sandbox, &pod, other).await;
-        let expected = if mode == NamespaceMode::Pod { "tiphys:pause" } else { "sleep" };
+        let expected = if mode == NamespaceMode::Pod { "tiphys: pause" } else { "sleep" };
         assert_eq!((code, seen.trim()), (0, expected));
     }
     node.end().await;
@@ -262,7 +262,7 @@ async fn a_shim_and_its_pause_are_small() {
     let mut seen = Vec::new();
     for pid in node.processes() {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
-        if ["tiphys:shim", "tiphys:pause"].contains(&name.trim()) {
+        if ["tiphys: shim", "tiphys: pause"].contains(&name.trim()) {
             let sizes = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
             let line = sizes.lines().find_map(|l| l.strip_prefix("Private_Dirty:")).unwrap();
             dirty += line.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
@@ -270,7 +270,7 @@ async fn a_shim_and_its_pause_are_small() {
         }
     }
     seen.sort();
-    assert_eq!(seen, ["tiphys:pause", "tiphys:shim"]);
+    assert_eq!(seen, ["tiphys: pause", "tiphys: shim"]);
     println!("shim and pause: {dirty} KiB private");
     assert!(dirty < 1024, "{dirty} KiB");
     node.end().await;

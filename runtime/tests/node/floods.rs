@@ -47,7 +47,7 @@ async fn a_flooded_log_is_bounded_by_rotation() {
     let sandbox = node.run_sandbox(&pod).await;
     let id = node.run(&sandbox, container("main", "exec yes"), &pod).await;
     let log = node.status(&id).await.log_path;
-    let shim = node.processes().into_iter().find(|pid| comm(*pid) == "tiphys:shim").unwrap();
+    let shim = node.processes().into_iter().find(|pid| comm(*pid) == "tiphys: shim").unwrap();
     for _ in 0..3 {
         wait_for("a megabyte", || fs::metadata(&log).is_ok_and(|data| data.len() > 1 << 20));
         fs::rename(&log, format!("{log}.1")).unwrap();

@@ -13,6 +13,7 @@ mod debian_containerd;
 mod floods;
 mod handlers;
 mod harness;
+mod isolation;
 mod leaks;
 mod measures;
 mod network;

@@ -45,7 +45,7 @@ async fn a_killed_shim_is_noticed() {
     let sandbox = node.run_sandbox(&pod).await;
     let id = node.run(&sandbox, container("main", "sleep 1000"), &pod).await;
     let shim = node.processes().into_iter().find(|pid| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "tiphys:shim")
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "tiphys: shim")
     });
     let shim = rustix::process::Pid::from_raw(shim.unwrap()).unwrap();
     rustix::process::kill_process(shim, rustix::process::Signal::KILL).unwrap();

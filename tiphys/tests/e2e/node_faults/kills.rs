@@ -219,7 +219,7 @@ fn zygote(up: &Process) -> String {
     });
     let is_zygote = |pid: &String| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).any(|word| word == b"runtime-zygote")
+        line.starts_with(b"tiphys: zygote")
     };
     children.into_iter().find(is_zygote).expect("a zygote")
 }

@@ -1,0 +1,42 @@
+//! What `ps` shows of a process that is forked and never execs: its short name, and its command line.
+
+use crate::sys;
+
+/// The zygote is started with so many bytes of arguments more than it needs: its forks write their titles there.
+pub const ROOM: usize = 384;
+
+/// Names this process `KIND` in its short name, and `KIND OF` in its command line.
+pub fn set(kind: &str, of: &str) {
+    sys::set_name(kind);
+    let title = if of.is_empty() { kind.to_string() } else { format!("{kind} {of}") };
+    // Without a readable /proc it keeps its parent's: a name is not worth more.
+    if let Some((start, end)) = arguments(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()) {
+        sys::overwrite_arguments(start, end, title.as_bytes());
+    }
+}
+
+/// Where the kernel finds the command line, by the fields 48 and 49 of `/proc/PID/stat`. The second field is the short
+/// name in parentheses, which may hold anything.
+fn arguments(stat: &str) -> Option<(usize, usize)> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_ascii_whitespace().skip(45);
+    let (start, end) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    (start > 0 && end > start).then_some((start, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_where_the_arguments_are() {
+        let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
+        let stat = format!("7 (a) b) {}", fields.join(" "));
+        assert_eq!(arguments(&stat), Some((48, 49)));
+        assert_eq!(arguments("7 (a) S 1"), None);
+        assert_eq!(arguments(""), None);
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let (start, end) = arguments(&own).unwrap();
+        assert!(end - start >= std::env::args().next().unwrap().len());
+    }
+}
