@@ -15,6 +15,7 @@ pub mod fields;
 mod health;
 mod hooks;
 pub mod images;
+mod log_files;
 pub mod make;
 pub mod managers;
 pub mod meters;

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use crate::agent::Agent;
+use crate::log_files::{self, LogDir};
 use crate::rotation::files;
 
 /// Removes a log and what was rotated away of it.
 pub fn remove(log: &Path) {
-    let Some(dir) = log.parent().filter(|_| log.file_name().is_some()) else { return };
-    for name in files::around(log) {
-        let _ = std::fs::remove_file(dir.join(name));
+    let Ok(dir) = LogDir::of(log) else { return };
+    for name in files::around(log).into_iter().chain([log_files::name(log)]) {
+        let _ = dir.remove(&name);
     }
-    let _ = std::fs::remove_file(log);
 }
 
 /// Removes the folders of pods that are gone, by their uids.

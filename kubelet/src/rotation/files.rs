@@ -2,7 +2,9 @@
 //! newest of them compressed. Names are in the order of time.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::log_files::LogDir;
 
 pub const COMPRESSED: &str = ".gz";
 pub const UNFINISHED: &str = ".tmp";
@@ -60,10 +62,10 @@ pub fn stamp(seconds: i64) -> String {
 
 /// A file of a log to read, compressed or not: it may become so at any time.
 pub fn open(dir: &Path, name: &str) -> std::io::Result<(std::fs::File, bool)> {
-    let plain: PathBuf = dir.join(name);
-    match std::fs::File::open(&plain) {
+    let logs = LogDir::of(&dir.join(name))?;
+    match logs.open(name) {
         Ok(file) => Ok((file, false)),
-        Err(_) => std::fs::File::open(dir.join(format!("{name}{COMPRESSED}"))).map(|file| (file, true)),
+        Err(_) => logs.open(&format!("{name}{COMPRESSED}")).map(|file| (file, true)),
     }
 }
 

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use rustix::fs::Mode;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::agent::Agent;
+use crate::log_files::{LogDir, name};
 use crate::pod;
 use crate::runtime::Runtime;
 use crate::worker::Workers;
@@ -71,25 +73,21 @@ async fn round(agent: &Arc<Agent>, logs: Vec<Log>, policy: Policy, turns: usize)
 
 /// Also where it is gone: somebody was stopped between putting it aside and beginning a new one.
 fn is_due(path: &Path, policy: Policy) -> bool {
-    std::fs::metadata(path)
+    std::fs::symlink_metadata(path)
         .map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |meta| meta.len() >= policy.most_bytes)
 }
 
 async fn rotate(runtime: &Runtime, log: &Log, policy: Policy, now: i64) -> io::Result<()> {
     let path = log.path.clone();
-    let aside = path.with_file_name(format!("{}.{}", name(&path), files::stamp(now)));
+    let aside = format!("{}.{}", name(&path), files::stamp(now));
     let to = aside.clone();
     tokio::task::spawn_blocking(move || put_aside(&path, &to, policy)).await.map_err(io::Error::other)??;
     let reopened = reopen(runtime, &log.container).await;
-    if reopened.is_err() && aside.exists() && !log.path.exists() {
+    if reopened.is_err() && log.path.with_file_name(&aside).exists() && !log.path.exists() {
         // It is written to still: it has its name back until the next attempt.
-        std::fs::rename(&aside, &log.path)?;
+        LogDir::of(&log.path)?.rename(&aside, &name(&log.path))?;
     }
     reopened
-}
-
-fn name(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 async fn reopen(runtime: &Runtime, container: &str) -> io::Result<()> {
@@ -100,33 +98,32 @@ async fn reopen(runtime: &Runtime, container: &str) -> io::Result<()> {
     answer.map(drop).map_err(|status| io::Error::other(status.message().to_string()))
 }
 
-fn put_aside(log: &Path, aside: &Path, policy: Policy) -> io::Result<()> {
-    let dir = log.parent().unwrap_or(Path::new("/"));
+fn put_aside(log: &Path, aside: &str, policy: Policy) -> io::Result<()> {
+    let dir = LogDir::of(log)?;
     let tidy = files::tidy(&files::around(log), policy.most_files);
     for name in &tidy.remove {
-        std::fs::remove_file(dir.join(name))?;
+        dir.remove(name)?;
     }
     for name in &tidy.compress {
-        compress(&dir.join(name))?;
+        compress(&dir, name)?;
     }
-    match std::fs::rename(log, aside) {
+    match dir.rename(&name(log), aside) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         renamed => renamed,
     }
 }
 
 /// Whole, and under its name only when it is.
-fn compress(file: &Path) -> io::Result<()> {
-    let with = |end: &str| file.with_file_name(format!("{}{end}", name(file)));
-    let (unfinished, done) = (with(files::UNFINISHED), with(files::COMPRESSED));
-    let mut from = std::fs::File::open(file)?;
-    let to = std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(&unfinished)?;
+fn compress(dir: &LogDir, name: &str) -> io::Result<()> {
+    let (unfinished, done) = (format!("{name}{}", files::UNFINISHED), format!("{name}{}", files::COMPRESSED));
+    let mut from = dir.open(name)?;
+    let to = dir.create(&unfinished, Mode::from(0o600))?;
     to.set_permissions(from.metadata()?.permissions())?;
     let mut writer = GzEncoder::new(io::BufWriter::new(to), Compression::default());
     io::copy(&mut from, &mut writer)?;
     writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-    std::fs::rename(&unfinished, done)?;
-    std::fs::remove_file(file)
+    dir.rename(&unfinished, &done)?;
+    dir.remove(name)
 }
 
 #[cfg(test)]
@@ -150,7 +147,7 @@ mod tests {
         let log = dir.path().join("0.log");
         for (at, text) in ["first", "second", "third"].into_iter().enumerate() {
             std::fs::write(&log, text).expect("a log");
-            put_aside(&log, &dir.path().join(format!("0.log.{at}")), POLICY).expect("a rotation");
+            put_aside(&log, &format!("0.log.{at}"), POLICY).expect("a rotation");
         }
         assert_eq!(names(dir.path()), ["0.log.1.gz", "0.log.2"]);
         let mut text = String::new();
@@ -158,8 +155,21 @@ mod tests {
         assert!(is_compressed);
         flate2::read::GzDecoder::new(file).read_to_string(&mut text).expect("a text");
         assert_eq!(text, "second");
-        put_aside(&log, &dir.path().join("0.log.9"), POLICY).expect("nothing to put aside");
+        put_aside(&log, "0.log.9", POLICY).expect("nothing to put aside");
         assert_eq!(names(dir.path()), ["0.log.2.gz"]);
+    }
+
+    #[test]
+    fn a_link_is_not_compressed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("logs")).expect("a folder");
+        std::fs::write(at("secret"), "secret").expect("a file");
+        std::os::unix::fs::symlink(at("secret"), at("logs/0.log.1")).expect("a link");
+        std::fs::write(at("logs/0.log"), "log").expect("a log");
+        assert!(put_aside(&at("logs/0.log"), "0.log.2", POLICY).is_err());
+        assert_eq!(names(&at("logs")), ["0.log", "0.log.1"], "nothing of it is readable under another name");
+        assert_eq!(std::fs::read_to_string(at("secret")).expect("a file"), "secret");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use api::Tree;
 
 use super::sync;
 use crate::agent::Agent;
+use crate::log_files;
 use crate::make::{container, hostname};
 use crate::plan::Start;
 use crate::pod;
@@ -111,18 +112,23 @@ fn read_start(file: &Path) -> Option<String> {
 fn last_lines(log: &Path) -> String {
     use std::io::{Read, Seek, SeekFrom};
     let read = || -> std::io::Result<String> {
-        let mut file = std::fs::File::open(log)?;
+        let mut file = log_files::open(log)?;
         let length = file.metadata()?.len();
         // The lines' heads take about as much again.
         file.seek(SeekFrom::Start(length.saturating_sub(MOST_LOG * 4)))?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        // It may be written to meanwhile, without an end.
+        file.take(MOST_LOG * 4).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    let text = read().unwrap_or_default();
-    let lines: Vec<&str> = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect();
-    let mut out: String =
-        lines[lines.len().saturating_sub(MOST_LINES)..].iter().flat_map(|line| [*line, "\n"]).collect();
+    last_words(&read().unwrap_or_default())
+}
+
+/// What lines of a log say, the last of them. A part of a line, whose first tag is `P`, has no end of its own.
+fn last_words(text: &str) -> String {
+    let parts: Vec<(&str, &str)> = text.lines().filter_map(parts).collect();
+    let last = parts[parts.len().saturating_sub(MOST_LINES)..].iter();
+    let mut out: String = last.flat_map(|(text, end)| [*text, *end]).collect();
     let most = usize::try_from(MOST_LOG).unwrap_or(usize::MAX);
     if out.len() > most {
         let at = out.char_indices().map(|(at, _)| at).find(|at| out.len() - at <= most).unwrap_or(0);
@@ -131,9 +137,30 @@ fn last_lines(log: &Path) -> String {
     out
 }
 
+/// The text of a line of a log, after its time, stream and tags, and what ends it.
+fn parts(line: &str) -> Option<(&str, &str)> {
+    let mut fields = line.splitn(4, ' ').skip(2);
+    let is_part = fields.next()?.split(':').next() == Some("P");
+    Some((fields.next()?, if is_part { "" } else { "\n" }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_message_of_a_log_has_the_lines_that_were_written() {
+        let check = |log: &str, expected: &str| assert_eq!(last_words(log), expected, "{log:?}");
+        check("", "");
+        check("t stdout F DONE\n", "DONE\n");
+        check("t stdout P DONE\n", "DONE");
+        check("t stdout P DO\nt stdout F NE\nt stderr P end\n", "DONE\nend");
+        check("t stdout F:other one\nt stdout P:other two\n", "one\ntwo");
+        check("cut off\nt stdout F \n", "\n");
+        let many: String = (0..100).map(|number| format!("t stdout F {number}\n")).collect();
+        assert_eq!(last_words(&many).lines().count(), MOST_LINES);
+        assert_eq!(last_words(&format!("t stdout P {}\n", "x".repeat(9000))).len(), 2048);
+    }
 
     #[test]
     fn the_next_log_has_the_next_number() {

@@ -11,6 +11,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use tokio::fs::File;
 use tokio::io::unix::AsyncFd;
 
+use crate::log_files;
+
 /// The file is closed before its container is known to have ended.
 const CLOSED: Duration = Duration::from_millis(50);
 /// Where nothing is heard: file systems that do not tell, a runtime that keeps the file open.
@@ -65,7 +67,7 @@ fn drain(events: &OwnedFd) -> Result<bool> {
 
 /// The file that has taken the place of an older one, open.
 pub async fn successor(old: &File, path: &Path) -> Option<File> {
-    let new = File::open(path).await.ok()?;
+    let new = log_files::open_async(path.to_path_buf()).await.ok()?;
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let (old, other) = (old.metadata().await.ok()?, new.metadata().await.ok()?);
     (identity(old) != identity(other)).then_some(new)

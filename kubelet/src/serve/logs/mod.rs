@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use super::body::{answer as answered, stream, text};
 use super::route::Place;
 use super::{Answer, Host};
+use crate::log_files;
 use follow::Changes;
 use line::Writer;
 use older::Older;
@@ -83,8 +84,10 @@ async fn open(runtime: Arc<dyn DynRuntimeService>, container: String, options: &
     let lost = || format!("unable to retrieve container logs for {scheme}://{id}");
     let path = status.map(|status| status.log_path).filter(|path| !path.is_empty()).ok_or_else(lost)?;
     let resolved = tokio::fs::canonicalize(&path).await;
-    let path = resolved.map_err(|error| format!("failed to try resolving symlinks in path {path:?}: {error}"))?;
-    let mut file = File::open(&path).await.map_err(|error| format!("failed to open log file {path:?}: {error}"))?;
+    resolved.map_err(|error| format!("failed to try resolving symlinks in path {path:?}: {error}"))?;
+    let path = PathBuf::from(path);
+    let opened = log_files::open_async(path.clone()).await;
+    let mut file = opened.map_err(|error| format!("failed to open log file {path:?}: {error}"))?;
     let mut older = Older::of(&file, &path).await;
     if let Some(lines) = options.tail_lines {
         let sought = async {
