@@ -12,6 +12,9 @@ pub const MIRROR: &str = "kubernetes.io/config.mirror";
 /// On a static pod: its hash.
 pub const HASH: &str = "kubernetes.io/config.hash";
 
+/// What users and groups can be.
+pub const IDS: std::ops::RangeInclusive<i64> = 0..=i32::MAX as i64;
+
 pub fn uid(pod: &Tree) -> &str {
     pod.str("metadata.uid")
 }

@@ -37,7 +37,12 @@ impl Found {
 
 /// The group that a persistent volume's users have to be in.
 pub fn group(volume: &Tree) -> Option<i64> {
-    volume.map("metadata.annotations").str("pv.beta.kubernetes.io/gid").parse().ok()
+    volume
+        .map("metadata.annotations")
+        .str("pv.beta.kubernetes.io/gid")
+        .parse()
+        .ok()
+        .filter(|gid| pod::IDS.contains(gid))
 }
 
 /// Looks up a claim and its volume; a node may get them one by one, and only while its pods use them.

@@ -450,7 +450,8 @@ mod tests {
             |note: &str| read(&format!("metadata: {{annotations: {{pv.beta.kubernetes.io/gid: '{note}'}}}}"));
         let volume =
             |note: &str| Volume { name: String::new(), group: claims::group(&persistent(note)), made: Made::default() };
-        let notes = [("a", "1234"), ("b", "5"), ("c", "1234"), ("d", "wheel"), ("e", "")];
+        let notes =
+            [("a", "1234"), ("b", "5"), ("c", "1234"), ("d", "wheel"), ("e", ""), ("f", "4294967295"), ("g", "-1")];
         let volumes = notes.map(|(name, note)| (name.to_string(), volume(note))).into();
         let mounted = Mounted { volumes, ..Mounted::default() };
         assert_eq!(mounted.groups(&Tree::Null), [5, 1234]);

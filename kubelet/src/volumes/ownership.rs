@@ -40,7 +40,7 @@ impl Owner {
 }
 
 fn id(value: Option<i64>) -> Option<u32> {
-    value.and_then(|value| u32::try_from(value).ok())
+    value.filter(|value| pod::IDS.contains(value)).and_then(|value| u32::try_from(value).ok())
 }
 
 /// What a file or folder gets beside the bits that it has.

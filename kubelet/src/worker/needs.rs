@@ -66,9 +66,10 @@ pub async fn volume_images(
     Ok(made)
 }
 
-/// A container that must not run as root does not.
+/// A container that must not run as root does not, and ids are such that no runtime takes them for root's.
 pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<(), String> {
     let (of_pod, own) = (pod.at("spec.securityContext"), spec.at("securityContext"));
+    check_ids(of_pod, own, image)?;
     let either = |key: &str| if own.has(key) { own.at(key) } else { of_pod.at(key) };
     if either("runAsNonRoot").as_bool() != Some(true) {
         return Ok(());
@@ -91,6 +92,20 @@ pub fn check_user(pod: &Tree, spec: &Tree, image: &images::Present) -> Result<()
             "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root (pod: \"{named}\", container: {name})",
             image.username
         )),
+    }
+}
+
+/// An id above 2³¹−1 could be cut to another, or mean "unchanged", on its way to the kernel. The API refuses them;
+/// static pods and images are judged here.
+fn check_ids(of_pod: &Tree, own: &Tree, image: &images::Present) -> Result<(), String> {
+    let fields = ["runAsUser", "runAsGroup", "fsGroup"];
+    let of = |context: &Tree| fields.map(|field| (field, context.int(field)));
+    let groups = of_pod.list("supplementalGroups").iter().map(|group| ("supplementalGroups", group.as_int()));
+    let given = of(of_pod).into_iter().chain(of(own)).chain(groups).chain([("the image's user", image.uid)]);
+    let wrong = given.filter_map(|(field, id)| Some((field, id?))).find(|(_, id)| !pod::IDS.contains(id));
+    match wrong {
+        Some((field, id)) => Err(format!("{field} {id} is not an id: ids are 0 to {}", pod::IDS.end())),
+        None => Ok(()),
     }
 }
 
@@ -154,6 +169,29 @@ mod tests {
         assert!(check_services(&own, false).is_ok() && check_services(&Tree::Null, true).is_ok());
         let why = "services have not yet been read at least once, cannot construct envvars";
         assert_eq!(check_services(&Tree::Null, false), Err(why.to_string()));
+    }
+
+    #[test]
+    fn users_are_ids_and_not_root_where_they_must_not_be() {
+        let image = |uid: Option<i64>| images::Present { id: String::new(), uid, username: String::new() };
+        let check = |of_pod: &str, own: &str, uid: Option<i64>, expected: &str| {
+            let read = |text: &str| api::yaml::decode(text.as_bytes()).unwrap();
+            let pod = tree! { "spec" => tree! { "securityContext" => read(of_pod) } };
+            let spec = tree! { "name" => "c", "securityContext" => read(own) };
+            let said = check_user(&pod, &spec, &image(uid)).err().unwrap_or_default();
+            assert!(said.starts_with(expected) && said.is_empty() == expected.is_empty(), "{of_pod} {own}: {said}");
+        };
+        let (root, non_root) = ("container has runAsNonRoot and image will run as root", "{runAsNonRoot: true}");
+        check("{}", "{}", Some(0), "");
+        check(non_root, "{}", Some(1000), "");
+        check(non_root, "{}", Some(0), root);
+        check(non_root, "{}", Some(1 << 32), "the image's user 4294967296 is not an id: ids are 0 to 2147483647");
+        check("{}", "{}", Some(4_294_967_295), "the image's user 4294967295 is not an id");
+        check("{}", "{runAsUser: 4294967295}", None, "runAsUser 4294967295 is not an id");
+        check("{runAsGroup: -1}", "{}", None, "runAsGroup -1 is not an id");
+        check("{fsGroup: 2147483648}", "{}", None, "fsGroup 2147483648 is not an id");
+        check("{supplementalGroups: [1, 4294967296]}", "{}", None, "supplementalGroups 4294967296 is not an id");
+        check("{supplementalGroups: [2147483647]}", "{runAsUser: 2147483647}", None, "");
     }
 
     #[test]
