@@ -157,6 +157,9 @@ fn mount_disk(disk: &Disk, place: &Place) -> Result<(), Failure> {
         return Ok(());
     }
     make_all(&place.dir)?;
+    if !source.is_absolute() {
+        return Err(format!("{:?} is not an absolute path", source).into());
+    }
     disk.mount(&place.dir)?;
     match disk.read_only {
         true => Ok(()),

@@ -12,20 +12,20 @@ pub struct Command {
 }
 
 impl Command {
-    /// `mount -t KIND -o OPTIONS SOURCE TARGET`.
+    /// `mount -t KIND -o OPTIONS -- SOURCE TARGET`: what a volume names is never an option of the program.
     pub fn mount(kind: &str, options: &[String], source: &str, target: &str) -> Command {
         let mut arguments = vec!["-t".to_string(), kind.to_string()];
         if !options.is_empty() {
             arguments.extend(["-o".to_string(), options.join(",")]);
         }
-        arguments.extend([source.to_string(), target.to_string()]);
+        arguments.extend(["--".to_string(), source.to_string(), target.to_string()]);
         Command { program: "mount", arguments }
     }
 
-    /// `mount -o bind,OPTIONS SOURCE TARGET`.
+    /// `mount -o bind,OPTIONS -- SOURCE TARGET`.
     pub fn bind(options: &[String], source: &str, target: &str) -> Command {
         let options: Vec<&str> = std::iter::once("bind").chain(options.iter().map(String::as_str)).collect();
-        let arguments = ["-o", &options.join(","), source, target].map(str::to_string).to_vec();
+        let arguments = ["-o", &options.join(","), "--", source, target].map(str::to_string).to_vec();
         Command { program: "mount", arguments }
     }
 

@@ -32,6 +32,7 @@ const DEFAULT: &str = "ext4";
 
 impl Disk {
     pub fn mount(&self, target: &Path) -> Result<(), String> {
+        self.check_names()?;
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let device = self.device.display().to_string();
         let kind = match self.look()? {
@@ -45,6 +46,18 @@ impl Disk {
         let mut options = if self.read_only { vec!["ro".to_string()] } else { Vec::new() };
         options.extend(self.options.iter().cloned());
         Command::mount(&kind, &options, &device, &target.display().to_string()).run()
+    }
+
+    /// What programs get as arguments: a device by its absolute path, a kind that is the end of a program's name.
+    fn check_names(&self) -> Result<(), String> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if !self.device.is_absolute() {
+            return Err(format!("{:?} is not the absolute path of a device", self.device));
+        }
+        if self.kind.starts_with('-') || !self.kind.chars().all(is_plain) {
+            return Err(format!("fsType {:?} is not the name of a file system", self.kind));
+        }
+        Ok(())
     }
 
     fn look(&self) -> Result<Found, String> {
@@ -115,6 +128,22 @@ fn judge(code: Option<i32>, said: &str) -> Option<Found> {
 mod tests {
     use super::super::apart;
     use super::*;
+
+    #[test]
+    fn names_are_neither_options_nor_variables() {
+        let check = |device: &str, kind: &str, is_good: bool| {
+            let disk = Disk { device: device.into(), kind: kind.into(), options: Vec::new(), read_only: false };
+            assert_eq!(disk.check_names().is_ok(), is_good, "{device} {kind}");
+        };
+        check("/dev/sdb", "", true);
+        check("/dev/sdb", "ext4", true);
+        check("--version", "ext4", false);
+        check("sdb", "ext4", false);
+        check("/dev/sdb", "x=1", false);
+        check("/dev/sdb", "/../../tmp/evil", false);
+        check("/dev/sdb", "-V", false);
+        check("/dev/sdb", "ext4 ", false);
+    }
 
     #[test]
     fn only_nothing_at_all_is_written_over() {

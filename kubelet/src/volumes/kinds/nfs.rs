@@ -12,8 +12,22 @@ fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
         let read_only = ask.read_only || ask.source.bool("readOnly");
         let target = ask.dir.to_string_lossy();
+        check(ask.source)?;
         Ok(Plan::Run { command: command(ask.source, ask.persistent, read_only, &target), read_only })
     })
+}
+
+/// The helper `mount.nfs` gets server and path as one argument, where a dash would make it an option.
+fn check(source: &Tree) -> Result<(), String> {
+    let (server, path) = (source.str("server"), source.str("path"));
+    let is_plain = |text: &str| !text.is_empty() && !text.chars().any(|c| c.is_whitespace() || c.is_control());
+    if !is_plain(server) || server.starts_with('-') {
+        return Err(format!("nfs.server {server:?} is not the name or address of a server"));
+    }
+    if !path.starts_with('/') {
+        return Err(format!("nfs.path {path:?} is not an absolute path"));
+    }
+    Ok(())
 }
 
 fn command(source: &Tree, persistent: Option<&Tree>, read_only: bool, target: &str) -> Command {
@@ -41,10 +55,30 @@ mod tests {
             assert_eq!(format!("{} {}", command.program, command.arguments.join(" ")), wanted);
         };
         let source = "{server: nfs.example, path: /export/a}";
-        check(source, "{}", false, "mount -t nfs nfs.example:/export/a /k/v");
-        check(source, "{}", true, "mount -t nfs -o ro nfs.example:/export/a /k/v");
+        check(source, "{}", false, "mount -t nfs -- nfs.example:/export/a /k/v");
+        check(source, "{}", true, "mount -t nfs -o ro -- nfs.example:/export/a /k/v");
         let volume = "{spec: {mountOptions: [nfsvers=4.2, hard, hard]}}";
-        check(source, volume, true, "mount -t nfs -o hard,nfsvers=4.2,ro nfs.example:/export/a /k/v");
-        check("{server: 'fd00::1', path: /a}", "{}", false, "mount -t nfs [fd00::1]:/a /k/v");
+        check(source, volume, true, "mount -t nfs -o hard,nfsvers=4.2,ro -- nfs.example:/export/a /k/v");
+        check("{server: 'fd00::1', path: /a}", "{}", false, "mount -t nfs -- [fd00::1]:/a /k/v");
+    }
+
+    #[test]
+    fn what_a_volume_names_is_no_option() {
+        for (server, path, is_good) in [
+            ("nfs.example", "/export", true),
+            ("fd00::1", "/", true),
+            ("--fstab=/tmp/fstab", "/export", false),
+            ("-o", "/export", false),
+            ("", "/export", false),
+            ("a b", "/export", false),
+            ("nfs.example", "export", false),
+            ("nfs.example", "--all", false),
+        ] {
+            let source = api::tree! { "server" => server, "path" => path };
+            assert_eq!(super::check(&source).is_ok(), is_good, "{server}:{path}");
+        }
+        let sly = api::tree! { "server" => "--fstab=/tmp/fstab", "path" => "/a" };
+        let command = command(&sly, None, false, "/k/v");
+        assert_eq!(command.arguments[2..], ["--", "--fstab=/tmp/fstab:/a", "/k/v"]);
     }
 }
