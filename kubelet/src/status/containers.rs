@@ -19,8 +19,7 @@ pub struct Containers([Vec<Tree>; 3]);
 
 impl Containers {
     pub fn of(view: &View<'_>) -> Containers {
-        let prepared = prepared(view);
-        let list = |at: usize| view.pod.list(pod::LISTS[at]).iter().map(|spec| one(view, spec, at, prepared)).collect();
+        let list = |at: usize| view.pod.list(pod::LISTS[at]).iter().map(|spec| one(view, spec, at)).collect();
         Containers([list(0), list(1), list(2)])
     }
 
@@ -59,19 +58,9 @@ impl Containers {
     }
 }
 
-/// Whether all that has to prepare the pod has done so.
-fn prepared(view: &View<'_>) -> bool {
-    let done = |spec: &Tree| {
-        let seen = view.state.container(spec.str("name")).filter(|seen| !view.state.is_of_before(seen));
-        let Some(seen) = seen else { return false };
-        if pod::is_sidecar(spec) { is_started(spec, seen, (view.verdicts)(&seen.id)) } else { seen.succeeded() }
-    };
-    view.pod.list(pod::LISTS[0]).iter().all(done)
-}
-
-fn one(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
+fn one(view: &View<'_>, spec: &Tree, list: usize) -> Tree {
     let name = spec.str("name");
-    let Some(seen) = view.state.container(name) else { return not_there(view, spec, list, prepared) };
+    let Some(seen) = view.state.container(name) else { return not_there(view, spec, list) };
     let verdicts = (view.verdicts)(&seen.id);
     let begins_anew = seen.stage == Stage::Exited && view.state.is_of_before(seen) && !view.is_over && list < 2;
     let mut status = tree! {
@@ -85,12 +74,12 @@ fn one(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
     };
     let ended = (seen.stage == Stage::Exited).then(|| terminated(view, seen));
     let previous = view.state.previous(name).filter(|seen| seen.stage == Stage::Exited);
-    let anew = begins_anew.then(|| waits(begins(list, prepared), ""));
+    let anew = begins_anew.then(|| waits(begins(view.pod), ""));
     let waiting = waiting(view, name).filter(|_| !seen.is_running()).or(anew);
     let (state, last) = match (waiting, ended) {
         (Some(waiting), ended) => (waiting, ended.or_else(|| previous.map(|seen| terminated(view, seen)))),
         (None, Some(ended)) => (tree! { "terminated" => ended }, previous.map(|seen| terminated(view, seen))),
-        (None, None) => (now(seen), previous.map(|seen| terminated(view, seen))),
+        (None, None) => (now(view.pod, seen), previous.map(|seen| terminated(view, seen))),
     };
     status.set("state", state);
     status.set("lastState", last.map_or_else(Tree::map_new, |last| tree! { "terminated" => last }));
@@ -107,10 +96,10 @@ fn ready(spec: &Tree, seen: &Container, list: usize, begins_anew: bool, verdicts
     }
 }
 
-fn now(seen: &Container) -> Tree {
+fn now(pod: &Tree, seen: &Container) -> Tree {
     match seen.stage {
         Stage::Running => tree! { "running" => tree! { "startedAt" => at(seen.started_at) } },
-        Stage::Created => waits("ContainerCreating", ""),
+        Stage::Created => waits(begins(pod), ""),
         _ => waits("ContainerStatusUnknown", ""),
     }
 }
@@ -176,7 +165,7 @@ fn at(nanos: i64) -> api::Str {
 }
 
 /// One that the runtime does not have: not yet, or not any more.
-fn not_there(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree {
+fn not_there(view: &View<'_>, spec: &Tree, list: usize) -> Tree {
     let name = spec.str("name");
     let (old, past) = (past::status(view.pod, name), Past::of(view.pod, name));
     let is_over = view.is_over || past.and_then(Past::code).is_some_and(|code| !restarts(view.pod, spec, list, code));
@@ -196,7 +185,7 @@ fn not_there(view: &View<'_>, spec: &Tree, list: usize, prepared: bool) -> Tree 
         "restartCount" => past.map_or(0, Past::next),
         "started" => false,
         "ready" => false,
-        "state" => waiting(view, name).unwrap_or_else(|| waits(begins(list, prepared), "")),
+        "state" => waiting(view, name).unwrap_or_else(|| waits(begins(view.pod), "")),
         "lastState" => last,
     }
 }
@@ -210,9 +199,9 @@ fn restarts(pod: &Tree, spec: &Tree, list: usize, code: i32) -> bool {
     }
 }
 
-/// Why one that is to come is not there yet.
-fn begins(list: usize, prepared: bool) -> &'static str {
-    if !prepared && list == 1 { "PodInitializing" } else { "ContainerCreating" }
+/// Why one that is to come is not there yet, init containers included. It is the same before and after they are done.
+pub fn begins(pod: &Tree) -> &'static str {
+    if pod.list(pod::LISTS[0]).is_empty() { "ContainerCreating" } else { "PodInitializing" }
 }
 
 /// One that had ended when it was last seen, even if it was to be started again then.

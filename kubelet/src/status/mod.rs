@@ -19,6 +19,7 @@ use crate::pod;
 use crate::state::PodState;
 use conditions::Facts;
 use containers::Containers;
+pub use containers::begins as initial_reason;
 
 /// Why a container is not there, by its name: what a status says of one that waits.
 pub type Problems = BTreeMap<String, Problem>;

@@ -112,13 +112,10 @@ fn containers_that_prepare_hold_the_others_up() {
     let init = list![tree! { "name" => "i", "image" => "i" }];
     pod.child("spec").set("initContainers", init);
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
-    let cases: [Case<'_>; 4] = [
+    let cases: [Case<'_>; 5] = [
+        (&[], "Pending i-waiting:PodInitializing a-waiting:PodInitializing b-waiting:PodInitializing", "False"),
         (&[("i", "running")], "Pending i-running a-waiting:PodInitializing b-waiting:PodInitializing", "False"),
-        (
-            &[("i", "0")],
-            "Pending i+terminated:Completed a-waiting:ContainerCreating b-waiting:ContainerCreating",
-            "True",
-        ),
+        (&[("i", "0")], "Pending i+terminated:Completed a-waiting:PodInitializing b-waiting:PodInitializing", "True"),
         (&[("i", "1")], "Failed i-terminated:Error a-waiting:PodInitializing b-waiting:PodInitializing", "False"),
         (
             &[("i", "0"), ("a", "running"), ("b", "running")],

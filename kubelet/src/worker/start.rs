@@ -16,7 +16,7 @@ use crate::meters;
 use crate::plan::{Kill, Plan, Start, Why};
 use crate::pod;
 use crate::state::{PodState, Stage, keys};
-use crate::status::Problem;
+use crate::status::{Problem, initial_reason};
 use crate::volumes::{self, Mounted};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -384,12 +384,12 @@ async fn pulled(
     })?;
     let secrets = needs::pull_secrets(agent, pod).await;
     let wanted = Wanted { pod, container: spec, secrets: &secrets, sandbox: Some(place.config) };
-    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends()))?;
+    let image = unless_ended(place.given.told, agent.images.ensure(&wanted)).await.unwrap_or_else(|| Err(ends(pod)))?;
     Ok((image, of_volumes))
 }
 
-fn ends() -> Problem {
-    Problem { reason: "ContainerCreating".into(), message: String::new() }
+fn ends(pod: &Tree) -> Problem {
+    Problem { reason: initial_reason(pod).into(), message: String::new() }
 }
 
 fn failed(agent: &Agent, pod: &Tree, name: &str, reason: &'static str, message: String) -> Problem {
