@@ -1,7 +1,7 @@
 //! What pods use: of the runtime what it counts, of the disk what is measured here.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use api::Tree;
 use cri::{
@@ -52,7 +52,7 @@ enum Part {
 fn parts(agent: &Agent, pod: &Tree) -> Vec<(Part, Place)> {
     let dir = agent.config.pod_dir(pod::uid(pod));
     let logs = make::log_dir(&agent.config.pod_logs_dir, pod);
-    let mut parts = vec![(Part::Own, Place::Tree(dir.join("etc-hosts")))];
+    let mut parts = Vec::from(own_files(&dir).map(|path| (Part::Own, Place::Tree(path))));
     for spec in pod::containers(pod) {
         let name = spec.str("name");
         parts.push((Part::Log(name.to_string()), Place::Tree(logs.join(name))));
@@ -65,6 +65,12 @@ fn parts(agent: &Agent, pod: &Tree) -> Vec<(Part, Place)> {
         }
     }
     parts
+}
+
+/// Files of the kubelet's that containers can write to: their hosts file, and what they say when they end. Without a
+/// count of them a container could fill the disk unnoticed.
+fn own_files(pod_dir: &Path) -> [PathBuf; 2] {
+    ["etc-hosts", make::container::MESSAGES].map(|name| pod_dir.join(name))
 }
 
 /// What the agent has made itself is counted file by file.
@@ -87,7 +93,7 @@ fn together(parts: Vec<(Part, Place)>, found: &BTreeMap<Place, Found>) -> Files 
         match part {
             Part::Volume { name, claim } => files.volumes.push(Volume { name, found, claim }),
             Part::Log(name) => files.logs.push((name, found)),
-            Part::Own => files.own = found.used,
+            Part::Own => files.own += found.used,
         }
     }
     files
@@ -164,4 +170,23 @@ pub fn value(number: &Option<cri::UInt64Value>) -> Option<u64> {
 pub fn container_name(stats: &ContainerStats) -> &str {
     let metadata = stats.attributes.as_ref().and_then(|attributes| attributes.metadata.as_ref());
     metadata.map_or("", |metadata| &metadata.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::make::container::message_file;
+
+    #[test]
+    fn files_that_containers_write_through_the_kubelet_are_counted() {
+        let pod_dir = Path::new("/k/pods/u");
+        let counted = own_files(pod_dir);
+        assert!(counted.iter().any(|path| message_file(pod_dir, "c", 3).starts_with(path)));
+        assert!(counted.contains(&pod_dir.join("etc-hosts")));
+        let place = |path: &PathBuf| Place::Tree(path.clone());
+        let found = |bytes: u64| Found { used: Used { bytes, ..Used::default() }, ..Found::default() };
+        let measured = counted.iter().map(place).zip([found(5), found(7)]).collect();
+        let files = together(counted.iter().map(|path| (Part::Own, place(path))).collect(), &measured);
+        assert_eq!(files.own.bytes, 12);
+    }
 }

@@ -102,9 +102,12 @@ pub fn signal_name(number: i32) -> Option<String> {
     Some(format!("{signal:?}").to_ascii_uppercase().replace("PLUS", "+").replace("MINUS", "-"))
 }
 
+/// Of a pod's directory: what its containers say when they end, by their names.
+pub const MESSAGES: &str = "containers";
+
 /// Where the container's last words are, in the pod's folder.
 pub fn message_file(pod_dir: &std::path::Path, name: &str, restarts: i64) -> std::path::PathBuf {
-    pod_dir.join("containers").join(name).join(format!("{restarts}.message"))
+    pod_dir.join(MESSAGES).join(name).join(format!("{restarts}.message"))
 }
 
 /// The container whose processes an ephemeral one shall see.
