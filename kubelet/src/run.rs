@@ -322,7 +322,19 @@ fn make_folders(config: &Config) -> Result<(), String> {
     for folder in own.iter().chain([&config.pod_logs_dir]) {
         crate::volumes::make_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
-    Ok(())
+    close_pod_dirs(&config.root_dir.join("pods"))
+}
+
+/// Directories of pods that an earlier version, or another program, has left open to every user.
+fn close_pod_dirs(pods: &Path) -> Result<(), String> {
+    let close = |path: &Path| {
+        let closed = crate::volumes::close_to_others(path);
+        closed.map_err(|error| format!("{}: {error}", path.display()))
+    };
+    close(pods)?;
+    let entries = std::fs::read_dir(pods).map_err(|error| format!("{}: {error}", pods.display()))?;
+    let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.map(|entry| entry.path()).try_for_each(|dir| close(&dir))
 }
 
 /// What the runtime's default handler says of itself.

@@ -8,6 +8,7 @@ use api::Tree;
 
 use crate::config::Config;
 use crate::pod;
+use crate::volumes;
 
 /// Ranges are made of so many ids; the first is the host's own.
 const LENGTH: u32 = 65_536;
@@ -58,8 +59,8 @@ impl Users {
         let first = (1..=MOST - count).find(is_free).ok_or("no range of user ids is left")?;
         let file = file(&self.config, uid);
         let write = || {
-            file.parent().map(std::fs::create_dir_all).transpose()?;
-            std::fs::write(&file, format!("{first} {count}"))
+            file.parent().map(volumes::make_all).transpose()?;
+            volumes::write_private(&file, format!("{first} {count}").as_bytes())
         };
         write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))?;
         taken.insert(uid.to_string(), (first, count));

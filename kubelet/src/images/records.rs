@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use api::{Tree, json, tree};
 use aws_lc_rs::digest;
 
+use crate::volumes;
+
 /// Which images are asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Policy {
@@ -147,8 +149,8 @@ impl Records {
         let file = self.file(folder, name);
         let draft = file.with_extension("new");
         let write = || {
-            std::fs::create_dir_all(self.dir.join(folder))?;
-            std::fs::write(&draft, json::encode(record, None))?;
+            volumes::make_all(&self.dir.join(folder))?;
+            volumes::write_private(&draft, &json::encode(record, None))?;
             std::fs::rename(&draft, &file)
         };
         write().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))

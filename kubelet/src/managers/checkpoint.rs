@@ -5,6 +5,8 @@ use std::path::Path;
 
 use api::{Tree, json};
 
+use crate::volumes::{make_all, private_file};
+
 const CHECKSUM: &str = "checksum";
 
 /// None where there is no file. One that is there and cannot be read is an error, and not an empty one: what it says
@@ -16,6 +18,10 @@ pub fn read(file: &Path) -> Result<Option<Tree>, String> {
         Ok(bytes) => bytes,
     };
     let mut tree = json::decode(&bytes).map_err(|error| error.to_string())?;
+    // Upstream's kubelet leaves it, with a checksum of its own kind. Nothing is handed out by it.
+    if tree.str("policyName").eq_ignore_ascii_case("none") && tree.at("entries").is_null() {
+        return Ok(None);
+    }
     let said = tree.remove(CHECKSUM).and_then(|said| said.as_int());
     if tree.as_map().is_none() || said != Some(checksum(&tree)) {
         return Err("checkpoint is corrupted".to_string());
@@ -27,8 +33,8 @@ pub fn write(file: &Path, mut tree: Tree) -> Result<(), String> {
     tree.set(CHECKSUM, checksum(&tree));
     let beside = file.with_extension("tmp");
     let write = || {
-        file.parent().map(std::fs::create_dir_all).transpose()?;
-        let mut open = std::fs::File::create(&beside)?;
+        file.parent().map(make_all).transpose()?;
+        let mut open = private_file(&beside)?;
         open.write_all(&json::encode(&tree, None))?;
         open.sync_all()?;
         std::fs::rename(&beside, file)
@@ -61,5 +67,26 @@ mod tests {
         assert_eq!(read(&file), Err("checkpoint is corrupted".to_string()));
         std::fs::write(&file, "{").expect("written");
         assert!(read(&file).is_err());
+    }
+
+    #[test]
+    fn a_file_of_upstreams_that_hands_nothing_out_is_ignored() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("state");
+        for (text, expected) in [
+            (r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#, Ok(None)),
+            (r#"{"policyName":"None","machineState":{},"checksum":4236770233}"#, Ok(None)),
+            (
+                r#"{"policyName":"static","defaultCpuSet":"0-3","checksum":1}"#,
+                Err("checkpoint is corrupted".to_string()),
+            ),
+            (
+                r#"{"policyName":"none","entries":{"a":{"c":"1"}},"checksum":1}"#,
+                Err("checkpoint is corrupted".to_string()),
+            ),
+        ] {
+            std::fs::write(&file, text).expect("written");
+            assert_eq!(read(&file), expected, "{text}");
+        }
     }
 }

@@ -41,7 +41,7 @@ pub async fn serve(managers: Arc<Managers>, workers: Arc<Workers>) {
 }
 
 pub async fn serve_once(managers: &Arc<Managers>, pods: &Pods, dir: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(dir)?;
+    crate::volumes::make_all(dir)?;
     let socket = dir.join("kubelet.sock");
     match std::fs::remove_file(&socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

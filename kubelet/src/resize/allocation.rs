@@ -9,6 +9,7 @@ use api::quantity::Quantity;
 use api::{Tree, json, tree};
 
 use crate::pod;
+use crate::volumes;
 
 /// Resources of the containers that can be resized, by name; that of the pod as a whole by "".
 pub type Amounts = BTreeMap<String, Tree>;
@@ -135,9 +136,9 @@ impl Record {
 
     /// Whole or not at all.
     pub fn write(&self, file: &Path) -> io::Result<()> {
-        file.parent().map(std::fs::create_dir_all).transpose()?;
+        file.parent().map(volumes::make_all).transpose()?;
         let new = file.with_extension("new");
-        std::fs::write(&new, json::encode(&self.to_tree(), None))?;
+        volumes::write_private(&new, &json::encode(&self.to_tree(), None))?;
         std::fs::rename(new, file)
     }
 }

@@ -131,9 +131,34 @@ pub fn make_all(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
 }
 
+/// A new file that only root reads, whatever was there before.
+pub fn private_file(path: &Path) -> io::Result<fs::File> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    io::Write::write_all(&mut private_file(path)?, bytes)
+}
+
+/// Takes from users that are neither the owner nor of its group what an earlier version gave them.
+pub fn close_to_others(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::symlink_metadata(path)?.permissions().mode() & 0o7777;
+    if mode & 0o007 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & !0o007))
+}
+
 fn bind(source: &Path, read_only: bool, options: &[String], place: &Place) -> Result<(), Failure> {
     if mountinfo::is_mounted(&place.dir)? {
         return Ok(());
+    }
+    if !source.is_absolute() {
+        return Err(format!("{:?} is not an absolute path", source).into());
     }
     let stat = fs::metadata(source).map_err(|error| format!("{}: {error}", source.display()))?;
     if !stat.is_dir() {
@@ -157,9 +182,6 @@ fn mount_disk(disk: &Disk, place: &Place) -> Result<(), Failure> {
         return Ok(());
     }
     make_all(&place.dir)?;
-    if !source.is_absolute() {
-        return Err(format!("{:?} is not an absolute path", source).into());
-    }
     disk.mount(&place.dir)?;
     match disk.read_only {
         true => Ok(()),

@@ -39,7 +39,7 @@ use act::{Made, Place};
 use kinds::Ask;
 use plan::{Backing, Failure, Plan, Step};
 
-pub use act::make_all;
+pub use act::{close_to_others, make_all, private_file, write_private};
 pub use mounts::{Given, devices, mounts};
 pub use ownership::Owner;
 pub use tokens::Tokens;

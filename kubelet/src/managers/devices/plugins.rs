@@ -184,7 +184,7 @@ impl Devices {
 
 /// A fresh socket. Those of plugins go too, by which they know that they have to register again.
 fn listen(dir: &Path) -> std::io::Result<UnixListener> {
-    std::fs::create_dir_all(dir)?;
+    crate::volumes::make_all(dir)?;
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_socket() {

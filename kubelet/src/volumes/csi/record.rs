@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use api::{Tree, json, tree};
 
-use crate::volumes::act::make_all;
+use crate::volumes::act::{make_all, write_private};
 
 const FILE: &str = "vol_data.json";
 const FOLDERS: [(&str, bool); 2] = [("volumes", false), ("volumeDevices", true)];
@@ -51,7 +51,7 @@ impl Record {
         make_all(&self.dir)?;
         // Half a file would say nothing.
         let next = self.dir.join(format!("{FILE}.tmp"));
-        fs::write(&next, text)?;
+        write_private(&next, text.as_ref())?;
         fs::rename(next, self.dir.join(FILE))
     }
 
