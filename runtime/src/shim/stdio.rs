@@ -120,9 +120,15 @@ impl Stdio {
         self.flush_listeners();
     }
 
-    /// Writes what listeners still wait for; those that are gone are dropped.
+    /// Writes what listeners still wait for. Those that are gone are dropped, and those that have everything of a stream
+    /// that has ended: their clients wait for the end.
     pub fn flush_listeners(&mut self) {
-        self.listeners.retain_mut(|l| write_from(&l.fd, &mut l.waiting) != Progress::Ended);
+        let outputs = &self.outputs;
+        self.listeners.retain_mut(|l| {
+            let progress = write_from(&l.fd, &mut l.waiting);
+            let has_more = !l.waiting.is_empty() || outputs.iter().any(|output| output.stream == l.stream);
+            progress != Progress::Ended && has_more
+        });
     }
 
     /// Takes what a client typed. False when that client is done.
@@ -189,4 +195,59 @@ fn write_from(fd: impl AsFd, waiting: &mut VecDeque<u8>) -> Progress {
     }
     waiting.shrink_to(0);
     Progress::Moved
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    fn pipe() -> (OwnedFd, OwnedFd) {
+        pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap()
+    }
+
+    /// What is in a pipe now, and whether it has ended.
+    fn read_all(from: &OwnedFd) -> (usize, bool) {
+        let (mut buffer, mut sum) = ([0; 4096], 0);
+        loop {
+            match rustix::io::read(from, &mut buffer) {
+                Ok(0) => return (sum, true),
+                Ok(length) => sum += length,
+                Err(_) => return (sum, false),
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_client_gets_everything_and_then_the_end() {
+        let ((from_container, container), (client, listener)) = (pipe(), pipe());
+        let mut stdio = Stdio::new(false);
+        stdio.outputs.push(Output::new(from_container, Stream::Stdout));
+        stdio.listen(listener, Stream::Stdout);
+        let (mut buffer, mut entries, mut written) = (vec![0; CHUNK], Vec::new(), 0);
+        while !stdio.stalled() {
+            written += rustix::io::write(&container, &[b'x'; CHUNK]).unwrap();
+            stdio.pump_output(0, &mut buffer, &mut entries);
+        }
+        drop(container);
+        stdio.drain(&mut buffer, &mut entries);
+        assert!(stdio.outputs.is_empty() && stdio.stalled(), "the container has ended, the client is behind");
+        let (first, ended) = read_all(&client);
+        assert!(!ended);
+        stdio.flush_listeners();
+        let (rest, ended) = read_all(&client);
+        assert_eq!((first + rest, ended), (written, true));
+        assert!(stdio.listeners.is_empty());
+    }
+
+    #[test]
+    fn a_client_without_news_stays_while_the_container_runs() {
+        let ((from_container, _container), (client, listener)) = (pipe(), pipe());
+        let mut stdio = Stdio::new(false);
+        stdio.outputs.push(Output::new(from_container, Stream::Stderr));
+        stdio.listen(listener, Stream::Stderr);
+        stdio.flush_listeners();
+        assert_eq!((stdio.listeners.len(), read_all(&client)), (1, (0, false)));
+    }
 }
