@@ -33,6 +33,11 @@ pub enum Event<'a> {
     Downloaded {
         layer: &'a Digest,
     },
+    /// So much of an archive is read; of how much is 0 where that is not known.
+    Read {
+        done: u64,
+        all: u64,
+    },
     Unpacked {
         layer: &'a Digest,
     },
@@ -52,25 +57,35 @@ pub struct Sum {
     pub bytes: u64,
     pub layers_unpacked: usize,
     done: BTreeMap<Digest, u64>,
+    /// Of an archive, which is read as a whole before its layers are unpacked.
+    read: u64,
 }
 
 impl Sum {
     pub fn add(&mut self, event: Event<'_>) {
         match event {
-            Event::Resolved { layers, bytes, .. } => (self.layers, self.bytes) = (layers, bytes),
+            Event::Resolved { layers, bytes, .. } => {
+                (self.layers, self.bytes, self.layers_unpacked, self.read) = (layers, bytes, 0, 0);
+                self.done.clear();
+            }
             Event::Bytes { layer, done, .. } => drop(self.done.insert(layer.clone(), done)),
             Event::Present { .. } | Event::Unpacked { .. } => self.layers_unpacked += 1,
+            Event::Read { done, all } => (self.read, self.bytes) = (done, all),
             Event::Downloaded { .. } => {}
         }
     }
 
     pub fn bytes_done(&self) -> u64 {
-        self.done.values().sum()
+        self.read + self.done.values().sum::<u64>()
     }
 
     pub fn line(&self) -> String {
         let (done, all) = (megabytes(self.bytes_done()), megabytes(self.bytes));
-        format!("{done} of {all} MB, {} of {} layers unpacked", self.layers_unpacked, self.layers)
+        match (self.layers, self.bytes) {
+            (0, 0) => format!("{done} MB read"),
+            (0, _) => format!("{done} of {all} MB read"),
+            _ => format!("{done} of {all} MB, {} of {} layers unpacked", self.layers_unpacked, self.layers),
+        }
     }
 }
 
@@ -103,7 +118,7 @@ impl Lines {
         let pause = Duration::from_millis(if self.terminal { 100 } else { 5000 });
         let due = last.is_none_or(|last| last.elapsed() >= pause);
         match event {
-            Event::Bytes { .. } => due,
+            Event::Bytes { .. } | Event::Read { .. } => due,
             _ => !self.terminal || due,
         }
     }
@@ -128,7 +143,7 @@ impl Progress for Lines {
             (false, Event::Present { layer }) => writeln!(out, "{layer}: already here"),
             (false, Event::Downloaded { layer }) => writeln!(out, "{layer}: downloaded"),
             (false, Event::Unpacked { layer }) => writeln!(out, "{layer}: unpacked; {line}"),
-            (false, Event::Bytes { .. }) => writeln!(out, "{}: {line}", self.name),
+            (false, Event::Bytes { .. } | Event::Read { .. }) => writeln!(out, "{}: {line}", self.name),
         };
     }
 }
@@ -146,5 +161,21 @@ mod tests {
         sum.add(Event::Bytes { layer: &a, done: 500_000, size: 1_000_000 });
         sum.add(Event::Present { layer: &b });
         assert_eq!(sum.line(), "0.5 of 3.0 MB, 1 of 2 layers unpacked");
+    }
+
+    #[test]
+    fn an_archive_is_read_and_then_its_images_are_unpacked() {
+        let (a, b) = (Digest::of(b"a"), Digest::of(b"b"));
+        let mut sum = Sum::default();
+        sum.add(Event::Read { done: 1_500_000, all: 0 });
+        assert_eq!(sum.line(), "1.5 MB read", "of standard input");
+        sum.add(Event::Read { done: 2_000_000, all: 4_000_000 });
+        assert_eq!(sum.line(), "2.0 of 4.0 MB read");
+        for image in [&a, &b] {
+            sum.add(Event::Resolved { digest: image, layers: 1, bytes: 1_000_000 });
+            sum.add(Event::Bytes { layer: image, done: 1_000_000, size: 1_000_000 });
+            sum.add(Event::Unpacked { layer: image });
+            assert_eq!(sum.line(), "1.0 of 1.0 MB, 1 of 1 layers unpacked");
+        }
     }
 }

@@ -7,7 +7,7 @@ use runtime::images::archive::Output;
 use runtime::images::{Config, Error, Silent};
 
 use crate::debian::{Registry, user};
-use crate::support::{Store, busybox, gzip, tar};
+use crate::support::{Heard, Store, busybox, gzip, tar};
 
 fn skopeo(args: &[&str]) -> String {
     let output = Command::new("skopeo").args(args).output().expect("skopeo is installed");
@@ -66,6 +66,23 @@ async fn skopeo_reads_and_writes_the_same() {
         assert_eq!(image.config.cmd, ["/bin/busybox", "true"], "{kind}");
         let rootfs = other.images.prepare("c", &image.id).unwrap();
         assert!(rootfs.lower.iter().any(|lower| lower.join("bin/busybox").is_file()), "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_says_how_far_it_is() {
+    let maker = Store::new();
+    let id = maker.images.make("x.local/a", vec![tar(&[("a", &[b'x'; 100_000])])], Config::default(), &Silent).await;
+    let (id, folder, file) = (id.unwrap(), maker.path().join("layout"), maker.path().join("archive.tar"));
+    maker.images.export(std::slice::from_ref(&id), Output::Folder(folder.clone())).await.unwrap();
+    maker.images.export(&[id], Output::File(file.clone())).await.unwrap();
+    for path in [folder, file] {
+        let (store, heard) = (Store::new(), Heard::default());
+        store.images.import(&path, None, &heard).await.unwrap();
+        let read = heard.read.lock().unwrap().last().copied().unwrap();
+        assert!(read.0 > 0 && read.0 <= read.1, "{}: {read:?}", path.display());
+        assert_eq!((heard.count("resolved 1"), heard.count("unpacked")), (1, 1), "{}", path.display());
+        assert!(heard.bytes.lock().unwrap().values().all(|bytes| *bytes > 0), "{}", path.display());
     }
 }
 

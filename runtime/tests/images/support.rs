@@ -126,6 +126,8 @@ pub fn noise(length: usize) -> Vec<u8> {
 pub struct Heard {
     pub lines: Mutex<Vec<String>>,
     pub bytes: Mutex<BTreeMap<String, u64>>,
+    /// Of an archive: how much, and of how much.
+    pub read: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Progress for Heard {
@@ -135,6 +137,10 @@ impl Progress for Heard {
             Event::Present { .. } => "present".to_owned(),
             Event::Downloaded { .. } => "downloaded".to_owned(),
             Event::Unpacked { .. } => "unpacked".to_owned(),
+            Event::Read { done, all } => {
+                self.read.lock().unwrap().push((done, all));
+                return;
+            }
             Event::Bytes { layer, done, .. } => {
                 self.bytes.lock().unwrap().insert(layer.to_string(), done);
                 return;

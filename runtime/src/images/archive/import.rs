@@ -1,17 +1,18 @@
 //! Takes in the images of an archive.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::super::error::{Error, Result};
 use super::super::make::{copy_in, planned, with_config};
 use super::super::manifest::{
     self, DOCKER_CONFIG, DOCKER_LAYER, DOCKER_MANIFEST, Descriptor, Document, Index, MOST_BYTES, MOST_LAYERS,
 };
-use super::super::progress::Progress;
+use super::super::progress::{Event, Progress};
 use super::super::pull::Plan;
 use super::super::reference::Reference;
 use super::super::{Images, blocking};
-use super::source::Source;
+use super::source::{Read, Source};
 use super::{DockerImage, FULL_NAME, REF_NAME};
 
 /// Lists within lists, in a layout's index.
@@ -23,10 +24,13 @@ impl Images {
     pub async fn import(&self, path: &Path, name: Option<&str>, progress: &dyn Progress) -> Result<Vec<String>> {
         let name = name.map(Reference::parse).transpose()?;
         let _busy = self.inner.store.busy()?;
-        let (images, path) = (self.clone(), path.to_owned());
-        let found = blocking(move || Importer { images, name }.read(&path)).await?;
+        let (images, path, read) = (self.clone(), path.to_owned(), Read::default());
+        let counted = read.clone();
+        let reading = blocking(move || Importer { images, name, read: counted }.read(&path));
+        let found = while_reporting(reading, &read, progress).await?;
         let mut ids = Vec::new();
         for (plan, names) in found {
+            report(&plan, progress);
             self.adopt(&plan, names, progress).await?;
             ids.push(plan.id().to_string());
         }
@@ -34,16 +38,42 @@ impl Images {
     }
 }
 
+/// Between two looks at how much is read.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Says how much of an archive is read, until the work is done.
+async fn while_reporting<T>(work: impl Future<Output = T>, read: &Read, progress: &dyn Progress) -> T {
+    let mut work = std::pin::pin!(work);
+    loop {
+        let done = tokio::time::timeout(LOOK, &mut work).await;
+        progress.report(Event::Read { done: read.done(), all: read.all() });
+        if let Ok(done) = done {
+            return done;
+        }
+    }
+}
+
+/// An image of an archive whose bytes are all here.
+fn report(plan: &Plan, progress: &dyn Progress) {
+    let layers = &plan.manifest.layers;
+    let bytes = layers.iter().map(|layer| layer.size).sum();
+    progress.report(Event::Resolved { digest: &plan.target.digest, layers: plan.chain.len(), bytes });
+    for layer in layers {
+        progress.report(Event::Bytes { layer: &layer.digest, done: layer.size, size: layer.size });
+    }
+}
+
 struct Importer {
     images: Images,
     name: Option<Reference>,
+    read: Read,
 }
 
 type Found = Vec<(Plan, Vec<String>)>;
 
 impl Importer {
     fn read(&self, path: &Path) -> Result<Found> {
-        let source = Source::open(&self.images.inner.store, path)?;
+        let source = Source::open(&self.images.inner.store, path, self.read.clone())?;
         let found = if source.has("index.json") && source.has("oci-layout") {
             self.layout(&source)?
         } else if source.has("manifest.json") {
