@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -139,5 +139,8 @@ fn listen(socket: &Path) -> Result<UnixListener> {
         // Nobody serves it any more: an agent that was killed has left it.
         let _ = std::fs::remove_file(socket);
     }
-    UnixListener::bind(socket).context(|| format!("--socket {shown}"))
+    let listener = UnixListener::bind(socket).context(|| format!("--socket {shown}"))?;
+    // Whoever connects to it is root on this machine.
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).context(|| format!("--socket {shown}"))?;
+    Ok(listener)
 }
