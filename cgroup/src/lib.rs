@@ -38,13 +38,17 @@ struct Hierarchy {
     root: PathBuf,
 }
 
+/// What a user of a machine without cgroups can do.
+const NOT_MOUNTED: &str = "no cgroup file system is mounted, so that this machine cannot run pods: mount one (mount -t \
+                           cgroup2 none /sys/fs/cgroup), or run the control plane alone (tiphys up --disable-agent)";
+
 impl Hierarchies {
     /// What this machine has mounted.
     pub fn detect() -> Result<Hierarchies> {
         let table = fs::read_to_string("/proc/self/mounts").context(|| "reading the mounts".to_string())?;
         let found = Hierarchies::parse(&table);
         if found.v1.is_empty() && found.v2.is_none() {
-            return refused("no control group hierarchy is mounted");
+            return refused(NOT_MOUNTED);
         }
         Ok(found)
     }
