@@ -28,8 +28,10 @@ pub struct Follower {
     pub resource: Resource,
     pub random: Arc<Random>,
     pub listener: Box<dyn Listener>,
-    /// Turns true once all has been told once.
-    pub synced: watch::Sender<bool>,
+    /// Each change of this generation asks for one more complete list.
+    pub relist: watch::Receiver<u64>,
+    /// The generation whose complete list has been reported; None before the first one.
+    pub synced: watch::Sender<Option<u64>>,
 }
 
 /// Where it stands.
@@ -42,15 +44,28 @@ enum State {
 impl Follower {
     /// Runs until it is dropped.
     pub async fn run(self) {
+        let mut relist = self.relist.clone();
+        loop {
+            let generation = *relist.borrow_and_update();
+            tokio::select! {
+                biased;
+                changed = relist.changed() => if changed.is_err() { return },
+                () = self.follow(generation) => {}
+            }
+        }
+    }
+
+    /// Lists for a generation, then watches. Objects are reported between two awaits, so that dropping this
+    /// future never leaves an object half reported.
+    async fn follow(&self, generation: u64) {
         let mut state = State::Listing;
         let mut pause = FIRST_PAUSE;
         loop {
-            let result = self.step(&mut state).await;
-            match result {
+            match self.step(&mut state, generation).await {
                 Ok(()) => pause = FIRST_PAUSE,
                 Err(error) if error.is_expired() => state = State::Listing,
                 Err(error) => {
-                    tracing::debug!(resource = self.resource.plural, %error, "it is followed again");
+                    tracing::debug!(resource = self.resource.plural, %error, "watch failed, retrying");
                     tokio::time::sleep(self.random.jitter(pause, 1.0)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -59,9 +74,9 @@ impl Follower {
     }
 
     /// One list, or one watch to its end.
-    async fn step(&self, state: &mut State) -> Result<()> {
+    async fn step(&self, state: &mut State, generation: u64) -> Result<()> {
         match state {
-            State::Listing => *state = State::Watching(self.list().await?),
+            State::Listing => *state = State::Watching(self.list(generation).await?),
             State::Watching(version) => {
                 let query = format!("allowWatchBookmarks=true&resourceVersion={version}");
                 let watch = self.client.watch_metadata(self.resource, &query).await?;
@@ -71,7 +86,7 @@ impl Follower {
         Ok(())
     }
 
-    async fn list(&self) -> Result<String> {
+    async fn list(&self, generation: u64) -> Result<String> {
         let mut uids = BTreeSet::new();
         let mut more = String::new();
         loop {
@@ -84,7 +99,7 @@ impl Follower {
             more = page.str("metadata.continue").to_string();
             if more.is_empty() {
                 self.listener.listed(&uids);
-                self.synced.send_replace(true);
+                self.synced.send_replace(Some(generation));
                 return Ok(page.str("metadata.resourceVersion").to_string());
             }
         }

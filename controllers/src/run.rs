@@ -118,6 +118,8 @@ fn run(environment: Environment, list: impl Iterator<Item = &'static Descriptor>
             None => tracing::info!(controller = controller.name, "it has nothing to do and does not run"),
         }
     }
+    // Only now: every listener is registered before the first list is asked for.
+    everything.start(&informers);
     informers.start();
     let loops = made.into_iter().map(|(worker, count)| worker.spawn(count)).collect();
     Running { loops, informers, everything }

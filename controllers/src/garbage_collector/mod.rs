@@ -41,7 +41,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
     }
     let graph = Arc::new(Mutex::new(Graph::default()));
     let watcher = Watcher { graph: graph.clone(), context: context.clone() };
-    setup.everything.listen(&setup.informers, Arc::new(watcher));
+    setup.everything.listen(Arc::new(watcher));
     let everything = setup.everything.clone();
     Some(Box::new(Collector { graph, everything, context: context.clone(), synced: OnceCell::new() }))
 }

@@ -34,7 +34,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         }
     });
     let waiting = Arc::new(Waiting { queue: context.queue.clone(), left: Mutex::default() });
-    setup.everything.listen(&setup.informers, waiting.clone());
+    setup.everything.listen(waiting.clone());
     let (namespaces, everything) = (informer.store().clone(), setup.everything.clone());
     Some(Box::new(Controller { namespaces, everything, waiting, context: context.clone() }))
 }

@@ -40,6 +40,8 @@ pub struct Everything {
     random: Arc<Random>,
     metrics: Metrics,
     listeners: RwLock<Vec<Arc<dyn Listener>>>,
+    /// Grows with each listener that comes after the start: every resource is then listed once more.
+    relist: watch::Sender<u64>,
     followed: Mutex<BTreeMap<Served, Followed>>,
     served: watch::Sender<Option<Arc<Discovery>>>,
     /// Something has changed since discovery was asked last.
@@ -50,7 +52,7 @@ pub struct Everything {
 
 struct Followed {
     task: JoinHandle<()>,
-    synced: watch::Receiver<bool>,
+    synced: watch::Receiver<Option<u64>>,
 }
 
 impl Everything {
@@ -60,6 +62,7 @@ impl Everything {
             random,
             metrics,
             listeners: RwLock::default(),
+            relist: watch::Sender::default(),
             followed: Mutex::default(),
             served: watch::Sender::new(None),
             dirty: AtomicBool::new(true),
@@ -68,11 +71,21 @@ impl Everything {
         })
     }
 
-    /// Whoever listens does so before the first object is told of: all are made before anything runs.
-    pub fn listen(self: &Arc<Everything>, informers: &Informers, listener: Arc<dyn Listener>) {
-        self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(listener);
+    /// Adds a listener. One that comes after `start` causes a relist of every resource, so that it also
+    /// receives the complete lists; the other listeners then hear of each object once more.
+    pub fn listen(&self, listener: Arc<dyn Listener>) {
+        let mut listeners = self.listeners.write().unwrap_or_else(PoisonError::into_inner);
+        listeners.push(listener);
+        // Under the lock: each listener has a generation of its own to wait for.
+        let generation = *self.relist.borrow() + 1;
+        self.relist.send_replace(generation);
+    }
+
+    /// Starts to follow all resources, where anything listens. It comes once all controllers are made: what
+    /// has been reported before a listener is registered would have to be listed again.
+    pub fn start(self: &Arc<Everything>, informers: &Informers) {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        if task.is_some() {
+        if task.is_some() || self.listeners.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return;
         }
         for resource in SOURCES {
@@ -102,13 +115,14 @@ impl Everything {
         self.served.borrow().clone().unwrap_or_default()
     }
 
-    /// Waits until every object has been told of once.
+    /// Waits until every object has been reported once to every listener that there is now.
     pub async fn synced(&self) {
+        let generation = *self.relist.borrow();
         let all = async {
             self.discovery().await;
             let waiting: Vec<_> = self.followed().values().map(|followed| followed.synced.clone()).collect();
             for mut synced in waiting {
-                let _ = synced.wait_for(|synced| *synced).await;
+                let _ = synced.wait_for(|synced| *synced >= Some(generation)).await;
             }
         };
         if tokio::time::timeout(LONGEST_SYNC, all).await.is_err() {
@@ -146,18 +160,19 @@ impl Everything {
         }
         for served in wanted {
             if !followed.contains_key(served) {
-                followed.insert(served.clone(), self.start(served.clone()));
+                followed.insert(served.clone(), self.start_follower(served.clone()));
             }
         }
     }
 
-    fn start(self: &Arc<Everything>, served: Served) -> Followed {
-        let (sender, synced) = watch::channel(false);
+    fn start_follower(self: &Arc<Everything>, served: Served) -> Followed {
+        let (sender, synced) = watch::channel(None);
         let follower = Follower {
             client: self.client.clone(),
             resource: served.resource(),
             random: self.random.clone(),
             listener: Box::new(Ear { everything: Arc::downgrade(self), served }),
+            relist: self.relist.subscribe(),
             synced: sender,
         };
         Followed { task: tokio::spawn(follower.run()), synced }
@@ -252,3 +267,6 @@ impl client::Listener for Ear {
         self.tell(|listener| listener.listed(&self.served, uids));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+use bytes::Bytes;
+use client::{Body, Sending, Transport};
+use http::{Request, Response};
+
+use super::*;
+
+const DISCOVERY: &str = r#"{"items":[{"versions":[{"version":"v1","resources":[
+    {"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","verbs":["list","watch","delete"]}]}]}]}"#;
+const PODS: &str = r#"{"metadata":{"resourceVersion":"7"},"items":[
+    {"metadata":{"namespace":"a","name":"x","uid":"u1"}},{"metadata":{"namespace":"a","name":"y","uid":"u2"}}]}"#;
+
+/// A server with two pods whose watches stay silent. It notes which paths are asked for.
+#[derive(Default)]
+struct Server(Mutex<Vec<String>>);
+
+impl Transport for Server {
+    fn send(&self, request: Request<Bytes>) -> Sending<'_> {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        self.0.lock().expect("paths").push(path.to_string());
+        if query.contains("watch=true") {
+            return Box::pin(std::future::pending());
+        }
+        let body = match path {
+            "/api" => DISCOVERY,
+            "/api/v1/pods" => PODS,
+            _ => r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#,
+        };
+        Box::pin(async move { Ok(Response::new(Body::new(http_body_util::Full::new(Bytes::from(body))))) })
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    uids: Mutex<BTreeSet<String>>,
+    lists: Mutex<Vec<usize>>,
+}
+
+impl Listener for Seen {
+    fn put(&self, _: &Served, object: &Tree) {
+        self.uids.lock().expect("uids").insert(object.str("metadata.uid").to_string());
+    }
+
+    fn deleted(&self, _: &Served, _: &Tree) {}
+
+    fn listed(&self, _: &Served, uids: &BTreeSet<Str>) {
+        self.lists.lock().expect("lists").push(uids.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_listener_gets_the_complete_first_lists() {
+    let server = Arc::new(Server::default());
+    let client = Client::new(server.clone(), "test");
+    let random = Arc::new(Random::seeded(1));
+    let informers = Informers::new(client.clone(), random.clone());
+    let everything = Everything::new(client, random, Metrics::default());
+
+    let listeners: Vec<Arc<Seen>> = (0..3).map(|_| Arc::default()).collect();
+    for early in &listeners[..2] {
+        everything.listen(early.clone());
+        // Whatever could run before the next controller is made runs now.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(server.0.lock().expect("paths").is_empty(), "nothing is asked for before the start");
+    }
+    everything.start(&informers);
+    informers.start();
+    everything.synced().await;
+    everything.listen(listeners[2].clone());
+    everything.synced().await;
+
+    for (number, listener) in listeners.iter().enumerate() {
+        let uids = listener.uids.lock().expect("uids").iter().cloned().collect::<Vec<_>>();
+        assert_eq!(uids, ["u1", "u2"], "listener {number}");
+        assert_eq!(listener.lists.lock().expect("lists").last(), Some(&2), "listener {number}");
+    }
+}
