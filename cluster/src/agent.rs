@@ -23,6 +23,8 @@ use crate::component::follow::Follow;
 use crate::component::node::{Access, Listeners};
 use crate::error::{Error, Result};
 use crate::local::Local;
+use crate::machine::traces::Traces;
+use crate::machine::{identity, lock, pods};
 use crate::node::host;
 
 #[derive(clap::Args)]
@@ -128,12 +130,20 @@ pub struct Options {
     pub runtime: Choice,
     /// Several clusters may be on the machine: a port that is in use is exchanged for another.
     pub is_shared: bool,
+    /// Of the built-in pod network, where this node uses it.
+    pub pod_network: Option<lock::Lock>,
 }
 
 /// Who makes the containers.
 pub enum Choice {
-    Embedded(Box<runtime::service::Options>),
+    Embedded(Embedded),
     Socket(PathBuf),
+}
+
+/// The built-in runtime of a data directory.
+pub struct Embedded {
+    pub data_dir: PathBuf,
+    pub cgroup_root: String,
 }
 
 impl Options {
@@ -158,10 +168,30 @@ impl Options {
         };
         let runtime = match arguments.container_runtime_endpoint {
             Some(socket) => Choice::Socket(socket.strip_prefix("unix://").unwrap_or(&socket).into()),
-            None => Choice::Embedded(Box::new(embedded(data_dir, &arguments.cgroup_root))),
+            None => Choice::Embedded(Embedded { data_dir: data_dir.to_path_buf(), cgroup_root: arguments.cgroup_root }),
         };
-        Ok(Some(Options { config, shown: Some(settings.shown), runtime, is_shared: true }))
+        let pod_network = runtime.lock_pod_network()?;
+        Ok(Some(Options { config, shown: Some(settings.shown), runtime, is_shared: true, pod_network }))
     }
+}
+
+impl Choice {
+    /// Locks the built-in pod network, where pods get their addresses from it.
+    pub fn lock_pod_network(&self) -> Result<Option<lock::Lock>> {
+        match self {
+            Choice::Embedded(embedded) if !has_network_configuration(Path::new(CNI_CONF_DIR)) => {
+                lock::lock_pod_network(&embedded.data_dir, Path::new(STATES)).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Whether the machine has a network configuration for pods, which is used instead of the built-in one.
+fn has_network_configuration(dir: &Path) -> bool {
+    let is_configuration =
+        |path: PathBuf| path.extension().is_some_and(|end| CNI_EXTENSIONS.iter().any(|one| end == *one));
+    std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| is_configuration(entry.path()))
 }
 
 /// The name of this machine's node, told or its own.
@@ -174,30 +204,30 @@ fn node_name(told: Option<String>) -> Result<String> {
     }
 }
 
-/// The runtime of a cluster: what it keeps is the cluster's, what runs is found again by the folder's name.
-pub fn embedded(data_dir: &Path, cgroup_root: &str) -> runtime::service::Options {
-    runtime::service::Options {
-        root: data_dir.join("runtime"),
-        // The names of sockets have to be short.
-        state: Path::new("/run/tiphys").join(short_name(data_dir)),
-        handlers: Default::default(),
-        shim_cgroup: format!("{}/tiphys-shims", cgroup_root.trim_end_matches('/')),
-        network: NetworkOptions {
-            conf_dir: "/etc/cni/net.d".into(),
-            bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
-            cache_dir: data_dir.join("cni"),
-            builtin: true,
-        },
-        streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
-    }
-}
+/// Where what runs is found again after a restart: a directory for each cluster. A reboot ends all of it.
+const STATES: &str = "/run/tiphys";
+const CNI_CONF_DIR: &str = "/etc/cni/net.d";
+const CNI_EXTENSIONS: [&str; 3] = ["conf", "conflist", "json"];
 
-fn short_name(path: &Path) -> String {
-    let bytes = path.as_os_str().as_encoded_bytes();
-    let sum = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    format!("{sum:016x}")
+impl Embedded {
+    /// What it keeps is in the data directory, what runs is found again by the id of the cluster.
+    fn options(&self) -> Result<runtime::service::Options> {
+        let data_dir = identity::open_data_dir(&self.data_dir)?;
+        let id = identity::cluster_id(&data_dir, Path::new(STATES))?;
+        Ok(runtime::service::Options {
+            root: data_dir.join("runtime"),
+            state: Path::new(STATES).join(id),
+            handlers: Default::default(),
+            shim_cgroup: format!("{}/tiphys-shims", self.cgroup_root.trim_end_matches('/')),
+            network: NetworkOptions {
+                conf_dir: CNI_CONF_DIR.into(),
+                bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+                cache_dir: data_dir.join("cni"),
+                builtin: true,
+            },
+            streaming_address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        })
+    }
 }
 
 /// The agent of this machine at work.
@@ -211,9 +241,18 @@ pub struct Running {
     tasks: Vec<JoinHandle<()>>,
     /// Ends the ports.
     stop: watch::Sender<bool>,
+    opened: Opened,
+    traces: Traces,
+    /// Held until the end: another cluster may use the network then.
+    pod_network: Option<lock::Lock>,
 }
 
 impl Running {
+    /// What this node leaves on its machine.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
+    }
+
     /// Ends the pods, since the machine goes down; then it may.
     pub async fn shut_down(&self) {
         node::shutdown::run(&self.object, &self.agent, &self.shutdown).await;
@@ -241,10 +280,49 @@ impl Running {
         }
     }
 
+    /// Ends the kubelet; its pods run on.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         self.tasks.iter().for_each(JoinHandle::abort);
         self.agent.stop().await;
+    }
+
+    /// Ends the kubelet and its pods, and removes what they left on the machine; the texts say what could not be
+    /// removed.
+    pub async fn stop_with_pods(self, report: &kubelet::stop::Report<'_>) -> Vec<String> {
+        self.stop.send_replace(true);
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.agent.stop_with_pods(report).await;
+        let left = self.opened.remove_pods().await.err();
+        let (traces, state) = (self.traces, self.opened.close());
+        let removed = tokio::task::spawn_blocking(move || traces.remove(state.as_deref())).await;
+        drop(self.pod_network);
+        left.into_iter().chain(removed.unwrap_or_default()).collect()
+    }
+}
+
+/// A runtime that answers.
+pub struct Opened {
+    pub runtime: Runtime,
+    /// The built-in one, and where it keeps what runs.
+    pub embedded: Option<(Arc<Service>, PathBuf)>,
+}
+
+impl Opened {
+    /// Removes all pods that the built-in runtime still has.
+    async fn remove_pods(&self) -> std::result::Result<(), String> {
+        if self.embedded.is_none() {
+            return Ok(());
+        }
+        let left = pods::list(&self.runtime).await?.into_iter().map(|(_, uid)| uid).collect();
+        pods::remove(&self.runtime, &left).await
+    }
+
+    /// Ends the processes of the built-in runtime; the directory of its state, which nothing uses any more.
+    pub fn close(self) -> Option<PathBuf> {
+        let (service, state) = self.embedded?;
+        service.end_zygote();
+        Some(state)
     }
 }
 
@@ -263,8 +341,22 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         Choice::Socket(socket) => format!("--container-runtime-endpoint {}: ", socket.display()),
         Choice::Embedded(_) => String::new(),
     };
-    let mut runtime = open(options.runtime).await?;
     let mut config = options.config;
+    let traces = Traces {
+        root_dir: config.root_dir.clone(),
+        pod_logs_dir: config.pod_logs_dir.clone(),
+        cgroup_root: config.cgroup_root.clone(),
+        runtime_endpoint: match &options.runtime {
+            Choice::Socket(socket) => Some(socket.clone()),
+            Choice::Embedded(_) => None,
+        },
+        owns_pod_network: options.pod_network.is_some(),
+    };
+    if let Choice::Embedded(embedded) = &options.runtime {
+        traces.write(&identity::open_data_dir(&embedded.data_dir)?)?;
+    }
+    let opened = open(options.runtime).await?;
+    let mut runtime = opened.runtime.clone();
     if let Some(socket) = &config.image_endpoint {
         runtime.images = Arc::new(cri::connect(socket).1);
     }
@@ -302,7 +394,8 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         let rotated = crate::node::serving::rotated(&config, &client, serving, object.object());
         tasks.push(tokio::spawn(rotated.run()));
     }
-    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop })
+    let pod_network = options.pod_network;
+    Ok(Running { agent, object, shutdown, inhibitor: None, tasks, stop, opened, traces, pod_network })
 }
 
 /// Answers on the agent's ports.
@@ -326,18 +419,22 @@ fn serve_ports(
     Ok((stop, serving))
 }
 
-async fn open(choice: Choice) -> Result<Runtime> {
+pub async fn open(choice: Choice) -> Result<Opened> {
     match choice {
         Choice::Socket(socket) => {
             let (service, images) = cri::connect(&socket);
-            Ok(Runtime { service: Arc::new(service), images: Arc::new(images) })
+            let runtime = Runtime { service: Arc::new(service), images: Arc::new(images) };
+            Ok(Opened { runtime, embedded: None })
         }
-        Choice::Embedded(options) => {
+        Choice::Embedded(embedded) => {
+            let options = embedded.options()?;
             let images = Images::open(&options.root.join("images"), Default::default())
                 .map_err(|error| Error::Agent(format!("opening the images: {}", error.chain())))?;
-            let service = Service::open(*options, images).await;
+            let state = options.state.clone();
+            let service = Service::open(options, images).await;
             let service = Arc::new(service.map_err(|error| Error::Agent(error.to_string()))?);
-            Ok(Runtime { service: service.clone(), images: service })
+            let runtime = Runtime { service: service.clone(), images: service.clone() };
+            Ok(Opened { runtime, embedded: Some((service, state)) })
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::extenders::Callouts;
 use crate::leader::{ReadIdentity, Schedulers};
 use crate::local::Local;
+use crate::machine::lock::Lock;
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
@@ -41,6 +42,8 @@ pub struct Plan {
     pub fake_nodes: u32,
     /// What the node agent of this machine is told; none where it runs elsewhere.
     pub agent: Option<Box<agent::Options>>,
+    /// Of the data directory, held until the end.
+    pub lock: Option<Lock>,
 }
 
 /// Which controllers run, by upstream's rule, and what they are told.
@@ -71,20 +74,38 @@ pub struct Running {
     scheduler: Option<scheduler::Running>,
     fake_nodes: Option<fakenode::Running>,
     agent: Option<agent::Running>,
+    /// Of the data directory, where this process is the one that writes there.
+    lock: Option<Lock>,
+}
+
+/// What becomes of the pods of this machine.
+pub enum Pods<'a> {
+    Keep,
+    Stop(&'a kubelet::stop::Report<'a>),
 }
 
 impl Running {
-    /// Ends nodes, scheduler and controllers, drains, then closes the store.
+    /// Ends nodes, scheduler and controllers, drains, then closes the store. Pods run on.
     pub async fn stop(self) {
+        self.stop_with(Pods::Keep).await;
+    }
+
+    /// The same; the texts say what of the pods could not be removed.
+    pub async fn stop_with(self, pods: Pods<'_>) -> Vec<String> {
         let delay = self.server.config.limits.shutdown_delay;
         if !delay.is_zero() {
             // Balancers see that it is not ready before anything is refused.
             self.server.health.set_leaving();
             tokio::time::sleep(delay).await;
         }
-        if let Some(agent) = self.agent {
-            agent.stop().await;
-        }
+        let left = match (self.agent, pods) {
+            (Some(agent), Pods::Stop(report)) => agent.stop_with_pods(report).await,
+            (Some(agent), Pods::Keep) => {
+                agent.stop().await;
+                Vec::new()
+            }
+            (None, _) => Vec::new(),
+        };
         if let Some(nodes) = self.fake_nodes {
             nodes.stop().await;
         }
@@ -105,6 +126,13 @@ impl Running {
         if let Err(error) = self.server.store.close().await {
             tracing::error!(%error, "the store could not be closed");
         }
+        drop(self.lock);
+        left
+    }
+
+    /// Whether this machine runs pods.
+    pub fn is_node(&self) -> bool {
+        self.agent.is_some()
     }
 }
 
@@ -150,7 +178,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
         None => None,
     };
     tracing::info!(%address, "serving");
-    Ok(Running { server, address, task, usage, compaction, own, controllers, scheduler, fake_nodes: nodes, agent })
+    let lock = plan.lock;
+    Ok(Running { server, address, task, usage, compaction, own, controllers, scheduler, fake_nodes: nodes, agent, lock })
 }
 
 /// What all loops of this process count, on the server's page.

@@ -1,20 +1,18 @@
 //! The command line.
 
+mod up;
+
 use std::io::{IsTerminal, Write};
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 
 use crate::boot::Running;
 use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
-use crate::up::{self, Up};
 use crate::why::{self, About, Question};
-use crate::{agent, apiserver, certs, component, error, manager, node, scheduling};
+use crate::{apiserver, certs, component, error, manager, node, reset, scheduling};
 
 #[derive(Parser)]
 #[command(name = "tiphys", about = "Kubernetes in one binary", version)]
@@ -31,7 +29,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Runs a whole cluster on this machine
-    Up(UpArgs),
+    Up(up::UpArguments),
     /// Runs the API server alone, with upstream's flags
     #[command(name = "kube-apiserver", disable_help_flag = true)]
     KubeApiserver {
@@ -64,45 +62,10 @@ enum Command {
     Certs(CertsArgs),
     /// Tells why a pod waits for a node, or where one would go
     Why(WhyArgs),
+    /// Removes a data directory and all that its pods left on this machine
+    Reset(reset::Arguments),
     /// Shows the versions of this binary and of Kubernetes
     Version,
-}
-
-#[derive(clap::Args)]
-struct UpArgs {
-    /// Where everything is kept
-    #[arg(long, default_value = "./data")]
-    data_dir: PathBuf,
-    /// The address to listen on
-    #[arg(long, default_value = "127.0.0.1")]
-    bind_address: IpAddr,
-    #[arg(long, default_value_t = 6443)]
-    port: u16,
-    /// A further name or address of the server's certificate; can be repeated
-    #[arg(long = "tls-san", value_delimiter = ',')]
-    tls_sans: Vec<String>,
-    /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
-    #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
-    controllers: Vec<String>,
-    /// Pods get their nodes from somebody else
-    #[arg(long)]
-    disable_scheduler: bool,
-    /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    fake_nodes: u32,
-    /// This machine is no node of the cluster: nothing runs on it
-    #[arg(long)]
-    disable_agent: bool,
-    #[command(flatten)]
-    agent: agent::Arguments,
-    /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
-    /// The form of the log, which goes to standard error
-    #[arg(long, value_enum, default_value_t)]
-    log_format: Format,
-    #[arg(long, value_enum, default_value_t = Level::Warn)]
-    log_level: Level,
 }
 
 #[derive(clap::Args)]
@@ -157,7 +120,7 @@ pub fn main() -> ExitCode {
             println!("tiphys {} (Kubernetes 1.37)", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        Command::Up(args) => run_up(args),
+        Command::Up(args) => up::run(args),
         Command::KubeApiserver { flags } => run_apiserver(&flags),
         Command::KubeControllerManager { flags } => run_manager(&flags),
         Command::KubeScheduler { flags } => run_scheduler(&flags),
@@ -166,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Token(args) => run_token(args),
         Command::Certs(args) => run_certs(args),
         Command::Why(args) => run_why(args),
+        Command::Reset(args) => run_reset(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -182,42 +146,39 @@ fn arguments(mut arguments: Vec<String>) -> Vec<String> {
     arguments
 }
 
-fn run_up(args: UpArgs) -> Result<()> {
-    logs::init(args.log_format, args.log_level);
-    let data_dir = std::path::absolute(&args.data_dir).map_err(Error::file(&args.data_dir))?;
-    let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
-    let options = Up {
-        data_dir: data_dir.clone(),
-        listen: SocketAddr::new(args.bind_address, args.port),
-        kubeconfig: kubeconfig.clone(),
-        tls_sans: args.tls_sans,
-        controllers: args.controllers,
-        is_scheduling: !args.disable_scheduler,
-        fake_nodes: args.fake_nodes,
-        agent: if args.disable_agent { None } else { agent::Options::of(args.agent, &data_dir)?.map(Box::new) },
-        config: server::Config::default(),
-    };
-    runtime()?.block_on(async {
-        let steps = Steps::new();
-        let running = up::up(options, &|step| steps.begin(step)).await.inspect_err(|_| steps.fail())?;
-        steps.end();
-        say(&format!(
-            "\nThe cluster is ready after {} ms at https://{}\n\n  export KUBECONFIG={}\n  kubectl get namespaces\n\n\
-             ctrl-c stops it; everything is kept in {}",
-            steps.started.elapsed().as_millis(),
-            running.address,
-            kubeconfig.display(),
-            data_dir.display()
-        ));
-        stop_when_told(running).await;
-        say("stopped");
-        Ok(())
-    })
-}
-
 /// Whoever read the output may be gone, as in `up | head`: the cluster stays.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn run_reset(args: &reset::Arguments) -> Result<()> {
+    logs::init(Format::default(), Level::Error);
+    let (data_dir, _lock) = reset::open(&args.data_dir)?;
+    if !args.force && !is_confirmed(&data_dir)? {
+        return Ok(());
+    }
+    let problems = runtime()?.block_on(reset::reset(&data_dir))?;
+    if problems.is_empty() {
+        say(&format!("{} and all that its pods left on this machine are gone", data_dir.display()));
+        return Ok(());
+    }
+    Err(Error::Flags(problems))
+}
+
+/// Asks the user; without a terminal nobody could answer.
+fn is_confirmed(data_dir: &Path) -> Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        let why = format!("{} would be removed: --force is needed where nobody can be asked", data_dir.display());
+        return Err(Error::Flags(vec![why]));
+    }
+    print!(
+        "This removes the cluster of {}, its pods and its volumes for good. Type yes to go on: ",
+        data_dir.display()
+    );
+    let _ = std::io::stdout().flush();
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(Error::Runtime)?;
+    Ok(answer.trim() == "yes")
 }
 
 fn run_certs(args: CertsArgs) -> Result<()> {
@@ -383,43 +344,6 @@ fn fail(error: &error::Error) -> ExitCode {
         eprintln!("error: {line}");
     }
     ExitCode::FAILURE
-}
-
-/// What is being started: on a terminal the step under way is shown, elsewhere each one as it is done.
-struct Steps {
-    started: Instant,
-    current: Mutex<Option<(String, Instant)>>,
-    terminal: bool,
-}
-
-impl Steps {
-    fn new() -> Steps {
-        Steps { started: Instant::now(), current: Mutex::new(None), terminal: std::io::stdout().is_terminal() }
-    }
-
-    fn begin(&self, step: &str) {
-        self.end();
-        if self.terminal {
-            print!("  … {step}");
-            let _ = std::io::stdout().flush();
-        }
-        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            Some((step.to_string(), Instant::now()));
-    }
-
-    fn end(&self) {
-        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some((step, since)) = current else { return };
-        let start = if self.terminal { "\r" } else { "" };
-        say(&format!("{start}  ✓ {step} ({} ms)", since.elapsed().as_millis()));
-    }
-
-    fn fail(&self) {
-        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some((step, _)) = current else { return };
-        let start = if self.terminal { "\r" } else { "" };
-        say(&format!("{start}  ✗ {step}"));
-    }
 }
 
 #[cfg(test)]

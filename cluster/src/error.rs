@@ -13,6 +13,17 @@ pub enum Error {
     Flags(Vec<String>),
     #[error("the port of {0} is in use: stop what listens there, or choose another port")]
     PortInUse(SocketAddr),
+    #[error(
+        "{} is in use by another process of tiphys (pid {pid}): stop that one, or choose another --data-dir",
+        path.display()
+    )]
+    DataDirInUse { path: PathBuf, pid: String },
+    #[error(
+        "the cluster of {} (pid {}) runs its pods on this machine already, and two clusters cannot share its pod \
+         network yet: stop that one, or start this one with --disable-agent",
+        .0.data_dir, .0.pid
+    )]
+    PodNetworkInUse(crate::machine::lock::Holder),
     #[error("cannot listen on {address}")]
     Listen {
         address: SocketAddr,

@@ -17,6 +17,7 @@ use crate::credentials::{self, Credentials, Keeper};
 use crate::error::{Error, Result};
 use crate::kubeconfig;
 use crate::leader::ReadIdentity;
+use crate::machine::lock::Lock;
 use crate::pki::{Pair, Pki, Subject, write_private};
 use crate::{addons, agent};
 
@@ -26,6 +27,8 @@ pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-contr
 /// What `up` is told.
 pub struct Up {
     pub data_dir: PathBuf,
+    /// Of the data directory.
+    pub lock: Lock,
     pub listen: SocketAddr,
     pub kubeconfig: PathBuf,
     /// Names and addresses of the serving certificate, besides those that every cluster has.
@@ -79,6 +82,7 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
         proxy: Some(own.proxy()),
         fake_nodes: options.fake_nodes,
         agent: options.agent,
+        lock: Some(options.lock),
     };
     let running = boot::start(plan, progress).await?;
     let authority = current.clients.as_deref().unwrap_or_default();

@@ -35,6 +35,7 @@ pub mod serve;
 pub mod sources;
 pub mod state;
 pub mod status;
+pub mod stop;
 pub mod usage;
 pub mod users;
 pub mod volumes;

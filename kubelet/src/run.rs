@@ -36,7 +36,7 @@ use crate::status::writer::Writer;
 use crate::users::Users;
 use crate::volumes::{Host, Volumes};
 use crate::worker::{Ending, Workers, from_labels};
-use crate::{erase, events};
+use crate::{erase, events, stop};
 
 const PODS: Resource = Resource::core("pods");
 const SERVICES: Resource = Resource::core("services");
@@ -69,6 +69,18 @@ pub struct Running {
 impl Running {
     /// Ends the agent; its pods run on.
     pub async fn stop(self) {
+        self.end_tasks().await;
+    }
+
+    /// Stops the kubelet, then its pods, each within its grace period. They stay pods of this node: the next kubelet
+    /// starts them again.
+    pub async fn stop_with_pods(self, report: &stop::Report<'_>) {
+        let (agent, pods) = (self.agent.clone(), self.workers.pods());
+        self.end_tasks().await;
+        stop::stop_pods(&agent, pods, report).await;
+    }
+
+    async fn end_tasks(self) {
         self.workers.stop();
         self.agent.statuses.close();
         self.informers.stop();

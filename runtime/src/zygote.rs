@@ -63,6 +63,13 @@ impl Zygote {
         self.current().child.id()
     }
 
+    /// Ends the process. No shim can be forked after that.
+    pub fn end(&self) {
+        let mut current = self.current();
+        let _ = current.child.kill();
+        let _ = current.child.wait();
+    }
+
     /// Forks a shim that serves `listener`, for the pod of this name whose state is in `folder`.
     pub fn fork_shim(&self, folder: &Path, pod: &str, listener: OwnedFd) -> Result<i32> {
         let order = Order { folder: folder.to_path_buf(), pod: pod.to_string() };

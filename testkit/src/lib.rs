@@ -179,6 +179,7 @@ async fn try_boot(
         proxy: Some(own.proxy()),
         fake_nodes: 0,
         agent: None,
+        lock: None,
     };
     change(&mut plan, &own.pki);
     let running = Box::pin(start(plan, &|_| {})).await?;

@@ -20,6 +20,8 @@ use crate::addons;
 use crate::boot::{self, Engine, Plan, Running};
 use crate::credentials::{self, Credentials, Keeper, Load};
 use crate::error::{Error, Result};
+use crate::machine::identity::open_data_dir;
+use crate::machine::lock::{Lock, lock_data_dir};
 use crate::pki::{self, Pair, Pki};
 use crate::up::{self, Own};
 use flags::Flags;
@@ -28,6 +30,7 @@ use flags::Flags;
 /// is written there too.
 pub async fn run(mut flags: Flags) -> Result<Running> {
     use_cert_dir(&mut flags)?;
+    let lock = lock_own(&flags)?;
     let own = own_certificates(&flags)?;
     flags_checked(&flags, own.is_some())?;
     let load = loader(&flags, own.clone());
@@ -36,9 +39,11 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
     // Before they are read for the first time: what changes between the two is seen.
     let followed = [authentication::followed(&flags)?, authorization::followed(&flags.authorization)?];
     let followed: Vec<_> = followed.into_iter().flatten().collect();
-    let plan = plan(&flags, own.as_ref(), &current, serving.clone())?;
+    // Its kubeconfig leads to the server that came first.
+    let is_first = lock.is_some();
+    let plan = Plan { lock, ..plan(&flags, own.as_ref(), &current, serving.clone())? };
     let running = Box::pin(boot::start(plan, &|step| tracing::info!(step, "starting"))).await?;
-    let kubeconfig = flags.data_dir.as_ref().map(|dir| (dir.join("kubeconfig"), running.address));
+    let kubeconfig = flags.data_dir.as_ref().filter(|_| is_first).map(|dir| (dir.join("kubeconfig"), running.address));
     if let (Some((path, address)), Some((authority, admin))) = (&kubeconfig, &current.admin) {
         up::write_kubeconfig(path, *address, authority, admin)?;
         if flags.kubelet_client_certificate.is_none() {
@@ -69,6 +74,18 @@ fn use_cert_dir(flags: &mut Flags) -> Result<()> {
     let (certificate, key) = pki::keep_self_signed(dir, "apiserver", address)?;
     (flags.tls_cert_file, flags.tls_private_key_file) = (Some(certificate), Some(key));
     Ok(())
+}
+
+/// Locks the data directory. Servers that keep their objects in etcd may share one; None for all but the first.
+fn lock_own(flags: &Flags) -> Result<Option<Lock>> {
+    let Some(dir) = &flags.data_dir else { return Ok(None) };
+    match lock_data_dir(&open_data_dir(dir)?) {
+        Err(error @ Error::DataDirInUse { .. }) if !flags.etcd_servers.is_empty() => {
+            tracing::info!(reason = error.describe(), "the kubeconfig is left as it is");
+            Ok(None)
+        }
+        locked => locked.map(Some),
+    }
 }
 
 /// Certificates of the data directory, where the flags leave some of them open.
@@ -191,6 +208,7 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
         proxy,
         fake_nodes: 0,
         agent: None,
+        lock: None,
     })
 }
 

@@ -17,9 +17,10 @@ use server::http::tls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::flags::{self, Flags};
-use crate::agent::{Choice, Options};
+use crate::agent::{Choice, Embedded, Options};
 use crate::error::{Error, Result};
 use crate::logs::{Format, Level};
+use crate::machine::identity;
 use crate::pki::write_private;
 
 const MAPS: Resource = Resource::core("configmaps");
@@ -70,8 +71,7 @@ pub struct Arguments {
 
 /// The flags of a kubelet that has joined.
 pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
-    let dir = std::path::absolute(&arguments.data_dir).map_err(Error::file(&arguments.data_dir))?;
-    std::fs::create_dir_all(&dir).map_err(Error::file(&dir))?;
+    let dir = identity::open_data_dir(&arguments.data_dir)?;
     let (kubeconfig, bootstrap) = (dir.join("kubelet.conf"), dir.join("bootstrap-kubelet.conf"));
     let authority = dir.join("pki/ca.crt");
     if !arguments.token.is_empty() {
@@ -91,10 +91,10 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     settings.config.certificates.rotate = true;
     let runtime = match settings.config.runtime_endpoint.clone() {
         Some(socket) => Choice::Socket(socket),
-        None => Choice::Embedded(Box::new(crate::agent::embedded(&dir, &settings.config.cgroup_root))),
+        None => Choice::Embedded(Embedded { data_dir: dir, cgroup_root: settings.config.cgroup_root.clone() }),
     };
     let Settings { config, shown } = settings;
-    Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false }))
+    Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }))
 }
 
 /// What differs from a kubelet's defaults on a machine that is set up by nobody else.

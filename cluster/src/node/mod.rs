@@ -19,7 +19,7 @@ use kubelet::config::Settings;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::agent::{self, Choice, Options};
+use crate::agent::{self, Choice, Embedded, Options};
 use crate::component::follow::Follow;
 use crate::component::remote::Remote;
 use crate::error::{Error, Result};
@@ -28,6 +28,8 @@ use bootstrap::Rotated;
 use flags::Flags;
 
 pub const NAME: &str = "kubelet";
+/// Where the built-in runtime of `kubelet` keeps images and containers.
+const DATA_DIR: &str = "/var/lib/tiphys";
 
 /// An agent at work.
 pub struct Running {
@@ -67,9 +69,9 @@ pub fn read(flags: &Flags) -> Result<(Options, Format, Level)> {
     let level = Level::of_verbosity(config.logs.verbosity);
     let runtime = match config.runtime_endpoint.clone() {
         Some(socket) => Choice::Socket(socket),
-        None => Choice::Embedded(Box::new(agent::embedded(Path::new("/var/lib/tiphys"), &config.cgroup_root))),
+        None => Choice::Embedded(Embedded { data_dir: DATA_DIR.into(), cgroup_root: config.cgroup_root.clone() }),
     };
-    Ok((Options { config, shown: Some(shown), runtime, is_shared: false }, format, level))
+    Ok((Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }, format, level))
 }
 
 /// Runs an agent: its certificate first, by which everything else is asked for.
@@ -95,7 +97,11 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
     if rotates {
         tasks.push(tokio::spawn(Rotated::client(&dir, &node, client.clone(), random).run()));
     }
-    let mut agent = agent::run(client, options).await?;
+    let pod_network = options.runtime.lock_pod_network().unwrap_or_else(|error| {
+        tracing::warn!(error = error.describe(), "pods of two nodes may get the same addresses");
+        None
+    });
+    let mut agent = agent::run(client, Options { pod_network, ..options }).await?;
     agent.inhibit();
     Ok(Running { agent, stop, tasks })
 }

@@ -26,6 +26,8 @@ use crate::meters;
 use crate::pod;
 use crate::state::PodState;
 use crate::status::Problem;
+pub(crate) use end::stop_all;
+pub(crate) use given::Given;
 pub use sync::from_labels;
 use sync::{Memory, Next};
 

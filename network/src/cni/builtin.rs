@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use super::conf::NetworkList;
 use super::version::Version;
 use crate::cidr::IpNet;
+use crate::netlink::{self, Rtnl};
+use crate::plugins::table;
 
 pub const NAME: &str = "tiphys";
 /// No other plugin's default.
@@ -30,6 +32,20 @@ pub fn network(cidrs: &[IpNet], data_dir: &Path) -> NetworkList {
         json!({ "type": "bandwidth", "capabilities": { "bandwidth": true } }),
     ];
     NetworkList { name: NAME.to_string(), version: Version::NEWEST, disable_check: false, disable_gc: false, plugins }
+}
+
+/// Removes what the network has on the machine: the bridge with what is attached to it, and the table of rules. No pod
+/// may use it any more; the next one makes it anew.
+pub fn remove() -> Result<(), netlink::Error> {
+    let mut rtnl = Rtnl::open()?;
+    if let Some(bridge) = rtnl.link(BRIDGE)? {
+        // The devices of pods that have just ended go by themselves, a little later than their namespaces.
+        for attached in rtnl.links()?.iter().filter(|link| link.master == Some(bridge.index)) {
+            rtnl.delete_link(&attached.name)?;
+        }
+        rtnl.delete_link(BRIDGE)?;
+    }
+    table::remove_table()
 }
 
 /// Networks that pods can get addresses from: one or one of each family.

@@ -8,7 +8,7 @@ pub mod loopback;
 mod main;
 mod masquerade;
 pub mod portmap;
-mod table;
+pub mod table;
 
 pub use main::main;
 

@@ -37,6 +37,17 @@ const SETS: [Set<'static>; 8] = {
 /// How often a transaction is tried whose ground others change.
 const TRIES: usize = 16;
 
+/// Removes the table with all that is in it; one that is not there is fine.
+pub fn remove_table() -> Result<(), netlink::Error> {
+    let mut nft = Nft::open()?;
+    if !nft.has_table(FAMILY, TABLE)? {
+        return Ok(());
+    }
+    let mut batch = Batch::new(FAMILY, TABLE);
+    batch.delete_table();
+    batch.commit(&mut nft, "delete the table")
+}
+
 /// A chain that elements lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubnetChain {

@@ -124,6 +124,11 @@ impl Service {
         Ok(service)
     }
 
+    /// Ends the process that shims are forked from, so that its cgroup can be removed. No pod can be started after that.
+    pub fn end_zygote(&self) {
+        self.0.zygote.end();
+    }
+
     fn sandbox(&self, id: &str) -> std::result::Result<Arc<Sandbox>, Status> {
         let not_found = || Status::not_found(format!("sandbox {id:?}: not found"));
         self.0.sandboxes.find(id).ok_or_else(not_found)

@@ -73,7 +73,10 @@ fn what_is_in_use_is_named() {
     let data = data.to_str().expect("text");
     let port = server.port.to_string();
     fails(&["up", "--disable-agent", "--data-dir", other, "--port", &port], &["127.0.0.1:", "is in use"]);
-    fails(&["up", "--disable-agent", "--data-dir", data, "--port", "0"], &["data/store is in use by another process"]);
+    fails(
+        &["up", "--disable-agent", "--data-dir", data, "--port", "0"],
+        &["is in use by another process of tiphys (pid"],
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod pulls;
 mod resources;
 mod security;
 mod static_pods;
+mod stops;
 mod streams;
 mod volumes;
 

@@ -1,0 +1,7 @@
+//! What a cluster has on its machine: an identity, locks, and the traces that its node leaves outside of the data
+//! directory. Nothing here knows the API.
+
+pub mod identity;
+pub mod lock;
+pub mod pods;
+pub mod traces;

@@ -1,0 +1,169 @@
+//! What a node leaves on its machine outside of its data directory: mounts, the pod network, cgroups, and the state of
+//! the built-in runtime. It is written down in the data directory, so that `reset` finds it after a crash too.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use api::{Tree, tree};
+use cgroup::Hierarchies;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::error::{Error, Result};
+use crate::pki::write_private;
+
+const FILE: &str = "node.json";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traces {
+    /// The kubelet's directory, below which volumes are mounted.
+    pub root_dir: PathBuf,
+    pub pod_logs_dir: PathBuf,
+    pub cgroup_root: String,
+    /// The socket of another runtime; None for the built-in one.
+    pub runtime_endpoint: Option<PathBuf>,
+    /// Whether the bridge and the rules of the built-in pod network are this node's.
+    pub owns_pod_network: bool,
+}
+
+impl Traces {
+    pub fn write(&self, data_dir: &Path) -> Result<()> {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let object = tree! {
+            "rootDir" => text(&self.root_dir),
+            "podLogsDir" => text(&self.pod_logs_dir),
+            "cgroupRoot" => self.cgroup_root.clone(),
+            "runtimeEndpoint" => self.runtime_endpoint.as_deref().map(text).unwrap_or_default(),
+            "ownsPodNetwork" => self.owns_pod_network,
+        };
+        write_private(&data_dir.join(FILE), &String::from_utf8_lossy(&api::json::encode(&object, None)))
+    }
+
+    /// None where no pod ever ran from this data directory.
+    pub fn read(data_dir: &Path) -> Result<Option<Traces>> {
+        let path = data_dir.join(FILE);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.map_err(Error::file(&path))?,
+        };
+        let object: Tree =
+            api::json::decode(&bytes).map_err(|error| Error::Flags(vec![format!("{}: {error}", path.display())]))?;
+        Ok(Some(Traces {
+            root_dir: object.str("rootDir").into(),
+            pod_logs_dir: object.str("podLogsDir").into(),
+            cgroup_root: object.str("cgroupRoot").to_string(),
+            runtime_endpoint: Some(object.str("runtimeEndpoint")).filter(|path| !path.is_empty()).map(PathBuf::from),
+            owns_pod_network: object.bool("ownsPodNetwork"),
+        }))
+    }
+
+    /// Removes what no pod uses any more; the texts say what could not be removed. `state` is the directory of the
+    /// built-in runtime, whose processes have ended.
+    pub fn remove(&self, state: Option<&Path>) -> Vec<String> {
+        let mut problems = unmount_below(&self.root_dir);
+        if self.owns_pod_network
+            && let Err(error) = network::cni::builtin::remove()
+        {
+            problems.push(format!("the pod network: {error}"));
+        }
+        problems.extend(self.remove_cgroups());
+        if let Some(state) = state {
+            let removed = fs::remove_dir_all(state).or_else(|error| match error.kind() {
+                ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            });
+            problems.extend(removed.err().map(|error| format!("{}: {error}", state.display())));
+            // Other clusters may have theirs beside it.
+            let _ = state.parent().map(fs::remove_dir);
+        }
+        problems
+    }
+
+    /// Only groups that nothing is in: another node may be below the same root.
+    fn remove_cgroups(&self) -> Option<String> {
+        let hierarchies = Hierarchies::detect().ok()?;
+        let root = self.cgroup_root.trim_end_matches('/');
+        let pods = ["/kubepods/burstable", "/kubepods/besteffort", "/kubepods", "/tiphys-shims", ""];
+        let is_empty = |path: &String| {
+            !path.is_empty() && hierarchies.children(path).is_empty() && hierarchies.processes(path).is_empty()
+        };
+        let failed = |path: String| hierarchies.remove(&path).err().map(|error| error.to_string());
+        pods.iter().map(|below| format!("{root}{below}")).filter(is_empty).find_map(failed)
+    }
+}
+
+/// Unmounts what is mounted below a directory, the innermost first.
+fn unmount_below(dir: &Path) -> Vec<String> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mut problems = Vec::new();
+    for path in mounts_below(&table, dir) {
+        if let Err(error) = unmount(&path, UnmountFlags::DETACH) {
+            problems.push(format!("unmounting {}: {error}", path.display()));
+        }
+    }
+    problems
+}
+
+fn mounts_below(table: &[u8], dir: &Path) -> Vec<PathBuf> {
+    let point = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).map(unescaped);
+    let all = table.split(|byte| *byte == b'\n').filter_map(point);
+    let mut found: Vec<PathBuf> = all.filter(|path| path.starts_with(dir) && path != dir).collect();
+    // Later mounts may cover earlier ones.
+    found.reverse();
+    found
+}
+
+/// The kernel writes blanks and backslashes as octal numbers.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
+        match (first, octal) {
+            (b'\\', Some(code)) => {
+                bytes.push(code);
+                rest = &after[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_are_read_as_they_were_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(Traces::read(dir.path()).expect("nothing"), None);
+        let traces = Traces {
+            root_dir: "/data/kubelet".into(),
+            pod_logs_dir: "/var/log/pods".into(),
+            cgroup_root: "/".to_string(),
+            runtime_endpoint: None,
+            owns_pod_network: true,
+        };
+        for runtime_endpoint in [None, Some("/run/containerd.sock".into())] {
+            let traces = Traces { runtime_endpoint, ..traces.clone() };
+            traces.write(dir.path()).expect("a file");
+            assert_eq!(Traces::read(dir.path()).expect("a file"), Some(traces));
+        }
+    }
+
+    #[test]
+    fn the_innermost_mounts_come_first() {
+        let table = b"21 1 0:5 / / rw - ext4 a rw\n\
+            22 21 0:6 / /data/kubelet/pods/a rw - tmpfs b rw\n\
+            23 22 0:7 / /data/kubelet/pods/a/with\\040blank rw - tmpfs c rw\n\
+            24 21 0:8 / /data/kubelet2 rw - tmpfs d rw\n\
+            25 21 0:9 / /data/kubelet rw - tmpfs e rw\n";
+        let found = mounts_below(table, Path::new("/data/kubelet"));
+        assert_eq!(found, ["/data/kubelet/pods/a/with blank", "/data/kubelet/pods/a"].map(PathBuf::from));
+    }
+}

@@ -1,0 +1,199 @@
+//! `tiphys reset`: removes all traces of a data directory, whatever state its last process left them in.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use cgroup::Hierarchies;
+
+use crate::agent::{self, Choice, Embedded};
+use crate::error::{Error, Result};
+use crate::machine::traces::Traces;
+use crate::machine::{lock, pods};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The data directory of the cluster, or of the agent
+    #[arg(long, default_value = "./data")]
+    pub data_dir: PathBuf,
+    /// Do not ask
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// What tiphys keeps in a data directory. Other files there are somebody else's.
+const ENTRIES: [&str; 12] = [
+    "bootstrap-kubelet.conf",
+    "cluster-id",
+    "cni",
+    "kubeconfig",
+    "kubelet",
+    "kubelet.conf",
+    "node.json",
+    "pki",
+    "runtime",
+    "store",
+    "volumes",
+    "lock",
+];
+/// One of them tells a data directory from other directories.
+const SIGNS: [&str; 4] = ["cluster-id", "store", "pki", "node.json"];
+/// What the kubelet keeps in its directory.
+const KUBELET_ENTRIES: [&str; 3] = ["pods", "plugins", "plugins_registry"];
+const CLASSES: [&str; 3] = ["", "/burstable", "/besteffort"];
+
+/// The canonical path, where it is a data directory that no process uses; the lock keeps it so.
+pub fn open(path: &Path) -> Result<(PathBuf, lock::Lock)> {
+    let data_dir = fs::canonicalize(path).map_err(Error::file(path))?;
+    if !SIGNS.iter().any(|sign| data_dir.join(sign).exists()) {
+        let why = format!("--data-dir: {} is no data directory of tiphys", data_dir.display());
+        return Err(Error::Flags(vec![why]));
+    }
+    let lock = lock::lock_data_dir(&data_dir)?;
+    Ok((data_dir, lock))
+}
+
+/// Removes pods, what they left on the machine, and the data directory; the texts say what could not be removed.
+pub async fn reset(data_dir: &Path) -> Result<Vec<String>> {
+    let mut problems = match Traces::read(data_dir)? {
+        Some(traces) => remove_node(data_dir, &traces).await?,
+        None => Vec::new(),
+    };
+    if problems.is_empty() {
+        problems = remove_entries(data_dir, &ENTRIES);
+    }
+    Ok(problems)
+}
+
+async fn remove_node(data_dir: &Path, traces: &Traces) -> Result<Vec<String>> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::Flags(vec!["pods ran from this data directory: removing them needs root".to_string()]));
+    }
+    let choice = match &traces.runtime_endpoint {
+        Some(socket) => Choice::Socket(socket.clone()),
+        None => {
+            Choice::Embedded(Embedded { data_dir: data_dir.to_path_buf(), cgroup_root: traces.cgroup_root.clone() })
+        }
+    };
+    let mut traces = traces.clone();
+    let pod_network = match choice.lock_pod_network() {
+        // Another cluster uses the bridge by now.
+        Err(Error::PodNetworkInUse(_)) => {
+            traces.owns_pod_network = false;
+            None
+        }
+        locked => locked?,
+    };
+    let opened = agent::open(choice).await?;
+    let mut uids = names_in(&traces.root_dir.join("pods"));
+    if opened.embedded.is_some() {
+        // All that it has is this cluster's.
+        uids.extend(pods::list(&opened.runtime).await.map_err(Error::Agent)?.into_iter().map(|(_, uid)| uid));
+    }
+    pods::remove(&opened.runtime, &uids).await.map_err(Error::Agent)?;
+    let state = opened.close();
+    let removed = tokio::task::spawn_blocking(move || {
+        remove_pod_cgroups(&traces.cgroup_root, &uids);
+        let mut problems = traces.remove(state.as_deref());
+        remove_logs(&traces.pod_logs_dir, &uids);
+        if problems.is_empty() {
+            problems = remove_entries(&traces.root_dir, &KUBELET_ENTRIES);
+        }
+        drop(pod_network);
+        problems
+    });
+    removed.await.map_err(|error| Error::Agent(error.to_string()))
+}
+
+fn names_in(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn remove_pod_cgroups(root: &str, uids: &BTreeSet<String>) {
+    let Ok(hierarchies) = Hierarchies::detect() else { return };
+    for uid in uids {
+        for class in CLASSES {
+            let path = format!("{}/kubepods{class}/pod{uid}", root.trim_end_matches('/'));
+            // What cannot be removed keeps the groups above it, which is reported.
+            let _ = hierarchies.remove(&path);
+        }
+    }
+}
+
+/// The logs of pods are called `NAMESPACE_NAME_UID`; links to them stand in a directory beside theirs.
+fn remove_logs(dir: &Path, uids: &BTreeSet<String>) {
+    let is_theirs = |name: &str| name.rsplit_once('_').is_some_and(|(_, uid)| uids.contains(uid));
+    for name in names_in(dir).into_iter().filter(|name| is_theirs(name)) {
+        let _ = fs::remove_dir_all(dir.join(name));
+    }
+    let links = dir.with_file_name("containers");
+    for name in names_in(&links) {
+        let link = links.join(name);
+        // A link that leads nowhere led to one of them.
+        if fs::read_link(&link).is_ok_and(|target| target.starts_with(dir)) && !link.exists() {
+            let _ = fs::remove_file(link);
+        }
+    }
+}
+
+/// Removes entries of a directory, and the directory where nothing else is in it.
+fn remove_entries(dir: &Path, entries: &[&str]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for path in entries.iter().map(|name| dir.join(name)) {
+        let removed = match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
+            Ok(_) => fs::remove_file(&path),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed
+            && error.kind() != ErrorKind::NotFound
+        {
+            problems.push(format!("{}: {error}", path.display()));
+        }
+    }
+    let _ = fs::remove_dir(dir);
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_what_is_tiphys_own_is_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = dir.path().join("data");
+        fs::create_dir_all(data.join("store")).expect("a directory");
+        fs::write(data.join("kubeconfig"), "x").expect("a file");
+        fs::write(data.join("notes"), "x").expect("a file");
+        let error = open(dir.path()).err().expect("refused").describe();
+        assert!(error.contains("is no data directory"), "{error}");
+
+        let (path, held) = open(&data).expect("a data directory");
+        assert!(open(&data).is_err(), "another process uses it");
+        assert_eq!(reset(&path).await.expect("a reset"), [""; 0]);
+        drop(held);
+        assert_eq!(names_in(&data), BTreeSet::from(["notes".to_string()]));
+        fs::remove_file(data.join("notes")).expect("a file");
+        fs::create_dir(data.join("pki")).expect("a directory");
+        let (path, _held) = open(&data).expect("a data directory");
+        reset(&path).await.expect("a reset");
+        assert!(!data.exists(), "nothing else was in it");
+    }
+
+    #[test]
+    fn logs_of_the_pods_of_a_cluster_are_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (pods, links) = (dir.path().join("pods"), dir.path().join("containers"));
+        for (pod, link) in [("default_a_1", "a.log"), ("default_b_2", "b.log")] {
+            fs::create_dir_all(pods.join(pod).join("main")).expect("a directory");
+            fs::create_dir_all(&links).expect("a directory");
+            std::os::unix::fs::symlink(pods.join(pod).join("main"), links.join(link)).expect("a link");
+        }
+        remove_logs(&pods, &BTreeSet::from(["1".to_string()]));
+        assert_eq!(names_in(&pods), BTreeSet::from(["default_b_2".to_string()]));
+        assert_eq!(names_in(&links), BTreeSet::from(["b.log".to_string()]));
+    }
+}

@@ -1,0 +1,212 @@
+//! How `up` ends: its pods with it, or on purpose without it; and what is left of it on the machine, also after a kill.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::case::{Case, Started};
+use super::cluster::{ANY_DISK, Cluster, ENTER, NODE, Runtime, cgroup_of, make_images};
+use crate::support::BINARY;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A machine that outlives its clusters. The file keeps `Cluster::run` from waiting for one.
+fn machine() -> Cluster {
+    let dir = tempfile::tempdir().expect("a directory");
+    make_images(&dir.path().join("data/runtime/images"));
+    fs::write(dir.path().join("kubelet.yaml"), ANY_DISK).expect("a file");
+    let script = format!("{ENTER} && touch data/kubeconfig && exec sleep 1000000");
+    let machine = Cluster::run(dir, Runtime::Embedded, &script, &[]);
+    machine.enter();
+    machine
+}
+
+/// `up` on a machine.
+struct Up {
+    process: Started,
+    output: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+fn up(machine: &Cluster, flags: &[&str]) -> Command {
+    let mut command = machine.command(BINARY);
+    command.args(["up", "--node-name", NODE, "--cgroup-root", &cgroup_of(&machine.dir)]);
+    command.args(["--kubelet-config", "kubelet.yaml"]).args(flags);
+    command
+}
+
+impl Up {
+    fn start(machine: &Cluster, flags: &[&str]) -> Up {
+        let log = fs::File::options().append(true).open(machine.dir.path().join("log")).expect("a file");
+        let mut process = up(machine, flags).stdout(Stdio::piped()).stderr(log).spawn().expect("nsenter is there");
+        let mut output = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        let is_ready = output.by_ref().map_while(Result::ok).any(|line| line.starts_with("ctrl-c stops it"));
+        assert!(is_ready, "{}", machine.log());
+        Up { process: Started(process), output }
+    }
+
+    /// Signals the process itself, which nsenter has started.
+    fn signal(&self, signal: &str) {
+        let parent = self.process.0.id();
+        let child = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).expect("a child");
+        assert!(Command::new("kill").args([signal, child.trim()]).status().expect("kill is there").success());
+    }
+
+    /// What it has said when it has ended.
+    fn finish(mut self) -> String {
+        let said: Vec<String> = self.output.by_ref().map_while(Result::ok).collect();
+        wait(&mut self.process.0);
+        said.join("\n")
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+fn wait(process: &mut Child) {
+    let deadline = Instant::now() + DEADLINE;
+    while process.try_wait().expect("it is our child").is_none() {
+        assert!(Instant::now() < deadline, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn shell(machine: &Cluster, script: &str) -> String {
+    let output = machine.command("sh").args(["-c", script]).output().expect("a shell");
+    String::from_utf8_lossy(&output.stdout).trim().to_string()
+}
+
+/// Each kind of trace that a node could leave, and what shows it.
+fn traces(machine: &Cluster) -> Vec<(&'static str, String)> {
+    let dir = machine.dir.path().display();
+    let cgroups = machine.cgroups().iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n");
+    vec![
+        // Those that have ended stay in the table here: no process of the machine asks for them.
+        (
+            "process",
+            shell(
+                machine,
+                "for p in /proc/[0-9]*; do grep -q '^State:.Z' $p/status || grep -E 'tiphys|busybox' $p/comm; done",
+            ),
+        ),
+        ("mount", shell(machine, &format!("grep '{dir}/data' /proc/mounts || true"))),
+        ("interface", shell(machine, "ip -o link | grep -E 'tiphys|veth' || true")),
+        ("address", shell(machine, "ip -o address show dev lo | grep -vE ' 127.0.0.1/8 | ::1/128 ' || true")),
+        ("table", shell(machine, "nft list tables")),
+        ("state", shell(machine, "ls /run/tiphys 2>/dev/null || true")),
+        ("cgroup", cgroups),
+    ]
+}
+
+#[track_caller]
+fn assert_nothing_is_left(machine: &Cluster) {
+    let left: Vec<_> = traces(machine).into_iter().filter(|(_, found)| !found.is_empty()).collect();
+    assert!(left.is_empty(), "{left:#?}\n{}", machine.log());
+}
+
+/// A pod with a volume in memory, a port of the machine, and a container that ends when it is told to.
+fn make_pod(all: &Case) {
+    all.until("its account", || all.object("serviceaccounts", "default"), |account| !account.is_null());
+    all.pod(
+        "web",
+        "volumes: [{name: v, emptyDir: {medium: Memory}}], containers: [{name: main, image: IMAGE, command: \
+         [sh, -c, 'trap \"exit 0\" TERM; while true; do sleep 0.1; done'], ports: [{containerPort: 80, hostPort: 8080}], \
+         volumeMounts: [{name: v, mountPath: /v}]}]",
+    );
+    all.until_ready("web");
+}
+
+fn refused(mut command: Command, words: &[&str]) {
+    let output = command.stdin(Stdio::null()).output().expect("nsenter is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && words.iter().all(|word| said.contains(word)), "{said}");
+}
+
+fn reset(machine: &Cluster, flags: &[&str]) -> Command {
+    let mut command = machine.command(BINARY);
+    command.args(["reset", "--data-dir", "data"]).args(flags);
+    command
+}
+
+#[test]
+fn pods_end_with_up_and_run_again_with_the_next() {
+    let machine = machine();
+    let first = Up::start(&machine, &["--data-dir", "data"]);
+    let all = Case::of_cluster(&machine);
+    make_pod(&all);
+    let before = traces(&machine);
+    for (kind, found) in before.iter().filter(|(kind, _)| *kind != "address") {
+        assert!(!found.is_empty(), "the pod has no {kind}: the test would see nothing");
+    }
+    let data = machine.dir.path().join("data");
+    let data = data.to_str().expect("text");
+    // Whoever comes second is refused, with the name of the first.
+    refused(up(&machine, &["--data-dir", "other", "--port", "6444"]), &[data, "pid", "--disable-agent"]);
+    refused(up(&machine, &["--data-dir", "./data", "--port", "6444"]), &[data, "pid", "--data-dir"]);
+    refused(reset(&machine, &["--force"]), &[data, "pid"]);
+
+    first.signal("-INT");
+    let said = first.finish();
+    for words in ["stopping 1 pods", "✓ default/web", "stopped"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert_nothing_is_left(&machine);
+
+    let second = Up::start(&machine, &["--data-dir", "data"]);
+    let all = Case::of_cluster(&machine);
+    let pod = all.until_pod("web", "its return", |pod| {
+        pod.list("status.containerStatuses").first().is_some_and(|one| one.int("restartCount") > Some(0))
+    });
+    assert_eq!(pod.str("spec.nodeName"), NODE);
+    all.until_ready("web");
+    // A kill leaves everything; a reset finds it.
+    second.signal("-KILL");
+    drop(second.finish());
+    refused(reset(&machine, &[]), &["--force"]);
+    let output = reset(&machine, &["--force"]).output().expect("nsenter is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_nothing_is_left(&machine);
+    assert!(!fs::exists(data).expect("a look"), "the data directory is gone");
+    assert_eq!(shell(&machine, "ls /var/log/pods"), "");
+}
+
+#[test]
+fn pods_run_on_where_they_shall_and_are_not_run_twice() {
+    let machine = machine();
+    let first = Up::start(&machine, &["--data-dir", "data", "--keep-pods"]);
+    make_pod(&Case::of_cluster(&machine));
+    first.signal("-TERM");
+    let said = first.finish();
+    assert!(said.contains("its pods run on"), "{said}");
+    assert!(!machine.cgroups().is_empty());
+
+    // The same directory by another path: the pod is taken over, not made again.
+    let name = machine.dir.path().file_name().expect("a name").to_string_lossy().into_owned();
+    let second = Up::start(&machine, &["--data-dir", &format!("../{name}/data")]);
+    let all = Case::of_cluster(&machine);
+    let pod = all.until_ready("web");
+    assert_eq!(pod.list("status.containerStatuses").first().and_then(|one| one.int("restartCount")), Some(0));
+    assert_eq!(shell(&machine, "ls -d /run/tiphys/*/sandboxes/* | wc -l"), "1");
+    second.signal("-INT");
+    second.finish();
+    assert_nothing_is_left(&machine);
+}
+
+#[test]
+fn a_second_signal_ends_up_at_once() {
+    let machine = machine();
+    let up = Up::start(&machine, &["--data-dir", "data"]);
+    let all = Case::of_cluster(&machine);
+    all.until("its account", || all.object("serviceaccounts", "default"), |account| !account.is_null());
+    // It does not listen to signals, and has much time.
+    all.pod("deaf", "terminationGracePeriodSeconds: 3600, containers: [{name: main, image: IMAGE}]");
+    all.until_ready("deaf");
+    up.signal("-INT");
+    let mut up = up;
+    let line = up.output.by_ref().map_while(Result::ok).find(|line| line.contains("stopping 1 pods"));
+    assert!(line.is_some_and(|line| line.contains("ctrl-c again")));
+    up.signal("-INT");
+    let said = up.finish();
+    assert!(said.contains("stopped at once"), "{said}");
+    let output = reset(&machine, &["--force"]).output().expect("nsenter is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_nothing_is_left(&machine);
+}
