@@ -9,11 +9,15 @@ use server::Server;
 use crate::components::KUBELET_CLIENT_USER;
 use crate::error::{Error, Result};
 use crate::local;
+use crate::node::join::is_loopback;
 use crate::node::joining;
 
+const MAPS: Resource = Resource::core("configmaps");
+const PUBLIC: &str = "kube-public";
 const CLASSES: Resource = Resource::new("storage.k8s.io", "v1", "storageclasses");
 const BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterrolebindings");
 const ROLES: Resource = Resource::new("rbac.authorization.k8s.io", "v1", "clusterroles");
+const SERVING_APPROVER: &str = "tiphys:kubelet-serving-approver";
 const PROVISIONER: &str = "local-path-provisioner";
 
 /// Makes what is missing; what a user has changed stays as it is. Machines that join reach it at `url`, and believe
@@ -25,6 +29,8 @@ pub async fn make(server: &Arc<Server>, chosen: &[String], url: &str, authority:
         ensure(&client, ROLES, "", &provisioner_role()).await?;
         ensure(&client, BINDINGS, "", &provisioner_binding()).await?;
     }
+    ensure(&client, ROLES, "", &serving_approver_role()).await?;
+    ensure(&client, BINDINGS, "", &serving_approver_binding()).await?;
     reaches_kubelets(server).await?;
     can_be_joined(server, url, authority).await
 }
@@ -40,7 +46,22 @@ pub async fn can_be_joined(server: &Arc<Server>, url: &str, authority: &str) -> 
     for (resource, namespace, object) in joining::objects(url, authority) {
         ensure(&client, resource, namespace, &object).await?;
     }
-    Ok(())
+    refresh_cluster_info(&client, url, authority).await
+}
+
+/// What an earlier start published under an address that other machines do not reach, or with another CA, is replaced.
+async fn refresh_cluster_info(client: &Client, url: &str, authority: &str) -> Result<()> {
+    let failed = |error: client::Error| Error::Bootstrap(error.to_string());
+    let mut found = client.get(MAPS, PUBLIC, joining::INFO).await.map_err(failed)?;
+    let wanted = joining::public_kubeconfig(url, authority);
+    let published = api::yaml::decode(found.map("data").str("kubeconfig").as_bytes()).unwrap_or_default();
+    let cluster = published.list("clusters").first().map(|one| one.at("cluster").clone()).unwrap_or_default();
+    let is_ours = cluster.str("certificate-authority-data") == api::base64::encode(authority.as_bytes());
+    if is_ours && (cluster.str("server") == url || !is_loopback(cluster.str("server"))) {
+        return Ok(());
+    }
+    found.child("data").set("kubeconfig", wanted);
+    client.update(MAPS, PUBLIC, joining::INFO, &found).await.map(drop).map_err(failed)
 }
 
 async fn ensure(client: &Client, resource: Resource, namespace: &str, object: &Tree) -> Result<()> {
@@ -68,6 +89,29 @@ pub fn provisioner_binding() -> Tree {
         "namespace" => "kube-system",
     };
     binding("tiphys:local-path-provisioner", "tiphys:local-path-provisioner", subject)
+}
+
+/// The controller that approves the certificates of nodes may do so for the signer of their ports too.
+fn serving_approver_role() -> Tree {
+    let rule = tree! {
+        "apiGroups" => list!["certificates.k8s.io"], "resources" => list!["signers"],
+        "resourceNames" => list!["kubernetes.io/kubelet-serving"], "verbs" => list!["approve"],
+    };
+    tree! {
+        "apiVersion" => "rbac.authorization.k8s.io/v1",
+        "kind" => "ClusterRole",
+        "metadata" => tree! { "name" => SERVING_APPROVER },
+        "rules" => list![rule],
+    }
+}
+
+fn serving_approver_binding() -> Tree {
+    let subject = tree! {
+        "kind" => "ServiceAccount",
+        "name" => "certificate-controller",
+        "namespace" => "kube-system",
+    };
+    binding(SERVING_APPROVER, SERVING_APPROVER, subject)
 }
 
 /// The API server asks kubelets for logs and the like by a certificate of its own.

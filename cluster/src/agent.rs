@@ -326,11 +326,7 @@ impl Opened {
     }
 }
 
-pub async fn start(server: &Arc<Server>, mut options: Options) -> Result<Running> {
-    if options.config.node_ips.is_empty() {
-        // Where the server is reached, the node is too; the loopback is all there is without a network.
-        options.config.node_ips = vec![server.config.advertise_address];
-    }
+pub async fn start(server: &Arc<Server>, options: Options) -> Result<Running> {
     let client = Local::new(server).node(&options.config.node_name);
     run(client, options).await
 }
@@ -414,6 +410,7 @@ fn serve_ports(
     let serving = component::node::serving(config, address)?;
     let (stop, stopped) = watch::channel(false);
     let mut follow = Follow::default();
+    component::node::follow_serving(config, &serving, &mut follow);
     component::node::serve(listeners, serving.clone(), Access::of(config, client), answers, &stopped, &mut follow)?;
     tokio::spawn(follow.run(stopped));
     Ok((stop, serving))

@@ -1,7 +1,7 @@
 //! What starts in which order, and ends in the reverse one.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,11 +22,14 @@ use crate::extenders::Callouts;
 use crate::leader::{ReadIdentity, Schedulers};
 use crate::local::Local;
 use crate::machine::lock::Lock;
+use crate::machine::pod_address::{self, PodAddress};
 
 /// Everything that an API server needs, decided before anything is started.
 pub struct Plan {
     pub engine: Engine,
     pub listen: SocketAddr,
+    /// Whether pods of this machine reach it at an address of their own; the fallback where that cannot be had.
+    pub pod_address: Option<IpAddr>,
     /// What the server shows to clients.
     pub serving: Arc<Serving>,
     pub tls: tls::Options,
@@ -76,6 +79,8 @@ pub struct Running {
     agent: Option<agent::Running>,
     /// Of the data directory, where this process is the one that writes there.
     lock: Option<Lock>,
+    /// It goes with the server.
+    _pod_address: Option<PodAddress>,
 }
 
 /// What becomes of the pods of this machine.
@@ -145,12 +150,17 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // What cannot be spoken is found here, not at the first connection.
     tls::server_config(plan.serving.clone(), &plan.tls)?;
     let tls = Handshake { serving: plan.serving.clone(), options: plan.tls.clone() };
+    let for_pods = listen_for_pods(&mut plan, address.port()).await;
     // The store before anyone is served: whoever is answered must see everything.
     progress("store");
     let (chosen, scheduling) = (plan.controllers.take(), plan.scheduler.take());
     plan.config.port = address.port();
     let server = Box::pin(open(plan.engine, plan.config, plan.authentication)).await?;
     progress("API server");
+    let pod_address = for_pods.map(|(pod_address, listener)| {
+        tokio::spawn(server::http::serve::serve(server.clone(), listener, tls.clone()));
+        pod_address
+    });
     let task = tokio::spawn(server::http::serve::serve(server.clone(), listener, tls));
     // What is written through the server itself; readiness comes with it.
     let bootstrap = server::bootstrap::run(&server).await;
@@ -178,8 +188,37 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
         None => None,
     };
     tracing::info!(%address, "serving");
-    let lock = plan.lock;
-    Ok(Running { server, address, task, usage, compaction, own, controllers, scheduler, fake_nodes: nodes, agent, lock })
+    Ok(Running {
+        server,
+        address,
+        task,
+        usage,
+        compaction,
+        own,
+        controllers,
+        scheduler,
+        fake_nodes: nodes,
+        agent,
+        lock: plan.lock,
+        _pod_address: pod_address,
+    })
+}
+
+/// Listens at the address for pods and advertises it; the fallback where that fails.
+async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(PodAddress, TcpListener)> {
+    let fallback = plan.pod_address?;
+    match PodAddress::listen(port).await {
+        Ok(listening) => {
+            plan.config.advertise_address = pod_address::ADDRESS;
+            plan.config.accepts = server::http::accept::Accepts::new(pod_address::accepts);
+            Some(listening)
+        }
+        Err(error) => {
+            tracing::warn!(error = error.describe(), "pods cannot reach the API server by its endpoint");
+            plan.config.advertise_address = fallback;
+            None
+        }
+    }
 }
 
 /// What all loops of this process count, on the server's page.

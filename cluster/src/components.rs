@@ -11,6 +11,8 @@ pub const AUTHORITIES: &[(&str, &str)] = &[("ca", "kubernetes"), ("front-proxy-c
 pub const ADMIN: &str = "admin";
 pub const SERVING: &str = "apiserver";
 pub const PROXY_CLIENT: &str = "front-proxy-client";
+/// Shown to the API server by the kubelet of this machine.
+pub const KUBELET_SERVING: &str = "kubelet-server";
 /// Shown to kubelets by the API server; it may do there what a binding says.
 pub const KUBELET_CLIENT: &str = "apiserver-kubelet-client";
 pub const KUBELET_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
@@ -40,6 +42,21 @@ pub fn subjects(node: &str, names: Vec<String>, addresses: Vec<IpAddr>) -> Vec<S
     subjects.push(client(&("kubelet", "ca", &format!("system:node:{node}"), "system:nodes")));
     subjects.push(Subject { names, addresses, ..client(&(SERVING, "ca", "kube-apiserver", "")) });
     subjects
+}
+
+/// The port of a node's kubelet, as nodes are called and reached.
+pub fn kubelet_serving(node: &str, addresses: &[IpAddr]) -> Subject {
+    let mut addresses = addresses.to_vec();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Subject {
+        file: KUBELET_SERVING.to_string(),
+        authority: "ca",
+        common_name: format!("system:node:{node}"),
+        organization: "system:nodes".to_string(),
+        names: vec![node.to_string()],
+        addresses,
+    }
 }
 
 /// What a folder holds, each by the name of its files.

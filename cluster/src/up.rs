@@ -12,12 +12,13 @@ use server::callout::Identity;
 use server::kubelets::TIMEOUT;
 
 use crate::boot::{self, Controllers, Engine, Plan, Running};
-use crate::components::{self, ADMIN, KUBELET_CLIENT, PROXY_CLIENT, SERVING};
+use crate::components::{self, ADMIN, KUBELET_CLIENT, KUBELET_SERVING, PROXY_CLIENT, SERVING};
 use crate::credentials::{self, Credentials, Keeper};
 use crate::error::{Error, Result};
 use crate::kubeconfig;
 use crate::leader::ReadIdentity;
 use crate::machine::lock::Lock;
+use crate::machine::pod_address;
 use crate::pki::{Pair, Pki, Subject, write_private};
 use crate::{addons, agent};
 
@@ -54,13 +55,19 @@ const PLUGINS: [&str; 1] = ["NodeRestriction"];
 const POD_RANGE: &str = "10.42.0.0/16";
 
 /// Starts the cluster and writes the kubeconfig of its administrator.
-pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
+pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
     let mut config = options.config;
-    config.advertise_address = advertised(options.listen.ip());
+    let machine = advertised(options.listen.ip());
+    config.advertise_address = machine;
     config.admission = admission()?;
     let pki = Pki::open(options.data_dir.join("pki"))?;
-    let own = Own::new(pki, options.listen.ip(), &config, &options.tls_sans)?;
+    let mut sans = options.tls_sans.clone();
+    sans.push(pod_address::ADDRESS.to_string());
+    let mut own = Own::new(pki, options.listen.ip(), &config, &sans)?.verifying_kubelets();
+    if let Some(agent) = &mut options.agent {
+        own = own.with_kubelet(agent, machine)?;
+    }
     let current = own.load()?;
     config.kubelets = Some(credentials::kubelets(&current, &KUBELET_ADDRESSES.map(str::to_string), TIMEOUT)?);
     let serving = credentials::serving(&current)?;
@@ -69,10 +76,14 @@ pub async fn up(options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     // Machines that join need a range each; nodes that run nothing may be more than there are ranges.
     controllers.allocate_node_cidrs = options.agent.is_some() || options.fake_nodes == 0;
     controllers.cluster_cidr = vec![POD_RANGE.to_string()];
+    // Machines that join by `agent` ask for the certificates of their ports.
+    controllers.approve_kubelet_serving = true;
     controllers.local_path_folder = volumes(&options.data_dir)?;
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
+        // One that listens elsewhere too is reached by pods as by everybody.
+        pod_address: (options.agent.is_some() && options.listen.ip().is_loopback()).then_some(machine),
         serving: serving.clone(),
         tls: Default::default(),
         authentication: authentication(&current, own.tokens()?, &config)?,
@@ -138,12 +149,39 @@ fn authorities(pem: &str) -> Result<Authorities> {
 pub struct Own {
     pub pki: Pki,
     subjects: Vec<Subject>,
+    /// What else the certificates of kubelets may be signed by, in PEM; None where they are not verified.
+    kubelet_authorities: Option<String>,
 }
 
 impl Own {
     pub fn new(pki: Pki, listen: IpAddr, config: &server::Config, sans: &[String]) -> Result<Own> {
         let (names, addresses) = serving_names(listen, config, sans)?;
-        Ok(Own { pki, subjects: components::subjects(&server::hostname(), names, addresses) })
+        let subjects = components::subjects(&server::hostname(), names, addresses);
+        Ok(Own { pki, subjects, kubelet_authorities: None })
+    }
+
+    /// The certificates of kubelets must be signed by the cluster's own CA.
+    pub fn verifying_kubelets(self) -> Own {
+        Own { kubelet_authorities: Some(String::new()), ..self }
+    }
+
+    /// Gives the kubelet of this machine a serving certificate, and its node the address that the certificate is for.
+    /// One that its configuration names is verified by itself.
+    fn with_kubelet(mut self, agent: &mut agent::Options, machine: IpAddr) -> Result<Own> {
+        let config = &mut agent.config;
+        if config.node_ips.is_empty() {
+            config.node_ips = vec![machine];
+        }
+        if let Some(file) = &config.certificates.tls_cert_file {
+            let pem = std::fs::read_to_string(file).map_err(Error::file(file))?;
+            self.kubelet_authorities = Some(pem);
+            return Ok(self);
+        }
+        let file = |end: &str| Some(self.pki.dir().join(format!("{KUBELET_SERVING}.{end}")));
+        (config.certificates.tls_cert_file, config.certificates.tls_private_key_file) = (file("crt"), file("key"));
+        config.certificates.server_bootstrap = false;
+        self.subjects.push(components::kubelet_serving(&config.node_name, &config.node_ips));
+        Ok(self)
     }
 
     /// Those that are there, and new ones for what is missing or due.
@@ -157,7 +195,7 @@ impl Own {
             clients: Some(authority.certificate.clone()),
             proxies: Some(proxies.certificate.clone()),
             kubelet_client: Some(made.leaf(KUBELET_CLIENT)),
-            kubelet_authority: None,
+            kubelet_authority: self.kubelet_authorities.as_ref().map(|more| format!("{}{more}", authority.certificate)),
             admin: Some((authority.clone(), made.leaf(ADMIN))),
             renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
         })

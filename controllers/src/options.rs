@@ -70,6 +70,9 @@ options! {
     /// Whether services of type LoadBalancer get the addresses of nodes; a cloud's own manager would otherwise
     /// be in the way. No flag of upstream's: `up` has it on.
     balance_by_nodes: bool = false;
+    /// Whether nodes get the serving certificates that they ask for, where these name nothing but the node's own
+    /// addresses. No flag of upstream's: `up` has it on.
+    approve_kubelet_serving: bool = false;
     /// Where the folders of local volumes are on every node; "" where there are none. A flag of `up` alone.
     local_path_folder: String = String::new();
     terminated_pod_gc_threshold: i64 = 12_500;

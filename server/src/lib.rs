@@ -95,6 +95,7 @@ pub struct Config {
     pub clock: clock::WallClock,
     /// None where the server has nothing to show to the agents of nodes: any of them is taken, as upstream's.
     pub kubelets: Option<Arc<kubelets::Kubelets>>,
+    pub accepts: http::accept::Accepts,
 }
 
 impl Default for Config {
@@ -118,6 +119,7 @@ impl Default for Config {
             encryption: None,
             clock: clock::WallClock::default(),
             kubelets: None,
+            accepts: http::accept::Accepts::default(),
         }
     }
 }

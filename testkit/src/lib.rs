@@ -170,6 +170,7 @@ async fn try_boot(
     let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
+        pod_address: None,
         serving: credentials::serving(&current).expect("a certificate"),
         tls: Default::default(),
         authentication: up::authentication(&current, tokens, &config).expect("authenticators"),

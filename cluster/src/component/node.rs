@@ -122,6 +122,19 @@ pub fn serving(config: &Config, at: IpAddr) -> Result<Arc<Serving>> {
     Ok(Arc::new(Serving::new(pki::certificates(&pair)?, pki::private_key(&pair)?)?))
 }
 
+/// Takes the files of the certificate again when they change: they are made anew before they end.
+pub fn follow_serving(config: &Config, serving: &Arc<Serving>, follow: &mut Follow) {
+    let certificates = &config.certificates;
+    let (Some(certificate), Some(key)) = (&certificates.tls_cert_file, &certificates.tls_private_key_file) else {
+        return;
+    };
+    let (certificate, key, serving) = (certificate.clone(), key.clone(), serving.clone());
+    follow.add("tls-cert-file", vec![certificate.clone(), key.clone()], move || {
+        let pair = Pair::read(&certificate, &key)?;
+        Ok(serving.replace(pki::certificates(&pair)?, pki::private_key(&pair)?)?)
+    });
+}
+
 /// Serves the ports until `stopped` turns true. Whoever keeps `serving` can exchange what is shown.
 pub fn serve(
     listeners: Listeners,

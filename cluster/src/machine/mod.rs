@@ -3,5 +3,6 @@
 
 pub mod identity;
 pub mod lock;
+pub mod pod_address;
 pub mod pods;
 pub mod traces;

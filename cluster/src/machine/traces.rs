@@ -11,6 +11,7 @@ use cgroup::Hierarchies;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::error::{Error, Result};
+use crate::machine::pod_address;
 use crate::pki::write_private;
 
 const FILE: &str = "node.json";
@@ -62,6 +63,9 @@ impl Traces {
     /// built-in runtime, whose processes have ended.
     pub fn remove(&self, state: Option<&Path>) -> Vec<String> {
         let mut problems = unmount_below(&self.root_dir);
+        if let Err(error) = pod_address::remove() {
+            problems.push(format!("the address for pods: {error}"));
+        }
         if self.owns_pod_network
             && let Err(error) = network::cni::builtin::remove()
         {

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::{Tree, base64, list, tree};
 use client::https::Https;
@@ -26,6 +26,8 @@ use crate::pki::write_private;
 const MAPS: Resource = Resource::core("configmaps");
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(7);
+/// So long a signature is waited for, as kubeadm does.
+const LONGEST_UNSIGNED: Duration = Duration::from_secs(300);
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -75,7 +77,7 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let (kubeconfig, bootstrap) = (dir.join("kubelet.conf"), dir.join("bootstrap-kubelet.conf"));
     let authority = dir.join("pki/ca.crt");
     if !arguments.token.is_empty() {
-        let pem = discover(&arguments.server, &arguments.discovery_token_ca_cert_hash).await?;
+        let pem = discover(&arguments.server, &arguments.token, &arguments.discovery_token_ca_cert_hash).await?;
         std::fs::create_dir_all(dir.join("pki")).map_err(Error::file(&dir))?;
         write_private(&authority, &pem)?;
         let text = api::yaml::encode(&bootstrap_config(&arguments.server, &pem, &arguments.token));
@@ -89,6 +91,8 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     let mut settings = super::settings::read(&flags)?;
     settings.config.serving.client_ca_file = Some(authority).filter(|file| file.exists());
     settings.config.certificates.rotate = true;
+    // A cluster that verifies the ports of kubelets signs the certificate; another shows what is made here.
+    settings.config.certificates.server_bootstrap |= settings.config.certificates.tls_cert_file.is_none();
     let runtime = match settings.config.runtime_endpoint.clone() {
         Some(socket) => Choice::Socket(socket),
         None => Choice::Embedded(Embedded { data_dir: dir, cgroup_root: settings.config.cgroup_root.clone() }),
@@ -130,18 +134,26 @@ pub fn bootstrap_config(server: &str, authority: &str, token: &str) -> Tree {
     }
 }
 
-/// The cluster's authority, in PEM. Waits for an API server that is not there yet.
-pub async fn discover(server: &str, wanted: &str) -> Result<String> {
+/// The cluster's CA certificates with the wanted key, in PEM. Waits for an API server that is not there yet, and for
+/// the signature that the controllers make with a new token.
+pub async fn discover(server: &str, token: &str, wanted: &str) -> Result<String> {
     if !wanted.starts_with("sha256:") {
         let why = "a fingerprint such as sha256:… is needed, by which the cluster is known; `token create \
                    --print-join-command` says it";
         return Err(Error::Flags(vec![format!("--discovery-token-ca-cert-hash: {why}")]));
     }
+    super::token::checked(token)?;
     let client = stranger(server)?;
-    let mut pause = FIRST_PAUSE;
+    let (mut pause, mut unsigned_since) = (FIRST_PAUSE, None);
     loop {
         match client.get(MAPS, "kube-public", "cluster-info").await {
-            Ok(info) => return trusted(&info, wanted),
+            Ok(info) => match trusted(&info, token, wanted)? {
+                Some(pem) => return Ok(pem),
+                None if unsigned_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_UNSIGNED => {
+                    return Err(Error::Answered(unsigned(token)));
+                }
+                None => tracing::warn!(server, "{}; it is tried again", unsigned(token)),
+            },
             Err(error) if error.code().is_some() => {
                 return Err(Error::Answered(format!("{server}: {error}")));
             }
@@ -150,6 +162,11 @@ pub async fn discover(server: &str, wanted: &str) -> Result<String> {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+fn unsigned(token: &str) -> String {
+    let id = token.split_once('.').map_or(token, |(id, _)| id);
+    format!("kube-public/cluster-info is not signed for the token id {id:?}: the token is unknown or has ended")
 }
 
 /// A client that believes anybody, for what is public and checked afterwards.
@@ -164,36 +181,58 @@ fn stranger(server: &str) -> Result<Client> {
     Ok(Client::new(Arc::new(https), super::NAME))
 }
 
-/// The authority that a cluster says it has, where it is the one that was asked for.
-fn trusted(info: &Tree, wanted: &str) -> Result<String> {
+/// The certificates of what a cluster says of itself that have the wanted key, in PEM. The text must be signed with the
+/// token; None where there is no signature of it yet.
+fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
     let wrong = |why: &str| Error::Answered(format!("kube-public/cluster-info: {why}"));
+    let (id, secret) = token.split_once('.').unwrap_or((token, ""));
+    match controllers::is_signed_cluster_info(info, id, secret) {
+        None => return Ok(None),
+        Some(false) => return Err(wrong("its signature does not fit the token: somebody may stand in between")),
+        Some(true) => {}
+    }
     let config =
         api::yaml::decode(info.map("data").str("kubeconfig").as_bytes()).map_err(|_| wrong("it is no kubeconfig"))?;
     let data = config.list("clusters").first().map_or("", |cluster| cluster.str("cluster.certificate-authority-data"));
-    let pem = base64::decode(data).map_err(|_| wrong("it names no authority"))?;
-    let pem = String::from_utf8_lossy(&pem).into_owned();
-    let found = fingerprints(&pem).ok_or_else(|| wrong("its authority cannot be read"))?;
-    if found.iter().any(|found| found.eq_ignore_ascii_case(wanted)) {
-        return Ok(pem);
+    let pem = base64::decode(data).map_err(|_| wrong("it names no CA"))?;
+    let found = keyed(&String::from_utf8_lossy(&pem)).ok_or_else(|| wrong("its CA cannot be read"))?;
+    let pinned: String =
+        found.iter().filter(|(hash, _)| hash.eq_ignore_ascii_case(wanted)).map(|(_, der)| pem_of(der)).collect();
+    if !pinned.is_empty() {
+        return Ok(Some(pinned));
     }
+    let hashes: Vec<&str> = found.iter().map(|(hash, _)| hash.as_str()).collect();
     Err(Error::Answered(format!(
-        "this is another cluster, or somebody stands in between: its authority has {}, not {wanted}",
-        found.join(", ")
+        "this is another cluster, or somebody stands in between: its CA has {}, not {wanted}",
+        hashes.join(", ")
     )))
 }
 
-/// Of the keys of authorities, as kubeadm makes them.
-pub fn fingerprints(pem: &str) -> Option<Vec<String>> {
-    let fingerprint = |certificate: CertificateDer<'_>| {
+/// Each certificate of a bundle with the hash of its key; None where one cannot be read, or there is none.
+fn keyed(pem: &str) -> Option<Vec<(String, CertificateDer<'static>)>> {
+    let with_hash = |certificate: CertificateDer<'static>| {
         let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;
-        Some(tls::fingerprint(&CertificateDer::from(parsed.public_key().raw)))
+        let hash = tls::fingerprint(&CertificateDer::from(parsed.public_key().raw));
+        Some((hash, certificate))
     };
-    let all = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.ok().and_then(fingerprint));
-    all.collect::<Option<Vec<String>>>().filter(|all| !all.is_empty())
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.ok().and_then(with_hash));
+    all.collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
 }
 
-/// The command by which a machine joins the cluster of a kubeconfig.
-pub fn command(kubeconfig: &Path, token: &str) -> Result<String> {
+fn pem_of(certificate: &CertificateDer<'_>) -> String {
+    let text = base64::encode(certificate);
+    let lines = text.as_bytes().chunks(64).map(|line| format!("{}\n", String::from_utf8_lossy(line)));
+    format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
+}
+
+/// The hashes of the keys of CA certificates, as kubeadm makes them.
+pub fn fingerprints(pem: &str) -> Option<Vec<String>> {
+    Some(keyed(pem)?.into_iter().map(|(hash, _)| hash).collect())
+}
+
+/// The command by which a machine joins the cluster of a kubeconfig. `public` is what the cluster says of itself to
+/// machines that join.
+pub fn command(kubeconfig: &Path, public: &Tree, token: &str) -> Result<String> {
     let bytes = std::fs::read(kubeconfig).map_err(Error::file(kubeconfig))?;
     let wrong = |why: &str| Error::Flags(vec![format!("--kubeconfig: {}: {why}", kubeconfig.display())]);
     let config = api::yaml::decode(&bytes).map_err(|error| wrong(&error.to_string()))?;
@@ -202,13 +241,32 @@ pub fn command(kubeconfig: &Path, token: &str) -> Result<String> {
     let cluster = config.list("clusters").iter().find(|one| one.str("name") == name).map(|one| one.at("cluster"));
     let cluster = cluster.ok_or_else(|| wrong("it names no cluster"))?;
     let pem = match cluster.str("certificate-authority") {
-        "" => base64::decode(cluster.str("certificate-authority-data")).map_err(|_| wrong("it names no authority"))?,
+        "" => base64::decode(cluster.str("certificate-authority-data")).map_err(|_| wrong("it names no CA"))?,
         file => std::fs::read(kubeconfig.parent().unwrap_or(Path::new("")).join(file)).map_err(Error::file(file))?,
     };
-    let found = fingerprints(&String::from_utf8_lossy(&pem)).ok_or_else(|| wrong("it names no authority"))?;
+    let found = fingerprints(&String::from_utf8_lossy(&pem)).ok_or_else(|| wrong("it names no CA"))?;
     let hash = found.first().map_or("", String::as_str);
-    let server = cluster.str("server");
+    let server = reachable_server(cluster.str("server"), public)?;
     Ok(format!("tiphys agent --server {server} --token {token} --discovery-token-ca-cert-hash {hash}\n"))
+}
+
+/// Where other machines reach the API server: as this kubeconfig does, or as the cluster says of itself.
+fn reachable_server(server: &str, public: &Tree) -> Result<String> {
+    let config = api::yaml::decode(public.map("data").str("kubeconfig").as_bytes()).unwrap_or_default();
+    let published = config.list("clusters").first().map_or("", |cluster| cluster.str("cluster.server"));
+    let found = [server, published].into_iter().find(|url| !url.is_empty() && !is_loopback(url));
+    found.map(str::to_string).ok_or_else(|| {
+        let why = "the API server listens on this machine's loopback alone, where no other machine reaches it: start \
+                   `tiphys up` with --bind-address 0.0.0.0, or with an address of this machine";
+        Error::Flags(vec![why.to_string()])
+    })
+}
+
+/// Whether a URL leads to the machine itself.
+pub fn is_loopback(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    let host = url.host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -235,25 +293,71 @@ mod tests {
         }
     }
 
+    const TOKEN: &str = "abcdef.0123456789abcdef";
+
+    /// What a cluster with these CA certificates shows, signed with a token.
+    fn signed_info(pem: &str, token: &str) -> Tree {
+        let (id, secret) = token.split_once('.').expect("a token");
+        let info = info(pem);
+        let signature = controllers::sign_cluster_info(info.map("data").str("kubeconfig"), id, secret);
+        let mut data = info.map("data").clone();
+        data.insert(format!("jws-kubeconfig-{id}"), signature);
+        tree! { "data" => data }
+    }
+
     #[test]
     fn only_the_cluster_that_was_meant_is_believed() {
         let dir = tempfile::tempdir().expect("a folder");
         let pki = Pki::open(dir.path().join("pki")).expect("a folder");
         let (ours, theirs) = (pki.authority("ca", "a").expect("one"), pki.authority("other", "b").expect("one"));
-        let hash = fingerprints(&ours.certificate).expect("a fingerprint").remove(0);
+        let (ours, theirs) = (ours.certificate, theirs.certificate);
+        let hash = fingerprints(&ours).expect("a fingerprint").remove(0);
         assert!(hash.starts_with("sha256:") && hash.len() == 7 + 64, "{hash}");
-        assert_eq!(trusted(&info(&ours.certificate), &hash).expect("ours"), ours.certificate);
-        let error = trusted(&info(&theirs.certificate), &hash).expect_err("theirs").describe();
-        assert!(error.contains("this is another cluster"), "{error}");
-        assert!(trusted(&tree! {}, &hash).is_err());
+        let check = |info: &Tree, want: std::result::Result<Option<&str>, &str>| match (
+            trusted(info, TOKEN, &hash).map_err(|error| error.describe()),
+            want,
+        ) {
+            (Ok(found), Ok(want)) => assert_eq!(found.as_deref(), want),
+            (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
+            (found, want) => panic!("{found:?} is not {want:?}"),
+        };
+        check(&signed_info(&ours, TOKEN), Ok(Some(&ours)));
+        check(&signed_info(&theirs, TOKEN), Err("this is another cluster"));
+        // One certificate that fits does not make the others of its bundle trusted.
+        check(&signed_info(&format!("{theirs}{ours}"), TOKEN), Ok(Some(&ours)));
+        check(&info(&ours), Ok(None));
+        check(&signed_info(&ours, "fedcba.0123456789abcdef"), Ok(None));
+        check(&signed_info(&ours, "abcdef.fedcba9876543210"), Err("its signature does not fit the token"));
+        let mut data = signed_info(&ours, TOKEN).map("data").clone();
+        data.insert("kubeconfig", info(&theirs).map("data").str("kubeconfig").to_string());
+        check(&tree! { "data" => data }, Err("its signature does not fit the token"));
+        check(&tree! {}, Ok(None));
+    }
 
+    #[test]
+    fn the_command_leads_to_an_address_that_others_reach() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pki = Pki::open(dir.path().join("pki")).expect("a directory");
+        let ca = pki.authority("ca", "a").expect("a CA").certificate;
+        let hash = fingerprints(&ca).expect("a fingerprint").remove(0);
         let file = dir.path().join("kubeconfig");
-        let config = bootstrap_config("https://a:1", &ours.certificate, "x");
-        std::fs::write(&file, api::yaml::encode(&config)).expect("a file");
-        let said = command(&file, "t").expect("a command");
-        assert_eq!(
-            said,
-            format!("tiphys agent --server https://a:1 --token t --discovery-token-ca-cert-hash {hash}\n")
-        );
+        let check = |own: &str, public: &str, want: std::result::Result<&str, &str>| {
+            std::fs::write(&file, api::yaml::encode(&bootstrap_config(own, &ca, "x"))).expect("a file");
+            let text = String::from_utf8(api::yaml::encode(&bootstrap_config(public, &ca, ""))).expect("text");
+            let said = command(&file, &tree! { "data" => tree! { "kubeconfig" => text } }, "t");
+            match (said.map_err(|error| error.describe()), want) {
+                (Ok(said), Ok(server)) => assert_eq!(
+                    said,
+                    format!("tiphys agent --server {server} --token t --discovery-token-ca-cert-hash {hash}\n")
+                ),
+                (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
+                (said, want) => panic!("{said:?} is not {want:?}"),
+            }
+        };
+        check("https://a:1", "https://10.0.0.1:6443", Ok("https://a:1"));
+        check("https://127.0.0.1:6443", "https://10.0.0.1:6443", Ok("https://10.0.0.1:6443"));
+        check("https://localhost:6443", "https://[fd00::1]:6443", Ok("https://[fd00::1]:6443"));
+        check("https://127.0.0.1:6443", "https://127.0.0.1:6443", Err("--bind-address 0.0.0.0"));
+        check("https://[::1]:6443", "", Err("--bind-address 0.0.0.0"));
     }
 }

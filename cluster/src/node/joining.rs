@@ -12,6 +12,8 @@ const ROLE_BINDINGS: Resource = Resource::new("rbac.authorization.k8s.io", "v1",
 const MAPS: Resource = Resource::core("configmaps");
 const PUBLIC: &str = "kube-public";
 const API_GROUP: &str = "rbac.authorization.k8s.io";
+/// What everybody may read of the cluster.
+pub const INFO: &str = "cluster-info";
 const INFO_ROLE: &str = "kubeadm:bootstrap-signer-clusterinfo";
 
 /// Name, cluster role, and the group that has it.
@@ -73,7 +75,8 @@ fn role_binding() -> Tree {
     }
 }
 
-fn info(server: &str, authority: &str) -> Tree {
+/// The kubeconfig that everybody may read: where the cluster is, and whom to believe.
+pub fn public_kubeconfig(server: &str, authority: &str) -> String {
     let cluster = tree! { "server" => server, "certificate-authority-data" => base64::encode(authority.as_bytes()) };
     let config = tree! {
         "apiVersion" => "v1",
@@ -84,11 +87,15 @@ fn info(server: &str, authority: &str) -> Tree {
         "preferences" => tree! {},
         "users" => Tree::Null,
     };
-    let text = String::from_utf8_lossy(&api::yaml::encode(&config)).into_owned();
+    String::from_utf8_lossy(&api::yaml::encode(&config)).into_owned()
+}
+
+fn info(server: &str, authority: &str) -> Tree {
+    let text = public_kubeconfig(server, authority);
     tree! {
         "apiVersion" => "v1",
         "kind" => "ConfigMap",
-        "metadata" => tree! { "name" => "cluster-info", "namespace" => PUBLIC },
+        "metadata" => tree! { "name" => INFO, "namespace" => PUBLIC },
         "data" => tree! { "kubeconfig" => text },
     }
 }

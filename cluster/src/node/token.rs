@@ -12,6 +12,7 @@ use crate::component::remote::Remote;
 use crate::error::{Error, Result};
 use crate::why::kubeconfig;
 
+const MAPS: Resource = Resource::core("configmaps");
 const SECRETS: Resource = Resource::core("secrets");
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
@@ -74,12 +75,17 @@ pub async fn run(arguments: Arguments) -> Result<String> {
         Command::Delete { tokens } => delete(&client()?, &tokens).await,
         Command::Create(create) => {
             let token = create.token.clone().map_or_else(generate, |token| checked(&token).map(|()| token))?;
-            let secret = secret(&token, &create, now)?;
-            client()?.create(SECRETS, NAMESPACE, &secret).await.map_err(answered)?;
-            match create.print_join_command {
-                true => join::command(&file()?, &token),
-                false => Ok(format!("{token}\n")),
-            }
+            let (secret, client) = (secret(&token, &create, now)?, client()?);
+            // Before the token is made: a command that cannot be printed makes none.
+            let command = match create.print_join_command {
+                true => {
+                    let public = client.get(MAPS, "kube-public", "cluster-info").await.unwrap_or_default();
+                    Some(join::command(&file()?, &public, &token)?)
+                }
+                false => None,
+            };
+            client.create(SECRETS, NAMESPACE, &secret).await.map_err(answered)?;
+            Ok(command.unwrap_or_else(|| format!("{token}\n")))
         }
     }
 }
@@ -107,7 +113,7 @@ fn is_part(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-fn checked(token: &str) -> Result<()> {
+pub fn checked(token: &str) -> Result<()> {
     let fits = token.split_once('.').is_some_and(|(id, secret)| is_part(id, 6) && is_part(secret, 16));
     let why = || {
         format!("the bootstrap token {token:?} was not of the form \"\\\\A([a-z0-9]{{6}})\\\\.([a-z0-9]{{16}})\\\\z\"")

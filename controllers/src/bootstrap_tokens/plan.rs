@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{Tree, json, time, tree};
-use aws_lc_rs::hmac;
+use aws_lc_rs::{constant_time, hmac};
 
 use crate::support::keys::base64_url;
 
@@ -31,8 +31,15 @@ fn signing(secret: &Tree, now: i64) -> Option<(String, String)> {
     (named && lives && !key.is_empty() && data(secret, "usage-bootstrap-signing") == "true").then_some((id, key))
 }
 
-/// A signature without the text that it is of.
-fn signature(text: &str, id: &str, secret: &str) -> String {
+/// Whether what a cluster says of itself is signed with a token; None where no signature of the token is there.
+pub fn is_signed(map: &Tree, id: &str, secret: &str) -> Option<bool> {
+    let found = map.map("data").get(&format!("{SIGNATURE}{id}"))?.as_str()?;
+    let wanted = signature(map.map("data").str("kubeconfig"), id, secret);
+    Some(constant_time::verify_slices_are_equal(found.as_bytes(), wanted.as_bytes()).is_ok())
+}
+
+/// A signature without the text that it is of: a JWS with detached content.
+pub fn signature(text: &str, id: &str, secret: &str) -> String {
     let header = base64_url(&json::encode(&tree! { "alg" => "HS256", "kid" => id }, None));
     let signed = format!("{header}.{}", base64_url(text.as_bytes()));
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), signed.as_bytes());

@@ -1,23 +1,29 @@
-//! Approves the client certificates of nodes, where whoever asks may have them.
+//! Approves the client certificates of nodes, where whoever asks may have them, and the serving certificates of their
+//! ports, where that is configured.
 
 use std::sync::Arc;
 
 use api::Tree;
-use client::{Error, Resource, Result, Store};
+use client::{Error, Resource, Result, Selection, Store};
 
 use super::x509::Request;
 use super::{REQUESTS, follow, plan};
 use crate::{Context, Outcome, Reconcile, Reconciling, Setup};
 
+const NODES: Resource = Resource::core("nodes");
 const REVIEWS: Resource = Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews");
 
 struct Controller {
     requests: Arc<Store>,
+    /// Where serving certificates of kubelets are approved.
+    nodes: Option<Arc<Store>>,
     context: Context,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
-    Some(Box::new(Controller { requests: follow(setup, context), context: context.clone() }))
+    let approves_serving = context.options.approve_kubelet_serving;
+    let nodes = approves_serving.then(|| setup.informer(Selection::all(NODES)).store().clone());
+    Some(Box::new(Controller { requests: follow(setup, context), nodes, context: context.clone() }))
 }
 
 impl Controller {
@@ -26,13 +32,14 @@ impl Controller {
             return Ok(Outcome::Done);
         };
         let Ok(asked) = read(&request) else { return Ok(Outcome::Done) };
+        if request.str("spec.signerName") == plan::KUBELET_SERVING {
+            return self.judge_serving(name, &request, &asked).await;
+        }
         let ways = plan::recognized(&request, &asked.subject);
         for way in &ways {
             let answer = self.context.client.create(REVIEWS, "", &plan::question(&request, way)).await?;
             if answer.bool("status.allowed") {
-                let approved = plan::approved(&request, way, self.context.now_seconds());
-                let written = self.context.client.update_subresource(REQUESTS, "", name, "approval", &approved).await;
-                return written.map(|_| Outcome::Done);
+                return self.approve(name, &request, way).await;
             }
         }
         let tried: Vec<&str> = ways.iter().map(|way| way.permission).collect();
@@ -44,6 +51,23 @@ impl Controller {
                 tried.join(" ")
             ))),
         }
+    }
+}
+
+impl Controller {
+    async fn judge_serving(&self, name: &str, request: &Tree, asked: &Request) -> Result<Outcome> {
+        let Some(nodes) = &self.nodes else { return Ok(Outcome::Done) };
+        match plan::is_own_serving(request, &asked.subject, &asked.hosts, &nodes.all()) {
+            true => self.approve(name, request, &plan::SELF_SERVING).await,
+            // The node may report an address a moment later.
+            false => Err(Error::Failed(format!("csr {name:?} names an address that is not its node's alone"))),
+        }
+    }
+
+    async fn approve(&self, name: &str, request: &Tree, way: &plan::Recognized) -> Result<Outcome> {
+        let approved = plan::approved(request, way, self.context.now_seconds());
+        let written = self.context.client.update_subresource(REQUESTS, "", name, "approval", &approved).await;
+        written.map(|_| Outcome::Done)
     }
 }
 

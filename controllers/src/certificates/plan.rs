@@ -1,5 +1,6 @@
 //! Which certificates are asked for, which are given, for how long, and when a request is old.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::time::{format_seconds, parse};
@@ -177,6 +178,27 @@ pub fn recognized(request: &Tree, subject: &Subject) -> Vec<&'static Recognized>
     is_own.then_some(&SELF_NODE).into_iter().chain([&NODE]).collect()
 }
 
+pub static SELF_SERVING: Recognized = Recognized {
+    permission: "",
+    message: "Auto approving kubelet serving certificate: it names the node's own addresses alone.",
+};
+
+/// Whether a node asks for the serving certificate of its own port, by nothing but addresses that its Node has and no
+/// other Node does.
+pub fn is_own_serving(request: &Tree, subject: &Subject, hosts: &[String], nodes: &[Arc<Tree>]) -> bool {
+    let is_serving = request.str("spec.signerName") == KUBELET_SERVING
+        && check_kubelet_serving(subject, &usages(request)).is_ok()
+        && request.str("spec.username") == subject.common_name;
+    let name = subject.common_name.strip_prefix("system:node:").unwrap_or_default();
+    let has = |node: &Tree, host: &String| {
+        node.list("status.addresses").iter().any(|address| address.str("address") == host.as_str())
+    };
+    let (own, others): (Vec<&Arc<Tree>>, Vec<&Arc<Tree>>) =
+        nodes.iter().partition(|node| node.str("metadata.name") == name);
+    let is_own = |host: &String| own.iter().any(|node| has(node, host)) && !others.iter().any(|node| has(node, host));
+    is_serving && !hosts.is_empty() && hosts.iter().all(is_own)
+}
+
 /// The question whether the asking one may have it.
 pub fn question(request: &Tree, recognized: &Recognized) -> Tree {
     let mut spec = tree! {
@@ -314,6 +336,33 @@ mod tests {
         assert_eq!(asked.str("spec.resourceAttributes.subresource"), "selfnodeclient");
         assert_eq!((asked.str("spec.user"), asked.list("spec.groups").len()), ("system:node:a", 1));
         assert!(!is_undecided(&approved(&request, &NODE, 5)));
+    }
+
+    #[test]
+    fn a_node_gets_a_serving_certificate_for_its_own_addresses_alone() {
+        let node = |name: &str, addresses: &[&str]| {
+            let address = |address: &&str| tree! { "type" => "InternalIP", "address" => *address };
+            let addresses: Vec<Tree> = addresses.iter().map(address).collect();
+            Arc::new(tree! {
+                "metadata" => tree! { "name" => name }, "status" => tree! { "addresses" => addresses },
+            })
+        };
+        let nodes = [node("a", &["10.0.0.1", "a.example", "10.0.0.9"]), node("b", &["10.0.0.2", "10.0.0.9"])];
+        let check = |user: &str, usage: &str, hosts: &[&str], want: bool| {
+            let mut asked = request(KUBELET_SERVING, user, &[]);
+            asked.child("spec").set("usages", list!["digital signature", usage]);
+            let subject = Subject { addresses: hosts.len(), ..kubelet() };
+            let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+            assert_eq!(is_own_serving(&asked, &subject, &hosts, &nodes), want, "{user} {usage} {hosts:?}");
+        };
+        check("system:node:a", "server auth", &["10.0.0.1", "a.example"], true);
+        check("system:node:a", "server auth", &[], false);
+        check("system:node:a", "server auth", &["10.0.0.1", "10.0.0.2"], false);
+        check("system:node:a", "server auth", &["10.0.0.9"], false);
+        check("system:node:a", "server auth", &["kubernetes.default"], false);
+        check("system:node:a", "client auth", &["10.0.0.1"], false);
+        check("system:node:b", "server auth", &["10.0.0.1"], false);
+        check("system:bootstrap:x", "server auth", &["10.0.0.1"], false);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Reads requests for certificates, and signs what was decided. What a request says of its subject, its
 //! key and its other names goes into the certificate as it is, byte for byte; nothing else of it does.
 
+use std::net::IpAddr;
+
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
 use x509_parser::extensions::{GeneralName, ParsedExtension, X509Extension};
@@ -53,6 +55,8 @@ static PURPOSES: [(&str, &[u64]); 13] = [
 #[derive(Debug, PartialEq)]
 pub struct Request {
     pub subject: Subject,
+    /// The names and addresses of DNS and IP among the other names, as text.
+    pub hosts: Vec<String>,
     name: Vec<u8>,
     key: Vec<u8>,
     names: Option<Vec<u8>>,
@@ -73,8 +77,13 @@ impl Request {
             organizations: texts(info.subject.iter_organization().map(|name| name.as_str().ok()).collect()),
             ..Subject::default()
         };
-        let mut request =
-            Request { subject, name: info.subject.as_raw().to_vec(), key: info.subject_pki.raw.to_vec(), names: None };
+        let mut request = Request {
+            subject,
+            name: info.subject.as_raw().to_vec(),
+            key: info.subject_pki.raw.to_vec(),
+            names: None,
+            hosts: Vec::new(),
+        };
         for attribute in info.attributes() {
             if let ParsedCriAttribute::ExtensionRequest(wanted) = attribute.parsed_attribute() {
                 wanted.extensions.iter().for_each(|extension| request.take(extension));
@@ -88,14 +97,27 @@ impl Request {
         self.names = Some(extension.value.to_vec());
         for name in &names.general_names {
             match name {
-                GeneralName::DNSName(_) => self.subject.dns_names += 1,
-                GeneralName::IPAddress(_) => self.subject.addresses += 1,
+                GeneralName::DNSName(name) => {
+                    self.subject.dns_names += 1;
+                    self.hosts.push((*name).to_string());
+                }
+                GeneralName::IPAddress(bytes) => {
+                    self.subject.addresses += 1;
+                    self.hosts.push(address_text(bytes));
+                }
                 GeneralName::RFC822Name(_) => self.subject.emails += 1,
                 GeneralName::URI(_) => self.subject.uris += 1,
                 _ => {}
             }
         }
     }
+}
+
+/// "" for what is no address.
+fn address_text(bytes: &[u8]) -> String {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let address = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+    address.map(|address| address.to_string()).unwrap_or_default()
 }
 
 /// What signs.

@@ -1,5 +1,6 @@
 //! Sockets, TLS and HTTP: what is the same for every request.
 
+pub mod accept;
 pub mod body;
 pub mod component;
 pub mod compress;

@@ -111,6 +111,9 @@ async fn connection(
 ) {
     let _guard = guard;
     let Ok(address) = stream.peer_addr() else { return };
+    if !server.config.accepts.allows(&stream) {
+        return;
+    }
     let _ = stream.set_nodelay(true);
     let watched = Watched::default();
     let patience = server.config.limits.first_request_timeout;

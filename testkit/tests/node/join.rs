@@ -40,10 +40,12 @@ async fn a_machine_joins_by_a_token() {
     make_joinable(&cluster, &url, &authority).await;
 
     let hash = join::fingerprints(&authority).expect("a fingerprint").remove(0);
-    assert_eq!(join::discover(&url, &hash).await.expect("the authority"), authority);
+    assert_eq!(join::discover(&url, TOKEN, &hash).await.expect("the CA"), authority);
     let other = format!("sha256:{}", "0".repeat(64));
-    let refused = join::discover(&url, &other).await.expect_err("refused").describe();
+    let refused = join::discover(&url, TOKEN, &other).await.expect_err("refused").describe();
     assert!(refused.contains("this is another cluster"), "{refused}");
+    let guessed = join::discover(&url, "abcdef.fedcba9876543210", &hash).await.expect_err("refused").describe();
+    assert!(guessed.contains("its signature does not fit the token"), "{guessed}");
 
     let dir = tempfile::tempdir().expect("a folder");
     let (kubeconfig, first) = (dir.path().join("kubelet.conf"), dir.path().join("bootstrap.conf"));

@@ -139,6 +139,53 @@ fn machines_join_by_tokens() {
     drop((kubelet, agent));
 }
 
+/// The API server of `up` talks to kubelets whose certificates its own CA has signed, and to no others.
+#[test]
+fn up_verifies_the_kubelets_of_machines_that_join() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let words = ["up", "--disable-agent", "--bind-address", "0.0.0.0", "--data-dir", "data"].map(str::to_string);
+    let cluster = Cluster::run(dir, Runtime::Embedded, &format!("{ENTER} && {ENTER_WITH_FOLDER}"), &words);
+    cluster.enter();
+    let all = Case::of_cluster(&cluster);
+    let dir = cluster.dir.path();
+    let tiphys = |args: &[&str]| {
+        let mut command = Command::new(BINARY);
+        said(args, &command.args(args).env("KUBECONFIG", cluster.kubeconfig()).output().expect("the binary runs"))
+    };
+    let join = tiphys(&["token", "create", TOKEN, "--print-join-command"]);
+    assert!(join.contains(&format!("--server https://{ADDRESS}:6443 ")), "{join}");
+    make_images(&dir.join("agent/runtime/images"));
+    fs::write(dir.join("agent.yaml"), configuration(&cluster, "")).expect("a file");
+    let words: Vec<&str> = join.split_whitespace().skip(1).collect();
+    let own = ["--data-dir=agent", "--node-name=signed", "--config=agent.yaml"];
+    let _agent = cluster.spawn(&[&words[..], &own].concat());
+
+    make_images(&dir.join("node/runtime/images"));
+    let more = "port: 10350\nhealthzPort: 10348\n";
+    fs::write(dir.join("config.yaml"), configuration(&cluster, more)).expect("a file");
+    fs::write(dir.join("bootstrap-kubelet.conf"), bootstrap_kubeconfig(&cluster)).expect("a file");
+    let _kubelet = cluster.spawn(&[
+        "kubelet",
+        "--bootstrap-kubeconfig=bootstrap-kubelet.conf",
+        "--kubeconfig=kubelet.conf",
+        "--config=config.yaml",
+        "--hostname-override=unsigned",
+        "--node-ip=127.0.0.1",
+        "--root-dir=kubelet",
+    ]);
+    for node in ["signed", "unsigned"] {
+        becomes_ready(&all, node);
+        let container = "name: main, image: IMAGE, command: [sh, -c, 'echo hello; exec sleep 1000']";
+        all.pod(node, &format!("nodeName: {node}, hostNetwork: true, containers: [{{{container}}}]"));
+        all.until_ready(node);
+    }
+    let logs = || String::from_utf8_lossy(&all.run(&["logs", "signed"]).stdout).into_owned();
+    all.until_or("the log over a signed certificate", logs, |said| said == "hello\n", || cluster.log());
+    assert_eq!(all.exec("signed", "echo in"), "in");
+    let why = all.refused(&["logs", "unsigned"]);
+    assert!(why.contains("certificate"), "{why}");
+}
+
 fn becomes_ready(all: &Case, name: &str) -> api::Tree {
     let look = || all.read(&format!("/api/v1/nodes/{name}"));
     let is_ready = |node: &api::Tree| condition(node, "Ready") == "True";

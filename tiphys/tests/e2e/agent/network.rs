@@ -7,6 +7,7 @@ use super::cluster::ADDRESS;
 pub const CASES: &[(&str, Do)] = &[
     ("pods reach each other", addresses),
     ("host network and host ports", host),
+    ("pods reach the api server", api_server),
     ("host names and aliases", names),
     ("resolv conf by policy", dns),
     ("processes shared or the hosts own", processes),
@@ -33,6 +34,27 @@ fn addresses(case: &Case) {
     let wide = case.kubectl(&["get", "pod", "one", "-o", "wide"]);
     assert!(wide.contains(&ip) && wide.contains("node"), "{wide}");
     assert_eq!(condition(&pod, "PodReadyToStartContainers"), "True");
+}
+
+/// By the endpoint of its service, as the service account of the pod; the API server listens on the loopback otherwise.
+fn api_server(case: &Case) {
+    let slice = case.read("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes");
+    let endpoint = slice.list("endpoints").first().map(|one| one.list("addresses").to_vec()).unwrap_or_default();
+    let address = endpoint.first().and_then(api::Tree::as_str).expect("an address");
+    let port = slice.list("ports").first().and_then(|port| port.int("port")).expect("a port");
+    // The machine's own curl: the image has no client that speaks TLS as servers do today.
+    let ask = format!(
+        "cd /var/run/secrets/kubernetes.io/serviceaccount && \
+         curl -sS --cacert ca.crt -H \"Authorization: Bearer $(cat token)\" https://{address}:{port}/apis"
+    );
+    let mounts = "volumeMounts: [{name: usr, mountPath: /usr}, {name: lib, mountPath: /lib}, \
+                  {name: lib64, mountPath: /lib64}]";
+    let volume = |name: &str, path: &str| format!("{{name: {name}, hostPath: {{path: {path}}}}}");
+    let volumes = [volume("usr", "/usr"), volume("lib", "/usr/lib"), volume("lib64", "/usr/lib64")].join(", ");
+    for (name, spec) in [("client", ""), ("host-client", "hostNetwork: true,")] {
+        let said = case.script(name, &ask, mounts, &format!("{spec} volumes: [{volumes}],"));
+        assert!(said.contains("APIGroupList"), "{name}: {said}");
+    }
 }
 
 fn host(case: &Case) {

@@ -1,0 +1,87 @@
+//! The address at which pods of this machine reach an API server that otherwise listens on the loopback alone. It is
+//! an address of the loopback device that no network knows; a connection that comes by a network is not taken.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use network::cidr::IpNet;
+use network::netlink::{Error as NetlinkError, Rtnl};
+use rustix::io::Errno;
+use tokio::net::TcpListener;
+
+use crate::error::{Error, Result};
+
+/// The last address of the range of pods: a cluster that listens on the loopback has one node, whose own range is
+/// another part of it.
+pub const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 42, 255, 254));
+const DEVICE: &str = "lo";
+/// Reserved for documentation: it is reached by the way out, if there is one.
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+/// The address while it is there.
+pub struct PodAddress(());
+
+impl PodAddress {
+    /// Adds the address and listens there.
+    pub async fn listen(port: u16) -> Result<(PodAddress, TcpListener)> {
+        let address = SocketAddr::new(ADDRESS, port);
+        let failed = |error: NetlinkError| Error::Listen { address, source: std::io::Error::other(error.to_string()) };
+        add().map_err(failed)?;
+        let added = PodAddress(());
+        let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+        Ok((added, listener))
+    }
+}
+
+impl Drop for PodAddress {
+    fn drop(&mut self) {
+        let _ = remove();
+    }
+}
+
+fn add() -> std::result::Result<(), NetlinkError> {
+    let mut rtnl = Rtnl::open()?;
+    let Some(device) = rtnl.link(DEVICE)? else { return Ok(()) };
+    match rtnl.add_address(device.index, IpNet::host(ADDRESS)) {
+        // A process that was killed has left it.
+        Err(error) if error.is(Errno::EXIST) => Ok(()),
+        added => added,
+    }
+}
+
+/// Removes the address; one that is not there is fine.
+pub fn remove() -> std::result::Result<(), NetlinkError> {
+    let mut rtnl = Rtnl::open()?;
+    let Some(device) = rtnl.link(DEVICE)? else { return Ok(()) };
+    rtnl.delete_address(device.index, IpNet::host(ADDRESS))
+}
+
+/// Whether a connection to a local address may come from a peer: the machine itself and its pods may.
+pub fn accepts(local: IpAddr, peer: IpAddr) -> bool {
+    local != ADDRESS || is_on_machine(peer).unwrap_or(false)
+}
+
+/// Whether packets to an address stay on the machine: they leave neither by a device of the hardware nor by the one
+/// that leads to other networks.
+fn is_on_machine(peer: IpAddr) -> std::result::Result<bool, NetlinkError> {
+    let mut rtnl = Rtnl::open()?;
+    let Some(device) = rtnl.device_to(peer)? else { return Ok(false) };
+    // Without a way out there is no route either.
+    let way_out = rtnl.device_to(ELSEWHERE).ok().flatten();
+    let Some(link) = rtnl.link_at(device)? else { return Ok(false) };
+    let is_hardware = Path::new("/sys/class/net").join(&link.name).join("device").exists();
+    Ok(way_out != Some(device) && !is_hardware)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_come_from_the_machine_alone() {
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        assert!(accepts(loopback, ELSEWHERE), "another address is not guarded");
+        assert!(accepts(ADDRESS, loopback));
+        assert!(!accepts(ADDRESS, ELSEWHERE));
+    }
+}
