@@ -1,8 +1,9 @@
 //! The Status object: every error that a client sees, with upstream's code, reason and texts.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
-use crate::field::Errors;
+use crate::field::{Errors, FieldError};
 use crate::tree;
 use crate::tree::Tree;
 
@@ -153,6 +154,9 @@ impl Status {
 
     /// An object that is wrong in itself, with a cause for each field error.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &Errors) -> Status {
+        // A rule may find the same error twice; it is reported once.
+        let mut seen = HashSet::new();
+        let errors: Vec<&FieldError> = errors.iter().filter(|error| seen.insert(error.to_string())).collect();
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let all = match texts.as_slice() {
             [one] => one.clone(),
@@ -161,7 +165,7 @@ impl Status {
         let message = format!("{} {name:?} is invalid: {all}", qualified(group, kind));
         let mut status = Status::new(422, "Invalid", message).about(group, kind, name);
         if let Some(details) = &mut status.details {
-            details.causes = errors.iter().map(Cause::from).collect();
+            details.causes = errors.into_iter().map(Cause::from).collect();
         }
         status
     }
@@ -268,6 +272,17 @@ pub fn deleted(group: &str, resource: &str, name: &str, uid: &str) -> Tree {
 mod tests {
     use super::*;
     use crate::field::Path;
+
+    #[test]
+    fn an_error_that_is_found_twice_is_said_once() {
+        let mut errors = Errors::new();
+        for _ in 0..2 {
+            errors.required(&Path::root("a"), "");
+        }
+        let status = Status::invalid("", "Pod", "p", &errors);
+        assert_eq!(status.message, "Pod \"p\" is invalid: a: Required value");
+        assert_eq!(status.details.map(|details| details.causes.len()), Some(1));
+    }
 
     #[test]
     fn an_invalid_object_lists_all_causes() {

@@ -158,6 +158,8 @@ pub struct Kind {
 
     /// Judges a name (true: a prefix for generateName) and gives upstream's messages.
     pub validate_name: fn(&str, bool) -> Vec<String>,
+    /// Upstream's own rules of this kind leave the metadata out: it is judged once they have passed.
+    pub metadata_last: bool,
     /// Runs on every object that comes in and on every stored object of an older form.
     pub set_defaults: fn(&mut Tree),
     /// Resets status, sets generation and what else belongs to the server.
@@ -197,6 +199,17 @@ fn no_warnings(_: &Tree, _: Option<&Tree>) -> Vec<String> {
 }
 
 impl Kind {
+    /// Judges a new object whose name has been generated where it asked for that.
+    pub fn validate_create(&self, object: &Tree, errors: &mut Errors) {
+        if !self.metadata_last {
+            crate::meta::validate_object_meta(self, object, errors);
+        }
+        (self.validate)(object, errors);
+        if self.metadata_last && errors.is_empty() {
+            crate::meta::validate_object_meta(self, object, errors);
+        }
+    }
+
     /// A namespaced kind with all verbs and no rules: the base of a row.
     pub const fn namespaced(
         group: &'static str,
@@ -221,6 +234,7 @@ impl Kind {
             upstream_version: None,
             refused: None,
             validate_name: crate::names::dns_subdomain,
+            metadata_last: false,
             set_defaults: no_defaults,
             prepare_create: no_prepare_create,
             prepare_update: no_prepare_update,

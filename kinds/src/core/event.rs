@@ -1,7 +1,7 @@
 //! Event.
 
 use api::field::{Errors, Path};
-use api::validation::{dns1123_subdomain, qualified_name};
+use api::validation::qualified_name;
 use api::{Str, Tree};
 
 use crate::kind::{Kind, Selectable, column, scalar_at, selectable};
@@ -36,8 +36,9 @@ pub static KIND: Kind = Kind {
     ],
     // Upstream judges the names of old events no further.
     validate_name: names::path_segment,
-    validate,
-    validate_update: |object, _, errors| validate(object, errors),
+    metadata_last: true,
+    validate: |object, errors| validate(object, "reportingComponent", errors),
+    validate_update: |object, _, errors| validate(object, "reportingComponent", errors),
     create_on_update: true,
     cells,
     ..Kind::namespaced("", "v1", "Event", "events", "event")
@@ -51,8 +52,9 @@ fn source(object: &Tree, _: &'static str) -> Str {
     }
 }
 
-/// An event without eventTime is of the old kind, and only its namespace is judged.
-pub(crate) fn validate(object: &Tree, errors: &mut Errors) {
+/// An event without eventTime is of the old kind, and only its namespace is judged. `controller` is the name of the
+/// reporting controller's field in the API group that is asked.
+pub(crate) fn validate(object: &Tree, controller: &str, errors: &mut Errors) {
     let namespace = object.str("metadata.namespace");
     let path = Path::root("involvedObject.namespace");
     let involved = object.str("involvedObject.namespace");
@@ -65,18 +67,16 @@ pub(crate) fn validate(object: &Tree, errors: &mut Errors) {
         errors.invalid(&path, involved, "does not match event.namespace");
     }
     if object.has("eventTime") {
-        validate_reporter(object, errors);
+        validate_reporter(object, &Path::root(controller), errors);
     }
-    errors.invalid_all(&Path::root("namespace"), namespace, dns1123_subdomain(namespace));
 }
 
-fn validate_reporter(object: &Tree, errors: &mut Errors) {
+fn validate_reporter(object: &Tree, path: &Path<'_>, errors: &mut Errors) {
     let controller = object.str("reportingComponent");
-    let path = Path::root("reportingController");
     if controller.is_empty() {
-        errors.required(&path, "");
+        errors.required(path, "");
     }
-    errors.invalid_all(&path, controller, qualified_name(controller));
+    errors.invalid_all(path, controller, qualified_name(controller));
     for field in ["reportingInstance", "action", "reason"] {
         let text = object.str(field);
         if text.is_empty() {
@@ -148,12 +148,37 @@ mod tests {
         let check = |namespace: &str, involved: &str, want: usize| {
             let mut errors = Errors::new();
             let object = tree! { "metadata" => tree! { "namespace" => namespace }, "involvedObject" => tree! { "namespace" => involved } };
-            validate(&object, &mut errors);
+            validate(&object, "reportingComponent", &mut errors);
             assert_eq!(errors.len(), want, "{namespace} {involved}");
         };
         check("a", "a", 0);
         check("a", "b", 1);
         check("default", "", 0);
         check("a", "", 1);
+    }
+
+    #[test]
+    fn the_metadata_of_an_event_is_judged_when_the_rest_is_right() {
+        let check = |involved: &str, want: &str| {
+            let metadata = tree! { "namespace" => "a" };
+            let object = tree! { "metadata" => metadata, "involvedObject" => tree! { "namespace" => involved } };
+            let mut errors = Errors::new();
+            KIND.validate_create(&object, &mut errors);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), want);
+        };
+        check("a", "metadata.name: Required value: name or generateName is required");
+        check("b", "involvedObject.namespace: Invalid value: \"b\": does not match event.namespace");
+    }
+
+    #[test]
+    fn the_reporter_has_the_name_of_the_version() {
+        let metadata = tree! { "name" => "e", "namespace" => "default" };
+        let object = tree! {
+            "metadata" => metadata, "eventTime" => "2024-01-01T00:00:00.000000Z",
+            "reportingInstance" => "i", "action" => "a", "reason" => "r",
+        };
+        let mut errors = Errors::new();
+        KIND.validate_create(&object, &mut errors);
+        assert_eq!(errors.iter().next().map(|error| error.field.as_str()), Some("reportingComponent"));
     }
 }

@@ -85,7 +85,7 @@ fn rename(object: &mut Tree, from: &str, to: &str) {
 /// The rules of the core form come first, then those of this version. Paths are those of the core form.
 fn validate(object: &Tree, errors: &mut Errors) {
     let stored = to_storage(object.clone());
-    core_event::validate(&stored, errors);
+    core_event::validate(&stored, "reportingController", errors);
     validate_series(&stored, errors);
     if !stored.has("eventTime") {
         errors.required(&Path::root("eventTime"), "");
@@ -120,7 +120,7 @@ fn validate_series(stored: &Tree, errors: &mut Errors) {
 /// Only the series of an event goes on.
 fn validate_update(object: &Tree, old: &Tree, errors: &mut Errors) {
     let (new, old) = (to_storage(object.clone()), to_storage(old.clone()));
-    core_event::validate(&new, errors);
+    core_event::validate(&new, "reportingController", errors);
     if new.at("series") != old.at("series") {
         validate_series(&new, errors);
     }

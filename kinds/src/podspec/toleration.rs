@@ -38,9 +38,35 @@ fn validate_one(toleration: &Tree, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at, value, "value must be empty when `operator` is 'Exists'");
         }
         "Exists" => {}
+        // Upstream knows these, but has them switched off.
+        "Lt" | "Gt" => errors.not_supported(&at, operator, &["Equal", "Exists", "Lt", "Gt"]),
         _ => errors.not_supported(&at, operator, &["Equal", "Exists"]),
     }
     if !effect.is_empty() && !EFFECTS.contains(&effect) {
         errors.not_supported(&path.field("effect"), effect, EFFECTS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::tree;
+
+    use super::*;
+
+    #[test]
+    fn operators_are_known() {
+        let check = |operator: &str, want: &str| {
+            let mut errors = Errors::new();
+            let toleration = tree! { "key" => "a", "operator" => operator, "value" => "1" };
+            validate(&[toleration], &Path::root("t"), &mut errors);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), want);
+        };
+        check("", "");
+        check("Equal", "");
+        check("Exists", "t[0].operator: Invalid value: \"1\": value must be empty when `operator` is 'Exists'");
+        check("X", "t[0].operator: Unsupported value: \"X\": supported values: \"Equal\", \"Exists\"");
+        let all = "supported values: \"Equal\", \"Exists\", \"Lt\", \"Gt\"";
+        check("Lt", &format!("t[0].operator: Unsupported value: \"Lt\": {all}"));
+        check("Gt", &format!("t[0].operator: Unsupported value: \"Gt\": {all}"));
     }
 }

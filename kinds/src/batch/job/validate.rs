@@ -21,6 +21,10 @@ const MANAGED_BY_MAX: usize = 63;
 pub(super) fn validate(job: &Tree, errors: &mut Errors) {
     validate_generated_selector(job, errors);
     validate_whole_spec(job, errors);
+    validate_host_names(job, errors);
+}
+
+fn validate_host_names(job: &Tree, errors: &mut Errors) {
     let completions = job.int("spec.completions").unwrap_or(0);
     if job.str("spec.completionMode") == "Indexed" && completions > 0 {
         // Each pod's host name ends in its index.
@@ -219,6 +223,7 @@ pub(super) fn validate_update(job: &Tree, old: &Tree, errors: &mut Errors) {
     checks::immutable(specs, "managedBy", |manager| manager.into(), &SPEC, errors);
     let success = |policy: &Tree| if policy.is_null() { gojson::null() } else { success_policy_value(policy) };
     checks::immutable(specs, "successPolicy", success, &SPEC, errors);
+    validate_host_names(job, errors);
 }
 
 /// An indexed job grows and shrinks with its parallelism.
@@ -242,19 +247,20 @@ fn validate_template_update(job: &Tree, old: &Tree, errors: &mut Errors) {
     if template == stored {
         return;
     }
-    let same = is_idle(old) && without_placement(template) == without_placement(stored);
-    if !same {
-        let spec = internal::shown_text(template.at("spec"), "PodSpec");
-        let value = internal::shown_object(template.at("metadata"), &[("Spec", spec)]);
+    let spec = || internal::shown_text(template.at("spec"), "PodSpec");
+    if !is_idle(old) {
+        let value = internal::shown_object(template.at("metadata"), &[("Spec", spec())]);
         errors.invalid(&SPEC.field("template"), Value::raw(value), "field is immutable");
+    } else if without_placement(template).at("spec") != without_placement(stored).at("spec") {
+        errors.invalid(&SPEC.field("template.spec"), Value::raw(spec()), "field is immutable");
     }
 }
 
 /// Suspended, and no pod of it runs.
 fn is_idle(job: &Tree) -> bool {
     let started = !job.str("status.startTime").is_empty();
-    let stopped = is_true(job, "Suspended") && job.int("status.active").unwrap_or(0) == 0;
-    job.bool("spec.suspend") && (!started || stopped)
+    let active = job.int("status.active").unwrap_or(0);
+    job.bool("spec.suspend") && (!started || is_true(job, "Suspended")) && active == 0
 }
 
 /// The template without what says where its pods run and what they may use.
@@ -355,6 +361,45 @@ mod tests {
         validate(&job(change), &mut errors);
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(texts, want);
+    }
+
+    #[test]
+    fn the_template_of_a_suspended_job_may_change_in_part() {
+        let suspended = |change: fn(&mut Tree)| {
+            job(|spec| {
+                spec.set("suspend", true);
+                change(spec.child("template.spec"));
+            })
+        };
+        let check = |old: &Tree, new: &Tree, want: &[&str]| {
+            let mut errors = Errors::new();
+            validate_update(new, old, &mut errors);
+            assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), want);
+        };
+        let old = suspended(|_| {});
+        let placed = suspended(|spec| spec.set("nodeSelector", tree! { "a" => "b" }));
+        let renamed = suspended(|spec| spec.list_mut("containers")[0].set("image", "other"));
+        check(&old, &placed, &[]);
+        check(&old, &renamed, &["spec.template.spec"]);
+        let mut active = old.clone();
+        active.child("status").set("active", 1);
+        check(&active, &placed, &["spec.template"]);
+    }
+
+    #[test]
+    fn an_indexed_job_keeps_a_name_for_all_its_pods() {
+        let indexed = |completions: i64| {
+            let mut job = job(|spec| {
+                spec.set("completionMode", "Indexed");
+                spec.set("completions", completions);
+                spec.set("parallelism", completions);
+            });
+            job.child("metadata").set("name", "a".repeat(61));
+            job
+        };
+        let mut errors = Errors::new();
+        validate_update(&indexed(11), &indexed(10), &mut errors);
+        assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), ["metadata.name"]);
     }
 
     #[test]

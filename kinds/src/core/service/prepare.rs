@@ -3,7 +3,7 @@
 use api::{Tree, list};
 
 use super::allocation;
-use super::{LOAD_BALANCER, NODE_PORT};
+use super::{EXTERNAL_NAME, LOAD_BALANCER, NODE_PORT};
 use super::{externally_accessible, kind_of, needs_cluster_ip, needs_health_check_node_port};
 use crate::kind::{Context, bump_generation, keep_old};
 
@@ -63,6 +63,10 @@ fn drop_fields_of_other_type(service: &mut Tree, old: &Tree) {
     }
     if externally_accessible(old) && !externally_accessible(service) {
         drop_if_same(service, old, &["externalTrafficPolicy"]);
+    }
+    // Upstream leaves this one out whenever it reads an external name.
+    if kind_of(service) == EXTERNAL_NAME && kind_of(old) != EXTERNAL_NAME {
+        drop_if_same(service, old, &["internalTrafficPolicy"]);
     }
     if kind_of(service) != LOAD_BALANCER
         && let Some(status) = service.at_mut("status")
