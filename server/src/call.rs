@@ -50,6 +50,8 @@ pub struct Call {
     pub query: Query,
     pub headers: HeaderMap,
     pub body: Option<Received>,
+    /// The object in the body, once it was read: errors show parts of it.
+    pub sent: Option<(Media, Bytes)>,
     /// Taken by WebSocket watches and proxies.
     pub upgrade: Option<hyper::upgrade::OnUpgrade>,
     pub info: RequestInfo,
@@ -119,6 +121,7 @@ impl Call {
             query,
             headers: HeaderMap::new(),
             body: None,
+            sent: None,
             upgrade: None,
             peer,
             user: None,

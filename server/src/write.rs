@@ -1,6 +1,7 @@
 //! The one write path: every object that is created, changed or deleted goes through here, whatever
 //! its kind and whoever asks.
 
+mod empties;
 mod meta;
 
 use std::sync::Arc;
@@ -150,8 +151,7 @@ impl<'a> Scope<'a> {
         hooks::complete(self, &mut object, None)?;
         typed::fill(&mut object, self.resource.ty());
         let mut errors = Errors::new();
-        kinds::meta::validate_object_meta(kind, &object, &mut errors);
-        (kind.validate)(&object, &mut errors);
+        kind.validate_create(&object, &mut errors);
         // Addresses and ports are claimed on a judged object only, in the same commit.
         if !errors.is_empty() {
             return Err(self.invalid(&name, &errors));
@@ -225,7 +225,13 @@ impl<'a> Scope<'a> {
     /// Upstream names the kind in whose form the object is stored.
     fn invalid(&self, name: &str, errors: &Errors) -> Status {
         let kind = self.resource.stored;
-        Status::invalid(kind.group, kind.kind, name, errors)
+        match self.call.and_then(|call| call.sent.as_ref()) {
+            Some((media, body)) => {
+                let errors = empties::restore(errors, self.resource.ty(), *media, body);
+                Status::invalid(kind.group, kind.kind, name, &errors)
+            }
+            None => Status::invalid(kind.group, kind.kind, name, errors),
+        }
     }
 
     /// What the log keeps beside the value: who wrote, by what.

@@ -61,6 +61,7 @@ pub async fn read_adapted(
     let media = crate::negotiate::content_type(call.header(http::header::CONTENT_TYPE))?;
     let body = call.read_body().await?;
     let mut decoded = codec::decode_any_version(media, &body, expected)?;
+    call.sent = Some((media, body));
     adapt(&mut decoded.tree)?;
     let decoded = codec::expect(decoded, expected)?;
     codec::conform(decoded, expected, options.validation, &mut call.warnings)
