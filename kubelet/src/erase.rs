@@ -1,5 +1,9 @@
-//! Folders of volumes that are gone: the provisioner asks for them to be erased by an annotation of the node, and is
+//! Directories of volumes that are gone: the provisioner asks for them to be erased by an annotation of the node, and is
 //! answered by another.
+//!
+//! Whoever may change nodes can write the annotation: it says where to look, not what may go. That says the volume
+//! itself, which the provisioner made: it names the directory, and is released and to be deleted. Nothing goes that a
+//! pod of this node still uses.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +16,10 @@ use client::{Patch, Resource};
 use crate::agent::Agent;
 
 const NODES: Resource = Resource::core("nodes");
+const VOLUMES: Resource = Resource::core("persistentvolumes");
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const PROVISIONER: &str = "tiphys.io/local-path";
 const TO_ERASE: &str = "tiphys.io/volumes-to-erase";
 pub const ERASED: &str = "tiphys.io/volumes-erased";
 /// Before another try.
@@ -24,10 +32,10 @@ pub async fn follow(agent: Arc<Agent>) {
         let node = object.borrow_and_update().clone().unwrap_or_default();
         let asked = folders(&node, TO_ERASE);
         let mut erased = Vec::new();
-        for folder in asked.iter().filter(|folder| is_of_volume(folder)) {
-            match erase(folder.clone()).await {
+        for folder in &asked {
+            match erase_volume(&agent, &node, folder).await {
                 Ok(()) => erased.push(folder.clone()),
-                Err(error) => tracing::warn!(folder = %folder.display(), %error, "a volume could not be erased"),
+                Err(error) => tracing::warn!(directory = %folder.display(), %error, "failed to erase a volume"),
             }
         }
         let told = match answer(&node, &erased) {
@@ -61,14 +69,83 @@ fn folders(node: &Tree, annotation: &str) -> Vec<PathBuf> {
     list.as_list().unwrap_or(&[]).iter().filter_map(Tree::as_str).map(PathBuf::from).collect()
 }
 
-/// Whether a path can be a volume's folder, by its name alone: nothing else is erased, whoever asks for it.
-fn is_of_volume(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let Some((uid, rest)) = name.strip_prefix("pvc-").and_then(|name| name.split_once('_')) else { return false };
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("it is not the path of a provisioned volume")]
+    NotAVolume,
+    #[error("the volume {0} cannot be read, so that nothing says that it may be erased: {1}")]
+    Unknown(String, String),
+    #[error("the volume {0} {1}")]
+    NotToErase(String, &'static str),
+    #[error("a pod of this node uses it")]
+    InUse,
+    #[error("the runtime does not say what its containers use: {0}")]
+    Runtime(String),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+async fn erase_volume(agent: &Agent, node: &Tree, folder: &Path) -> Result<(), Error> {
+    let name = volume_name(folder).ok_or(Error::NotAVolume)?;
+    let volume = agent.client.get(VOLUMES, "", &name).await;
+    let volume = volume.map_err(|error| Error::Unknown(name.clone(), error.message().to_string()))?;
+    check(&volume, folder, node).map_err(|why| Error::NotToErase(name, why))?;
+    if agent.volumes.uses(folder) || is_mounted(agent, folder).await? {
+        return Err(Error::InUse);
+    }
+    Ok(erase(folder.to_path_buf()).await?)
+}
+
+/// Whether a volume says itself that a directory of this node may go.
+fn check(volume: &Tree, folder: &Path, node: &Tree) -> Result<(), &'static str> {
+    let host = match node.map("metadata.labels").str(HOSTNAME) {
+        "" => node.str("metadata.name"),
+        hostname => hostname,
+    };
+    let term = volume.list("spec.nodeAffinity.required.nodeSelectorTerms").first();
+    let values = term.and_then(|term| term.list("matchExpressions").first()).map(|one| one.list("values"));
+    let is_here = values.is_some_and(|values| matches!(values, [value] if value.as_str() == Some(host)));
+    let checks = [
+        (volume.map("metadata.annotations").str(PROVISIONED_BY) == PROVISIONER, "is of another provisioner"),
+        (Path::new(volume.str("spec.hostPath.path")) == folder, "has another directory"),
+        (is_here, "is on another node"),
+        (volume.str("spec.persistentVolumeReclaimPolicy") == "Delete", "is to be retained"),
+        (volume.str("status.phase") == "Released", "is not released"),
+    ];
+    checks.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(why))
+}
+
+/// Whether a container that runs has the directory, or something in it, among its mounts.
+async fn is_mounted(agent: &Agent, folder: &Path) -> Result<bool, Error> {
+    let failed = |status: cri::Status| Error::Runtime(status.message().to_string());
+    let service = &agent.runtime.service;
+    let state = Some(cri::ContainerStateValue { state: cri::ContainerState::Running.into() });
+    let filter = Some(cri::ContainerFilter { state, ..Default::default() });
+    let running = service.list_containers(cri::ListContainersRequest { filter }).await.map_err(failed)?;
+    for container in running.containers {
+        let request = cri::ContainerStatusRequest { container_id: container.id, verbose: false };
+        match service.container_status(request).await {
+            Ok(answer) if answer.status.as_ref().is_some_and(|status| has_mount(status, folder)) => return Ok(true),
+            Err(status) if status.code() != cri::Code::NotFound => return Err(failed(status)),
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
+fn has_mount(status: &cri::ContainerStatus, folder: &Path) -> bool {
+    status.mounts.iter().any(|mount| Path::new(&mount.host_path).starts_with(folder))
+}
+
+/// The volume whose directory a path can be, by its name `pvc-UID_NAMESPACE_CLAIM`; none of any other path.
+fn volume_name(path: &Path) -> Option<String> {
+    let name = path.file_name().and_then(|name| name.to_str())?;
+    let (uid, rest) = name.strip_prefix("pvc-")?.split_once('_')?;
     let is_uid = uid.len() == 36 && uid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
     let goes_up =
         path.components().any(|part| !matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_)));
-    path.is_absolute() && !goes_up && is_uid && rest.contains('_')
+    let is_right = path.is_absolute() && !goes_up && is_uid && rest.contains('_');
+    is_right.then(|| format!("pvc-{uid}"))
 }
 
 /// Links in it are removed, not followed.
@@ -87,15 +164,65 @@ mod tests {
     const UID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
     #[test]
-    fn only_folders_of_volumes_are_erased() {
+    fn only_directories_of_volumes_are_erased() {
         let good = format!("/d/volumes/pvc-{UID}_default_data");
-        assert!(is_of_volume(Path::new(&good)));
+        assert_eq!(volume_name(Path::new(&good)), Some(format!("pvc-{UID}")));
         let bad = ["/", "/etc", "/d/pvc-1_a_b", "pvc-01234567-89ab-cdef-0123-456789abcdef_a_b", "/d/pvc-x"];
         for path in
             bad.map(str::to_string).into_iter().chain([format!("/d/../pvc-{UID}_a_b"), format!("/d/pvc-{UID}_a")])
         {
-            assert!(!is_of_volume(Path::new(&path)), "{path}");
+            assert_eq!(volume_name(Path::new(&path)), None, "{path}");
         }
+    }
+
+    #[test]
+    fn the_volume_says_what_may_be_erased() {
+        let path = format!("/d/volumes/pvc-{UID}_default_data");
+        let node = |text: &str| api::yaml::decode(text.as_bytes()).expect("a node");
+        let named = node("metadata: {name: n, labels: {kubernetes.io/hostname: host}}");
+        let good = api::yaml::decode(
+            format!(
+                "{{metadata: {{annotations: {{pv.kubernetes.io/provisioned-by: tiphys.io/local-path}}}},
+                  spec: {{hostPath: {{path: '{path}'}}, persistentVolumeReclaimPolicy: Delete,
+                         nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [
+                           {{key: kubernetes.io/hostname, operator: In, values: [host]}}]}}]}}}}}},
+                  status: {{phase: Released}}}}"
+            )
+            .as_bytes(),
+        )
+        .expect("a volume");
+        let check = |volume: &Tree, node: &Tree, expected: Result<(), &str>| {
+            assert_eq!(super::check(volume, Path::new(&path), node), expected);
+        };
+        check(&good, &named, Ok(()));
+        check(&good, &node("metadata: {name: host}"), Ok(()));
+        check(&good, &node("metadata: {name: other}"), Err("is on another node"));
+        let changed = |at: &str, key: &str, value: &str| {
+            let mut volume = good.clone();
+            volume.child(at).set(key, value);
+            volume
+        };
+        check(&changed("status", "phase", "Bound"), &named, Err("is not released"));
+        check(&changed("spec", "persistentVolumeReclaimPolicy", "Retain"), &named, Err("is to be retained"));
+        let mut other = good.clone();
+        other.child("spec").set("hostPath", tree! { "path" => "/d/volumes/other" });
+        check(&other, &named, Err("has another directory"));
+        other = good.clone();
+        other.child("metadata").set("annotations", tree! {});
+        check(&other, &named, Err("is of another provisioner"));
+    }
+
+    #[test]
+    fn what_a_container_has_mounted_is_in_use() {
+        let check = |host_path: &str, expected: bool| {
+            let mounts = vec![cri::Mount { host_path: host_path.to_string(), ..Default::default() }];
+            let status = cri::ContainerStatus { mounts, ..Default::default() };
+            assert_eq!(has_mount(&status, Path::new("/d/a")), expected, "{host_path}");
+        };
+        check("/d/a", true);
+        check("/d/a/sub", true);
+        check("/d/ab", false);
+        check("/d", false);
     }
 
     #[test]

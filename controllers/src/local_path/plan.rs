@@ -1,6 +1,7 @@
 //! Volumes that are folders of a node: made for a claim once it is known on which node they have to be, and
 //! taken back once the claim is gone. The node erases what is in them: it is asked to by an annotation of its own
-//! object, and answers by another, so that it needs no rights to volumes.
+//! object, and answers by another. It erases nothing on the annotation's word alone: the volume itself has to be
+//! released, and of this provisioner.
 
 use std::sync::Arc;
 

@@ -380,4 +380,23 @@ mod tests {
         carry_out(Plan::Folder(Backing::Disk), &place).unwrap();
         assert_eq!(mode(), 0o700, "what the pod did since stays");
     }
+
+    #[test]
+    fn files_and_directories_of_the_kubelet_are_closed_to_others() {
+        use std::os::unix::fs::PermissionsExt;
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o7777;
+        make_all(&at("pods/a")).unwrap();
+        fs::write(at("state"), "old").unwrap();
+        fs::set_permissions(at("state"), fs::Permissions::from_mode(0o644)).unwrap();
+        write_private(&at("state"), b"new").unwrap();
+        assert_eq!((mode("pods/a"), mode("state")), (0o750, 0o600));
+        assert_eq!(fs::read(at("state")).unwrap(), b"new");
+        for (before, after) in [(0o755, 0o750), (0o1777, 0o1770), (0o700, 0o700)] {
+            fs::set_permissions(at("pods/a"), fs::Permissions::from_mode(before)).unwrap();
+            close_to_others(&at("pods/a")).unwrap();
+            assert_eq!(mode("pods/a"), after, "{before:o}");
+        }
+    }
 }

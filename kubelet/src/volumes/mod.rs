@@ -23,7 +23,7 @@ mod tokens;
 mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -229,6 +229,16 @@ impl Volumes {
         let files =
             state.done.iter().filter(|(_, done)| !done.volume.made.is_device && done.volume.made.image.is_none());
         files.map(|(name, done)| (name.clone(), done.volume.made.path.clone())).collect()
+    }
+
+    /// Whether a volume of a pod is made of this directory, or may be: while something is done to a pod's volumes, that
+    /// is not known.
+    pub fn uses(&self, directory: &Path) -> bool {
+        let states: Vec<_> = self.pods().values().cloned().collect();
+        states.iter().any(|state| match state.try_lock() {
+            Ok(state) => state.done.values().any(|done| done.volume.made.path.starts_with(directory)),
+            Err(_) => true,
+        })
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<State>>>> {

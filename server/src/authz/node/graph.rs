@@ -32,6 +32,8 @@ pub struct Graph {
     nodes: HashMap<Kind, HashMap<Box<str>, Vec<Ways>>>,
     /// The claim of each bound volume.
     claims: HashMap<Box<str>, Box<str>>,
+    /// The node that each volume of a node's own files is on.
+    local: HashMap<Box<str>, Box<str>>,
     /// The volumes that need a secret, by the secret's key.
     volumes: HashMap<Box<str>, Vec<Box<str>>>,
 }
@@ -63,7 +65,11 @@ impl Graph {
     pub fn leads(&self, kind: Kind, key: &str, node: &str) -> bool {
         self.leads_directly(kind, key, node)
             || match kind {
-                Kind::Volume => self.volume_leads(key, node),
+                // What is in a volume of its own disk is the node's to read anyway, and to erase: it must be able to see
+                // whether it may.
+                Kind::Volume => {
+                    self.volume_leads(key, node) || self.local.get(key).is_some_and(|local| **local == *node)
+                }
                 Kind::Secret => {
                     self.volumes.get(key).into_iter().flatten().any(|volume| self.volume_leads(volume, node))
                 }
@@ -104,6 +110,9 @@ impl Graph {
 
     fn add_volume(&mut self, item: &Item) {
         let volume = read_volume(item);
+        if let Some(node) = node_of(&volume) {
+            self.local.insert(item.key.clone(), node.into());
+        }
         let Some(claim) = claim_of(&volume) else { return };
         self.claims.insert(item.key.clone(), claim.into());
         for secret in volume_secrets(&volume) {
@@ -113,6 +122,7 @@ impl Graph {
 
     fn forget_volume(&mut self, item: &Item) {
         self.claims.remove(&item.key);
+        self.local.remove(&item.key);
         for secret in volume_secrets(&read_volume(item)) {
             let Some(volumes) = self.volumes.get_mut(secret.as_str()) else { continue };
             volumes.retain(|volume| *volume != item.key);
@@ -233,6 +243,17 @@ fn claim_references(pod: &Tree, found: &mut Vec<(Kind, String)>) {
 
 fn read_volume(item: &Item) -> Tree {
     json::decode_only(&item.bytes, &["spec"]).unwrap_or_default()
+}
+
+/// The one node whose files a volume is made of.
+fn node_of(volume: &Tree) -> Option<String> {
+    let spec = volume.at("spec");
+    let [term] = spec.list("nodeAffinity.required.nodeSelectorTerms") else { return None };
+    let [expression] = term.list("matchExpressions") else { return None };
+    let [host] = expression.list("values") else { return None };
+    let names_it = expression.str("key") == "kubernetes.io/hostname" && expression.str("operator") == "In";
+    let is_local = spec.has("hostPath") || spec.has("local");
+    host.as_str().filter(|_| is_local && names_it).map(str::to_string)
 }
 
 fn claim_of(volume: &Tree) -> Option<String> {
@@ -358,6 +379,30 @@ mod tests {
             assert!(graph.leads(kind, "o", "n") && !graph.leads(kind, "o", "m"));
             graph.apply(source, Some(&named), Some(&item("o", r#"{"spec":{}}"#)));
             assert!(!graph.leads(kind, "o", "n"));
+        }
+    }
+
+    #[test]
+    fn a_volume_of_a_nodes_own_disk_leads_to_it() {
+        let volume = |source: &str, hosts: &str| {
+            let json = r#"{"spec":{SOURCE,"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[
+                {"key":"kubernetes.io/hostname","operator":"In","values":HOSTS}]}]}}}}"#;
+            item("pv", &json.replace("SOURCE", source).replace("HOSTS", hosts))
+        };
+        let path = r#""hostPath":{"path":"/d"}"#;
+        for (source, hosts, leads) in [
+            (path, r#"["n"]"#, true),
+            (r#""local":{"path":"/d"}"#, r#"["n"]"#, true),
+            (path, r#"["m"]"#, false),
+            (path, r#"["n","m"]"#, false),
+            (r#""csi":{"driver":"d"}"#, r#"["n"]"#, false),
+        ] {
+            let mut graph = Graph::default();
+            let volume = volume(source, hosts);
+            graph.apply(1, None, Some(&volume));
+            assert_eq!(graph.leads(Kind::Volume, "pv", "n"), leads, "{source} {hosts}");
+            graph.apply(1, Some(&volume), None);
+            assert!(!graph.leads(Kind::Volume, "pv", "n"), "{source} {hosts}");
         }
     }
 }

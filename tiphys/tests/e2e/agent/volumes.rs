@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
 
 use super::Do;
 use super::case::{Case, container};
@@ -253,12 +254,30 @@ fn claims(case: &Case) {
     use_it("writes", "echo still here > /kept/file");
     case.kubectl(&["delete", "pod", "writes"]);
     assert_eq!(use_it("reads", "cat /kept/file"), "still here");
-    assert_eq!(case.object("persistentvolumeclaims", "kept").str("status.phase"), "Bound");
+    let claim = case.object("persistentvolumeclaims", "kept");
+    assert_eq!(claim.str("status.phase"), "Bound");
+    erased_only_when_released(case, claim.str("spec.volumeName"));
     case.pod(
         "lost",
         "volumes: [{name: a, persistentVolumeClaim: {claimName: none}}], containers: [{name: main, image: IMAGE}]",
     );
     case.until_event("lost", "FailedScheduling", "persistentvolumeclaim \"none\" not found");
+}
+
+/// The annotation of the node says where to look; the volume says what may go.
+fn erased_only_when_released(case: &Case, volume: &str) {
+    let address = format!("/api/v1/persistentvolumes/{volume}");
+    let directory = PathBuf::from(case.read(&address).str("spec.hostPath.path"));
+    let asked =
+        format!(r#"{{"metadata":{{"annotations":{{"tiphys.io/volumes-to-erase":"[\"{}\"]"}}}}}}"#, directory.display());
+    case.patch("/api/v1/nodes/node", &asked);
+    let log = || fs::read_to_string(case.cluster.dir.path().join("log")).unwrap_or_default();
+    case.until("a refusal", || log().contains(&format!("the volume {volume} is not released")), |refused| *refused);
+    assert!(directory.join("file").exists(), "a volume that is bound is not erased");
+    case.kubectl(&["delete", "pod", "reads", "--now"]);
+    case.kubectl(&["delete", "persistentvolumeclaim", "kept"]);
+    case.until("the volume's end", || case.read(&address), |volume| volume.is_null());
+    assert!(!directory.exists(), "its files are gone");
 }
 
 fn env(case: &Case) {
