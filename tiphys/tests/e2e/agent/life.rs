@@ -14,6 +14,7 @@ pub const CASES: &[(&str, Do)] = &[
     ("a crash loop is slowed down", crash_loop),
     ("a container without memory is OOMKilled", out_of_memory),
     ("termination messages come from file or log", termination_messages),
+    ("a killed pause process makes a new sandbox", killed_pause),
     ("a deadline ends a pod", deadline),
     ("rules decide who is restarted", restart_rules),
     ("a deletion gives as much time as it says", deletion),
@@ -202,10 +203,33 @@ fn termination_messages(case: &Case) {
     let fallback = "terminationMessagePolicy: FallbackToLogsOnError";
     case.pod("log", &format!("{run} {fallback}, command: [sh, -c, 'echo from the log; exit 1']}}]"));
     case.pod("quiet", &format!("{run} {fallback}, command: [sh, -c, 'echo from the log']}}]"));
-    for (pod, expected) in [("file", "last word"), ("own", "elsewhere"), ("log", "from the log\n"), ("quiet", "")] {
+    case.pod("open", &format!("{run} {fallback}, command: [sh, -c, 'echo -n DONE; exit 1']}}]"));
+    let expected =
+        [("file", "last word"), ("own", "elsewhere"), ("log", "from the log\n"), ("quiet", ""), ("open", "DONE")];
+    for (pod, expected) in expected {
         let ended = case.until_pod(pod, "its end", |pod| !container(pod, "main").at("state.terminated").is_null());
         assert_eq!(container(&ended, "main").str("state.terminated.message"), expected, "{pod}");
     }
+}
+
+/// Nothing else of the pod changes: the runtime has to say so.
+fn killed_pause(case: &Case) {
+    if case.is_containerd() {
+        return;
+    }
+    case.pod("web", "terminationGracePeriodSeconds: 1, containers: [{name: main, image: IMAGE}]");
+    let before = case.until_ready("web").str("status.podIP").to_string();
+    let title = format!("tiphys: pause {}/web", case.namespace);
+    let kill = format!(
+        "for dir in /proc/[0-9]*; do [ \"$(tr -d '\\0' < $dir/cmdline)\" = '{title}' ] && kill -KILL ${{dir#/proc/}}; done"
+    );
+    let output = case.cluster.command("sh").args(["-c", &kill]).output().expect("a shell");
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    case.until_event("web", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
+    let is_anew =
+        |pod: &api::Tree| container(pod, "main").int("restartCount") == Some(1) && condition(pod, "Ready") == "True";
+    let pod = case.until_pod("web", "its second start", is_anew);
+    assert_ne!(pod.str("status.podIP"), before, "it has a network of its own again");
 }
 
 fn deadline(case: &Case) {

@@ -22,6 +22,8 @@ fn users(case: &Case) {
         "0\n1001\nwritten"
     );
     assert_eq!(case.script("fixed", who, "securityContext: {readOnlyRootFilesystem: true}", ""), "0\n0\nrefused");
+    let labelled = "securityContext: {seLinuxOptions: {level: 's0:c0,c1'}}";
+    assert_eq!(case.script("labelled", "echo runs", labelled, ""), "runs", "with and without SELinux in the kernel");
     let status = container(&case.pods("pod"), "main").at("user.linux").clone();
     if !case.is_containerd() {
         assert_eq!((status.int("uid"), status.int("gid")), (Some(1000), Some(1001)), "{status:?}");
@@ -48,6 +50,11 @@ fn rights(case: &Case) {
 fn sysctls(case: &Case) {
     let safe = "securityContext: {sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: '80'}]},";
     assert_eq!(case.script("safe", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "", safe), "80");
+    if !case.is_containerd() {
+        let none = "securityContext: {runAsUser: 1000, capabilities: {drop: [ALL]}}";
+        let listen = "timeout 1 nc -l -p 443; [ $? -ne 1 ] && echo bound";
+        assert_eq!(case.script("low", listen, none, ""), "bound", "a low port needs no capability");
+    }
     case.pod(
         "unsafe",
         "securityContext: {sysctls: [{name: kernel.msgmax, value: '1000'}]}, containers: [{name: main, image: IMAGE}]",
