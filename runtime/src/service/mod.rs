@@ -177,20 +177,31 @@ impl Service {
     }
 }
 
-/// Two runtimes with the same records would both take over the same pods.
+/// Two runtimes with the same records would both take over the same pods. The file says which process has them.
 fn lock(state: &Path) -> Result<File> {
     let path = state.join("lock");
     let mut options = File::options();
     let file = options
         .write(true)
         .create(true)
-        .truncate(true)
+        .truncate(false)
+        .read(true)
         .mode(0o600)
         .open(&path)
         .context(|| format!("making {}", path.display()))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(_) => refused(format!("{} is in use by another runtime", state.display())),
+        Ok(()) => {
+            let id = std::process::id().to_string();
+            let written = file.set_len(0).and_then(|()| std::io::Write::write_all(&mut &file, id.as_bytes()));
+            written.context(|| format!("writing {}", path.display()))?;
+            Ok(file)
+        }
+        Err(_) => {
+            let owner = std::fs::read_to_string(&path).unwrap_or_default();
+            let owner = if owner.is_empty() { String::new() } else { format!(" (process {owner})") };
+            let state = state.display();
+            refused(format!("another tiphys{owner} runs the pods of {state}: stop it first, or give another directory"))
+        }
     }
 }
 

@@ -43,7 +43,7 @@ async fn wrong_flags_are_named() {
         (&["--socket", &socket], &["--socket", &socket, "another runtime serves it"]),
         (&["--socket", &long], &["--socket", &long]),
         (&["--root", &file], &["--root", &file]),
-        (&["--state", &state], &[&state, "in use by another runtime"]),
+        (&["--state", &state], &[&state, "another tiphys (process "]),
         (&["--handler", &no_program], &["--handler", "/none", "No such file"]),
         (&["--handler", &not_program], &["--handler", &file, "Permission denied"]),
     ];
