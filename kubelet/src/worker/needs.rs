@@ -101,7 +101,9 @@ fn check_ids(of_pod: &Tree, own: &Tree, image: &images::Present) -> Result<(), S
     let fields = ["runAsUser", "runAsGroup", "fsGroup"];
     let of = |context: &Tree| fields.map(|field| (field, context.int(field)));
     let groups = of_pod.list("supplementalGroups").iter().map(|group| ("supplementalGroups", group.as_int()));
-    let given = of(of_pod).into_iter().chain(of(own)).chain(groups).chain([("the image's user", image.uid)]);
+    let is_given = own.has("runAsUser") || of_pod.has("runAsUser");
+    let of_image = ("the image's user", image.uid.filter(|_| !is_given));
+    let given = of(of_pod).into_iter().chain(of(own)).chain(groups).chain([of_image]);
     let wrong = given.filter_map(|(field, id)| Some((field, id?))).find(|(_, id)| !pod::IDS.contains(id));
     match wrong {
         Some((field, id)) => Err(format!("{field} {id} is not an id: ids are 0 to {}", pod::IDS.end())),
@@ -187,6 +189,7 @@ mod tests {
         check(non_root, "{}", Some(0), root);
         check(non_root, "{}", Some(1 << 32), "the image's user 4294967296 is not an id: ids are 0 to 2147483647");
         check("{}", "{}", Some(4_294_967_295), "the image's user 4294967295 is not an id");
+        check("{}", "{runAsUser: 1000}", Some(4_294_967_295), "");
         check("{}", "{runAsUser: 4294967295}", None, "runAsUser 4294967295 is not an id");
         check("{runAsGroup: -1}", "{}", None, "runAsGroup -1 is not an id");
         check("{fsGroup: 2147483648}", "{}", None, "fsGroup 2147483648 is not an id");
