@@ -90,7 +90,7 @@ async fn erase_volume(agent: &Agent, node: &Tree, folder: &Path) -> Result<(), E
     let volume = agent.client.get(VOLUMES, "", &name).await;
     let volume = volume.map_err(|error| Error::Unknown(name.clone(), error.message().to_string()))?;
     check(&volume, folder, node).map_err(|why| Error::NotToErase(name, why))?;
-    if agent.volumes.uses(folder) || is_mounted(agent, folder).await? {
+    if agent.volumes.uses(folder).await || is_mounted(agent, folder).await? {
         return Err(Error::InUse);
     }
     Ok(erase(folder.to_path_buf()).await?)

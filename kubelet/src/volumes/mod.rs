@@ -231,14 +231,18 @@ impl Volumes {
         files.map(|(name, done)| (name.clone(), done.volume.made.path.clone())).collect()
     }
 
-    /// Whether a volume of a pod is made of this directory, or may be: while something is done to a pod's volumes, that
-    /// is not known.
-    pub fn uses(&self, directory: &Path) -> bool {
+    /// Whether a volume of a pod is made of this directory, or may be: what a pod has is not known while its volumes take
+    /// long to be made.
+    pub async fn uses(&self, directory: &Path) -> bool {
+        const PATIENCE: Duration = Duration::from_secs(1);
         let states: Vec<_> = self.pods().values().cloned().collect();
-        states.iter().any(|state| match state.try_lock() {
-            Ok(state) => state.done.values().any(|done| done.volume.made.path.starts_with(directory)),
-            Err(_) => true,
-        })
+        for state in states {
+            let Ok(state) = tokio::time::timeout(PATIENCE, state.lock()).await else { return true };
+            if state.done.values().any(|done| done.volume.made.path.starts_with(directory)) {
+                return true;
+            }
+        }
+        false
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<State>>>> {
