@@ -223,8 +223,8 @@ fn killed_pause(case: &Case) {
     let kill = format!(
         "for dir in /proc/[0-9]*; do [ \"$(tr -d '\\0' < $dir/cmdline)\" = '{title}' ] && kill -KILL ${{dir#/proc/}}; done"
     );
-    let output = case.cluster.command("sh").args(["-c", &kill]).output().expect("a shell");
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Other processes end while it looks, which it complains about.
+    case.cluster.command("sh").args(["-c", &kill]).output().expect("a shell");
     case.until_event("web", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.");
     let is_anew =
         |pod: &api::Tree| container(pod, "main").int("restartCount") == Some(1) && condition(pod, "Ready") == "True";

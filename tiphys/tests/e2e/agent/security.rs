@@ -53,7 +53,8 @@ fn sysctls(case: &Case) {
     if !case.is_containerd() {
         let none = "securityContext: {runAsUser: 1000, capabilities: {drop: [ALL]}}";
         let listen = "timeout 1 nc -l -p 443; [ $? -ne 1 ] && echo bound";
-        assert_eq!(case.script("low", listen, none, ""), "bound", "a low port needs no capability");
+        let said = case.script("low", listen, none, "");
+        assert!(said.ends_with("bound"), "a low port needs no capability: {said}");
     }
     case.pod(
         "unsafe",
