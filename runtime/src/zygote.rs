@@ -147,7 +147,8 @@ impl Drop for Current {
 /// This program's file over a mount of its own that is read-only and in nobody's reach.
 fn sealed_self() -> Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let mount = open_tree(CWD, "/proc/self/exe", flags).at("opening this program's file (is this root?)")?;
+    let mount = open_tree(CWD, "/proc/self/exe", flags)
+        .at("opening this program's file (pods need root; tiphys up --disable-agent runs without)")?;
     let readonly = Attributes { set: libc::MOUNT_ATTR_RDONLY, ..Attributes::default() };
     sys::mount_setattr(mount.as_fd(), &readonly).at("making this program's file read-only")?;
     let path = format!("/proc/self/fd/{}", mount.as_raw_fd());
