@@ -147,10 +147,9 @@ pub struct Embedded {
 }
 
 impl Options {
-    /// None where this user cannot run containers, which is told.
+    /// None where this user cannot run containers.
     pub fn of(arguments: Arguments, data_dir: &Path) -> Result<Option<Options>> {
-        if !rustix::process::geteuid().is_root() {
-            tracing::warn!("this machine is no node of its cluster: running pods needs root");
+        if !can_run_pods() {
             return Ok(None);
         }
         let (settings, said) = settings(arguments.kubelet_config.as_deref())?;
@@ -192,6 +191,11 @@ fn has_network_configuration(dir: &Path) -> bool {
     let is_configuration =
         |path: PathBuf| path.extension().is_some_and(|end| CNI_EXTENSIONS.iter().any(|one| end == *one));
     std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| is_configuration(entry.path()))
+}
+
+/// Whether this user can run containers.
+pub fn can_run_pods() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// The name of this machine's node, told or its own.

@@ -28,6 +28,8 @@ use crate::machine::pod_address::{self, PodAddress};
 pub struct Plan {
     pub engine: Engine,
     pub listen: SocketAddr,
+    /// How a user chooses another port.
+    pub port_hint: &'static str,
     /// Whether pods of this machine reach it at an address of their own; the fallback where that cannot be had.
     pub pod_address: Option<IpAddr>,
     /// What the server shows to clients.
@@ -145,7 +147,7 @@ impl Running {
 pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // The port first: a second start fails here, before it touches what the first one uses.
     progress("port");
-    let listener = listen(plan.listen).await?;
+    let listener = listen(plan.listen, plan.port_hint).await?;
     let address = listener.local_addr().map_err(|source| Error::Listen { address: plan.listen, source })?;
     // What cannot be spoken is found here, not at the first connection.
     tls::server_config(plan.serving.clone(), &plan.tls)?;
@@ -175,6 +177,7 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
+    watch_health(&server, controllers.as_ref(), scheduler.as_ref());
     let local = scheduler.as_ref().map(scheduler::Running::explainer);
     let schedulers = Schedulers { server: Arc::downgrade(&server), local, proxy: plan.proxy };
     let _ = server.scheduler.set(Arc::new(schedulers));
@@ -183,7 +186,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let agent = match plan.agent {
         Some(options) => {
             progress("node");
-            Some(Box::pin(agent::start(&server, *options)).await?)
+            let started = Box::pin(agent::start(&server, *options)).await;
+            Some(started.map_err(Error::without_agent)?)
         }
         None => None,
     };
@@ -219,6 +223,17 @@ async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(PodAddress, TcpL
             None
         }
     }
+}
+
+/// Tells the server how the components are that run in this process.
+fn watch_health(server: &Server, controllers: Option<&controllers::Running>, scheduler: Option<&scheduler::Running>) {
+    let controllers = controllers.map(controllers::Running::watch_health);
+    let scheduler = scheduler.map(scheduler::Running::watch_health);
+    let _ = server.local_health.set(Box::new(move |name| match name {
+        "scheduler" => scheduler.as_ref().map(|is_well| is_well()),
+        "controller-manager" => controllers.as_ref().map(|is_well| is_well()),
+        _ => None,
+    }));
 }
 
 /// What all loops of this process count, on the server's page.
@@ -269,9 +284,9 @@ impl server::local_nodes::LocalNodes for FakeNodes {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener> {
+async fn listen(address: SocketAddr, hint: &'static str) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => Error::PortInUse(address),
+        io::ErrorKind::AddrInUse => Error::PortInUse(address, hint),
         _ => Error::Listen { address, source },
     })
 }

@@ -209,6 +209,10 @@ fn run_why(args: WhyArgs) -> Result<()> {
 }
 
 fn run_apiserver(arguments: &[String]) -> Result<()> {
+    if asks_for_version(arguments) {
+        println!("Kubernetes {}", server::openapi::VERSION);
+        return Ok(());
+    }
     if asks_for_help(arguments) {
         print!("{}", apiserver::flags::help());
         return Ok(());
@@ -223,6 +227,10 @@ fn run_apiserver(arguments: &[String]) -> Result<()> {
 }
 
 fn run_manager(arguments: &[String]) -> Result<()> {
+    if asks_for_version(arguments) {
+        println!("Kubernetes {}", server::openapi::VERSION);
+        return Ok(());
+    }
     if asks_for_help(arguments) {
         print!("{}", manager::flags::help());
         return Ok(());
@@ -233,6 +241,10 @@ fn run_manager(arguments: &[String]) -> Result<()> {
 }
 
 fn run_scheduler(arguments: &[String]) -> Result<()> {
+    if asks_for_version(arguments) {
+        println!("Kubernetes {}", server::openapi::VERSION);
+        return Ok(());
+    }
     if asks_for_help(arguments) {
         print!("{}", scheduling::flags::help());
         return Ok(());
@@ -246,6 +258,10 @@ fn run_scheduler(arguments: &[String]) -> Result<()> {
 }
 
 fn run_kubelet(arguments: &[String]) -> Result<()> {
+    if asks_for_version(arguments) {
+        println!("Kubernetes {}", server::openapi::VERSION);
+        return Ok(());
+    }
     if asks_for_help(arguments) {
         print!("{}", node::flags::help());
         return Ok(());
@@ -260,7 +276,7 @@ fn run_agent(args: &node::join::Arguments) -> Result<()> {
     logs::init(args.log_format, args.log_level);
     runtime()?.block_on(run_node(async {
         let (flags, options) = node::join::join(args).await?;
-        node::run(&flags, options).await
+        node::run(&flags, options).await.map_err(node::join::explained)
     }))
 }
 
@@ -298,6 +314,11 @@ fn run_token(args: node::token::Arguments) -> Result<()> {
     let said = runtime()?.block_on(node::token::run(args))?;
     print!("{said}");
     Ok(())
+}
+
+/// As upstream's components say it.
+fn asks_for_version(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| matches!(argument.as_str(), "--version" | "--version=true"))
 }
 
 fn asks_for_help(arguments: &[String]) -> bool {

@@ -11,8 +11,9 @@ pub enum Error {
     /// Flags that cannot be honoured, one text each.
     #[error("{}", .0.join("\n"))]
     Flags(Vec<String>),
-    #[error("the port of {0} is in use: stop what listens there, or choose another port")]
-    PortInUse(SocketAddr),
+    /// The hint says how another port is chosen.
+    #[error("the port of {0} is in use: stop what listens there, or {1}")]
+    PortInUse(SocketAddr, &'static str),
     #[error(
         "{} is in use by another process of tiphys (pid {pid}): stop that one, or choose another --data-dir",
         path.display()
@@ -54,6 +55,9 @@ pub enum Error {
     Bootstrap(String),
     #[error("the work has ended: {0}")]
     Ended(String),
+    /// The API server does not take the credentials of a kubelet that has no certificate yet.
+    #[error("--bootstrap-kubeconfig: {0}")]
+    BootstrapRefused(String),
     /// What a server has answered, in its own words.
     #[error("{0}")]
     Answered(String),
@@ -65,6 +69,16 @@ impl Error {
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
         let path = path.into();
         move |source| Error::File { path, source }
+    }
+
+    /// Where a machine cannot run pods, a cluster can be without them.
+    pub fn without_agent(self) -> Error {
+        match self {
+            Error::Agent(why) if !why.contains("--disable-agent") => {
+                Error::Agent(format!("{why}; with --disable-agent the cluster starts without running pods here"))
+            }
+            other => other,
+        }
     }
 
     /// The text with all its causes, for people.

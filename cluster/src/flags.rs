@@ -120,6 +120,18 @@ fn apply<F>(flag: &Flag<F>, value: Option<&str>, flags: &mut F) -> Result<(), St
     }
 }
 
+/// Where the texts begin.
+const HELP_COLUMN: usize = 46;
+
+/// A name that reaches into the column of texts has its text on the next line.
+fn help_line(name: &str, help: &str) -> String {
+    let flag = format!("  --{name}");
+    if flag.len() + 2 > HELP_COLUMN {
+        return format!("{flag}\n{:HELP_COLUMN$}{help}\n", "");
+    }
+    format!("{flag:<HELP_COLUMN$}{help}\n")
+}
+
 pub fn help<F>(component: &str, about: &str, parts: &[&'static [Flag<F>]]) -> String {
     let mut text = format!("{about}\n\nUsage: {component} [FLAGS]\n\n");
     let mut flags: Vec<&Flag<F>> = parts.iter().copied().flatten().collect();
@@ -129,7 +141,21 @@ pub fn help<F>(component: &str, about: &str, parts: &[&'static [Flag<F>]]) -> St
             State::Honoured(_) => flag.help.to_string(),
             State::Unfinished(missing) => format!("refused: {missing}"),
         };
-        text.push_str(&format!("  --{:<42}{help}\n", flag.name));
+        text.push_str(&help_line(flag.name, &help));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_and_its_text_never_run_together() {
+        assert_eq!(help_line("v", "text"), format!("  --v{}text\n", " ".repeat(41)));
+        for length in 38..60 {
+            let line = help_line(&"x".repeat(length), "text");
+            assert!(line.contains("  text") && line.trim_start().starts_with("--x"), "{line}");
+        }
+    }
 }

@@ -108,7 +108,10 @@ fn told(answer: &Answer) -> Result<Tree, String> {
 
 /// Nobody is there who could be asked.
 fn nobody(name: &str) -> String {
-    format!("no scheduler {name:?} says that it leads, or where it can be asked")
+    format!(
+        "no scheduler called {name:?} runs, so that nothing gives the pod a node: start one, or change \
+         spec.schedulerName of the pod; that of `tiphys up` is called \"default-scheduler\""
+    )
 }
 
 impl Explains for Schedulers {

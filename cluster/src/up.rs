@@ -82,6 +82,7 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     let plan = Plan {
         engine: Engine::Embedded(options.data_dir.join("store")),
         listen: options.listen,
+        port_hint: "choose another one by --port",
         // One that listens elsewhere too is reached by pods as by everybody.
         pod_address: (options.agent.is_some() && options.listen.ip().is_loopback()).then_some(machine),
         serving: serving.clone(),

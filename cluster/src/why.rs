@@ -98,7 +98,11 @@ pub fn kubeconfig(flag: Option<&Path>) -> Result<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
     let known = [Some(PathBuf::from("./data/kubeconfig")), home];
     let found = known.into_iter().flatten().find(|path| path.exists());
-    found.ok_or_else(|| Error::Flags(vec!["--kubeconfig must name the API server".to_string()]))
+    found.ok_or_else(|| {
+        let why = "there is no kubeconfig in $KUBECONFIG, ./data/kubeconfig or ~/.kube/config: give --kubeconfig FILE, \
+                   which is DATA_DIR/kubeconfig of a cluster that `tiphys up` runs";
+        Error::Flags(vec![why.to_string()])
+    })
 }
 
 /// A sentence, then a line for each node.

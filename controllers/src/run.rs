@@ -62,6 +62,16 @@ impl Running {
         self.informers.stop();
     }
 
+    /// Says at any time whether all workers live.
+    pub fn watch_health(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let of = |one: &Loop| {
+            let workers = one.workers.lock().unwrap_or_else(PoisonError::into_inner);
+            workers.iter().map(JoinHandle::abort_handle).collect::<Vec<_>>()
+        };
+        let workers: Vec<_> = self.loops.iter().flat_map(of).collect();
+        move || !workers.iter().any(tokio::task::AbortHandle::is_finished)
+    }
+
     /// Whether all workers of each controller live.
     pub fn health(&self) -> Vec<(&'static str, bool)> {
         self.loops.iter().map(|one| (one.name, one.is_well())).collect()

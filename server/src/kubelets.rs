@@ -1,8 +1,10 @@
 //! How the agents of nodes are reached: which of a node's addresses, by which certificate, for how long is tried.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use api::Tree;
 use api::status::Status;
@@ -23,6 +25,7 @@ pub struct Kubelets {
     unverified: ArcSwap<ClientConfig>,
     /// Types of addresses, those to try first in front.
     preferred: Vec<String>,
+    resolver: Resolver,
     pub timeout: Duration,
 }
 
@@ -48,6 +51,7 @@ impl Kubelets {
             tls: ArcSwap::from_pointee(trust::config(trust, identity)?),
             unverified: ArcSwap::from_pointee(trust::config(&Trust::Anybody, identity)?),
             preferred,
+            resolver: Resolver::default(),
             timeout,
         })
     }
@@ -73,13 +77,64 @@ impl Kubelets {
     fn address<'a>(&self, node: &'a Tree) -> Result<&'a str, Status> {
         let all = node.list("status.addresses");
         let of = |kind: &String| all.iter().find(|address| address.str("type") == kind.as_str());
-        let found = self.preferred.iter().find_map(of).map(|address| address.str("address"));
-        found.ok_or_else(|| {
+        let candidates: Vec<&str> = self.preferred.iter().filter_map(of).map(|one| one.str("address")).collect();
+        // A node's name need not be known anywhere else; where none resolves, the error names the first.
+        let found = candidates.iter().find(|address| self.resolver.resolves(address)).or(candidates.first());
+        found.copied().ok_or_else(|| {
             let known: Vec<String> =
                 all.iter().map(|address| format!("{{{} {}}}", address.str("type"), address.str("address"))).collect();
             let message = format!("no preferred addresses found; known addresses: [{}]", known.join(" "));
             Status::new(500, "", message)
         })
+    }
+}
+
+/// For so long it is known whether a name resolves.
+const RESOLVED_FOR: Duration = Duration::from_secs(60);
+/// No more names than this are remembered; then all are asked again.
+const MOST_NAMES: usize = 10_000;
+
+/// Knows which names of nodes resolve.
+struct Resolver {
+    lookup: fn(&str) -> bool,
+    known: Mutex<BTreeMap<String, (bool, Instant)>>,
+}
+
+impl Default for Resolver {
+    fn default() -> Resolver {
+        Resolver { lookup, known: Mutex::default() }
+    }
+}
+
+impl Resolver {
+    fn resolves(&self, host: &str) -> bool {
+        if host.parse::<IpAddr>().is_ok() {
+            return true;
+        }
+        let now = Instant::now();
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((resolves, _)) = known().get(host).filter(|(_, at)| now.duration_since(*at) < RESOLVED_FOR) {
+            return *resolves;
+        }
+        let resolves = (self.lookup)(host);
+        let mut known = known();
+        if known.len() >= MOST_NAMES {
+            known.clear();
+        }
+        known.insert(host.to_string(), (resolves, now));
+        resolves
+    }
+}
+
+/// Asks the machine's resolver, off the threads that answer requests. On a runtime of one thread the name is taken as
+/// it is.
+fn lookup(host: &str) -> bool {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => {
+            tokio::task::block_in_place(|| (host, PORT).to_socket_addrs().is_ok_and(|mut found| found.next().is_some()))
+        }
+        _ => true,
     }
 }
 
@@ -95,6 +150,22 @@ pub struct Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_not_preferred() {
+        let mut kubelets =
+            Kubelets::new(&Trust::Anybody, None, PREFERRED.map(str::to_string).to_vec(), TIMEOUT).expect("TLS");
+        kubelets.resolver.lookup = |host| host == "known";
+        let check = |addresses: &[(&str, &str)], want: &str| {
+            let address = |(kind, address): &(&str, &str)| api::tree! { "type" => *kind, "address" => *address };
+            let addresses: Vec<Tree> = addresses.iter().map(address).collect();
+            let node = api::tree! { "status" => api::tree! { "addresses" => addresses } };
+            assert_eq!(kubelets.agent(&node).ok().map(|agent| agent.host).as_deref(), Some(want));
+        };
+        check(&[("InternalIP", "10.0.0.1"), ("Hostname", "known")], "known");
+        check(&[("InternalIP", "10.0.0.1"), ("Hostname", "unknown")], "10.0.0.1");
+        check(&[("Hostname", "unknown")], "unknown");
+    }
 
     #[test]
     fn an_agent_is_at_the_preferred_address_of_its_node() {

@@ -148,6 +148,8 @@ pub struct Server {
     pub scheduler: OnceLock<Arc<dyn why::Explains>>,
     /// Nodes of this process, which have no kubelet to be asked.
     pub local_nodes: OnceLock<Box<dyn local_nodes::LocalNodes>>,
+    /// How the other components are that run in this process.
+    pub local_health: OnceLock<subresources::component_status::LocalHealth>,
     /// True once the server drains: watches end, new requests are told to go elsewhere.
     pub closing: watch::Sender<bool>,
     alloc: alloc::Allocator,
@@ -208,6 +210,7 @@ impl Server {
             health: health::Health::new(started),
             scheduler: OnceLock::new(),
             local_nodes: OnceLock::new(),
+            local_health: OnceLock::new(),
             closing: watch::Sender::new(false),
             adopt: if shared_store { resource::adopt_foreign } else { resource::adopt_own },
             shared_store,

@@ -170,6 +170,7 @@ async fn try_boot(
     let mut plan = Plan {
         engine,
         listen: SocketAddr::new(loopback, 0),
+        port_hint: "",
         pod_address: None,
         serving: credentials::serving(&current).expect("a certificate"),
         tls: Default::default(),

@@ -136,7 +136,11 @@ impl Pool {
 
     async fn connect(&self) -> Result<Connection> {
         let connection = tokio::time::timeout(CONNECT, self.dial()).await;
-        connection.unwrap_or_else(|_| Err(Error::Transport("no connection in time".to_string())))
+        let connection = connection.unwrap_or_else(|_| Err(Error::Transport("no connection in time".to_string())));
+        connection.map_err(|error| match error {
+            Error::Transport(why) => Error::Transport(format!("https://{}: {why}", self.authority)),
+            other => other,
+        })
     }
 
     async fn dial(&self) -> Result<Connection> {

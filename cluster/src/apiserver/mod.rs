@@ -199,6 +199,7 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     Ok(Plan {
         engine,
         listen,
+        port_hint: "choose another one by --secure-port",
         pod_address: None,
         serving,
         tls,

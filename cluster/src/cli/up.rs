@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kubelet::stop::{Report, Stopped};
 
@@ -62,6 +62,11 @@ pub fn run(args: UpArguments) -> Result<()> {
     let data_dir = open_data_dir(&args.data_dir)?;
     // Before anything else: a second start on the same directory is told so, whatever else it could not have.
     let lock = lock_data_dir(&data_dir)?;
+    let pods = match (args.disable_agent, agent::can_run_pods()) {
+        (false, true) => PodsHere::Run,
+        (false, false) => PodsHere::NeedRoot,
+        (true, _) => PodsHere::Off { fake_nodes: args.fake_nodes > 0 },
+    };
     let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
     let options = Up {
         data_dir: data_dir.clone(),
@@ -80,14 +85,14 @@ pub fn run(args: UpArguments) -> Result<()> {
         let steps = Steps::new();
         let running = up::up(options, &|step| steps.begin(step)).await.inspect_err(|_| steps.fail())?;
         steps.end();
-        say(&format!(
-            "\nThe cluster is ready after {} ms at https://{}\n\n  export KUBECONFIG={}\n  kubectl get namespaces\n\n\
-             ctrl-c stops it; everything is kept in {}",
-            steps.started.elapsed().as_millis(),
-            running.address,
-            kubeconfig.display(),
-            data_dir.display()
-        ));
+        let ready = Ready {
+            took: steps.started.elapsed(),
+            address: running.address,
+            kubeconfig: &kubeconfig,
+            data_dir: &data_dir,
+            pods,
+        };
+        say(&ready.text());
         interrupted().await;
         stop(running, args.keep_pods, &data_dir).await;
         Ok(())
@@ -95,6 +100,59 @@ pub fn run(args: UpArguments) -> Result<()> {
     // What still waits for a pod after a second signal is not waited for.
     runtime.shutdown_background();
     result
+}
+
+/// Whether pods can be run, and why not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PodsHere {
+    Run,
+    NeedRoot,
+    Off { fake_nodes: bool },
+}
+
+/// What is told once the cluster is ready.
+struct Ready<'a> {
+    took: Duration,
+    address: SocketAddr,
+    kubeconfig: &'a Path,
+    data_dir: &'a Path,
+    pods: PodsHere,
+}
+
+impl Ready<'_> {
+    fn text(&self) -> String {
+        let (ip, port) = (self.address.ip(), self.address.port());
+        let here = SocketAddr::new(up::reachable(ip), port);
+        let mut text = format!("\nThe cluster is ready after {} ms at https://{here}\n", self.took.as_millis());
+        if ip.is_unspecified() {
+            text.push_str(&format!("Other machines reach it at {}\n", up::joined_at(self.address)));
+        }
+        text.push_str(&format!("\n  export KUBECONFIG={}\n", self.kubeconfig.display()));
+        self.pods.commands().iter().for_each(|command| text.push_str(&format!("  {command}\n")));
+        if self.pods == PodsHere::NeedRoot {
+            text.push_str(
+                "\nThis machine runs no pods, which needs root: start `tiphys up` as root, or with --fake-nodes 1 for\n\
+                 pods that only seem to run\n",
+            );
+        }
+        format!("{text}\nctrl-c stops it; everything is kept in {}", self.data_dir.display())
+    }
+}
+
+impl PodsHere {
+    /// Something to see, by what the cluster can do.
+    fn commands(self) -> &'static [&'static str] {
+        const CREATE: &str = "kubectl create deployment hello --image=tiphys.local/hello";
+        match self {
+            PodsHere::Run => &[
+                CREATE,
+                "kubectl wait --for=condition=Available deployment/hello",
+                "kubectl port-forward deployment/hello 8080 & sleep 1; curl http://127.0.0.1:8080",
+            ],
+            PodsHere::Off { fake_nodes: true } => &[CREATE, "kubectl get pods --output wide"],
+            PodsHere::Off { fake_nodes: false } | PodsHere::NeedRoot => &["kubectl get namespaces"],
+        }
+    }
 }
 
 /// Stops the cluster and its pods; a second signal ends it at once.
@@ -170,5 +228,31 @@ impl Steps {
         let Some((step, _)) = current else { return };
         let start = if self.terminal { "\r" } else { "" };
         say(&format!("{start}  ✗ {step}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_done() {
+        let check = |address: &str, pods: PodsHere, want: &[&str], missing: &[&str]| {
+            let (kubeconfig, data_dir) = (Path::new("/d/kubeconfig"), Path::new("/d"));
+            let address = address.parse().expect("an address");
+            let text = Ready { took: Duration::ZERO, address, kubeconfig, data_dir, pods }.text();
+            want.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+            missing.iter().for_each(|part| assert!(!text.contains(part), "{part}: {text}"));
+        };
+        let off = PodsHere::Off { fake_nodes: false };
+        check(
+            "127.0.0.1:6443",
+            PodsHere::Run,
+            &[" at https://127.0.0.1:6443\n", "deployment hello"],
+            &["Other", "root"],
+        );
+        check("0.0.0.0:6443", off, &[" at https://127.0.0.1:6443\n", "Other machines"], &["https://0.0.0.0", "hello"]);
+        check("10.0.0.1:1", PodsHere::NeedRoot, &["https://10.0.0.1:1", "needs root"], &["Other", "hello"]);
+        check("10.0.0.1:1", PodsHere::Off { fake_nodes: true }, &["deployment hello"], &["port-forward"]);
     }
 }

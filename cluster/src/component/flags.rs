@@ -79,7 +79,7 @@ impl Common {
         let mut errors = Vec::new();
         let timing = self.timing;
         if self.kubeconfig.is_none() {
-            errors.push("--kubeconfig must name the API server".to_string());
+            errors.push(NO_KUBECONFIG.to_string());
         }
         if timing.lease_duration <= timing.renew_deadline {
             errors.push("--leader-elect-lease-duration must be greater than --leader-elect-renew-deadline".to_string());
@@ -108,6 +108,9 @@ pub fn texts(value: &str) -> Result<Vec<String>, String> {
     Ok(list(value))
 }
 
+/// A component cannot do anything without it.
+pub const NO_KUBECONFIG: &str =
+    "--kubeconfig FILE is missing: it says where the API server is, and who this component is to it";
 pub const NO_PROFILES: &str = "nothing is profiled";
 
 /// The table, for the flags of any component.

@@ -40,14 +40,14 @@ impl Listeners {
         }
         let at = |address, port| (port > 0).then(|| SocketAddr::new(address, port));
         let secure = match listen(Some(SocketAddr::new(serving.address, config.port))).await {
-            Err(Error::PortInUse(at)) if is_shared => {
+            Err(Error::PortInUse(at, _)) if is_shared => {
                 tracing::info!(%at, "the agent's port is in use; it takes another, which its node tells");
                 listen(Some(SocketAddr::new(serving.address, 0))).await?
             }
             other => other?,
         };
         let health = match listen(at(serving.healthz_address, serving.healthz_port)).await {
-            Err(Error::PortInUse(at)) if is_shared => {
+            Err(Error::PortInUse(at, _)) if is_shared => {
                 tracing::info!(%at, "the agent's health is not served: the port is in use");
                 None
             }
@@ -69,6 +69,10 @@ impl Listeners {
     }
 }
 
+/// Another kubelet is what is there most often.
+const PORT_HINT: &str =
+    "choose other ones by `port` and `healthzPort` of a KubeletConfiguration (another kubelet may run on this machine)";
+
 fn address(listener: &Option<TcpListener>) -> Option<SocketAddr> {
     listener.as_ref().and_then(|listener| listener.local_addr().ok())
 }
@@ -76,7 +80,7 @@ fn address(listener: &Option<TcpListener>) -> Option<SocketAddr> {
 async fn listen(at: Option<SocketAddr>) -> Result<Option<TcpListener>> {
     let Some(at) = at else { return Ok(None) };
     let listener = TcpListener::bind(at).await.map_err(|source| match source.kind() {
-        std::io::ErrorKind::AddrInUse => Error::PortInUse(at),
+        std::io::ErrorKind::AddrInUse => Error::PortInUse(at, PORT_HINT),
         _ => Error::Listen { address: at, source },
     })?;
     Ok(Some(listener))

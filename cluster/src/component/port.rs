@@ -61,7 +61,7 @@ pub async fn serve(
     }
     let listen = SocketAddr::new(common.bind_address, common.secure_port);
     let listener = TcpListener::bind(listen).await.map_err(|source| match source.kind() {
-        std::io::ErrorKind::AddrInUse => Error::PortInUse(listen),
+        std::io::ErrorKind::AddrInUse => Error::PortInUse(listen, "choose another one by --secure-port"),
         _ => Error::Listen { address: listen, source },
     })?;
     let address = listener.local_addr().map_err(|source| Error::Listen { address: listen, source })?;

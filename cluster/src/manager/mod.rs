@@ -152,7 +152,7 @@ mod tests {
     fn flags_that_need_each_other_are_named() {
         type Change = fn(&mut Flags);
         let cases: [(Change, &str); 4] = [
-            (|_| {}, "--kubeconfig must name"),
+            (|_| {}, "--kubeconfig FILE is missing"),
             (
                 |flags| flags.common.timing.lease_duration = std::time::Duration::from_secs(1),
                 "--leader-elect-lease-duration must be",

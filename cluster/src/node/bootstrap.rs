@@ -53,7 +53,7 @@ async fn first(client: &Client, wanted: &Wanted) -> Result<Pair> {
         match client.get_path("/version", "").await {
             Ok(_) => return request::ask(client, wanted).await,
             Err(error) if matches!(error.code(), Some(401 | 403)) => {
-                return Err(Error::Answered(format!("--bootstrap-kubeconfig: {error}")));
+                return Err(Error::BootstrapRefused(error.to_string()));
             }
             Err(error) => tracing::warn!(%error, "the API server does not answer; it is tried again"),
         }

@@ -101,6 +101,17 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
     Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }))
 }
 
+/// In the words of the flags of `agent`: its users know of no bootstrap kubeconfig.
+pub fn explained(error: Error) -> Error {
+    match error {
+        Error::BootstrapRefused(why) => Error::Flags(vec![format!(
+            "--token: the API server does not take it ({why}): it may have ended or been deleted; `tiphys token create \
+             --print-join-command` on a machine of the cluster makes another"
+        )]),
+        other => other,
+    }
+}
+
 /// What differs from a kubelet's defaults on a machine that is set up by nobody else.
 fn flags(arguments: &Arguments, dir: &Path) -> Result<Flags> {
     let root = format!("--root-dir={}", dir.join("kubelet").display());
@@ -303,6 +314,14 @@ mod tests {
         let mut data = info.map("data").clone();
         data.insert(format!("jws-kubeconfig-{id}"), signature);
         tree! { "data" => data }
+    }
+
+    #[test]
+    fn a_refused_token_is_called_so() {
+        let why = explained(Error::BootstrapRefused("401 Unauthorized".to_string())).describe();
+        assert!(why.starts_with("--token: ") && why.contains("401") && !why.contains("kubeconfig"), "{why}");
+        let other = explained(Error::Answered("x".to_string())).describe();
+        assert_eq!(other, "x");
     }
 
     #[test]

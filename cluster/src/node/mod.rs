@@ -82,7 +82,7 @@ pub async fn run(flags: &Flags, options: Options) -> Result<Running> {
     }
     host::check(config, Path::new("/"))?;
     host::prepare(config);
-    let missing = || Error::Flags(vec!["--kubeconfig must name the API server".to_string()]);
+    let missing = || Error::Flags(vec![crate::component::flags::NO_KUBECONFIG.to_string()]);
     let kubeconfig: PathBuf = flags.kubeconfig.clone().ok_or_else(missing)?;
     let dir = config.certificates.dir.clone().unwrap_or_else(|| config.root_dir.join("pki"));
     let (node, rotates) = (config.node_name.clone(), config.certificates.rotate);

@@ -183,6 +183,12 @@ impl Running {
     }
 
     /// For those who ask while it runs, and do not keep it.
+    /// Says at any time whether it decides still.
+    pub fn watch_health(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let decides = self.decides.abort_handle();
+        move || !decides.is_finished()
+    }
+
     pub fn explainer(&self) -> Explainer {
         Explainer(Arc::downgrade(&self.shared))
     }

@@ -35,8 +35,20 @@ async fn components(server: &Server) -> Vec<Tree> {
         Ok(_) => Ok("ok".to_string()),
         Err(error) => Err(error.to_string()),
     };
-    let (scheduler, manager) = tokio::join!(probe(10259), probe(10257));
+    let (scheduler, manager) =
+        tokio::join!(health(server, "scheduler", 10259), health(server, "controller-manager", 10257));
     vec![component("scheduler", scheduler), component("controller-manager", manager), component("etcd-0", store)]
+}
+
+/// Whether a component of this process is well, by its name; None for one that does not run in it.
+pub type LocalHealth = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
+
+async fn health(server: &Server, name: &str, port: u16) -> Result<String, String> {
+    match server.local_health.get().and_then(|health| health(name)) {
+        Some(true) => Ok("ok".to_string()),
+        Some(false) => Err("a worker has ended".to_string()),
+        None => probe(port).await,
+    }
 }
 
 /// How long a component may take to say how it is.

@@ -1,7 +1,7 @@
 //! The parts of resources that are no plain object: scale, binding, eviction, token, proxies and more.
 
 mod binding;
-mod component_status;
+pub mod component_status;
 mod connect;
 mod eviction;
 pub(crate) mod node;

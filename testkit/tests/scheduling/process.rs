@@ -118,7 +118,7 @@ async fn the_api_server_asks_the_one_that_leads() {
     let path = create(&client, &pod("p", "2")).await;
     let reply = client.get(&format!("{WHY}/p")).await;
     assert_eq!(reply.code, 503, "{:?}", reply.tree());
-    assert!(reply.tree().str("message").contains("no scheduler \"default-scheduler\" says that it leads"));
+    assert!(reply.tree().str("message").contains("no scheduler called \"default-scheduler\" runs"));
     let first = scheduler(&cluster, &[]).await;
     client.until(&path, |_, pod| condition(pod, "PodScheduled").is_some()).await;
     let second = scheduler(&cluster, &[]).await;

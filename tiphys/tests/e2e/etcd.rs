@@ -123,3 +123,41 @@ async fn the_api_server_keeps_its_objects_in_etcd_as_upstream_does() {
     assert!(log.lines().all(|line| line.starts_with("{\"timestamp\":\"")), "{log}");
     assert!(log.contains("\"message\":\"serving\""), "{log}");
 }
+
+/// Servers that keep their objects in etcd may share a data directory; its kubeconfig leads to the first.
+#[test]
+fn a_second_server_on_a_data_directory_leaves_the_kubeconfig() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_etcd, etcd) = start_etcd(dir.path());
+    let start = |port: u16| {
+        let child = Command::new(BINARY)
+            .args(["kube-apiserver", "--bind-address=127.0.0.1", "--authorization-mode=Node,RBAC"])
+            .args([format!("--secure-port={port}"), format!("--etcd-servers=http://127.0.0.1:{etcd}")])
+            .args([format!("--data-dir={}", dir.path().join("data").display())])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        wait_for(port);
+        Guard(child)
+    };
+    let kubeconfig = || std::fs::read_to_string(dir.path().join("data/kubeconfig")).unwrap_or_default();
+    let (first, second) = (free_port(), free_port());
+    let _first = start(first);
+    until("a kubeconfig", || kubeconfig().contains(&format!(":{first}")));
+    let _second = start(second);
+    let url = format!("https://127.0.0.1:{second}/readyz");
+    until("the second server", || {
+        let output = Command::new("curl").args(["-sk", &url]).output().expect("curl is there");
+        output.stdout == b"ok"
+    });
+    assert!(kubeconfig().contains(&format!(":{first}")), "it is as it was");
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

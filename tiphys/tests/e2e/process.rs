@@ -24,6 +24,23 @@ fn fails(arguments: &[&str], want: &[&str]) {
 fn the_version_is_told() {
     let output = Command::new(BINARY).arg("version").output().expect("the binary starts");
     assert!(String::from_utf8_lossy(&output.stdout).contains("Kubernetes 1.37"));
+    for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"] {
+        let output = Command::new(BINARY).args([component, "--version"]).output().expect("the binary starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.starts_with("Kubernetes v1.37."), "{component}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn components_inside_of_up_are_healthy() {
+    let server = Server::start();
+    let (code, body) = server.client().await.call("GET", "/api/v1/componentstatuses", "").await.expect("an answer");
+    let list = api::json::decode(&body).expect("JSON");
+    assert_eq!((code, list.list("items").len()), (200, 3));
+    for item in list.list("items") {
+        let condition = &item.list("conditions")[0];
+        assert_eq!(condition.str("status"), "True", "{}: {}", item.str("metadata.name"), condition.str("message"));
+    }
 }
 
 #[test]

@@ -23,7 +23,6 @@ fn control_plane() -> (Cluster, [Started; 2]) {
         "--secure-port=6443",
         "--authorization-mode=Node,RBAC",
         "--enable-bootstrap-token-auth=true",
-        "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
     ];
     let words = words.map(str::to_string);
     let script = format!("{ENTER} && {ENTER_WITH_FOLDER}");
