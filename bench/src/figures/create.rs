@@ -9,7 +9,7 @@ use crate::objects::{CONFIG_MAPS, PODS, Template, config_map, pod};
 
 const WRITERS: usize = 64;
 /// Arguments that bring a pod, as it is sent, to 5 KB.
-const SENT_FILLER: usize = 3_900;
+pub(super) const SENT_FILLER: usize = 3_900;
 
 pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     let (server, bare) = (Server::api(&plan.data("create")).await?, Server::bare().await?);

@@ -5,6 +5,7 @@ pub mod controllers;
 mod create;
 pub mod gate;
 mod get;
+mod growth;
 mod list;
 mod memory;
 pub mod pods;
@@ -87,6 +88,7 @@ static GROUPS: &[(&str, Run)] = &[
     ("alone", |plan, report| Box::pin(alone::run(plan, report))),
     ("watch", |plan, report| Box::pin(watch::run(plan, report))),
     ("stalled", |plan, report| Box::pin(stalled::run(plan, report))),
+    ("growth", |plan, report| Box::pin(growth::run(plan, report))),
     ("scale", |plan, report| Box::pin(scale::run(plan, report))),
     ("memory", |plan, report| Box::pin(memory::run(plan, report))),
 ];
