@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::framework::{Cycle, Point, Refusal, Ways};
 use crate::model::Spec;
 use crate::profile::{Filters, Profile};
-use crate::snapshot::NodeState;
+use crate::snapshot::{NodeId, NodeState};
 
 /// As many specs are remembered; the one that was not used for longest goes.
 const MOST_SHAPES: usize = 64;
@@ -117,6 +117,12 @@ impl Shape {
             self.verdicts.resize(slots, 0);
             self.scores.iter_mut().for_each(|(_, scores)| scores.resize(slots, (0, 0)));
         }
+    }
+
+    /// Whether the node fits by remembered verdicts alone. Most nodes do, and their state need not be touched.
+    pub fn is_known_to_fit(&self, id: NodeId, generation: u64) -> bool {
+        let at = id.at();
+        self.others.is_empty() && self.checked[at] == generation && self.verdicts[at] == 0
     }
 
     /// The first refusal in the order of the plugins, whether it was remembered or found just now.

@@ -298,8 +298,7 @@ impl<'a> Search<'a> {
             if self.is_refused_fast(*id) {
                 continue;
             }
-            let Some(node) = self.cycle.snapshot.node(*id) else { continue };
-            if self.fits(node) {
+            if self.is_known_to_fit(*id) || self.cycle.snapshot.node(*id).is_some_and(|node| self.fits(node)) {
                 found.push(*id);
                 if found.len() >= enough {
                     break;
@@ -308,6 +307,11 @@ impl<'a> Search<'a> {
         }
         *start = (first + evaluated).checked_rem(order.len()).unwrap_or(0);
         (found, evaluated)
+    }
+
+    fn is_known_to_fit(&self, id: NodeId) -> bool {
+        let snapshot = self.cycle.snapshot;
+        !snapshot.is_kept(id) && self.shape.is_known_to_fit(id, snapshot.generation_of(id))
     }
 
     fn fits(&mut self, node: &NodeState) -> bool {
