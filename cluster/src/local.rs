@@ -13,6 +13,16 @@ use server::{Server, local};
 struct InProcess {
     server: Arc<Server>,
     user: Arc<kinds::User>,
+    writes: Writes,
+}
+
+/// Where writes are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    /// In a task each: those of one controller are spread over the cores as if they had come by many connections.
+    Spawned,
+    /// In the task of the caller, which has one for each write already.
+    Inline,
 }
 
 impl InProcess {
@@ -32,11 +42,10 @@ impl InProcess {
 }
 
 impl InProcess {
-    /// A write is a task of its own: those of one controller are spread over the cores as if they had come by
-    /// many connections. A read is over sooner than a task is made.
+    /// A read is over sooner than a task is made.
     async fn handle(&self, request: Request<Bytes>) -> client::Result<Response<server::http::body::Body>> {
         let (server, user) = (self.server.clone(), self.user.clone());
-        if request.method() == Method::GET {
+        if request.method() == Method::GET || self.writes == Writes::Inline {
             return Ok(local::handle(&server, request, user).await);
         }
         let work = tokio::spawn(async move { local::handle(&server, request, user).await });
@@ -93,9 +102,13 @@ impl Local {
     }
 
     pub fn client(&self, agent: &'static str, name: String, groups: &[&str]) -> Client {
+        self.client_with(Writes::Spawned, agent, name, groups)
+    }
+
+    fn client_with(&self, writes: Writes, agent: &'static str, name: String, groups: &[&str]) -> Client {
         let groups = groups.iter().copied().chain(["system:authenticated"]).map(str::to_string).collect();
         let user = Arc::new(kinds::User { name, uid: String::new(), groups, extra: Map::new() });
-        Client::new((self.around)(Arc::new(InProcess { server: self.server.clone(), user })), agent)
+        Client::new((self.around)(Arc::new(InProcess { server: self.server.clone(), user, writes })), agent)
     }
 
     /// The controllers: they read as their manager and write as their own accounts.
@@ -138,7 +151,7 @@ impl Local {
     /// The scheduler, as it is told.
     pub fn scheduler(&self, configuration: Configuration) -> scheduler::Environment {
         scheduler::Environment {
-            client: self.client(SCHEDULER, "system:kube-scheduler".to_string(), &[]),
+            client: self.client_with(Writes::Inline, SCHEDULER, "system:kube-scheduler".to_string(), &[]),
             configuration,
             wire: None,
             host: self.host.clone(),

@@ -39,6 +39,9 @@ const LIVING_PODS: Selection =
 /// So many bindings and the like are under way at once: they share the waits for the disk.
 const MOST_UNDER_WAY: usize = 256;
 
+/// As many decisions are made before other tasks get their turn: their bindings then share a commit.
+const DECISIONS_PER_TURN: usize = 16;
+
 /// So long what is under way has to finish when the scheduler ends.
 const LONGEST_END: Duration = Duration::from_secs(5);
 
@@ -270,25 +273,34 @@ impl Shared {
             }
             while under_way.try_join_next().is_some() || waiting.try_join_next().is_some() {}
             let moved = self.moved.notified();
-            let mut step = self.step();
-            while let Some(Step::Ask(asking)) = step {
-                step = self.ask(asking).await;
-            }
-            match step {
-                Some(Step::Idle(until)) => wait(moved, until).await,
-                Some(Step::Bind(placing)) => match self.waiting.get(&placing.pod.uid) {
-                    Some(one) => drop(waiting.spawn(bind::bind_when_allowed(self.clone(), one, placing))),
-                    None if bind::waits(&self, &placing) => drop(waiting.spawn(bind::bind(self.clone(), placing))),
-                    None => drop(under_way.spawn(bind::bind(self.clone(), placing))),
-                },
-                Some(Step::Wait(waits)) => self.clone().told(*waits, &mut under_way),
-                Some(Step::Ask(_)) | None => {}
+            for _ in 0..DECISIONS_PER_TURN {
+                let mut step = self.step();
+                while let Some(Step::Ask(asking)) = step {
+                    step = self.ask(asking).await;
+                }
+                match step {
+                    Some(Step::Idle(until)) => {
+                        wait(moved, until).await;
+                        break;
+                    }
+                    Some(Step::Bind(placing)) => self.spawn_binding(placing, &mut under_way, &mut waiting),
+                    Some(Step::Wait(waits)) => self.clone().told(*waits, &mut under_way),
+                    Some(Step::Ask(_)) | None => {}
+                }
             }
             tokio::task::yield_now().await;
         }
         // What waits for others, as for a volume, is not waited for; it ends with the set.
         let drained = async { while under_way.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LONGEST_END, drained).await;
+    }
+
+    fn spawn_binding(self: &Arc<Shared>, placing: Placing, under_way: &mut JoinSet<()>, waiting: &mut JoinSet<()>) {
+        match self.waiting.get(&placing.pod.uid) {
+            Some(one) => waiting.spawn(bind::bind_when_allowed(self.clone(), one, placing)),
+            None if bind::waits(self, &placing) => waiting.spawn(bind::bind(self.clone(), placing)),
+            None => under_way.spawn(bind::bind(self.clone(), placing)),
+        };
     }
 
     /// None where a panic ended it: the pod is tried again after a pause, others go on.
