@@ -2,7 +2,10 @@
 //! their text become one, and an object that has too much to say is cut short. Pure; the time is in the
 //! events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 
 use api::time::{Timestamp, format_micros, format_seconds};
 use api::{Tree, tree};
@@ -205,34 +208,39 @@ fn write_plain(event: &Event, counted: &Counted) -> Write {
     Write { object, patch }
 }
 
-/// The last ones that were made, by key.
+/// The last ones that were made, by key. The hasher has no seed: a simulation runs twice alike.
 struct Remembered<T> {
-    entries: BTreeMap<String, T>,
-    order: VecDeque<String>,
+    entries: HashMap<Arc<str>, T, BuildHasherDefault<DefaultHasher>>,
+    order: VecDeque<Arc<str>>,
 }
 
 impl<T> Default for Remembered<T> {
     fn default() -> Self {
-        Remembered { entries: BTreeMap::new(), order: VecDeque::new() }
+        Remembered { entries: HashMap::default(), order: VecDeque::new() }
     }
 }
 
 impl<T> Remembered<T> {
     fn entry(&mut self, key: &str, make: impl FnOnce() -> T) -> &mut T {
-        if !self.entries.contains_key(key) {
-            self.order.push_back(key.to_string());
-            if self.order.len() > REMEMBERED
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.entries.remove(&oldest);
+        let key: Arc<str> = key.into();
+        if self.order.len() >= REMEMBERED
+            && !self.entries.contains_key(&key)
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.entries.remove(&oldest);
+        }
+        match self.entries.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
+                self.order.push_back(free.key().clone());
+                free.insert(make())
             }
         }
-        self.entries.entry(key.to_string()).or_insert_with(make)
     }
 
     fn remove(&mut self, key: &str) {
         if self.entries.remove(key).is_some() {
-            self.order.retain(|other| other != key);
+            self.order.retain(|other| **other != *key);
         }
     }
 }

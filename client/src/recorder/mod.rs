@@ -18,9 +18,9 @@ const ACTED_EVENTS: Resource = Resource::new("events.k8s.io", "v1", "events");
 /// As many wait to be written; more are dropped.
 const WAITING: usize = 1000;
 /// So many are written at once: they share the waits for the store.
-const MOST_UNDER_WAY: usize = 64;
+const MOST_UNDER_WAY: usize = 256;
 /// So long waits who would rather wait than have an event dropped.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What happened, and to what.
 #[derive(Debug, Clone, PartialEq)]
