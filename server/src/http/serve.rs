@@ -65,6 +65,7 @@ pub async fn serve(server: Arc<Server>, listener: TcpListener, tls: Handshake) {
 }
 
 /// What a handshake shows to clients.
+#[derive(Clone)]
 pub struct Handshake {
     pub serving: Arc<Serving>,
     pub options: tls::Options,
