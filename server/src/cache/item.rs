@@ -13,7 +13,7 @@ use kinds::Kind;
 #[derive(Debug)]
 pub struct Item {
     /// `NAMESPACE/NAME`, or `NAME` where the kind has no namespace.
-    pub key: Box<str>,
+    pub key: Arc<str>,
     pub revision: u64,
     pub bytes: Bytes,
     /// Where the metadata begins in them.

@@ -187,20 +187,21 @@ impl Cache {
     fn load(&self, items: impl Iterator<Item = Item>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         for item in items {
-            state.map.insert(Arc::from(&*item.key), Arc::new(item));
+            state.map.insert(item.key.clone(), Arc::new(item));
         }
     }
 
     /// The ring's lock is held over both, so that a snapshot and its cursor fit together.
-    fn publish(&self, changes: Vec<Change>) {
+    fn publish(&self, versions: &[Version<'_>]) {
         let mut ring = lock(&self.ring);
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        for change in changes {
-            state.revision = change.revision;
-            match &change.new {
-                Some(item) => state.map.insert(Arc::from(&*item.key), item.clone()),
-                None => state.map.remove(&*change.key),
+        for version in versions {
+            let old = match &version.item {
+                Some(item) => state.map.insert(item.key.clone(), item.clone()),
+                None => state.map.remove(version.key),
             };
+            let Some(change) = Change::new(version.revision, old, version.item.clone()) else { continue };
+            state.revision = change.revision;
             ring.push(Arc::new(change));
         }
         self.end.store(ring.end(), Ordering::Release);
@@ -333,14 +334,18 @@ impl Caches {
         self.apply(&newer);
     }
 
+    /// Events in a row of one resource are published together.
     fn apply(&self, events: &[store::Event]) {
+        let mut run: Option<(&Arc<Cache>, Vec<Version<'_>>)> = None;
         for event in events {
-            if let Some((cache, key)) = self.locate(&event.key)
-                && let Some(change) = self.change(key, cache, event)
-            {
-                cache.publish(vec![change]);
+            let Some((cache, key)) = self.locate(&event.key) else { continue };
+            let Some(version) = self.version(key, event) else { continue };
+            match &mut run {
+                Some((current, versions)) if Arc::ptr_eq(current, cache) => versions.push(version),
+                _ => publish_run(run.replace((cache, vec![version]))),
             }
         }
+        publish_run(run);
         if let Some(last) = events.last() {
             self.global.fetch_max(last.revision, Ordering::AcqRel);
             self.moved.notify_waiters();
@@ -352,16 +357,27 @@ impl Caches {
         Some(Item::new(key, entry.revision, bytes))
     }
 
-    fn change(&self, key: &str, cache: &Cache, event: &store::Event) -> Option<Change> {
-        let new = match &event.entry {
+    /// None for a value that cannot be read.
+    fn version<'a>(&self, key: &'a str, event: &store::Event) -> Option<Version<'a>> {
+        let item = match &event.entry {
             Some(entry) => Some(Arc::new(self.item(key, entry)?)),
             None => None,
         };
-        let old = cache.get(key);
-        if new.is_none() && old.is_none() {
-            return None;
-        }
-        Some(Change::new(event.revision, key, old, new))
+        Some(Version { key, revision: event.revision, item })
+    }
+}
+
+/// What a key holds from a revision on.
+struct Version<'a> {
+    key: &'a str,
+    revision: u64,
+    /// None where the object is deleted.
+    item: Option<Arc<Item>>,
+}
+
+fn publish_run(run: Option<(&Arc<Cache>, Vec<Version<'_>>)>) {
+    if let Some((cache, versions)) = run {
+        cache.publish(&versions);
     }
 }
 

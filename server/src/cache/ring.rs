@@ -12,7 +12,7 @@ use super::{Item, Map};
 #[derive(Debug)]
 pub struct Change {
     pub revision: u64,
-    pub key: Box<str>,
+    pub key: Arc<str>,
     pub old: Option<Arc<Item>>,
     pub new: Option<Arc<Item>>,
     /// Few: a frame for each event type and format that somebody watches.
@@ -27,8 +27,10 @@ pub struct Format {
 }
 
 impl Change {
-    pub fn new(revision: u64, key: &str, old: Option<Arc<Item>>, new: Option<Arc<Item>>) -> Change {
-        Change { revision, key: key.into(), old, new, frames: Mutex::new(Vec::new()) }
+    /// None where there was no object and there is none.
+    pub fn new(revision: u64, old: Option<Arc<Item>>, new: Option<Arc<Item>>) -> Option<Change> {
+        let key = new.as_ref().or(old.as_ref())?.key.clone();
+        Some(Change { revision, key, old, new, frames: Mutex::new(Vec::new()) })
     }
 
     /// The frame for a format, made by `make` at the first asking.
@@ -135,7 +137,7 @@ impl Ring {
     pub fn undo(&self, map: &mut Map, revision: u64) {
         for change in self.changes.iter().rev().take_while(|change| change.revision > revision) {
             match &change.old {
-                Some(item) => map.insert(Arc::from(&*change.key), item.clone()),
+                Some(item) => map.insert(change.key.clone(), item.clone()),
                 None => map.remove(&*change.key),
             };
         }
@@ -148,7 +150,7 @@ mod tests {
 
     fn change(revision: u64, size: usize) -> Arc<Change> {
         let item = Arc::new(Item::new("a/b", revision, Bytes::from(vec![0; size])));
-        Arc::new(Change::new(revision, "a/b", None, Some(item)))
+        Arc::new(Change::new(revision, None, Some(item)).expect("a change"))
     }
 
     #[test]

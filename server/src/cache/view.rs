@@ -85,7 +85,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Change;
+    use super::super::Version;
     use super::*;
     use bytes::Bytes;
 
@@ -105,7 +105,7 @@ mod tests {
 
     fn publish(cache: &Cache, revision: u64, key: &str, size: Option<usize>) {
         let new = size.map(|size| Arc::new(Item::new(key, revision, Bytes::from(vec![0; size]))));
-        cache.publish(vec![Change::new(revision, key, cache.get(key), new)]);
+        cache.publish(&[Version { key, revision, item: new }]);
     }
 
     #[test]

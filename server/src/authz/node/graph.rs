@@ -2,6 +2,7 @@
 //! Pure: it is fed with changes and asked for ways.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use api::{Tree, json};
 
@@ -31,11 +32,11 @@ pub struct Graph {
     /// Objects that lead to nodes, by kind and key, with the number of ways.
     nodes: HashMap<Kind, HashMap<Box<str>, Vec<Ways>>>,
     /// The claim of each bound volume.
-    claims: HashMap<Box<str>, Box<str>>,
+    claims: HashMap<Arc<str>, Box<str>>,
     /// The node that each volume of a node's own files is on.
-    local: HashMap<Box<str>, Box<str>>,
+    local: HashMap<Arc<str>, Box<str>>,
     /// The volumes that need a secret, by the secret's key.
-    volumes: HashMap<Box<str>, Vec<Box<str>>>,
+    volumes: HashMap<Box<str>, Vec<Arc<str>>>,
 }
 
 struct Ways {
@@ -121,8 +122,8 @@ impl Graph {
     }
 
     fn forget_volume(&mut self, item: &Item) {
-        self.claims.remove(&item.key);
-        self.local.remove(&item.key);
+        self.claims.remove(&*item.key);
+        self.local.remove(&*item.key);
         for secret in volume_secrets(&read_volume(item)) {
             let Some(volumes) = self.volumes.get_mut(secret.as_str()) else { continue };
             volumes.retain(|volume| *volume != item.key);

@@ -79,8 +79,8 @@ struct Lists {
 #[derive(Default)]
 pub struct Index {
     /// By `NAMESPACE/NAME`.
-    roles: HashMap<Box<str>, Vec<Rule>>,
-    cluster_roles: HashMap<Box<str>, Vec<Rule>>,
+    roles: HashMap<Arc<str>, Vec<Rule>>,
+    cluster_roles: HashMap<Arc<str>, Vec<Rule>>,
     cluster: Lists,
     namespaces: HashMap<Box<str>, Lists>,
 }
@@ -98,13 +98,13 @@ impl Derived for Index {
     }
 }
 
-fn set_role(roles: &mut HashMap<Box<str>, Vec<Rule>>, old: Option<&Item>, new: Option<&Item>) {
+fn set_role(roles: &mut HashMap<Arc<str>, Vec<Rule>>, old: Option<&Item>, new: Option<&Item>) {
     match new {
         Some(item) => {
             let role = json::decode_only(&item.bytes, &["rules"]).unwrap_or_default();
             roles.insert(item.key.clone(), Rule::read_all(&role));
         }
-        None => drop(old.and_then(|item| roles.remove(&item.key))),
+        None => drop(old.and_then(|item| roles.remove(&*item.key))),
     }
 }
 
