@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
+use super::request_line::RequestLine;
+
 /// A client that takes no byte for this long is gone.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -38,11 +40,12 @@ pub struct Secured {
     tls: TlsStream<Socket>,
     watched: Watched,
     narrowed: bool,
+    request_line: RequestLine,
 }
 
 impl Secured {
     pub fn new(tls: TlsStream<Socket>, watched: Watched) -> Secured {
-        Secured { tls, watched, narrowed: false }
+        Secured { tls, watched, narrowed: false, request_line: RequestLine::Reading(Vec::new()) }
     }
 
     fn narrow(&mut self) {
@@ -58,7 +61,8 @@ impl Secured {
 
 impl AsyncRead for Secured {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_read(cx, buffer)
+        let Secured { tls, request_line, .. } = &mut *self;
+        request_line.poll_read(Pin::new(tls), cx, buffer)
     }
 }
 

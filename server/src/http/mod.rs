@@ -7,6 +7,7 @@ pub mod compress;
 pub mod cors;
 pub mod io;
 pub mod received;
+mod request_line;
 pub mod serve;
 pub mod sources;
 pub mod tls;

@@ -197,3 +197,18 @@ async fn deepen(client: &Client) {
     let stored = client.get(&path).await.tree();
     assert!(!json::encode(&stored, None).is_empty() && !stored.exceeds_depth(api::tree::MAX_DEPTH));
 }
+
+/// As Go's servers do: the answer is that of the path, not an empty 400.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_may_have_characters_that_need_encoding() {
+    let mut cluster = limited(|_| ()).await;
+    let mut stream = cluster.client.dial().await;
+    let request = format!("GET {MAPS}/a<b> HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("a request");
+    let mut answer = String::new();
+    let read = tokio::time::timeout(DEADLINE, stream.read_to_string(&mut answer)).await;
+    read.expect("an answer in time").ok();
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    assert!(answer.contains(r#"configmaps \"a<b>\" not found"#) || answer.contains("u003c"), "{answer}");
+    cluster.stop().await;
+}
