@@ -36,8 +36,7 @@ async fn named(cluster: &Cluster) -> Vec<Vec<u8>> {
     let stream = TcpStream::connect(cluster.address()).await.expect("the server listens");
     let name = ServerName::from(cluster.address().ip());
     TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("TLS");
-    let found = named.0.lock().expect("a lock").clone();
-    found
+    named.0.lock().expect("a lock").clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]

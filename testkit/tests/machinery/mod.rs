@@ -192,7 +192,7 @@ async fn a_leader_that_was_paused_cannot_write() {
     in_time("the second election", second.acquire()).await;
     let update = as_first.update(MAPS, "default", "a", &map("a", "late")).await.expect_err("it is fenced off");
     assert!(update.is_conflict() && update.to_string().contains("fenced off"), "{update}");
-    assert!(update.to_string().contains(r#"held by "second" in transition 1"#), "{update}");
+    assert!(update.to_string().contains(r#"is not held by "first" in transition 0"#), "{update}");
     let create = as_first.create(MAPS, "default", &map("b", "late")).await.expect_err("it is fenced off");
     let delete = as_first.delete(MAPS, "default", "a", DeleteOptions::default()).await.expect_err("it is fenced off");
     assert!(create.is_conflict() && delete.is_conflict(), "{create} {delete}");

@@ -279,9 +279,8 @@ impl Links {
     fn write_tag(&self, bytes: &[u8], tag: &Tag, out: &mut Vec<u8>) {
         let wanted = ATTRIBUTES.iter().find(|(name, _)| *name == tag.name).map_or(&[][..], |(_, names)| names);
         let mut at = 0;
-        for (name, range) in tag.values.iter().filter(|(name, _)| wanted.contains(&name.as_str())) {
+        for (_, range) in tag.values.iter().filter(|(name, _)| wanted.contains(&name.as_str())) {
             let Ok(url) = std::str::from_utf8(&bytes[range.clone()]) else { continue };
-            tracing::trace!(name, url, "rewriting a link");
             out.extend_from_slice(&bytes[at..range.start]);
             out.extend_from_slice(self.place.rewrite(url).as_bytes());
             at = range.end;
