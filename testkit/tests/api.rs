@@ -4,6 +4,7 @@
 #[macro_use]
 mod absent;
 
+mod answers;
 mod authorization;
 mod batch;
 mod fake_nodes;
