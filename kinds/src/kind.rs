@@ -172,6 +172,8 @@ pub struct Kind {
     pub validate_update: fn(&Tree, &Tree, &mut Errors),
     /// Texts for Warning headers; the stored object too on update.
     pub warnings: fn(&Tree, Option<&Tree>) -> Vec<String>,
+    /// What is odd about the status of an object that is updated through its status.
+    pub status_warnings: fn(&Tree) -> Vec<String>,
     /// Fields that a write to the main resource cannot own, as dotted paths.
     pub reset: &'static [&'static str],
     pub status: Option<StatusRules>,
@@ -241,6 +243,7 @@ impl Kind {
             validate: no_validate,
             validate_update: no_validate_update,
             warnings: no_warnings,
+            status_warnings: |_| Vec::new(),
             reset: &[],
             status: None,
             scale: None,

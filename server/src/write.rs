@@ -340,7 +340,10 @@ impl<'a> Scope<'a> {
         if !errors.is_empty() {
             return Err(self.invalid(name, &errors));
         }
-        warnings.extend((kind.warnings)(&object, Some(old)));
+        warnings.extend(match self.subresource {
+            "status" => (kind.status_warnings)(&object),
+            _ => (kind.warnings)(&object, Some(old)),
+        });
         admission::validate(&attributes, Some(&object), Some(old), warnings).await?;
         apply::keep_timestamps(old, &mut object);
         check_depth(&object)?;

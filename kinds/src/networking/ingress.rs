@@ -20,6 +20,7 @@ pub static KIND: Kind = Kind {
     validate,
     validate_update,
     warnings,
+    status_warnings: service::load_balancer_warnings,
     reset: &["status"],
     status: Some(StatusRules { prepare: strategy::update_status, validate: validate_status, reset: &["spec"] }),
     columns: &[

@@ -67,6 +67,7 @@ pub static KIND: Kind = Kind {
     validate: validate::create,
     validate_update: update::validate,
     warnings,
+    status_warnings,
     reset: &["status"],
     status: Some(StatusRules {
         prepare: status::prepare,
@@ -78,6 +79,17 @@ pub static KIND: Kind = Kind {
 };
 
 /// Upstream warns on create alone: people seldom update pods by hand.
+/// Addresses in forms that other programs read differently.
+fn status_warnings(pod: &Tree) -> Vec<String> {
+    let of = |list: &'static str| {
+        let addresses = pod.at("status").list(list).iter().enumerate();
+        addresses.flat_map(move |(index, address)| {
+            api::validation::ip_warning(&format!("status.{list}[{index}].ip"), address.str("ip"))
+        })
+    };
+    of("podIPs").chain(of("hostIPs")).collect()
+}
+
 fn warnings(pod: &Tree, old: Option<&Tree>) -> Vec<String> {
     if old.is_some() { Vec::new() } else { podspec::pod_warnings(pod) }
 }

@@ -11,7 +11,7 @@ mod validate;
 
 use api::Tree;
 pub(crate) use cells::load_balancer_addresses;
-pub(crate) use validate::{validate_ingress_hostname, validate_protocol};
+pub(crate) use validate::{load_balancer_warnings, validate_ingress_hostname, validate_protocol};
 
 use crate::kind::{Kind, StatusRules, Subresource, Verb, column, selectable};
 use crate::strategy;
@@ -41,6 +41,7 @@ pub static KIND: Kind = Kind {
     validate: validate::validate,
     validate_update: validate::validate_update,
     warnings: validate::warnings,
+    status_warnings: validate::load_balancer_warnings,
     reset: &["status"],
     status: Some(StatusRules {
         prepare: strategy::update_status,

@@ -349,6 +349,15 @@ pub(crate) fn validate_ingress_hostname(ingress: &Tree, path: &Path<'_>, errors:
     }
 }
 
+/// Addresses of a load balancer in forms that other programs read differently.
+pub(crate) fn load_balancer_warnings(object: &Tree) -> Vec<String> {
+    let ingress = object.list("status.loadBalancer.ingress").iter().enumerate();
+    let warning = |(index, ingress): (usize, &Tree)| {
+        validation::ip_warning(&format!("status.loadBalancer.ingress[{index}]"), ingress.str("ip"))
+    };
+    ingress.filter(|(_, ingress)| !ingress.str("ip").is_empty()).flat_map(warning).collect()
+}
+
 pub(super) fn warnings(service: &Tree, _: Option<&Tree>) -> Vec<String> {
     let mut warnings = Vec::new();
     let spec = service.at("spec");
@@ -468,6 +477,10 @@ mod tests {
             tree! { "externalName" => "a" },
             &["spec.externalName is ignored when spec.type is not \"ExternalName\""],
         );
+        let ingress = list![tree! { "hostname" => "a" }, tree! { "ip" => "::0" }];
+        let status = tree! { "status" => tree! { "loadBalancer" => tree! { "ingress" => ingress } } };
+        let found = load_balancer_warnings(&status);
+        assert!(found.len() == 1 && found[0].starts_with("status.loadBalancer.ingress[1]"), "{found:?}");
         let mut hinted = service(tree! {});
         hinted.set("metadata", tree! { "annotations" => tree! { TOPOLOGY_HINTS => "Auto" } });
         let text = "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead";
