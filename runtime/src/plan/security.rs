@@ -91,10 +91,7 @@ pub fn has_selinux_options(context: &LinuxContainerSecurityContext) -> bool {
 /// The label to run under. A kernel without SELinux has no labels, and nothing that they would guard: there they are
 /// ignored, as by every runtime.
 pub fn selinux(context: &LinuxContainerSecurityContext, host: &Host) -> Option<String> {
-    let Some(options) = context.selinux_options.as_ref().filter(|_| host.selinux && has_selinux_options(context))
-    else {
-        return None;
-    };
+    let options = context.selinux_options.as_ref().filter(|_| host.selinux && has_selinux_options(context))?;
     let or = |field: &str, default: &str| if field.is_empty() { default.to_string() } else { field.to_string() };
     let label = [
         or(&options.user, "system_u"),
