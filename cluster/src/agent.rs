@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::local::Local;
 use crate::machine::traces::Traces;
 use crate::machine::{identity, lock, pods};
+use crate::node::flags::Flags;
 use crate::node::host;
 
 #[derive(clap::Args)]
@@ -87,10 +88,12 @@ fn ask_of_machine(config: &Config, said: &api::Tree, root: &Path) -> Result<()> 
     Ok(())
 }
 
-/// What is told the agent by a file, over what differs from upstream's defaults here.
-fn settings(file: Option<&Path>) -> Result<(Settings, api::Tree)> {
+/// What the kubelet is told by flags and a file, over what differs from upstream's defaults here. A flag counts before
+/// the file.
+fn settings(file: Option<&Path>, flags: &Flags) -> Result<(Settings, api::Tree)> {
     let said = file.map_or(Ok(api::tree! {}), read).map_err(|why| vec![why]);
     let settings = said.and_then(|said| {
+        let said = api::patch::merge(said, &flags.overlay.0);
         if let Some((field, why)) = SAID.iter().find(|(field, _)| !said.at(field).is_null()) {
             return Err(vec![format!("{field}: {why}")]);
         }
@@ -102,8 +105,11 @@ fn settings(file: Option<&Path>) -> Result<(Settings, api::Tree)> {
         let settings = kubelet::config::read(&api::patch::merge(own, &said), &Default::default())?;
         Ok((settings, said))
     });
-    let file = file.unwrap_or(Path::new("")).display();
-    settings.map_err(|whys| Error::Flags(whys.iter().map(|why| format!("--kubelet-config: {file}: {why}")).collect()))
+    let named = |why: &String| match file {
+        Some(file) => format!("--kubelet-config: {}: {why}", file.display()),
+        None => format!("--kubelet-arg: {why}"),
+    };
+    settings.map_err(|whys| Error::Flags(whys.iter().map(named).collect()))
 }
 
 fn read(file: &Path) -> std::result::Result<api::Tree, String> {
@@ -148,11 +154,11 @@ pub struct Embedded {
 
 impl Options {
     /// None where this user cannot run containers.
-    pub fn of(arguments: Arguments, data_dir: &Path) -> Result<Option<Options>> {
+    pub fn of(arguments: Arguments, flags: &Flags, data_dir: &Path) -> Result<Option<Options>> {
         if !can_run_pods() {
             return Ok(None);
         }
-        let (settings, said) = settings(arguments.kubelet_config.as_deref())?;
+        let (settings, said) = settings(arguments.kubelet_config.as_deref(), flags)?;
         ask_of_machine(&settings.config, &said, Path::new("/"))?;
         let client_ca_file = Some(data_dir.join("pki/ca.crt"));
         let serving = kubelet::config::Serving { client_ca_file, ..settings.config.serving };
@@ -163,6 +169,14 @@ impl Options {
             cgroup_root: arguments.cgroup_root.clone(),
             node_name: node_name(arguments.node_name)?,
             drain_by_proxies: arguments.drain_by_proxies,
+            node_ips: flags.node_ips.clone(),
+            node_labels: flags.node_labels.clone(),
+            register_schedulable: !flags.is_unschedulable,
+            external_cloud_provider: flags.external_cloud_provider,
+            pod_infra_image: flags.pod_infra_image.clone(),
+            container_gc: flags.container_gc,
+            credential_provider_config: flags.credential_provider_config.clone(),
+            credential_provider_bin_dir: flags.credential_provider_bin_dir.clone(),
             ..settings.config
         };
         let runtime = match arguments.container_runtime_endpoint {
@@ -450,7 +464,9 @@ mod tests {
         let file = dir.path().join("kubelet.yaml");
         let read = |text: &str| {
             std::fs::write(&file, text).expect("a file");
-            settings(Some(&file)).map(|(settings, _)| settings.config).map_err(|error| error.describe())
+            settings(Some(&file), &Flags::default())
+                .map(|(settings, _)| settings.config)
+                .map_err(|error| error.describe())
         };
         let config = read("{cpuManagerPolicy: static, serializeImagePulls: true}").expect("settings");
         assert!(config.pinning.cpu_static && config.serialize_image_pulls);

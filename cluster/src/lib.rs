@@ -6,6 +6,7 @@ mod flags;
 pub mod addons;
 pub mod agent;
 pub mod apiserver;
+pub mod arguments;
 pub mod boot;
 pub mod certs;
 pub mod cli;

@@ -4,23 +4,25 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use scheduler::config::Configuration;
 use server::admission::Setup;
 use server::auth::request_header::Names;
 use server::auth::token::Tokens;
 use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
 use server::callout::Identity;
-use server::kubelets::TIMEOUT;
+use server::http::tls::Serving;
 
-use crate::boot::{self, Controllers, Engine, Plan, Running};
+use crate::apiserver::flags::Flags;
+use crate::boot::{self, Controllers, Plan, Running};
 use crate::components::{self, ADMIN, KUBELET_CLIENT, KUBELET_SERVING, PROXY_CLIENT, SERVING};
-use crate::credentials::{self, Credentials, Keeper};
+use crate::credentials::{self, Credentials, Keeper, Load};
 use crate::error::{Error, Result};
 use crate::kubeconfig;
 use crate::leader::ReadIdentity;
 use crate::machine::lock::Lock;
 use crate::machine::pod_address;
 use crate::pki::{Pair, Pki, Subject, write_private};
-use crate::{addons, agent};
+use crate::{addons, agent, apiserver, manager};
 
 /// All controllers, and those for machines that join, which upstream leaves to whoever sets a cluster up.
 pub const CONTROLLERS: &str = "*,bootstrap-signer-controller,token-cleaner-controller";
@@ -36,17 +38,17 @@ pub struct Up {
     pub tls_sans: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but it.
     pub controllers: Vec<String>,
-    /// Whether pods get their nodes here.
-    pub is_scheduling: bool,
+    /// What the controllers are told by flags of theirs.
+    pub manager: manager::flags::Flags,
+    /// What the scheduler is told; none where pods get their nodes elsewhere.
+    pub scheduler: Option<Configuration>,
     /// How many nodes there are that run nothing but behave.
     pub fake_nodes: u32,
     /// What the node agent of this machine is told; none where there shall be none.
     pub agent: Option<Box<agent::Options>>,
-    pub config: server::Config,
+    /// The flags of the API server.
+    pub apiserver: Flags,
 }
-
-/// How nodes are reached: a name of a node need not be known anywhere else.
-const KUBELET_ADDRESSES: [&str; 3] = ["InternalIP", "ExternalIP", "Hostname"];
 
 /// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
 const PLUGINS: [&str; 1] = ["NodeRestriction"];
@@ -57,10 +59,9 @@ const POD_RANGE: &str = "10.42.0.0/16";
 /// Starts the cluster and writes the kubeconfig of its administrator.
 pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     progress("certificates");
-    let mut config = options.config;
+    let flags = apiserver::flags_checked(&options.apiserver, true)?;
     let machine = advertised(options.listen.ip());
-    config.advertise_address = machine;
-    config.admission = admission()?;
+    let config = apiserver::config(flags);
     let pki = Pki::open(options.data_dir.join("pki"))?;
     let mut sans = options.tls_sans.clone();
     sans.push(pod_address::ADDRESS.to_string());
@@ -68,50 +69,83 @@ pub async fn up(mut options: Up, progress: &dyn Fn(&str)) -> Result<Running> {
     if let Some(agent) = &mut options.agent {
         own = own.with_kubelet(agent, machine)?;
     }
-    let current = own.load()?;
-    config.kubelets = Some(credentials::kubelets(&current, &KUBELET_ADDRESSES.map(str::to_string), TIMEOUT)?);
+    let load = own.loader(flags);
+    let current = load()?;
     let serving = credentials::serving(&current)?;
-    let mut told = own.controller_options(&config)?;
-    let controllers = Arc::make_mut(&mut told);
-    // Machines that join need a range each; nodes that run nothing may be more than there are ranges.
-    controllers.allocate_node_cidrs = options.agent.is_some() || options.fake_nodes == 0;
-    controllers.cluster_cidr = vec![POD_RANGE.to_string()];
-    // Machines that join by `agent` ask for the certificates of their ports.
-    controllers.approve_kubelet_serving = true;
-    controllers.local_path_folder = volumes(&options.data_dir)?;
+    let followed = apiserver::followed(flags)?;
+    let plan = apiserver_plan(flags, &own, &current, serving.clone())?;
+    let told = controller_options(&options, &own, &plan.config)?;
+    let is_on_loopback = options.listen.ip().is_loopback() && flags.advertise_address.is_none();
+    let watched = apiserver::watched(flags, Some(&own));
     let plan = Plan {
-        engine: Engine::Embedded(options.data_dir.join("store")),
-        listen: options.listen,
         port_hint: "choose another one by --port",
         // One that listens elsewhere too is reached by pods as by everybody.
-        pod_address: (options.agent.is_some() && options.listen.ip().is_loopback()).then_some(machine),
-        serving: serving.clone(),
-        tls: Default::default(),
-        authentication: authentication(&current, own.tokens()?, &config)?,
-        config,
+        pod_address: (options.agent.is_some() && is_on_loopback).then_some(machine),
         controllers: Some(Controllers { chosen: options.controllers.clone(), options: told }),
-        scheduler: options.is_scheduling.then(scheduler::config::Configuration::default),
-        proxy: Some(own.proxy()),
+        scheduler: options.scheduler,
         fake_nodes: options.fake_nodes,
         agent: options.agent,
         lock: Some(options.lock),
+        ..plan
     };
     let running = boot::start(plan, progress).await?;
-    let authority = current.clients.as_deref().unwrap_or_default();
+    let authority = current.admin.as_ref().map_or("", |(authority, _)| authority.certificate.as_str());
     addons::make(&running.server, &options.controllers, &joined_at(running.address), authority).await?;
     progress("kubeconfig");
     if let Some((authority, admin)) = &current.admin {
         write_kubeconfig(&options.kubeconfig, running.address, authority, admin)?;
     }
-    let keeper = Keeper {
-        watched: vec![own.pki.dir().to_path_buf()],
-        load: Box::new(move || own.load()),
-        current,
-        serving,
-        kubeconfig: Some((options.kubeconfig, running.address)),
-    };
+    let keeper = Keeper { watched, load, current, serving, kubeconfig: Some((options.kubeconfig, running.address)) };
     tokio::spawn(keeper.run(running.server.clone()));
+    for followed in followed {
+        tokio::spawn(followed.run(running.server.clone()));
+    }
     Ok(running)
+}
+
+/// The API server by its flags; what they leave open is as a cluster of ours has it.
+fn apiserver_plan(flags: &Flags, own: &Own, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
+    // The cluster's own proxies are known by other names than those of flags.
+    let has_proxies = flags.authentication.proxy_ca_file.is_some();
+    let of_flags = Credentials { proxies: current.proxies.clone().filter(|_| has_proxies), ..current.clone() };
+    let mut plan = apiserver::plan(flags, Some(own), &of_flags, serving)?;
+    let usual = authentication(current, own.tokens()?, &plan.config)?;
+    if !has_proxies {
+        plan.authentication.request_header = usual.request_header;
+    }
+    if flags.authentication.anonymous.is_none() && flags.authentication.config_file.is_none() {
+        plan.authentication.anonymous = usual.anonymous;
+    }
+    Ok(plan)
+}
+
+/// What the controllers are told by their flags; what these leave open is as a cluster of ours has it.
+fn controller_options(options: &Up, own: &Own, config: &server::Config) -> Result<Arc<controllers::Options>> {
+    let (flags, mut told) = (&options.manager, manager::read_options(&options.manager)?);
+    let usual = own.controller_options(config)?;
+    let or = |text: &mut String, usual: &String| {
+        if text.is_empty() {
+            text.clone_from(usual);
+        }
+    };
+    or(&mut told.root_ca, &usual.root_ca);
+    or(&mut told.service_account_private_key, &usual.service_account_private_key);
+    told.cluster_signing = told.cluster_signing.or(&usual.cluster_signing);
+    if told.service_cluster_ip_range.is_empty() {
+        told.service_cluster_ip_range.clone_from(&usual.service_cluster_ip_range);
+    }
+    if !flags.common.given.contains(&"allocate-node-cidrs") {
+        // Machines that join need a range each; nodes that run nothing may be more than there are ranges.
+        told.allocate_node_cidrs = options.agent.is_some() || options.fake_nodes == 0;
+    }
+    if told.cluster_cidr.is_empty() {
+        told.cluster_cidr = vec![POD_RANGE.to_string()];
+    }
+    told.balance_by_nodes = usual.balance_by_nodes;
+    // Machines that join by `agent` ask for the certificates of their ports.
+    told.approve_kubelet_serving = true;
+    told.local_path_folder = volumes(&options.data_dir)?;
+    Ok(Arc::new(told))
 }
 
 /// What every object of a cluster of ours passes.
@@ -199,6 +233,21 @@ impl Own {
             kubelet_authority: self.kubelet_authorities.as_ref().map(|more| format!("{}{more}", authority.certificate)),
             admin: Some((authority.clone(), made.leaf(ADMIN))),
             renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
+        })
+    }
+
+    /// What the flags name, and of the data directory what they do not. The administrator's certificate stays good.
+    fn loader(&self, flags: &Flags) -> Load {
+        let (own, of_flags) = (self.clone(), apiserver::loader(flags, Some(self.clone())));
+        let has_clients = flags.client_ca_file.is_some();
+        Box::new(move || {
+            let (mut loaded, own) = (of_flags()?, own.load()?);
+            loaded.proxies = loaded.proxies.or(own.proxies);
+            loaded.kubelet_authority = loaded.kubelet_authority.or(own.kubelet_authority);
+            if has_clients {
+                loaded.clients = loaded.clients.map(|pem| pem + own.clients.as_deref().unwrap_or_default());
+            }
+            Ok(loaded)
         })
     }
 

@@ -118,6 +118,16 @@ pub struct Signers {
 }
 
 impl Signers {
+    /// These, and others for the signers that have none.
+    pub fn or(self, others: &Signers) -> Signers {
+        Signers {
+            kubelet_serving: self.kubelet_serving.or_else(|| others.kubelet_serving.clone()),
+            kubelet_client: self.kubelet_client.or_else(|| others.kubelet_client.clone()),
+            kube_apiserver_client: self.kube_apiserver_client.or_else(|| others.kube_apiserver_client.clone()),
+            legacy_unknown: self.legacy_unknown.or_else(|| others.legacy_unknown.clone()),
+        }
+    }
+
     /// One for all.
     pub fn all(signer: Signer) -> Signers {
         Signers {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,8 +65,8 @@ impl Kubelets {
     }
 
     /// Where the agent of a node is.
-    pub fn agent(&self, node: &Tree) -> Result<Agent, Status> {
-        let host = self.address(node)?.to_string();
+    pub async fn agent(&self, node: &Tree) -> Result<Agent, Status> {
+        let host = self.address(node).await?.to_string();
         let port = node.int("status.daemonEndpoints.kubeletEndpoint.Port");
         let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(PORT);
         let features = node.list("status.declaredFeatures");
@@ -74,13 +74,19 @@ impl Kubelets {
         Ok(Agent { host, port, takes_websockets, tls: self.tls.load_full(), unverified: self.unverified.load_full() })
     }
 
-    fn address<'a>(&self, node: &'a Tree) -> Result<&'a str, Status> {
+    async fn address<'a>(&self, node: &'a Tree) -> Result<&'a str, Status> {
         let all = node.list("status.addresses");
         let of = |kind: &String| all.iter().find(|address| address.str("type") == kind.as_str());
         let candidates: Vec<&str> = self.preferred.iter().filter_map(of).map(|one| one.str("address")).collect();
-        // A node's name need not be known anywhere else; where none resolves, the error names the first.
-        let found = candidates.iter().find(|address| self.resolver.resolves(address)).or(candidates.first());
-        found.copied().ok_or_else(|| {
+        // A node's name need not be known anywhere else. The last is taken as it is: nothing comes after it.
+        let mut found = None;
+        for (at, address) in candidates.iter().enumerate() {
+            if at + 1 == candidates.len() || self.resolver.resolves(address).await {
+                found = Some(*address);
+                break;
+            }
+        }
+        found.ok_or_else(|| {
             let known: Vec<String> =
                 all.iter().map(|address| format!("{{{} {}}}", address.str("type"), address.str("address"))).collect();
             let message = format!("no preferred addresses found; known addresses: [{}]", known.join(" "));
@@ -91,50 +97,40 @@ impl Kubelets {
 
 /// For so long it is known whether a name resolves.
 const RESOLVED_FOR: Duration = Duration::from_secs(60);
+/// A name that takes longer does not resolve.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// No more names than this are remembered; then all are asked again.
 const MOST_NAMES: usize = 10_000;
 
 /// Knows which names of nodes resolve.
-struct Resolver {
-    lookup: fn(&str) -> bool,
-    known: Mutex<BTreeMap<String, (bool, Instant)>>,
-}
-
-impl Default for Resolver {
-    fn default() -> Resolver {
-        Resolver { lookup, known: Mutex::default() }
-    }
-}
+#[derive(Default)]
+struct Resolver(Mutex<BTreeMap<String, (bool, Instant)>>);
 
 impl Resolver {
-    fn resolves(&self, host: &str) -> bool {
+    async fn resolves(&self, host: &str) -> bool {
         if host.parse::<IpAddr>().is_ok() {
             return true;
         }
-        let now = Instant::now();
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((resolves, _)) = known().get(host).filter(|(_, at)| now.duration_since(*at) < RESOLVED_FOR) {
-            return *resolves;
+        if let Some(known) = self.known(host) {
+            return known;
         }
-        let resolves = (self.lookup)(host);
-        let mut known = known();
+        let found = tokio::time::timeout(RESOLVE_TIMEOUT, tokio::net::lookup_host((host, PORT))).await;
+        let resolves = found.is_ok_and(|found| found.is_ok_and(|mut addresses| addresses.next().is_some()));
+        self.remember(host, resolves);
+        resolves
+    }
+
+    fn known(&self, host: &str) -> Option<bool> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(host).filter(|(_, at)| at.elapsed() < RESOLVED_FOR).map(|(resolves, _)| *resolves)
+    }
+
+    fn remember(&self, host: &str, resolves: bool) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_NAMES {
             known.clear();
         }
-        known.insert(host.to_string(), (resolves, now));
-        resolves
-    }
-}
-
-/// Asks the machine's resolver, off the threads that answer requests. On a runtime of one thread the name is taken as
-/// it is.
-fn lookup(host: &str) -> bool {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => {
-            tokio::task::block_in_place(|| (host, PORT).to_socket_addrs().is_ok_and(|mut found| found.next().is_some()))
-        }
-        _ => true,
+        known.insert(host.to_string(), (resolves, Instant::now()));
     }
 }
 
@@ -151,29 +147,33 @@ pub struct Agent {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_name_that_does_not_resolve_is_not_preferred() {
-        let mut kubelets =
-            Kubelets::new(&Trust::Anybody, None, PREFERRED.map(str::to_string).to_vec(), TIMEOUT).expect("TLS");
-        kubelets.resolver.lookup = |host| host == "known";
-        let check = |addresses: &[(&str, &str)], want: &str| {
+    #[tokio::test]
+    async fn a_name_that_does_not_resolve_is_not_preferred() {
+        let preferred = PREFERRED.map(str::to_string).to_vec();
+        let kubelets = Kubelets::new(&Trust::Anybody, None, preferred, TIMEOUT).expect("TLS");
+        // What a resolver would say: no test asks one.
+        kubelets.resolver.remember("known", true);
+        kubelets.resolver.remember("unknown", false);
+        let cases: [(&[(&str, &str)], &str); 3] = [
+            (&[("InternalIP", "10.0.0.1"), ("Hostname", "known")], "known"),
+            (&[("InternalIP", "10.0.0.1"), ("Hostname", "unknown")], "10.0.0.1"),
+            (&[("Hostname", "unknown")], "unknown"),
+        ];
+        for (addresses, want) in cases {
             let address = |(kind, address): &(&str, &str)| api::tree! { "type" => *kind, "address" => *address };
             let addresses: Vec<Tree> = addresses.iter().map(address).collect();
             let node = api::tree! { "status" => api::tree! { "addresses" => addresses } };
-            assert_eq!(kubelets.agent(&node).ok().map(|agent| agent.host).as_deref(), Some(want));
-        };
-        check(&[("InternalIP", "10.0.0.1"), ("Hostname", "known")], "known");
-        check(&[("InternalIP", "10.0.0.1"), ("Hostname", "unknown")], "10.0.0.1");
-        check(&[("Hostname", "unknown")], "unknown");
+            assert_eq!(kubelets.agent(&node).await.ok().map(|agent| agent.host).as_deref(), Some(want));
+        }
     }
 
-    #[test]
-    fn an_agent_is_at_the_preferred_address_of_its_node() {
+    #[tokio::test]
+    async fn an_agent_is_at_the_preferred_address_of_its_node() {
         let preferred = vec!["InternalIP".to_string(), "Hostname".to_string()];
         let kubelets = Kubelets::new(&Trust::Anybody, None, preferred, TIMEOUT).expect("TLS");
-        let found = |node: &str| {
+        let found = async |node: &str| {
             let node = api::json::decode(node.as_bytes()).expect("JSON");
-            let agent = kubelets.agent(&node).map_err(|status| status.message)?;
+            let agent = kubelets.agent(&node).await.map_err(|status| status.message)?;
             Ok::<_, String>(format!("{} {} {}", agent.host, agent.port, agent.takes_websockets))
         };
         let cases = [
@@ -190,7 +190,7 @@ mod tests {
             ("{}", Err("no preferred addresses found; known addresses: []")),
         ];
         for (node, want) in cases {
-            assert_eq!(found(node), want.map(str::to_string).map_err(str::to_string), "{node}");
+            assert_eq!(found(node).await, want.map(str::to_string).map_err(str::to_string), "{node}");
         }
     }
 }

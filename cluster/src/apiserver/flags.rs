@@ -349,6 +349,11 @@ pub fn parse(arguments: &[String]) -> Result<Flags> {
     crate::flags::parse(PARTS, arguments)
 }
 
+/// The same, with the names of those that were given.
+pub fn parse_noting(arguments: &[String]) -> Result<(Flags, Vec<&'static str>)> {
+    crate::flags::parse_noting(PARTS, arguments)
+}
+
 pub fn help() -> String {
     crate::flags::help("kube-apiserver", "The API server alone, with upstream's flags", PARTS)
 }

@@ -37,8 +37,7 @@ pub async fn run(mut flags: Flags) -> Result<Running> {
     let current = load()?;
     let serving = credentials::serving(&current)?;
     // Before they are read for the first time: what changes between the two is seen.
-    let followed = [authentication::followed(&flags)?, authorization::followed(&flags.authorization)?];
-    let followed: Vec<_> = followed.into_iter().flatten().collect();
+    let followed = followed(&flags)?;
     // Its kubeconfig leads to the server that came first.
     let is_first = lock.is_some();
     let plan = Plan { lock, ..plan(&flags, own.as_ref(), &current, serving.clone())? };
@@ -76,6 +75,12 @@ fn use_cert_dir(flags: &mut Flags) -> Result<()> {
     Ok(())
 }
 
+/// The configuration files that count while the server runs.
+pub(crate) fn followed(flags: &Flags) -> Result<Vec<reload::Followed>> {
+    let followed = [authentication::followed(flags)?, authorization::followed(&flags.authorization)?];
+    Ok(followed.into_iter().flatten().collect())
+}
+
 /// Locks the data directory. Servers that keep their objects in etcd may share one; None for all but the first.
 fn lock_own(flags: &Flags) -> Result<Option<Lock>> {
     let Some(dir) = &flags.data_dir else { return Ok(None) };
@@ -100,7 +105,7 @@ fn own_certificates(flags: &Flags) -> Result<Option<Own>> {
 }
 
 /// What the flags name, and of the data directory what they do not.
-fn loader(flags: &Flags, own: Option<Own>) -> Load {
+pub(crate) fn loader(flags: &Flags, own: Option<Own>) -> Load {
     let serving = flags.tls_cert_file.clone().zip(flags.tls_private_key_file.clone());
     let (clients, proxies) = (flags.client_ca_file.clone(), flags.authentication.proxy_ca_file.clone());
     let kubelets = flags.kubelet_client_certificate.clone().zip(flags.kubelet_client_key.clone());
@@ -123,7 +128,7 @@ fn loader(flags: &Flags, own: Option<Own>) -> Load {
     })
 }
 
-fn watched(flags: &Flags, own: Option<&Own>) -> Vec<PathBuf> {
+pub(crate) fn watched(flags: &Flags, own: Option<&Own>) -> Vec<PathBuf> {
     let mut watched = authentication::watched(flags);
     watched.extend(flags.tls_cert_file.iter().chain(&flags.tls_private_key_file).cloned());
     watched.extend(flags.kubelet_client_certificate.iter().chain(&flags.kubelet_client_key).cloned());
@@ -133,7 +138,7 @@ fn watched(flags: &Flags, own: Option<&Own>) -> Vec<PathBuf> {
 }
 
 /// What must hold between flags.
-fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
+pub(crate) fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     let mut errors = Vec::new();
     if flags.etcd_servers.is_empty() && flags.data_dir.is_none() {
         errors.push("either --etcd-servers or --data-dir must say where objects are kept".to_string());
@@ -171,7 +176,7 @@ fn flags_checked(flags: &Flags, own: bool) -> Result<&Flags> {
     if errors.is_empty() { Ok(flags) } else { Err(Error::Flags(errors)) }
 }
 
-fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
+pub(crate) fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Serving>) -> Result<Plan> {
     let tokens = match (&flags.service_account_signing_key_file, own) {
         (Some(path), _) => Some(pki::tokens(path, &flags.service_account_key_files)?),
         (None, own) => own.map(Own::tokens).transpose()?,
@@ -214,7 +219,7 @@ fn plan(flags: &Flags, own: Option<&Own>, current: &Credentials, serving: Arc<Se
     })
 }
 
-fn config(flags: &Flags) -> server::Config {
+pub(crate) fn config(flags: &Flags) -> server::Config {
     let mut config = flags.config.clone();
     if !flags.issuers.is_empty() {
         config.issuers.clone_from(&flags.issuers);

@@ -10,8 +10,9 @@ use kubelet::stop::{Report, Stopped};
 
 use super::{interrupted, runtime, say};
 use crate::agent;
+use crate::arguments::ComponentArguments;
 use crate::boot::{Pods, Running};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::logs::{self, Format, Level};
 use crate::machine::identity::open_data_dir;
 use crate::machine::lock::lock_data_dir;
@@ -47,6 +48,8 @@ pub struct UpArguments {
     keep_pods: bool,
     #[command(flatten)]
     agent: agent::Arguments,
+    #[command(flatten)]
+    components: ComponentArguments,
     /// Where to write the kubeconfig [default: DATA_DIR/kubeconfig]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
@@ -67,23 +70,33 @@ pub fn run(args: UpArguments) -> Result<()> {
         (false, false) => PodsHere::NeedRoot,
         (true, _) => PodsHere::Off { fake_nodes: args.fake_nodes > 0 },
     };
+    if args.disable_agent && !args.components.kubelet.is_empty() {
+        return Err(Error::Flags(vec![
+            "--kubelet-arg: --disable-agent leaves no kubelet that could take it".to_string(),
+        ]));
+    }
+    let listen = SocketAddr::new(args.bind_address, args.port);
     let kubeconfig = args.kubeconfig.unwrap_or_else(|| data_dir.join("kubeconfig"));
     let options = Up {
         data_dir: data_dir.clone(),
         lock,
-        listen: SocketAddr::new(args.bind_address, args.port),
+        listen,
         kubeconfig: kubeconfig.clone(),
         tls_sans: args.tls_sans,
         controllers: args.controllers,
-        is_scheduling: !args.disable_scheduler,
+        manager: args.components.manager()?,
+        scheduler: (!args.disable_scheduler).then(|| args.components.scheduler()).transpose()?,
         fake_nodes: args.fake_nodes,
-        agent: if args.disable_agent { None } else { agent::Options::of(args.agent, &data_dir)?.map(Box::new) },
-        config: server::Config::default(),
+        agent: match args.disable_agent {
+            true => None,
+            false => agent::Options::of(args.agent, &args.components.kubelet()?, &data_dir)?.map(Box::new),
+        },
+        apiserver: args.components.apiserver(&data_dir, listen)?,
     };
     let runtime = runtime()?;
     let result = runtime.block_on(async {
         let steps = Steps::new();
-        let running = up::up(options, &|step| steps.begin(step)).await.inspect_err(|_| steps.fail())?;
+        let running = Box::pin(up::up(options, &|step| steps.begin(step))).await.inspect_err(|_| steps.fail())?;
         steps.end();
         let ready = Ready {
             took: steps.started.elapsed(),

@@ -12,6 +12,7 @@ use client::Random;
 use controllers::{Environment, Options, Signer, Signers};
 use store::BoxFuture;
 
+use crate::component::flags::NO_KUBECONFIG;
 use crate::component::{self, Running, Tools, Work};
 use crate::error::{Error, Result};
 use flags::{Flags, SigningFiles};
@@ -119,6 +120,21 @@ fn check(flags: &Flags) -> Result<()> {
 
 fn read(path: Option<&PathBuf>) -> Result<String> {
     path.map_or_else(|| Ok(String::new()), |path| fs::read_to_string(path).map_err(Error::file(path)))
+}
+
+/// What controllers without a process of their own are told.
+pub fn read_options(flags: &Flags) -> Result<Options> {
+    match check(flags) {
+        Err(Error::Flags(mut errors)) => {
+            // Their client is in this process.
+            errors.retain(|why| why != NO_KUBECONFIG && !why.starts_with("--allocate-node-cidrs"));
+            if !errors.is_empty() {
+                return Err(Error::Flags(errors));
+            }
+        }
+        checked => checked?,
+    }
+    options(flags)
 }
 
 /// What the controllers are told: the flags, and the files that they name.

@@ -97,6 +97,9 @@ pub async fn join(arguments: &Arguments) -> Result<(Flags, Options)> {
         Some(socket) => Choice::Socket(socket),
         None => Choice::Embedded(Embedded { data_dir: dir, cgroup_root: settings.config.cgroup_root.clone() }),
     };
+    tracing::warn!(
+        "pods of this node and of other nodes do not reach each other: nothing routes between the pod ranges of nodes yet"
+    );
     let Settings { config, shown } = settings;
     Ok((flags, Options { config, shown: Some(shown), runtime, is_shared: false, pod_network: None }))
 }

@@ -33,6 +33,13 @@ pub async fn run(flags: Flags) -> Result<Running> {
     component::run(common, |tools| Scheduling::new(tools, configuration)).await
 }
 
+/// What a scheduler without a process of its own is told.
+pub fn read_configuration(mut flags: Flags) -> Result<Configuration> {
+    // It needs no kubeconfig: its client is in this process.
+    flags.common.kubeconfig = Some(Default::default());
+    settings::read(flags).map(|(_, configuration)| configuration)
+}
+
 /// Writes the configuration that is in effect, where a flag asks for that alone; whether it did.
 pub fn write_config(flags: &mut Flags) -> Result<bool> {
     let Some(path) = flags.write_config_to.take() else { return Ok(false) };

@@ -20,9 +20,13 @@ pub const DEFAULT_ROOT: &str = "/var/lib/tiphys/images";
 #[derive(Parser)]
 #[command(name = "tiphys images", about = "What the container runtime has on disk")]
 struct Cli {
-    /// Where images are kept
-    #[arg(long, global = true, default_value = DEFAULT_ROOT)]
-    root: PathBuf,
+    /// The data directory of the cluster whose images are meant [default: of the one that runs pods on this machine, or
+    /// ./data]
+    #[arg(long, global = true, conflicts_with = "root")]
+    data_dir: Option<PathBuf>,
+    /// Where images are kept, for a runtime without a cluster [default: /var/lib/tiphys/images]
+    #[arg(long, global = true)]
+    root: Option<PathBuf>,
     /// A folder with hosts and certificates of registries, in containerd's form; can be repeated
     #[arg(long = "hosts-dir", global = true, default_values = DEFAULT_FOLDERS)]
     hosts: Vec<PathBuf>,
@@ -114,10 +118,33 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Where the machine keeps what a reboot ends.
+const STATES: &str = "/run/tiphys";
+/// Where a cluster keeps its images, below its data directory.
+const BELOW_DATA_DIR: &str = "runtime/images";
+
+/// The store that is meant: what a flag names, that of the cluster whose pods run here, or what there is.
+fn store(root: Option<PathBuf>, data_dir: Option<PathBuf>, states: &Path, here: &Path) -> PathBuf {
+    let of = |data_dir: PathBuf| data_dir.join(BELOW_DATA_DIR);
+    let named = root.or(data_dir.map(of));
+    let found = || running_data_dir(states).map(of).filter(|path| path.exists());
+    let local = || Some(of(here.join("data"))).filter(|path| path.exists());
+    named.or_else(found).or_else(local).unwrap_or_else(|| PathBuf::from(DEFAULT_ROOT))
+}
+
+/// The data directory of the cluster that uses the pod network of this network namespace, as its lock names it.
+fn running_data_dir(states: &Path) -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let namespace = std::fs::metadata("/proc/self/ns/net").ok()?.ino();
+    let text = std::fs::read_to_string(states.join(format!("pod-network-{namespace}.lock"))).ok()?;
+    text.lines().nth(1).map(PathBuf::from)
+}
+
 fn run(cli: Cli) -> Result<()> {
-    if !cli.root.exists() && !matches!(cli.command, Command::Pull(_) | Command::Import { .. }) {
+    let root = store(cli.root, cli.data_dir, Path::new(STATES), Path::new("."));
+    if !root.exists() && !matches!(cli.command, Command::Pull(_) | Command::Import { .. }) {
         // To look does not make a store; a mistyped path is told.
-        let _ = writeln!(std::io::stderr(), "{} is not there: nothing was pulled or imported yet", cli.root.display());
+        let _ = writeln!(std::io::stderr(), "{} is not there: nothing was pulled or imported yet", root.display());
         return match cli.command {
             Command::Export { images, .. } | Command::Remove { images, .. } => {
                 Err(Error::NotFound(images.into_iter().next().unwrap_or_default()))
@@ -127,9 +154,9 @@ fn run(cli: Cli) -> Result<()> {
         };
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(Error::at(&cli.root))?;
+    let runtime = runtime.map_err(Error::at(&root))?;
     runtime.block_on(async move {
-        let images = Images::open(&cli.root, Options { hosts: cli.hosts, ..Options::default() })?;
+        let images = Images::open(&root, Options { hosts: cli.hosts, ..Options::default() })?;
         command(&images, cli.command).await
     })
 }
@@ -283,6 +310,28 @@ fn print(text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_images_of_a_cluster_are_found() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (states, here, other) = (dir.path().join("run"), dir.path().join("here"), dir.path().join("other"));
+        let check = |root: Option<&str>, data_dir: Option<&Path>, want: &Path| {
+            let found = store(root.map(PathBuf::from), data_dir.map(Path::to_path_buf), &states, &here);
+            assert_eq!(found, want);
+        };
+        check(None, None, Path::new(DEFAULT_ROOT));
+        std::fs::create_dir_all(here.join("data").join(BELOW_DATA_DIR)).unwrap();
+        check(None, None, &here.join("data").join(BELOW_DATA_DIR));
+        std::fs::create_dir_all(other.join(BELOW_DATA_DIR)).unwrap();
+        std::fs::create_dir_all(&states).unwrap();
+        let namespace = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+        let lock = format!("7\n{}\n", other.display());
+        std::fs::write(states.join(format!("pod-network-{namespace}.lock")), lock).unwrap();
+        check(None, None, &other.join(BELOW_DATA_DIR));
+        check(None, Some(Path::new("/d")), &Path::new("/d").join(BELOW_DATA_DIR));
+        check(Some("/r"), None, Path::new("/r"));
+    }
 
     #[test]
     fn the_list_is_a_table() {

@@ -130,7 +130,7 @@ fn options(resource: &Resource, call: &Call) -> Option<Tree> {
 pub async fn run(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let pod = pod(server, resource, call).await?;
     let container = choose_container(&pod, call.query.get("container"))?.to_string();
-    let agent = node::agent(server, node_name(&pod)?, "pods")?;
+    let agent = node::agent(server, node_name(&pod)?, "pods").await?;
     may_create(server, call).await?;
     let verb = if call.info.subresource == "exec" { Verb::Exec } else { Verb::Attach };
     let query = &call.query;
@@ -146,7 +146,7 @@ pub async fn run(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> 
 
 pub async fn port_forward(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
     let pod = pod(server, resource, call).await?;
-    let agent = node::agent(server, node_name(&pod)?, "pods")?;
+    let agent = node::agent(server, node_name(&pod)?, "pods").await?;
     may_create(server, call).await?;
     let ports = call.query.all("ports").flat_map(|ports| ports.split(','));
     let ports = encoded(ports.map(|port| ("port", port.to_string())));

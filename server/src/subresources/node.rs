@@ -26,15 +26,15 @@ pub struct Agent {
 }
 
 /// `resource` is what is said to be missing where the node is.
-pub fn agent(server: &Server, node: &str, resource: &str) -> Result<Agent, Status> {
-    find(server, node, resource, false)
+pub async fn agent(server: &Server, node: &str, resource: &str) -> Result<Agent, Status> {
+    find(server, node, resource, false).await
 }
 
-fn find(server: &Server, node: &str, resource: &str, unverified: bool) -> Result<Agent, Status> {
+async fn find(server: &Server, node: &str, resource: &str, unverified: bool) -> Result<Agent, Status> {
     let object = server.object("minions", node).ok_or_else(|| Status::not_found("", resource, node))?;
     let (agent, timeout) = match &server.config.kubelets {
-        Some(kubelets) => (kubelets.agent(&object)?, kubelets.timeout),
-        None => (anybody()?.agent(&object)?, TIMEOUT),
+        Some(kubelets) => (kubelets.agent(&object).await?, kubelets.timeout),
+        None => (anybody()?.agent(&object).await?, TIMEOUT),
     };
     let tls = if unverified { agent.unverified } else { agent.tls };
     let target = Target { host: agent.host, port: agent.port, tls: Some(tls), timeout };
@@ -49,7 +49,7 @@ fn anybody() -> Result<Kubelets, Status> {
 
 /// Passes a container's log on.
 pub async fn log(server: &Server, node: &str, call: &Call, place: &str) -> Result<Answer, Status> {
-    let agent = find(server, node, "pods", call.query.flag("insecureSkipTLSVerifyBackend"))?;
+    let agent = find(server, node, "pods", call.query.flag("insecureSkipTLSVerifyBackend")).await?;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = place.parse().map_err(Status::internal)?;
     request.headers_mut().insert(header::HOST, host(&agent.target)?);

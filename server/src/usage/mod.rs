@@ -52,7 +52,7 @@ pub async fn collect(server: Arc<Server>) {
 }
 
 async fn summary(server: &Server, name: &str) -> Result<Tree, String> {
-    let agent = node::agent(server, name, "nodes").map_err(|status| status.message.to_string())?.target;
+    let agent = node::agent(server, name, "nodes").await.map_err(|status| status.message.to_string())?.target;
     let mut request = Request::new(Full::<Bytes>::default());
     *request.uri_mut() = http::Uri::from_static("/stats/summary?only_cpu_and_memory=true");
     let host = agent.authority().parse().map_err(|_| "a host that is none".to_string())?;

@@ -32,6 +32,63 @@ fn the_version_is_told() {
 }
 
 #[tokio::test]
+async fn components_inside_of_up_take_flags() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (tokens, profiles) = (dir.path().join("tokens"), dir.path().join("scheduler.yaml"));
+    std::fs::write(&tokens, "secret,alice,1\n").expect("a file");
+    let profile = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                   profiles: [{schedulerName: mine}]\n";
+    std::fs::write(&profiles, profile).expect("a file");
+    let (tokens, profiles) =
+        (format!("token-auth-file={}", tokens.display()), format!("config={}", profiles.display()));
+    let server = Server::start_with(&[
+        "--apiserver-arg=enable-admission-plugins=AlwaysPullImages",
+        "--kube-apiserver-arg",
+        &tokens,
+        "--controller-manager-arg=--concurrent-job-syncs=1",
+        "--scheduler-arg",
+        &profiles,
+        "--fake-nodes=1",
+    ]);
+    let mut client = server.client().await;
+    let pod = r#"{"metadata":{"name":"p"},"spec":{"schedulerName":"mine","automountServiceAccountToken":false,
+        "containers":[{"name":"c","image":"a:1"}]}}"#;
+    let pods = "/api/v1/namespaces/default/pods";
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while client.call("POST", pods, pod).await.expect("an answer").0 != 201 {
+        assert!(std::time::Instant::now() < deadline, "the namespace has no account");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    loop {
+        let (_, body) = client.call("GET", &format!("{pods}/p"), "").await.expect("an answer");
+        let made = api::json::decode(&body).expect("JSON");
+        assert_eq!(made.list("spec.containers")[0].str("imagePullPolicy"), "Always");
+        if !made.str("spec.nodeName").is_empty() {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "its scheduler does not run");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let url = format!("https://127.0.0.1:{}/apis/authentication.k8s.io/v1/selfsubjectreviews", server.port);
+    let review = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
+    let mut curl = Command::new("curl");
+    curl.args([
+        "-sk",
+        "-H",
+        "Authorization: Bearer secret",
+        "-H",
+        "Content-Type: application/json",
+        "-d",
+        review,
+        &url,
+    ]);
+    let said = curl.output().expect("curl is there");
+    assert!(String::from_utf8_lossy(&said.stdout).contains("alice"), "{}", String::from_utf8_lossy(&said.stdout));
+    fails(&["up", "--apiserver-arg=secure-port=1"], &["--apiserver-arg: --secure-port"]);
+    fails(&["up", "--disable-agent", "--kubelet-arg=max-pods=1"], &["--kubelet-arg", "--disable-agent"]);
+}
+
+#[tokio::test]
 async fn components_inside_of_up_are_healthy() {
     let server = Server::start();
     let (code, body) = server.client().await.call("GET", "/api/v1/componentstatuses", "").await.expect("an answer");

@@ -113,7 +113,7 @@ pub fn service(server: &Server, namespace: &str, id: &str) -> Result<Target, Sta
 /// The kubelet of a node, or another port of the node's address.
 pub async fn node(server: &Server, id: &str) -> Result<Target, Status> {
     let (tls, name, port) = split_id(id).ok_or_else(|| Status::bad_request(format!("invalid node request {id:?}")))?;
-    let agent = crate::subresources::node::agent(server, name, "nodes")?;
+    let agent = crate::subresources::node::agent(server, name, "nodes").await?;
     if port.is_empty() || port == agent.target.port.to_string() {
         return Ok(agent.target);
     }

@@ -180,8 +180,16 @@ fn pods_run_on_where_they_shall_and_are_not_run_twice() {
 
     // The same directory by another path: the pod is taken over, not made again.
     let name = machine.dir.path().file_name().expect("a name").to_string_lossy().into_owned();
-    let second = Up::start(&machine, &["--data-dir", &format!("../{name}/data")]);
+    let flags = ["--data-dir", &format!("../{name}/data"), "--kubelet-arg=max-pods=7"];
+    let second = Up::start(&machine, &flags);
     let all = Case::of_cluster(&machine);
+    all.until(
+        "the flag of the kubelet",
+        || all.read("/api/v1/nodes/node").str("status.capacity.pods").to_string(),
+        |pods| pods == "7",
+    );
+    // The images of the cluster that runs here, from wherever they are asked for.
+    assert!(shell(&machine, &format!("cd / && {BINARY} images list")).contains("suite.local/busybox"));
     let pod = all.until_ready("web");
     assert_eq!(pod.list("status.containerStatuses").first().and_then(|one| one.int("restartCount")), Some(0));
     assert_eq!(shell(&machine, "ls -d /run/tiphys/*/sandboxes/* | wc -l"), "1");

@@ -1,0 +1,216 @@
+//! `--apiserver-arg` and its siblings: flags of the components that run inside of `up`. Each is taken by the
+//! component, or refused by its name.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use scheduler::config::Configuration;
+
+use crate::apiserver::flags::{self as apiserver_flags, Flags as ApiserverFlags};
+use crate::component::flags::{HasCommon, Table};
+use crate::error::{Error, Result};
+use crate::flags::Flag;
+use crate::{manager, node, scheduling};
+
+#[derive(clap::Args, Default)]
+pub struct ComponentArguments {
+    /// A flag of kube-apiserver, such as enable-admission-plugins=AlwaysPullImages; can be repeated
+    #[arg(long = "apiserver-arg", visible_alias = "kube-apiserver-arg", value_name = "FLAG=VALUE")]
+    #[arg(allow_hyphen_values = true)]
+    apiserver: Vec<String>,
+    /// A flag of kube-controller-manager; can be repeated
+    #[arg(long = "controller-manager-arg", visible_alias = "kube-controller-manager-arg", value_name = "FLAG=VALUE")]
+    #[arg(allow_hyphen_values = true)]
+    manager: Vec<String>,
+    /// A flag of kube-scheduler; can be repeated
+    #[arg(long = "scheduler-arg", visible_alias = "kube-scheduler-arg", value_name = "FLAG=VALUE")]
+    #[arg(allow_hyphen_values = true)]
+    scheduler: Vec<String>,
+    /// A flag of kubelet; can be repeated
+    #[arg(long = "kubelet-arg", value_name = "FLAG=VALUE", allow_hyphen_values = true)]
+    pub kubelet: Vec<String>,
+}
+
+/// Flags that `up` decides itself, and why.
+type Owned = [(&'static str, &'static str)];
+
+const IN_PROCESS: &str = "it runs inside of `up`, without a port, a kubeconfig and an election of its own";
+const EMBEDDED: &str = "`up` keeps its objects in the embedded store";
+const OF_LOG: &str = "--log-format and --log-level of `up` say it";
+
+const APISERVER: &Owned = &[
+    ("bind-address", "--bind-address of `up` says it"),
+    ("data-dir", "--data-dir of `up` says it"),
+    ("etcd-cafile", EMBEDDED),
+    ("etcd-certfile", EMBEDDED),
+    ("etcd-keyfile", EMBEDDED),
+    ("etcd-prefix", EMBEDDED),
+    ("etcd-servers", EMBEDDED),
+    ("logging-format", OF_LOG),
+    ("secure-port", "--port of `up` says it"),
+    ("v", OF_LOG),
+];
+const MANAGER: &Owned = &[
+    ("controllers", "--controllers of `up` says it"),
+    ("use-service-account-credentials", "each controller acts as its own account"),
+];
+const SCHEDULER: &Owned = &[("write-config-to", "`tiphys kube-scheduler --write-config-to` does it")];
+const KUBELET: &Owned = &[
+    ("bootstrap-kubeconfig", IN_PROCESS),
+    ("cert-dir", IN_PROCESS),
+    ("cgroup-root", "--cgroup-root of `up` says it"),
+    ("config", "--kubelet-config of `up` says it"),
+    ("config-dir", "--kubelet-config of `up` says it"),
+    ("container-runtime-endpoint", "--container-runtime-endpoint of `up` says it"),
+    ("drain-by-proxies", "--drain-by-proxies of `up` says it"),
+    ("hostname-override", "--node-name of `up` says it"),
+    ("kubeconfig", IN_PROCESS),
+    ("pod-logs-dir", "--pod-logs-dir of `up` says it"),
+    ("root-dir", "--root-dir of `up` says it"),
+];
+
+/// How nodes are reached: a name of a node need not be known anywhere else.
+const KUBELET_ADDRESSES: [&str; 3] = ["InternalIP", "ExternalIP", "Hostname"];
+/// What is on besides upstream's defaults: a kubelet writes its own node and pods alone.
+const NODE_RESTRICTION: &str = "NodeRestriction";
+
+impl ComponentArguments {
+    /// The flags of the API server, with what `up` has by default.
+    pub fn apiserver(&self, data_dir: &Path, listen: SocketAddr) -> Result<ApiserverFlags> {
+        const FLAG: &str = "--apiserver-arg";
+        let words = checked(FLAG, &self.apiserver, |name| owner(APISERVER, name))?;
+        let (mut flags, given) = apiserver_flags::parse_noting(&words).map_err(|error| named(FLAG, error))?;
+        let is_given = |name: &str| given.contains(&name);
+        flags.data_dir = Some(data_dir.to_path_buf());
+        (flags.bind_address, flags.secure_port) = (listen.ip(), listen.port());
+        if !is_given("authorization-mode") && !is_given("authorization-config") {
+            flags.authorization.set_modes("Node,RBAC").map_err(|why| Error::Flags(vec![why]))?;
+        }
+        if !is_given("enable-bootstrap-token-auth") {
+            flags.authentication.bootstrap_tokens = true;
+        }
+        if !is_given("kubelet-preferred-address-types") {
+            flags.kubelet_preferred_address_types = KUBELET_ADDRESSES.map(str::to_string).to_vec();
+        }
+        let is_named = |names: &[String]| names.iter().any(|name| name == NODE_RESTRICTION);
+        if !is_named(&flags.disable_admission_plugins) && !is_named(&flags.enable_admission_plugins) {
+            flags.enable_admission_plugins.push(NODE_RESTRICTION.to_string());
+        }
+        Ok(flags)
+    }
+
+    /// What the controllers are told by their flags.
+    pub fn manager(&self) -> Result<manager::flags::Flags> {
+        const FLAG: &str = "--controller-manager-arg";
+        let common = Table::<manager::flags::Flags>::FLAGS;
+        let words = checked(FLAG, &self.manager, |name| owner(MANAGER, name).or(owner_of_common(common, name)))?;
+        manager::flags::parse(&words).map_err(|error| named(FLAG, error))
+    }
+
+    pub fn scheduler(&self) -> Result<Configuration> {
+        const FLAG: &str = "--scheduler-arg";
+        let common = Table::<scheduling::flags::Flags>::FLAGS;
+        let words = checked(FLAG, &self.scheduler, |name| owner(SCHEDULER, name).or(owner_of_common(common, name)))?;
+        let flags = scheduling::flags::parse(&words).map_err(|error| named(FLAG, error))?;
+        scheduling::read_configuration(flags).map_err(|error| named(FLAG, error))
+    }
+
+    pub fn kubelet(&self) -> Result<node::flags::Flags> {
+        const FLAG: &str = "--kubelet-arg";
+        let words = checked(FLAG, &self.kubelet, |name| owner(KUBELET, name))?;
+        node::flags::parse(&words).map_err(|error| named(FLAG, error))
+    }
+}
+
+fn owner(owned: &Owned, name: &str) -> Option<&'static str> {
+    owned.iter().find(|(flag, _)| *flag == name).map(|(_, why)| *why)
+}
+
+fn owner_of_common<F: HasCommon>(flags: &[Flag<F>], name: &str) -> Option<&'static str> {
+    flags.iter().any(|flag| flag.name == name).then_some(IN_PROCESS)
+}
+
+/// The words as the component reads them, where none is decided by `up`. Dashes may be left away, as k3s has it.
+fn checked(flag: &str, given: &[String], owner: impl Fn(&str) -> Option<&'static str>) -> Result<Vec<String>> {
+    let bare: Vec<&str> = given.iter().map(|word| word.trim_start_matches('-')).collect();
+    let refused = |word: &&str| {
+        let name = word.split_once('=').map_or(*word, |(name, _)| name);
+        owner(name).map(|why| format!("{flag}: --{name} cannot be honoured: {why}"))
+    };
+    let errors: Vec<String> = bare.iter().filter_map(refused).collect();
+    if errors.is_empty() {
+        Ok(bare.iter().map(|word| format!("--{word}")).collect())
+    } else {
+        Err(Error::Flags(errors))
+    }
+}
+
+/// The same error, of a flag of `up`.
+fn named(flag: &str, error: Error) -> Error {
+    match error {
+        Error::Flags(whys) => Error::Flags(whys.into_iter().map(|why| format!("{flag}: {why}")).collect()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(apiserver: &[&str], manager: &[&str], scheduler: &[&str], kubelet: &[&str]) -> ComponentArguments {
+        let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+        ComponentArguments {
+            apiserver: words(apiserver),
+            manager: words(manager),
+            scheduler: words(scheduler),
+            kubelet: words(kubelet),
+        }
+    }
+
+    fn apiserver(words: &[&str]) -> std::result::Result<ApiserverFlags, String> {
+        let listen = "127.0.0.1:6443".parse().expect("an address");
+        arguments(words, &[], &[], &[]).apiserver(Path::new("/d"), listen).map_err(|error| error.describe())
+    }
+
+    #[test]
+    fn up_has_defaults_that_flags_replace() {
+        let plain = apiserver(&[]).expect("flags");
+        assert_eq!(plain.enable_admission_plugins, ["NodeRestriction"]);
+        assert!(plain.authentication.bootstrap_tokens && plain.kubelet_preferred_address_types == KUBELET_ADDRESSES);
+        assert_eq!((plain.secure_port, plain.data_dir.as_deref()), (6443, Some(Path::new("/d"))));
+        let told = apiserver(&[
+            "enable-admission-plugins=AlwaysPullImages",
+            "--event-ttl=2h",
+            "enable-bootstrap-token-auth=false",
+        ]);
+        let told = told.expect("flags");
+        assert_eq!(told.enable_admission_plugins, ["AlwaysPullImages", "NodeRestriction"]);
+        assert_eq!(told.config.event_ttl.as_secs(), 7200);
+        assert!(!told.authentication.bootstrap_tokens);
+        let without = apiserver(&["disable-admission-plugins=NodeRestriction"]).expect("flags");
+        assert!(without.enable_admission_plugins.is_empty());
+    }
+
+    #[test]
+    fn every_flag_is_taken_or_refused_by_its_name() {
+        let check = |result: Result<()>, want: &[&str]| {
+            let why = result.err().map(|error| error.describe()).unwrap_or_default();
+            assert_eq!(why.is_empty(), want.is_empty(), "{why}");
+            want.iter().for_each(|part| assert!(why.contains(part), "{part}: {why}"));
+        };
+        let refused = apiserver(&["secure-port=1", "--nope=2"]).err().expect("refused");
+        assert!(refused.contains("--apiserver-arg: --secure-port cannot be honoured: --port"), "{refused}");
+        assert!(apiserver(&["nope"]).err().expect("refused").contains("--apiserver-arg: unknown flag: --nope"));
+        let manager = |words: &[&str]| arguments(&[], words, &[], &[]).manager().map(drop);
+        check(manager(&["concurrent-job-syncs=7"]), &[]);
+        check(manager(&["kubeconfig=x"]), &["--controller-manager-arg: --kubeconfig", "inside of `up`"]);
+        check(manager(&["controllers=*"]), &["--controllers of `up`"]);
+        let scheduler = |words: &[&str]| arguments(&[], &[], words, &[]).scheduler().map(drop);
+        check(scheduler(&[]), &[]);
+        check(scheduler(&["leader-elect=false"]), &["--scheduler-arg: --leader-elect"]);
+        check(scheduler(&["config=/none"]), &["/none"]);
+        let kubelet = |words: &[&str]| arguments(&[], &[], &[], words).kubelet().map(drop);
+        check(kubelet(&["max-pods=7", "node-labels=a=b"]), &[]);
+        check(kubelet(&["root-dir=/x"]), &["--kubelet-arg: --root-dir", "--root-dir of `up`"]);
+    }
+}
