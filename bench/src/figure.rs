@@ -110,6 +110,11 @@ impl Report {
         }
     }
 
+    /// Says what takes a while, on standard error: the figures are for other programs too.
+    pub fn progress(&self, text: &str) {
+        eprintln!("{text} ...");
+    }
+
     /// True if nothing missed.
     pub fn finish(&self) -> bool {
         if !self.json && self.missed > 0 {

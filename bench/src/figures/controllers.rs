@@ -44,9 +44,11 @@ pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
         Size { nodes: 1_000, replicas: 1_000, deployments: 500, objects: 10_000 }
     };
     idle(plan, report).await?;
+    report.progress(&format!("starting a cluster with {} fake nodes", size.nodes));
     let mut bench = Bench::start(plan, &size).await?;
     bench.idle_nodes(plan, report).await?;
     bench.one_deployment(size.replicas, report).await?;
+    report.progress(&format!("rolling {} Deployments", size.deployments));
     bench.many_deployments(size.deployments, report).await?;
     bench.endpoints(size.deployments * EACH, report).await?;
     bench.namespace(size.objects, report).await
@@ -56,6 +58,7 @@ pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
 async fn idle(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut bench =
         Bench { server: Server::api_with(&plan.data("idle"), &[]).await?, size_of_nodes: 0, connection: None };
+    report.progress(&format!("watching an idle cluster for {} s", plan.idle.as_secs() + 2));
     // What the start has left over is done by then.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let spent = bench.spend(async |_| pause(plan.idle).await).await?;

@@ -30,7 +30,9 @@ const POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n";
 
 pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
+    report.progress("measuring the chain of a GET");
     chain(plan, report).await?;
+    report.progress("measuring a tenant beside a flood");
     flood(plan, report).await
 }
 

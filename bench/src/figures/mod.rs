@@ -100,6 +100,7 @@ pub fn names() -> Vec<&'static str> {
 pub async fn run(plan: &Plan, wanted: &[String], report: &mut Report) -> Result<()> {
     for (name, run) in GROUPS {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            report.progress(&format!("measuring {name}"));
             run(plan, report).await.map_err(|error| format!("{name}: {error}"))?;
         }
     }

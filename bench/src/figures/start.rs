@@ -15,6 +15,7 @@ pub async fn run(plan: &Plan, report: &mut Report) -> Result<()> {
     report.add(&Figure { name: "empty start to ready", value: best, unit: "ms", limit: 150.0, must: Must::Aim(1.0) });
 
     let server = Server::api_with(&plan.data("idle"), &[]).await?;
+    report.progress(&format!("watching an idle server for {} s", (plan.idle + plan.idle / 4).as_secs()));
     tokio::time::sleep(plan.idle / 4).await;
     let before = process::written_bytes(server.pid())?;
     tokio::time::sleep(plan.idle).await;

@@ -37,12 +37,14 @@ struct Burst {
 pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let registry = Registry::start(&plan.data("registry")).await?;
     let image = registry.image("pause");
+    report.progress("starting containerd and two clusters");
     let containerd = Daemon::containerd(&plan.data("containerd"), &image).await?;
     let socket = containerd.socket.display().to_string();
     let mut ours = Side::start(&plan.data("ours"), &image, &[]).await?;
     let mut theirs = Side::start(&plan.data("theirs"), &image, &["--container-runtime-endpoint", &socket]).await?;
     one_by_one((&mut ours, &mut theirs), if quick { 8 } else { 40 }, report).await?;
     for burst in bursts(quick) {
+        report.progress(&format!("starting {} replicas on each cluster", burst.pods));
         at_once((&mut ours, &mut theirs), &burst, report).await?;
     }
     theirs.stop().await?;
@@ -136,6 +138,7 @@ async fn full(plan: &Plan, ours: Side, report: &mut Report) -> Result<()> {
     // A process of its own: what bursts have left in memory is not of these pods.
     let mut node = ours.start_again().await?;
     node.create_replicas(FULL).await?;
+    report.progress(&format!("watching {FULL} idle pods for {} s", (SETTLE + plan.idle).as_secs()));
     let with = idle(&node.server, plan.idle).await?;
     node.stop().await?;
     let server = Server::api_with(&plan.data("alone"), &[]).await?;

@@ -24,9 +24,11 @@ const BURST: usize = 30;
 pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let dir = &plan.dir;
     let registry = Registry::start(&dir.join("registry")).await?;
+    report.progress("publishing an image of 100 MB");
     registry.publish_large().await?;
     let image = registry.image("pause");
     let ours = Daemon::ours(&dir.join("ours")).await?;
+    report.progress("starting containerd");
     let theirs = Daemon::containerd(&dir.join("theirs"), &image).await?;
     for daemon in [&ours, &theirs] {
         daemon.pull(&image).await?;
@@ -34,6 +36,7 @@ pub async fn run(quick: bool, plan: &Plan, report: &mut Report) -> Result<()> {
     let sides = Sides { ours: &ours, theirs: &theirs, image: &image, logs: &dir.join("logs") };
     let rounds = if quick { 10 } else { 50 };
     let floor = floor(&dir.join("registry/pause"), &dir.join("floor"), rounds)?;
+    report.progress(&format!("starting {rounds} pods on each runtime, one by one"));
     one_by_one(&sides, rounds, &floor, report).await?;
     at_once(&sides, report).await?;
     pull(&sides, &registry.image("large"), if quick { 1 } else { 3 }, report).await

@@ -29,9 +29,11 @@ pub async fn run(quick: bool, plan: &Plan, parts: &[String], report: &mut Report
     };
     let is_wanted = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     if is_wanted("alone") {
+        report.progress("measuring decisions alone");
         alone::run(&size, report)?;
     }
     if is_wanted("served") {
+        report.progress(&format!("creating {} nodes and {} pods twice", size.nodes, size.before + size.pods));
         served::run(&size, plan, report).await?;
     }
     Ok(())

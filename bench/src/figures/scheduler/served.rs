@@ -49,6 +49,7 @@ pub async fn run(size: &Size, plan: &Plan, report: &mut Report) -> Result<()> {
     }
     churned(&server, size, created, report).await?;
     server.stop().await?;
+    report.progress("binding the pods of a server that had no scheduler");
     let (bound, must) = (bind_waiting(plan).await?, Must::AtLeast(MUST));
     report.add(&Figure { name: "pods bound", value: bound, unit: "1/s", limit: created, must });
     preempted(size, plan, created, report).await
