@@ -84,8 +84,10 @@ async fn components_inside_of_up_take_flags() {
     ]);
     let said = curl.output().expect("curl is there");
     assert!(String::from_utf8_lossy(&said.stdout).contains("alice"), "{}", String::from_utf8_lossy(&said.stdout));
-    fails(&["up", "--apiserver-arg=secure-port=1"], &["--apiserver-arg: --secure-port"]);
-    fails(&["up", "--disable-agent", "--kubelet-arg=max-pods=1"], &["--kubelet-arg", "--disable-agent"]);
+    let other = dir.path().join("other");
+    let up = ["up", "--disable-agent", "--data-dir", other.to_str().expect("text")];
+    fails(&[&up[..], &["--apiserver-arg=secure-port=1"]].concat(), &["--apiserver-arg: --secure-port"]);
+    fails(&[&up[..], &["--kubelet-arg=max-pods=1"]].concat(), &["--kubelet-arg", "--disable-agent"]);
 }
 
 #[tokio::test]
