@@ -208,9 +208,25 @@ impl Client {
         self.put(resource, Method::POST, &resource.path(namespace), JSON, object).await
     }
 
-    /// The same for one who does not want to see what became of it; a server of this process then does not say.
+    /// The same without the object in the answer; a server of this process then does not encode it.
     pub async fn create_unread(&self, resource: Resource, namespace: &str, object: &Tree) -> Result<()> {
-        let mut request = self.request(Method::POST, &resource.path(namespace), (JSON, JSON), Some(object))?;
+        self.post_unread(&resource.path(namespace), object).await
+    }
+
+    /// A subresource is created, and the answer is not looked at.
+    pub async fn create_subresource_unread(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+        object: &Tree,
+    ) -> Result<()> {
+        self.post_unread(&below(resource, namespace, name, sub), object).await
+    }
+
+    async fn post_unread(&self, path: &str, object: &Tree) -> Result<()> {
+        let mut request = self.request(Method::POST, path, (JSON, JSON), Some(object))?;
         request.extensions_mut().insert(Unread);
         let (code, bytes) = in_time(self.exchange(request)).await?;
         if (200..300).contains(&code) { Ok(()) } else { answer(code, &bytes).map(drop) }

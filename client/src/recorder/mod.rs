@@ -17,8 +17,9 @@ const EVENTS: Resource = Resource::core("events");
 const ACTED_EVENTS: Resource = Resource::new("events.k8s.io", "v1", "events");
 /// As many wait to be written; more are dropped.
 const WAITING: usize = 1000;
-/// So many are written at once: they share the waits for the store.
-const MOST_UNDER_WAY: usize = 256;
+/// So many are written at once: they share the waits for the store. With the bindings of a scheduler they stay below the
+/// seats that priority and fairness gives to its flow.
+const MOST_UNDER_WAY: usize = 32;
 /// So long waits who would rather wait than have an event dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
 

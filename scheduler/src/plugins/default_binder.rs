@@ -28,7 +28,7 @@ impl Plugin for DefaultBinder {
                 "metadata" => tree! { "name" => pod.name.clone(), "namespace" => pod.namespace.clone(), "uid" => pod.uid.clone() },
                 "target" => tree! { "apiVersion" => "v1", "kind" => "Node", "name" => node },
             };
-            hands.client.create_subresource(PODS, &pod.namespace, &pod.name, "binding", &binding).await.map(drop)
+            hands.client.create_subresource_unread(PODS, &pod.namespace, &pod.name, "binding", &binding).await
         }))
     }
 }

@@ -36,8 +36,9 @@ const NAMESPACES: Resource = Resource::core("namespaces");
 const LIVING_PODS: Selection =
     Selection { resource: PODS, query: "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed" };
 
-/// So many bindings and the like are under way at once: they share the waits for the disk.
-const MOST_UNDER_WAY: usize = 256;
+/// So many bindings and the like are under way at once: they share the waits for the disk. Priority and fairness has 98
+/// seats for a scheduler by default, which its events need too: more would wait in a queue, or be refused.
+const MOST_UNDER_WAY: usize = 64;
 
 /// As many decisions are made before other tasks get their turn: their bindings then share a commit.
 const DECISIONS_PER_TURN: usize = 16;
