@@ -5,8 +5,12 @@ use std::net::IpAddr;
 use crate::error::Result;
 use crate::pki::{Pair, Pki, Subject};
 
-/// The authorities: of the cluster, and of the proxy that speaks for others.
-pub const AUTHORITIES: &[(&str, &str)] = &[("ca", "kubernetes"), ("front-proxy-ca", "front-proxy-ca")];
+/// The CAs: of the cluster, of the proxy that speaks for others, and of the ports of kubelets. A node writes the
+/// addresses for which it gets a certificate: clients of the API server must not trust the CA of those.
+pub const AUTHORITIES: &[(&str, &str)] =
+    &[("ca", "kubernetes"), ("front-proxy-ca", "front-proxy-ca"), (KUBELET_SERVING_CA, "kubelet-serving-ca")];
+
+pub const KUBELET_SERVING_CA: &str = "kubelet-serving-ca";
 
 pub const ADMIN: &str = "admin";
 pub const SERVING: &str = "apiserver";
@@ -51,7 +55,7 @@ pub fn kubelet_serving(node: &str, addresses: &[IpAddr]) -> Subject {
     addresses.dedup();
     Subject {
         file: KUBELET_SERVING.to_string(),
-        authority: "ca",
+        authority: KUBELET_SERVING_CA,
         common_name: format!("system:node:{node}"),
         organization: "system:nodes".to_string(),
         names: vec![node.to_string()],

@@ -195,7 +195,7 @@ impl Own {
         Ok(Own { pki, subjects, kubelet_authorities: None })
     }
 
-    /// The certificates of kubelets must be signed by the cluster's own CA.
+    /// The certificates of kubelets must be signed by the CA of their ports.
     pub fn verifying_kubelets(self) -> Own {
         Own { kubelet_authorities: Some(String::new()), ..self }
     }
@@ -222,7 +222,7 @@ impl Own {
     /// Those that are there, and new ones for what is missing or due.
     pub fn load(&self) -> Result<Credentials> {
         let made = components::ensure(&self.pki, &self.subjects)?;
-        let [authority, proxies] = made.authorities.as_slice() else { return Ok(Credentials::default()) };
+        let [authority, proxies, kubelets] = made.authorities.as_slice() else { return Ok(Credentials::default()) };
         let files = components::AUTHORITIES.iter().map(|(file, _)| *file);
         let files = files.chain(self.subjects.iter().map(|subject| subject.file.as_str()));
         Ok(Credentials {
@@ -230,7 +230,7 @@ impl Own {
             clients: Some(authority.certificate.clone()),
             proxies: Some(proxies.certificate.clone()),
             kubelet_client: Some(made.leaf(KUBELET_CLIENT)),
-            kubelet_authority: self.kubelet_authorities.as_ref().map(|more| format!("{}{more}", authority.certificate)),
+            kubelet_authority: self.kubelet_authorities.as_ref().map(|more| format!("{}{more}", kubelets.certificate)),
             admin: Some((authority.clone(), made.leaf(ADMIN))),
             renewal: files.filter_map(|file| self.pki.renewal_of(file)).min(),
         })
@@ -269,10 +269,15 @@ impl Own {
         let (authority, _) = components::AUTHORITIES[0];
         let authority = self.pki.read(authority)?.unwrap_or_default();
         let signer = controllers::Signer { certificate: authority.certificate.clone(), key: authority.key };
+        let kubelets = self.pki.read(components::KUBELET_SERVING_CA)?.unwrap_or_default();
+        let kubelets = controllers::Signer { certificate: kubelets.certificate, key: kubelets.key };
         let ranges = config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}"));
         Ok(Arc::new(controllers::Options {
             root_ca: authority.certificate,
-            cluster_signing: controllers::Signers::all(signer),
+            cluster_signing: controllers::Signers {
+                kubelet_serving: Some(kubelets),
+                ..controllers::Signers::all(signer)
+            },
             service_account_private_key: self.pki.signing_key()?,
             service_cluster_ip_range: ranges.collect(),
             balance_by_nodes: true,
