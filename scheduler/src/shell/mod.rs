@@ -270,11 +270,12 @@ impl Shared {
         let (mut under_way, mut waiting) = (JoinSet::new(), JoinSet::new());
         while !self.is_closed.load(Ordering::Acquire) {
             if under_way.len() >= MOST_UNDER_WAY {
-                under_way.join_next().await;
+                // Room for a whole turn, not for one decision.
+                while under_way.len() > MOST_UNDER_WAY - DECISIONS_PER_TURN && under_way.join_next().await.is_some() {}
             }
             while under_way.try_join_next().is_some() || waiting.try_join_next().is_some() {}
             let moved = self.moved.notified();
-            for _ in 0..DECISIONS_PER_TURN {
+            for _ in 0..DECISIONS_PER_TURN.min(MOST_UNDER_WAY.saturating_sub(under_way.len())) {
                 let mut step = self.step();
                 while let Some(Step::Ask(asking)) = step {
                     step = self.ask(asking).await;
