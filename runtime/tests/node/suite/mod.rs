@@ -205,11 +205,9 @@ async fn said(suite: &Arc<Suite>) -> BTreeMap<&'static str, String> {
 
 /// What was said and what should have been, where they differ.
 fn wrong(said: &BTreeMap<&str, String>, expected: impl Fn(&Case) -> &'static str) -> Vec<String> {
-    let cases = TABLES.into_iter().flatten();
-    let wrong = cases.filter(|case| said[case.name] != expected(case));
-    wrong
-        .map(|case| format!("{}\n    expected: {}\n    said:     {}", case.name, expected(case), said[case.name]))
-        .collect()
+    let cases = TABLES.into_iter().flatten().filter_map(|case| Some((case, said.get(case.name)?)));
+    let wrong = cases.filter(|(case, said)| *said != expected(case));
+    wrong.map(|(case, said)| format!("{}\n    expected: {}\n    said:     {said}", case.name, expected(case))).collect()
 }
 
 #[tokio::test]
@@ -231,6 +229,7 @@ async fn this_runtime_says_what_the_table_has() {
 async fn containerd_says_the_same_but_for_the_list() {
     let suite = Arc::new(containerd::start().await);
     let said = said(&suite).await;
+    let said = said.into_iter().filter(|(case, said)| !differences::is_race(case, said)).collect();
     let wrong = wrong(&said, |case| differences::of(case.name).map_or(case.says, |difference| difference.says));
     containerd::end(Arc::into_inner(suite).expect("all cases are over")).await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -84,6 +84,8 @@ fn suite(runtime: Runtime) {
 
 fn leaves_nothing(all: &Case) {
     all.kubectl(&["delete", "deployments,jobs,pods", "--all", "--all-namespaces", "--now"]);
+    // The deletion may take longer than the server waits for the first request of a connection.
+    let all = &Case::of_cluster(all.cluster);
     all.until("no pod", || all.read("/api/v1/pods").list("items").len(), |left| *left == 0);
     let cluster = all.cluster;
     let of_pods =
