@@ -25,7 +25,9 @@ async fn a_fork_bomb_is_held_and_ended_whole() {
     let quiet = node.run(&sandbox, container("quiet", "exec sleep 1000"), &pod).await;
     // Its own group, so that the shim and the pause are not limited with it.
     let begin = "until [ -e /begin ]; do sleep 0.01; done";
-    let bomb = container("bomb", &format!("{begin}; while :; do sleep 1000 & setsid sleep 1000 & done 2>/dev/null"));
+    // A shell that cannot fork ends; what it has made stays while the first process does.
+    let fork = "sh -c 'while :; do sleep 1000 & setsid sleep 1000 & done' 2>/dev/null";
+    let bomb = container("bomb", &format!("{begin}; {fork}; exec sleep 1000"));
     let bomb = node.create(&sandbox, bomb, &pod).await.unwrap();
     node.start_container(&bomb).await.unwrap();
     node.set_group_file(&bomb, "pids", "pids.max", "60");
