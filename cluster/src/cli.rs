@@ -165,10 +165,10 @@ fn run_reset(args: &reset::Arguments) -> Result<()> {
     Err(Error::Flags(problems))
 }
 
-/// Asks the user; without a terminal nobody could answer.
+/// Asks the user, which needs a terminal.
 fn is_confirmed(data_dir: &Path) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        let why = format!("{} would be removed: --force is needed where nobody can be asked", data_dir.display());
+        let why = format!("{} would be removed: without a terminal to ask on, --force is needed", data_dir.display());
         return Err(Error::Flags(vec![why]));
     }
     print!(

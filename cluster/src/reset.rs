@@ -22,7 +22,7 @@ pub struct Arguments {
     pub force: bool,
 }
 
-/// What tiphys keeps in a data directory. Other files there are somebody else's.
+/// What tiphys keeps in a data directory. Other files there are the user's.
 const ENTRIES: [&str; 12] = [
     "bootstrap-kubelet.conf",
     "cluster-id",

@@ -87,7 +87,7 @@ impl Authorization {
         Ok(())
     }
 
-    /// Everybody may do everything, so that nobody may come without a name.
+    /// Every client may do everything, so that anonymous requests are switched off.
     pub fn allows_everything(&self) -> bool {
         self.has("AlwaysAllow")
     }

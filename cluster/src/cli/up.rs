@@ -34,7 +34,7 @@ pub struct UpArguments {
     /// The controllers to run: `*` for all, a name for one, `-name` for all but that one
     #[arg(long, value_delimiter = ',', allow_hyphen_values = true, default_value = up::CONTROLLERS)]
     controllers: Vec<String>,
-    /// Pods get their nodes from somebody else
+    /// Do not run the scheduler: another one assigns pods to nodes
     #[arg(long)]
     disable_scheduler: bool,
     /// Nodes that run nothing but behave: pods become ready, Jobs end, deletions are completed

@@ -202,7 +202,7 @@ fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
     let (id, secret) = token.split_once('.').unwrap_or((token, ""));
     match controllers::is_signed_cluster_info(info, id, secret) {
         None => return Ok(None),
-        Some(false) => return Err(wrong("its signature does not fit the token: somebody may stand in between")),
+        Some(false) => return Err(wrong("its signature does not fit the token: the connection may be intercepted")),
         Some(true) => {}
     }
     let config =
@@ -217,7 +217,7 @@ fn trusted(info: &Tree, token: &str, wanted: &str) -> Result<Option<String>> {
     }
     let hashes: Vec<&str> = found.iter().map(|(hash, _)| hash.as_str()).collect();
     Err(Error::Answered(format!(
-        "this is another cluster, or somebody stands in between: its CA has {}, not {wanted}",
+        "this is another cluster, or the connection is intercepted: its CA has {}, not {wanted}",
         hashes.join(", ")
     )))
 }

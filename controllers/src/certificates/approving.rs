@@ -1,4 +1,4 @@
-//! Approves the client certificates of nodes, where whoever asks may have them, and the serving certificates of their
+//! Approves the client certificates of nodes, where the client may have them, and the serving certificates of their
 //! ports, where that is configured.
 
 use std::sync::Arc;
