@@ -71,12 +71,14 @@ impl Kubectl {
         let _ = std::fs::remove_dir_all(&self.home);
     }
 
+    /// Each command reads its input to the end before it writes. Several kubectl versions listen before they have
+    /// created their streams and drop what arrives until then; input is sent only after the streams exist.
     async fn exec(&self) {
         let output = self.run(&["exec", "-i", "web", "--", "cat"], b"hi\n").await;
         self.assert(&output, 0, "hi\n", "");
-        let output = self.run(&["exec", "web", "--", "sh", "-c", "echo out; echo err >&2; exit 7"], b"").await;
+        let output = self.run(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo out; echo err >&2; exit 7"], b"").await;
         self.assert(&output, 7, "out\n", "err\ncommand terminated with exit code 7\n");
-        let output = self.run(&["exec", "web", "--", "/does/not/exist"], b"").await;
+        let output = self.run(&["exec", "-i", "web", "--", "/does/not/exist"], b"").await;
         assert_eq!(output.status.code(), Some(1), "{:?}", self.binary);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("error executing command in container: No such file"), "{:?}: {said}", self.binary);
@@ -92,7 +94,7 @@ impl Kubectl {
     async fn attach(&self) {
         let output = self.run(&["attach", "-i", "web"], b"typed\n").await;
         assert_eq!(output.status.code(), Some(0), "{:?}: {output:?}", self.binary);
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "attached\ntyped\n", "{:?}", self.binary);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "typed\nattached\n", "{:?}", self.binary);
     }
 
     async fn port_forward(&self) {
@@ -131,7 +133,7 @@ impl Kubectl {
 
     fn assert(&self, output: &Output, code: i32, stdout: &str, stderr: &str) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        // Some listen before they know their own streams, and complain of the empty message that greets them.
+        // The same versions complain about the empty message that opens a connection.
         let is_greeting = |line: &&str| line.contains("Unknown stream id 1, discarding message");
         let errors: String = text(&output.stderr).split_inclusive('\n').filter(|line| !is_greeting(line)).collect();
         let seen = (output.status.code(), text(&output.stdout), errors);

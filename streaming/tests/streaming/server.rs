@@ -76,7 +76,7 @@ fn answer(request: Request<Incoming>) -> Response<Full<Bytes>> {
                 Ok(options) => options,
                 Err(message) => return json(400, &message),
             };
-            let command = if verb == Verb::Exec { arguments(&query) } else { words("sh -c 'echo attached; cat'") };
+            let command = if verb == Verb::Exec { arguments(&query) } else { words("sh -c 'cat; echo attached'") };
             remote_command(request, verb, options, timeouts, move |streams| run(command, streams))
         }
         "portforward" => streaming::port_forward::port_forward(request, timeouts, |port, mut connection| async move {
@@ -154,7 +154,13 @@ async fn run(command: Vec<String>, mut streams: Streams) -> Ending {
         .spawn();
     let mut child = match child {
         Ok(child) => child,
-        Err(error) => return Ending::Failed(error.to_string()),
+        Err(error) => {
+            // A client that sends input has created its streams, so the error cannot overtake them.
+            if let Some(mut input) = streams.stdin.take() {
+                let _ = tokio::io::copy(&mut input, &mut tokio::io::sink()).await;
+            }
+            return Ending::Failed(error.to_string());
+        }
     };
     let (mut stdin, stdout, stderr) = (child.stdin.take().unwrap(), child.stdout.take(), child.stderr.take());
     // A process that ends early leaves its input unread.
