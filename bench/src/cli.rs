@@ -109,8 +109,8 @@ pub fn main() -> ExitCode {
 /// The same in namespaces of its own, which are entered first.
 fn measure_inside(how: &How, figures: impl AsyncFnOnce(&Plan, &mut Report) -> Result<()>) -> Result<bool> {
     let plan = Plan::new(how.quick, how.dir.clone());
-    match inside::folder() {
-        // Whoever has sent us here takes the folder away, once nothing is mounted in it any more.
+    match inside::directory() {
+        // Whoever has sent us here takes the directory away, once nothing is mounted in it any more.
         Some(dir) => measure_as(&Plan { dir, ..plan }, how.json, figures),
         None => runtime()?.block_on(inside::run(&plan.dir)),
     }

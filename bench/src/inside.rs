@@ -8,21 +8,21 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Result;
 
-/// All control groups of such a benchmark are below it.
+/// All cgroups of such a benchmark are below it.
 pub const CGROUP: &str = "/tiphys-bench";
 
-/// Set inside, to the folder of the benchmark.
+/// Set inside, to the directory of the benchmark.
 const INSIDE: &str = "TIPHYS_BENCH_INSIDE";
 
-/// A network with a way out that leads nowhere, and no folder of the machine's written to: Debian's plugins keep
+/// A network with a way out that leads nowhere, and no directory of the machine's written to: Debian's plugins keep
 /// addresses in one, sockets and logs have theirs.
 const ENTER: &str = "ip link set lo up && ip link add way type veth peer name out && \
     ip address add 192.0.2.10/24 dev way && ip link set way up && ip link set out up && \
     ip route add default via 192.0.2.1 && mount -t tmpfs none /run && mount -t tmpfs none /var/log && \
     mkdir -p /var/lib/cni && mount -t tmpfs none /var/lib/cni && exec \"$0\" \"$@\"";
 
-/// The folder of the benchmark that runs in here.
-pub fn folder() -> Option<PathBuf> {
+/// The directory of the benchmark that runs in here.
+pub fn directory() -> Option<PathBuf> {
     std::env::var_os(INSIDE).map(PathBuf::from)
 }
 

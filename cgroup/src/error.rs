@@ -1,4 +1,4 @@
-//! What was tried with a control group, and why it failed.
+//! What was tried with a cgroup, and why it failed.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Control groups: version 1 or 2, chosen for each controller as the machine has it.
+//! Cgroups: version 1 or 2, chosen for each controller as the machine has it.
 //!
 //! One path stands below the root of every hierarchy that is used. Where cgroup2 is mounted without controllers
 //! beside version 1, the path is made there too: killing a whole tree and pressure figures are its alone.
@@ -86,7 +86,7 @@ impl Hierarchies {
     }
 
     /// The path in every hierarchy of version 1, by the hierarchy's name.
-    pub fn folders(&self, path: &str) -> Vec<(String, PathBuf)> {
+    pub fn directories(&self, path: &str) -> Vec<(String, PathBuf)> {
         self.v1.iter().map(|h| (h.controllers.join(","), below(&h.root, path))).collect()
     }
 
@@ -99,12 +99,12 @@ impl Hierarchies {
     pub fn create(&self, path: &str) -> Result<()> {
         for hierarchy in &self.v1 {
             let cpuset = hierarchy.controllers.iter().any(|c| c == "cpuset");
-            make(&hierarchy.root, path, |folder| if cpuset { inherit_cpuset(folder) } else { Ok(()) })?;
+            make(&hierarchy.root, path, |directory| if cpuset { inherit_cpuset(directory) } else { Ok(()) })?;
         }
         if let Some(root) = &self.v2 {
             let delegate = self.unified_only();
-            make(root, path, |folder| {
-                if delegate && let Some(parent) = folder.parent() {
+            make(root, path, |directory| {
+                if delegate && let Some(parent) = directory.parent() {
                     delegate_controllers(parent);
                 }
                 Ok(())
@@ -138,12 +138,12 @@ impl Hierarchies {
         else {
             return refused(format!("the machine has no {} controller", write.controller));
         };
-        let folder = below(root, path);
+        let directory = below(root, path);
         let put = |(file, value): &(String, String)| {
-            let path = folder.join(file);
+            let path = directory.join(file);
             fs::write(&path, value).context(|| format!("writing {value} to {}", path.display()))
         };
-        let optional = |(file, _): &&(String, String)| !write.optional || folder.join(file).exists();
+        let optional = |(file, _): &&(String, String)| !write.optional || directory.join(file).exists();
         let values: Vec<_> = write.values.iter().filter(optional).collect();
         if values.iter().try_for_each(|v| put(v)).is_err() {
             return values.iter().rev().try_for_each(|v| put(v)).and_then(|()| values.iter().try_for_each(|v| put(v)));
@@ -165,17 +165,17 @@ impl Hierarchies {
     /// The child itself goes on with `join_v1`.
     pub fn entry(&self, path: &str) -> Result<Option<OwnedFd>> {
         let Some(root) = &self.v2 else { return Ok(None) };
-        let folder = below(root, path);
+        let directory = below(root, path);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&folder, flags, Mode::empty());
-        opened.context(|| format!("opening {}", folder.display())).map(Some)
+        let opened = rustix::fs::open(&directory, flags, Mode::empty());
+        opened.context(|| format!("opening {}", directory.display())).map(Some)
     }
 
     /// Moves this process, which must have one thread. A move of a whole process waits until every CPU has passed
     /// through the scheduler; that of a thread by itself waits for nothing.
     pub fn join_v1(&self, path: &str) -> Result<()> {
-        for (_, folder) in self.folders(path) {
-            let file = folder.join("tasks");
+        for (_, directory) in self.directories(path) {
+            let file = directory.join("tasks");
             fs::write(&file, "0").context(|| format!("entering {}", file.display()))?;
         }
         Ok(())
@@ -203,21 +203,21 @@ impl Hierarchies {
     }
 
     pub fn processes(&self, path: &str) -> Vec<i32> {
-        let Some(folder) = self.all(path).into_iter().next() else { return Vec::new() };
+        let Some(directory) = self.all(path).into_iter().next() else { return Vec::new() };
         let mut pids = Vec::new();
-        processes_below(&folder, &mut pids);
+        processes_below(&directory, &mut pids);
         pids
     }
 
     /// The names of the groups right below the path, in whichever hierarchy.
     pub fn children(&self, path: &str) -> std::collections::BTreeSet<String> {
-        let folders = self.all(path).into_iter().flat_map(|folder| children(&folder));
-        folders.filter_map(|folder| Some(folder.file_name()?.to_str()?.to_string())).collect()
+        let directories = self.all(path).into_iter().flat_map(|directory| children(&directory));
+        directories.filter_map(|directory| Some(directory.file_name()?.to_str()?.to_string())).collect()
     }
 
     /// Whether every hierarchy has the path.
     pub fn has_group(&self, path: &str) -> bool {
-        self.all(path).iter().all(|folder| folder.is_dir())
+        self.all(path).iter().all(|directory| directory.is_dir())
     }
 
     /// Removes the path once its last process, already killed, has left it.
@@ -240,8 +240,8 @@ impl Hierarchies {
     /// Removes the path with all below it; what is not there is fine, what still has processes is an error.
     pub fn remove(&self, path: &str) -> Result<()> {
         let others = self.others.iter().map(|root| below(root, path));
-        self.all(path).into_iter().chain(others).try_for_each(|folder| {
-            remove_tree(&folder).context(|| format!("removing the control group {}", folder.display()))
+        self.all(path).into_iter().chain(others).try_for_each(|directory| {
+            remove_tree(&directory).context(|| format!("removing the cgroup {}", directory.display()))
         })
     }
 }
@@ -249,58 +249,58 @@ impl Hierarchies {
 /// `path` must not climb out of the hierarchy: it comes from the caller's pod.
 fn below(root: &Path, path: &str) -> PathBuf {
     let parts = path.split('/').filter(|p| !p.is_empty() && *p != "." && *p != "..");
-    parts.fold(root.to_path_buf(), |folder, part| folder.join(part))
+    parts.fold(root.to_path_buf(), |directory, part| directory.join(part))
 }
 
 fn make(root: &Path, path: &str, prepare: impl Fn(&Path) -> Result<()>) -> Result<()> {
     let whole = below(root, path);
-    let mut folder = root.to_path_buf();
+    let mut directory = root.to_path_buf();
     for part in whole.strip_prefix(root).unwrap_or(&whole) {
-        folder.push(part);
-        match fs::create_dir(&folder) {
-            Ok(()) => prepare(&folder)?,
+        directory.push(part);
+        match fs::create_dir(&directory) {
+            Ok(()) => prepare(&directory)?,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).context(|| format!("making the control group {}", folder.display())),
+            Err(error) => return Err(error).context(|| format!("making the cgroup {}", directory.display())),
         }
     }
     Ok(())
 }
 
 /// A new cpuset of version 1 is empty, and nothing may enter it until it names CPUs and memory.
-fn inherit_cpuset(folder: &Path) -> Result<()> {
-    let Some(parent) = folder.parent() else { return Ok(()) };
+fn inherit_cpuset(directory: &Path) -> Result<()> {
+    let Some(parent) = directory.parent() else { return Ok(()) };
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let value = fs::read_to_string(parent.join(file)).context(|| format!("reading {file}"))?;
-        fs::write(folder.join(file), value).context(|| format!("writing {file}"))?;
+        fs::write(directory.join(file), value).context(|| format!("writing {file}"))?;
     }
     Ok(())
 }
 
 /// What the machine lacks of them is refused one by one, so each is asked for alone.
-fn delegate_controllers(folder: &Path) {
+fn delegate_controllers(directory: &Path) {
     for controller in DELEGATED.split(' ') {
-        let _ = fs::write(folder.join("cgroup.subtree_control"), controller);
+        let _ = fs::write(directory.join("cgroup.subtree_control"), controller);
     }
 }
 
-fn processes_below(folder: &Path, pids: &mut Vec<i32>) {
-    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+fn processes_below(directory: &Path, pids: &mut Vec<i32>) {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
-    for child in children(folder) {
+    for child in children(directory) {
         processes_below(&child, pids);
     }
 }
 
-fn children(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+fn children(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()
 }
 
-fn remove_tree(folder: &Path) -> io::Result<()> {
-    for child in children(folder) {
+fn remove_tree(directory: &Path) -> io::Result<()> {
+    for child in children(directory) {
         remove_tree(&child)?;
     }
-    match fs::remove_dir(folder) {
+    match fs::remove_dir(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -325,7 +325,7 @@ mod tests {
         let hybrid = "cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup /c/net cgroup rw,net_cls 0 0\n\
             cgroup /c/memory cgroup rw,memory 0 0\ncgroup2 /c/unified cgroup2 rw 0 0\n";
         let found = Hierarchies::parse(hybrid);
-        assert_eq!(found.folders("/pod/a")[0], ("cpu,cpuacct".into(), "/c/cpu,cpuacct/pod/a".into()));
+        assert_eq!(found.directories("/pod/a")[0], ("cpu,cpuacct".into(), "/c/cpu,cpuacct/pod/a".into()));
         assert_eq!(found.all("x").len(), 3);
         assert!(!found.unified_only());
         assert!(Hierarchies::parse("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0").unified_only());

@@ -1,4 +1,4 @@
-//! What a control group may use.
+//! What a cgroup may use.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a control group has used.
+//! What a cgroup has used.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -13,17 +13,17 @@ pub struct Files {
 }
 
 impl Files {
-    /// The folders are watched, not the files: these are often replaced by others under their names.
+    /// The directories are watched, not the files: these are often replaced by others under their names.
     pub fn watch(paths: &[PathBuf]) -> io::Result<Files> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        let folder = |path: &PathBuf| {
+        let directory = |path: &PathBuf| {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             if path.is_dir() { path.clone() } else { parent.unwrap_or(Path::new(".")).to_path_buf() }
         };
-        let folders: BTreeSet<PathBuf> = paths.iter().map(folder).collect();
+        let directories: BTreeSet<PathBuf> = paths.iter().map(directory).collect();
         let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::CREATE | WatchFlags::DELETE;
-        for folder in folders {
-            inotify::add_watch(&events, &folder, what)?;
+        for directory in directories {
+            inotify::add_watch(&events, &directory, what)?;
         }
         #[expect(deprecated, reason = "unsound only for types that change their descriptor; this one owns it")]
         let events = AsyncFd::new(events)?;
@@ -52,7 +52,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_replaced_file_is_heard_of() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("a");
         std::fs::write(&path, "1").expect("a file");
         let files = Files::watch(std::slice::from_ref(&path)).expect("a watch");
@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_that_is_moved_away_is_heard_of() {
-        let (dir, elsewhere) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let (dir, elsewhere) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
         std::fs::write(dir.path().join("a"), "1").expect("a file");
         let files = Files::watch(&[dir.path().to_path_buf()]).expect("a watch");
         std::fs::rename(dir.path().join("a"), elsewhere.path().join("a")).expect("a file");

@@ -36,13 +36,13 @@ pub struct Arguments {
     /// The socket of another container runtime, such as containerd's, instead of the one in the house
     #[arg(long, value_name = "SOCKET")]
     container_runtime_endpoint: Option<String>,
-    /// Pods' folders [default: DATA_DIR/kubelet]
+    /// Pods' directories [default: DATA_DIR/kubelet]
     #[arg(long)]
     root_dir: Option<PathBuf>,
     /// Logs of containers
     #[arg(long, default_value = "/var/log/pods")]
     pod_logs_dir: PathBuf,
-    /// The control group below which all of pods' are
+    /// The cgroup below which all of pods' are
     #[arg(long, default_value = "/")]
     cgroup_root: String,
     /// Whether a pod that is deleted is told to end only once the service proxies that confirm have taken it out of
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_file_may_say_what_up_does_not() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("kubelet.yaml");
         let read = |text: &str| {
             std::fs::write(&file, text).expect("a file");
@@ -486,8 +486,8 @@ mod tests {
 
     #[test]
     fn a_machine_is_judged_only_as_a_file_says() {
-        let machine = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir_all(machine.path().join("proc")).expect("a folder");
+        let machine = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(machine.path().join("proc")).expect("a directory");
         std::fs::write(machine.path().join("proc/swaps"), "Filename\n/dev/sda2 partition 1 0 -2\n").expect("a file");
         let mut config = Config::default();
         config.process.fail_cgroup_v1 = true;

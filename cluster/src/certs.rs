@@ -8,7 +8,7 @@ use crate::components::AUTHORITIES;
 use crate::error::{Error, Result};
 use crate::pki::{Description, Pair, Pki, Subject, described};
 
-/// A certificate of the folder.
+/// A certificate of the directory.
 struct Entry {
     file: String,
     pair: Pair,
@@ -58,7 +58,7 @@ pub fn rotate(data_dir: &Path, names: &[String], all: bool) -> Result<Vec<String
 fn open(data_dir: &Path) -> Result<Pki> {
     let dir = data_dir.join("pki");
     if !dir.is_dir() {
-        return Err(Error::Flags(vec![format!("{} is no folder of certificates", dir.display())]));
+        return Err(Error::Flags(vec![format!("{} is no directory of certificates", dir.display())]));
     }
     Pki::open(dir)
 }
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn certificates_are_listed_and_rotated() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let pki = Pki::open(dir.path().join("pki")).expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
+        let pki = Pki::open(dir.path().join("pki")).expect("a directory");
         let subjects = components::subjects("n", vec!["a.example".to_string()], vec![IpAddr::from([10, 0, 0, 1])]);
         components::ensure(&pki, &subjects).expect("certificates");
         let text = list(dir.path()).expect("a list");

@@ -63,7 +63,7 @@ pub fn kubelet_serving(node: &str, addresses: &[IpAddr]) -> Subject {
     }
 }
 
-/// What a folder holds, each by the name of its files.
+/// What a directory holds, each by the name of its files.
 pub struct Made {
     pub authorities: Vec<Pair>,
     leaves: Vec<(String, Pair)>,

@@ -144,7 +144,7 @@ fn controller_options(options: &Up, own: &Own, config: &server::Config) -> Resul
     told.balance_by_nodes = usual.balance_by_nodes;
     // Machines that join by `agent` ask for the certificates of their ports.
     told.approve_kubelet_serving = true;
-    told.local_path_folder = volumes(&options.data_dir)?;
+    told.local_path_directory = volumes(&options.data_dir)?;
     Ok(Arc::new(told))
 }
 
@@ -153,7 +153,7 @@ pub fn admission() -> Result<Arc<Setup>> {
     Ok(Setup::new(&PLUGINS.map(str::to_string), &[], None).map_err(Error::Flags)?.into())
 }
 
-/// Where the folders of local volumes are. A volume names its folder for good, so that the path is whole.
+/// Where the directories of local volumes are. A volume names its directory for good, so that the path is whole.
 fn volumes(data_dir: &Path) -> Result<String> {
     let path = std::path::absolute(data_dir.join("volumes")).map_err(Error::file(data_dir))?;
     Ok(path.to_string_lossy().into_owned())
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn certificates_come_back_and_follow_their_addresses() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let make = |listen: [u8; 4], sans: &[&str]| own(dir.path(), listen, sans).expect("certificates");
         let (first, again) = (make([127, 0, 0, 1], &[]), make([127, 0, 0, 1], &[]));
         assert!(first == again);
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_damaged_authority_is_named() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         own(dir.path(), [127, 0, 0, 1], &[]).expect("certificates");
         std::fs::remove_file(dir.path().join("pki/ca.key")).expect("a file");
         let error = own(dir.path(), [127, 0, 0, 1], &[]).err().expect("an error");

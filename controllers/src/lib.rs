@@ -1,4 +1,4 @@
-//! The control loops: a folder a controller, each an ordinary client of the API that acts as its own
+//! The control loops: a directory a controller, each an ordinary client of the API that acts as its own
 //! service account. A loop decides by pure functions on what informers hold; nothing polls.
 
 mod barrier;

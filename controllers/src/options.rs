@@ -73,8 +73,8 @@ options! {
     /// Whether nodes get the serving certificates that they ask for, where these name nothing but the node's own
     /// addresses. No flag of upstream's: `up` has it on.
     approve_kubelet_serving: bool = false;
-    /// Where the folders of local volumes are on every node; "" where there are none. A flag of `up` alone.
-    local_path_folder: String = String::new();
+    /// Where the directories of local volumes are on every node; "" where there are none. A flag of `up` alone.
+    local_path_directory: String = String::new();
     terminated_pod_gc_threshold: i64 = 12_500;
     legacy_service_account_token_clean_up_period: Duration = seconds(8760 * 3600);
 

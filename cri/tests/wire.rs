@@ -7,9 +7,9 @@ use prost::Message;
 use tokio_stream::StreamExt;
 
 /// A server whose runtime is a client again, of a socket where nobody listens.
-async fn relay(folder: &std::path::Path) -> std::path::PathBuf {
-    let (runtime, images) = cri::connect(&folder.join("nobody.sock"));
-    let socket = folder.join("relay.sock");
+async fn relay(directory: &std::path::Path) -> std::path::PathBuf {
+    let (runtime, images) = cri::connect(&directory.join("nobody.sock"));
+    let socket = directory.join("relay.sock");
     let listener = tokio::net::UnixListener::bind(&socket).expect("a socket");
     tokio::spawn(cri::serve(listener, Arc::new(runtime), Arc::new(images)));
     socket
@@ -17,8 +17,8 @@ async fn relay(folder: &std::path::Path) -> std::path::PathBuf {
 
 #[tokio::test]
 async fn an_error_keeps_its_code_over_the_wire() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (runtime, images) = cri::connect(&relay(folder.path()).await);
+    let directory = tempfile::tempdir().expect("a directory");
+    let (runtime, images) = cri::connect(&relay(directory.path()).await);
     let version = runtime.version(cri::VersionRequest::default()).await.expect_err("nobody listens");
     assert_eq!(version.code(), Code::Unavailable, "{version}");
     let list = images.list_images(cri::ListImagesRequest::default()).await.expect_err("nobody listens");
@@ -33,8 +33,8 @@ async fn an_error_keeps_its_code_over_the_wire() {
 
 #[tokio::test]
 async fn an_unknown_call_is_named() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let socket = relay(folder.path()).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = relay(directory.path()).await;
     let channel = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()))
         .expect("an address")
         .connect()

@@ -1,4 +1,4 @@
-//! What each kind is: names, scope, defaults, prepare, validate, columns and selectable fields. A folder
+//! What each kind is: names, scope, defaults, prepare, validate, columns and selectable fields. A directory
 //! a group, a file a kind, one list of all. No I/O, no HTTP, no store.
 
 pub mod admissionregistration;

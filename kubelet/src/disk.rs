@@ -1,4 +1,4 @@
-//! What folders take on disk. Looking is dear where there are many files: it is done for those who ask, beside
+//! What directories take on disk. Looking is dear where there are many files: it is done for those who ask, beside
 //! everything else, and kept for a while.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,17 +25,17 @@ impl AddAssign for Used {
     }
 }
 
-/// A folder, or a file, and all below it on the same file system. What has several names counts once.
+/// A directory, or a file, and all below it on the same file system. What has several names counts once.
 pub fn measure(root: &Path) -> Used {
     let Ok(meta) = std::fs::symlink_metadata(root) else { return Used::default() };
     let device = meta.dev();
     let mut sum = of(&meta);
-    let (mut folders, mut linked) = (Vec::new(), BTreeSet::new());
+    let (mut directories, mut linked) = (Vec::new(), BTreeSet::new());
     if meta.is_dir() {
-        folders.push(root.to_path_buf());
+        directories.push(root.to_path_buf());
     }
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let Ok(meta) = entry.metadata() else { continue };
             let again = !meta.is_dir() && meta.nlink() > 1 && !linked.insert(meta.ino());
             if meta.dev() != device || again {
@@ -43,7 +43,7 @@ pub fn measure(root: &Path) -> Used {
             }
             sum += of(&meta);
             if meta.is_dir() {
-                folders.push(entry.path());
+                directories.push(entry.path());
             }
         }
     }
@@ -57,7 +57,7 @@ fn of(meta: &std::fs::Metadata) -> Used {
 /// Something on a disk.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// A folder, or a file, whose contents are counted.
+    /// A directory, or a file, whose contents are counted.
     Tree(PathBuf),
     /// A file system of its own, which counts itself.
     Mount(PathBuf),
@@ -87,7 +87,7 @@ const KEPT_PERIODS: u32 = 10;
 
 pub struct Disks {
     clock: Arc<dyn Clock>,
-    /// None where folders are not measured at all.
+    /// None where directories are not measured at all.
     period: Option<Duration>,
     known: Mutex<BTreeMap<Place, Known>>,
     /// One looks at a time.
@@ -173,12 +173,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_measured_with_all_below_it() {
-        let dir = tempfile::tempdir().expect("a folder");
+    fn a_directory_is_measured_with_all_below_it() {
+        let dir = tempfile::tempdir().expect("a directory");
         let write = |name: &str, size: usize| std::fs::write(dir.path().join(name), vec![1; size]).expect("a file");
         let empty = measure(dir.path());
         assert_eq!(empty.inodes, 1);
-        std::fs::create_dir(dir.path().join("below")).expect("a folder");
+        std::fs::create_dir(dir.path().join("below")).expect("a directory");
         write("below/a", 100_000);
         std::fs::hard_link(dir.path().join("below/a"), dir.path().join("b")).expect("a link");
         std::os::unix::fs::symlink("/", dir.path().join("c")).expect("a link");
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_known_is_kept_for_a_period() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("a");
         let clock = Arc::new(RuntimeClock::starting_at(Duration::from_secs(1000)));
         let disks = Disks::new(clock.clone(), Some(Duration::from_secs(60)));

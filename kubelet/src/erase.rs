@@ -30,12 +30,12 @@ pub async fn follow(agent: Arc<Agent>) {
     let mut object = agent.object.clone();
     loop {
         let node = object.borrow_and_update().clone().unwrap_or_default();
-        let asked = folders(&node, TO_ERASE);
+        let asked = directories(&node, TO_ERASE);
         let mut erased = Vec::new();
-        for folder in &asked {
-            match erase_volume(&agent, &node, folder).await {
-                Ok(()) => erased.push(folder.clone()),
-                Err(error) => tracing::warn!(directory = %folder.display(), %error, "failed to erase a volume"),
+        for directory in &asked {
+            match erase_volume(&agent, &node, directory).await {
+                Ok(()) => erased.push(directory.clone()),
+                Err(error) => tracing::warn!(directory = %directory.display(), %error, "failed to erase a volume"),
             }
         }
         let told = match answer(&node, &erased) {
@@ -56,15 +56,15 @@ pub async fn follow(agent: Arc<Agent>) {
 
 /// What has to be told; None where it was, or where the node is not known yet.
 fn answer(node: &Tree, erased: &[PathBuf]) -> Option<Tree> {
-    if node.is_null() || node.map("metadata.annotations").contains(ERASED) && folders(node, ERASED) == erased {
+    if node.is_null() || node.map("metadata.annotations").contains(ERASED) && directories(node, ERASED) == erased {
         return None;
     }
-    let list: Vec<Tree> = erased.iter().map(|folder| Tree::from(folder.to_string_lossy().as_ref())).collect();
+    let list: Vec<Tree> = erased.iter().map(|directory| Tree::from(directory.to_string_lossy().as_ref())).collect();
     let list = String::from_utf8_lossy(&api::json::encode(&list.into(), None)).into_owned();
     Some(tree! { "metadata" => tree! { "annotations" => tree! { ERASED => list } } })
 }
 
-fn folders(node: &Tree, annotation: &str) -> Vec<PathBuf> {
+fn directories(node: &Tree, annotation: &str) -> Vec<PathBuf> {
     let list = api::json::decode(node.map("metadata.annotations").str(annotation).as_bytes()).unwrap_or_default();
     list.as_list().unwrap_or(&[]).iter().filter_map(Tree::as_str).map(PathBuf::from).collect()
 }
@@ -85,19 +85,19 @@ enum Error {
     Io(#[from] io::Error),
 }
 
-async fn erase_volume(agent: &Agent, node: &Tree, folder: &Path) -> Result<(), Error> {
-    let name = volume_name(folder).ok_or(Error::NotAVolume)?;
+async fn erase_volume(agent: &Agent, node: &Tree, directory: &Path) -> Result<(), Error> {
+    let name = volume_name(directory).ok_or(Error::NotAVolume)?;
     let volume = agent.client.get(VOLUMES, "", &name).await;
     let volume = volume.map_err(|error| Error::Unknown(name.clone(), error.message().to_string()))?;
-    check(&volume, folder, node).map_err(|why| Error::NotToErase(name, why))?;
-    if agent.volumes.uses(folder).await || is_mounted(agent, folder).await? {
+    check(&volume, directory, node).map_err(|why| Error::NotToErase(name, why))?;
+    if agent.volumes.uses(directory).await || is_mounted(agent, directory).await? {
         return Err(Error::InUse);
     }
-    Ok(erase(folder.to_path_buf()).await?)
+    Ok(erase(directory.to_path_buf()).await?)
 }
 
 /// Whether a volume says itself that a directory of this node may go.
-fn check(volume: &Tree, folder: &Path, node: &Tree) -> Result<(), &'static str> {
+fn check(volume: &Tree, directory: &Path, node: &Tree) -> Result<(), &'static str> {
     let host = match node.map("metadata.labels").str(HOSTNAME) {
         "" => node.str("metadata.name"),
         hostname => hostname,
@@ -107,7 +107,7 @@ fn check(volume: &Tree, folder: &Path, node: &Tree) -> Result<(), &'static str> 
     let is_here = values.is_some_and(|values| matches!(values, [value] if value.as_str() == Some(host)));
     let checks = [
         (volume.map("metadata.annotations").str(PROVISIONED_BY) == PROVISIONER, "is of another provisioner"),
-        (Path::new(volume.str("spec.hostPath.path")) == folder, "has another directory"),
+        (Path::new(volume.str("spec.hostPath.path")) == directory, "has another directory"),
         (is_here, "is on another node"),
         (volume.str("spec.persistentVolumeReclaimPolicy") == "Delete", "is to be retained"),
         (volume.str("status.phase") == "Released", "is not released"),
@@ -116,7 +116,7 @@ fn check(volume: &Tree, folder: &Path, node: &Tree) -> Result<(), &'static str> 
 }
 
 /// Whether a container that runs has the directory, or something in it, among its mounts.
-async fn is_mounted(agent: &Agent, folder: &Path) -> Result<bool, Error> {
+async fn is_mounted(agent: &Agent, directory: &Path) -> Result<bool, Error> {
     let failed = |status: cri::Status| Error::Runtime(status.message().to_string());
     let service = &agent.runtime.service;
     let state = Some(cri::ContainerStateValue { state: cri::ContainerState::Running.into() });
@@ -125,7 +125,7 @@ async fn is_mounted(agent: &Agent, folder: &Path) -> Result<bool, Error> {
     for container in running.containers {
         let request = cri::ContainerStatusRequest { container_id: container.id, verbose: false };
         match service.container_status(request).await {
-            Ok(answer) if answer.status.as_ref().is_some_and(|status| has_mount(status, folder)) => return Ok(true),
+            Ok(answer) if answer.status.as_ref().is_some_and(|status| has_mount(status, directory)) => return Ok(true),
             Err(status) if status.code() != cri::Code::NotFound => return Err(failed(status)),
             _ => {}
         }
@@ -133,8 +133,8 @@ async fn is_mounted(agent: &Agent, folder: &Path) -> Result<bool, Error> {
     Ok(false)
 }
 
-fn has_mount(status: &cri::ContainerStatus, folder: &Path) -> bool {
-    status.mounts.iter().any(|mount| Path::new(&mount.host_path).starts_with(folder))
+fn has_mount(status: &cri::ContainerStatus, directory: &Path) -> bool {
+    status.mounts.iter().any(|mount| Path::new(&mount.host_path).starts_with(directory))
 }
 
 /// The volume whose directory a path can be, by its name `pvc-UID_NAMESPACE_CLAIM`; none of any other path.
@@ -149,8 +149,8 @@ fn volume_name(path: &Path) -> Option<String> {
 }
 
 /// Links in it are removed, not followed.
-async fn erase(folder: PathBuf) -> io::Result<()> {
-    let work = move || match std::fs::remove_dir_all(&folder) {
+async fn erase(directory: PathBuf) -> io::Result<()> {
+    let work = move || match std::fs::remove_dir_all(&directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     };

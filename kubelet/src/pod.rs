@@ -48,7 +48,7 @@ pub fn of_api(mut pod: Arc<Tree>) -> Arc<Tree> {
     pod
 }
 
-/// Whether folders and control groups can be called after a pod: none of its names leads elsewhere.
+/// Whether directories and cgroups can be called after a pod: none of its names leads elsewhere.
 pub fn has_plain_names(pod: &Tree) -> bool {
     [namespace(pod), name(pod), uid(pod)].into_iter().all(is_plain)
 }
@@ -58,9 +58,9 @@ pub fn is_plain(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
 
-/// Whether a folder stands right below another.
-pub fn is_child(folder: &Path, parent: &Path) -> bool {
-    folder.parent() == Some(parent) && folder.file_name().and_then(|name| name.to_str()).is_some_and(is_plain)
+/// Whether a directory stands right below another.
+pub fn is_child(directory: &Path, parent: &Path) -> bool {
+    directory.parent() == Some(parent) && directory.file_name().and_then(|name| name.to_str()).is_some_and(is_plain)
 }
 
 pub fn is_over(pod: &Tree) -> bool {
@@ -94,7 +94,7 @@ pub fn volume<'a>(pod: &'a Tree, name: &str) -> Option<&'a Tree> {
 
 /// A volume on the node's disk that goes with its pod, and counts for what the pod may use of the disk.
 pub fn is_ephemeral(volume: &Tree) -> bool {
-    volume.get("emptyDir").is_some_and(|folder| folder.str("medium").is_empty()) || volume.has("configMap")
+    volume.get("emptyDir").is_some_and(|directory| directory.str("medium").is_empty()) || volume.has("configMap")
 }
 
 #[cfg(test)]
@@ -128,14 +128,14 @@ mod tests {
             assert_eq!(has_plain_names(&pod), expected, "{namespace} {name} {uid}");
         }
         let root = Path::new("/logs");
-        for (folder, expected) in [
+        for (directory, expected) in [
             ("/logs/a_b_c", true),
             ("/logs/a/../../etc", false),
             ("/logs/..", false),
             ("/logs", false),
             ("/etc", false),
         ] {
-            assert_eq!(is_child(Path::new(folder), root), expected, "{folder}");
+            assert_eq!(is_child(Path::new(directory), root), expected, "{directory}");
         }
     }
 }

@@ -148,7 +148,7 @@ async fn make_agent(environment: Environment, informers: &Informers, later: &Lat
     let Environment { client, runtime, node, config, clock, metrics, seed } = environment;
     let runtime = runtime.limited(config.runtime_request_timeout);
     let name = config.node_name.clone();
-    make_folders(&config)?;
+    make_directories(&config)?;
     let managers = Arc::new(Managers::open(config.clone(), Path::new("/"), clock.clone(), metrics.clone())?);
     let version = runtime.service.version(cri::VersionRequest { version: "v1".to_string() }).await;
     let version = version.map_err(|status| format!("the container runtime does not answer: {}", status.message()))?;
@@ -283,7 +283,7 @@ async fn show_volumes(agent: Arc<Agent>, node: Arc<Node>) {
     }
 }
 
-/// The runtime knows best whom it makes control groups with; one that does not say it goes by what was told.
+/// The runtime knows best whom it makes cgroups with; one that does not say it goes by what was told.
 async fn with_driver(config: Arc<Config>, runtime: &Runtime) -> Arc<Config> {
     let answer = runtime.service.runtime_config(cri::RuntimeConfigRequest {}).await;
     let Some(linux) = answer.ok().and_then(|answer| answer.linux) else { return config };
@@ -329,10 +329,10 @@ async fn limit_pods(agent: Arc<Agent>) {
     }
 }
 
-fn make_folders(config: &Config) -> Result<(), String> {
+fn make_directories(config: &Config) -> Result<(), String> {
     let own = ["pods", "plugins", "plugins_registry"].map(|name| config.root_dir.join(name));
-    for folder in own.iter().chain([&config.pod_logs_dir]) {
-        crate::volumes::make_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for directory in own.iter().chain([&config.pod_logs_dir]) {
+        crate::volumes::make_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     }
     close_pod_dirs(&config.root_dir.join("pods"))
 }
@@ -388,7 +388,7 @@ async fn know_all(informers: Arc<Informers>, sources: [watch::Receiver<bool>; 2]
     all.send_replace(true);
 }
 
-/// Pods of which the runtime or a folder has something and nobody else knows: they were deleted while the agent was away.
+/// Pods of which the runtime or a directory has something and nobody else knows: they were deleted while the agent was away.
 async fn clean_up_unknown(workers: Arc<Workers>, agent: Arc<Agent>, mut all_known: watch::Receiver<bool>) {
     if all_known.wait_for(|known| *known).await.is_err() {
         return;
@@ -409,7 +409,7 @@ async fn clean_up_unknown(workers: Arc<Workers>, agent: Arc<Agent>, mut all_know
     let known: BTreeSet<String> =
         workers.pods().iter().map(|pod| pod::uid(pod).to_string()).chain(running.iter().cloned()).collect();
     if let Err(why) = agent.groups.clean_up(move |uid| known.contains(uid)).await {
-        tracing::warn!(error = why, "a control group of a pod that is gone stays");
+        tracing::warn!(error = why, "a cgroup of a pod that is gone stays");
     }
     let is_unknown = |uid: &String| !workers.knows(uid) && !running.contains(uid);
     let left: Vec<String> = agent.volumes.reconstruct().unwrap_or_default().into_iter().filter(is_unknown).collect();

@@ -59,7 +59,7 @@ fn parts(agent: &Agent, pod: &Tree) -> Vec<(Part, Place)> {
     }
     for (name, path) in agent.volumes.places(pod::uid(pod)) {
         let Some(volume) = pod::volume(pod, &name) else { continue };
-        // What is outside of the pod's folder is the machine's.
+        // What is outside of the pod's directory is the machine's.
         if path.starts_with(&dir) {
             parts.push((Part::Volume { claim: claim(pod, volume), name }, place(volume, path)));
         }

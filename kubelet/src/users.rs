@@ -67,7 +67,7 @@ impl Users {
         Ok((first, count))
     }
 
-    /// The pod is gone, and its folder with it.
+    /// The pod is gone, and its directory with it.
     pub fn release(&self, uid: &str) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn ranges_are_nobody_elses_and_survive_a_restart() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let config = Arc::new(Config { root_dir: dir.path().to_path_buf(), ..Config::default() });
         let pod = |uid: &str, own: bool| {
             tree! { "metadata" => tree! { "uid" => uid }, "spec" => tree! { "hostUsers" => !own } }

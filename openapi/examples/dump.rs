@@ -1,14 +1,14 @@
-//! Writes every document into a folder and says how large it is and how long it took:
-//! `cargo run --release -p openapi --example dump -- FOLDER`.
+//! Writes every document into a directory and says how large it is and how long it took:
+//! `cargo run --release -p openapi --example dump -- DIRECTORY`.
 
 use std::path::Path;
 use std::time::Instant;
 
 use openapi::{Api, Encoding, Texts, v2, v3};
 
-struct Wire(wire::Descriptions);
+struct UpstreamTexts(descriptions::Descriptions);
 
-impl Texts for Wire {
+impl Texts for UpstreamTexts {
     fn of_type(&self, ty: &str) -> Option<&str> {
         self.0.of_type(ty)
     }
@@ -19,25 +19,25 @@ impl Texts for Wire {
 }
 
 fn main() -> std::io::Result<()> {
-    let folder = std::env::args().nth(1).unwrap_or_else(|| "openapi-documents".to_string());
-    let folder = Path::new(&folder);
-    std::fs::create_dir_all(folder)?;
+    let directory = std::env::args().nth(1).unwrap_or_else(|| "openapi-documents".to_string());
+    let directory = Path::new(&directory);
+    std::fs::create_dir_all(directory)?;
     timed("schema table", || api::schema::schema().types().len());
-    let texts = Wire(timed("descriptions", wire::descriptions));
+    let texts = UpstreamTexts(timed("descriptions", descriptions::descriptions));
     let api = Api { version: "v1.37.0", kinds: kinds::ALL, texts: &texts, extras: &[] };
     for (encoding, suffix) in [(Encoding::Json, "json"), (Encoding::Protobuf, "pb")] {
         let bytes = timed(suffix, || v2::document(&api, encoding));
         println!("v2.{suffix}: {} bytes", bytes.len());
         timed("etag", || openapi::etag(&bytes));
-        std::fs::write(folder.join(format!("v2.{suffix}")), bytes)?;
+        std::fs::write(directory.join(format!("v2.{suffix}")), bytes)?;
     }
     let index = timed("index", || v3::index(&api));
-    std::fs::write(folder.join("v3.json"), api::json::encode(&index, None))?;
+    std::fs::write(directory.join("v3.json"), api::json::encode(&index, None))?;
     for name in index.map("paths").keys() {
         for (encoding, suffix) in [(Encoding::Json, "json"), (Encoding::Protobuf, "pb")] {
             let bytes = timed(name, || v3::document(&api, name, encoding)).unwrap_or_default();
             println!("{name}.{suffix}: {} bytes", bytes.len());
-            std::fs::write(folder.join(format!("v3_{}.{suffix}", name.replace('/', "_"))), bytes)?;
+            std::fs::write(directory.join(format!("v3_{}.{suffix}", name.replace('/', "_"))), bytes)?;
         }
     }
     Ok(())

@@ -8,9 +8,9 @@ use openapi::{Api, Encoding, Extra, NoTexts, Resource, Texts, v2, v3};
 
 const API: Api<'static> = Api { version: "v1.37.0", kinds: kinds::ALL, texts: &NoTexts, extras: &[] };
 
-struct Wire(wire::Descriptions);
+struct UpstreamTexts(descriptions::Descriptions);
 
-impl Texts for Wire {
+impl Texts for UpstreamTexts {
     fn of_type(&self, ty: &str) -> Option<&str> {
         self.0.of_type(ty)
     }
@@ -169,7 +169,7 @@ fn kubectl_learns_what_a_patch_takes() {
 /// Upstream's own words for these fields.
 #[test]
 fn excerpts_are_upstreams() {
-    let texts = Wire(wire::descriptions());
+    let texts = UpstreamTexts(descriptions::descriptions());
     let api = Api { texts: &texts, ..API };
     let document = v3_of(&api, "api/v1");
     let pod_spec = document.map("components.schemas").get("io.k8s.api.core.v1.PodSpec").expect("PodSpec");
@@ -202,7 +202,7 @@ fn excerpts_are_upstreams() {
 
 #[test]
 fn every_served_type_has_a_text() {
-    let texts = Wire(wire::descriptions());
+    let texts = UpstreamTexts(descriptions::descriptions());
     let document = v2_of(&Api { texts: &texts, ..API });
     for (name, definition) in document.map("definitions").iter() {
         assert!(!definition.str("description").is_empty(), "{name}");

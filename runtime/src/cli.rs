@@ -13,7 +13,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{Context, Error, Result, refused};
-use crate::images::registry::hosts::DEFAULT_FOLDERS;
+use crate::images::registry::hosts::DEFAULT_DIRECTORIES;
 use crate::images::{self, Images};
 use crate::service::{NetworkOptions, Options, Service};
 
@@ -30,8 +30,8 @@ struct Arguments {
     /// Records and sockets of what runs; a reboot ends it.
     #[arg(long, default_value = "/run/tiphys/runtime")]
     state: PathBuf,
-    /// A folder with hosts and certificates of registries, in containerd's form; can be repeated.
-    #[arg(long = "hosts-dir", default_values = DEFAULT_FOLDERS)]
+    /// A directory with hosts and certificates of registries, in containerd's form; can be repeated.
+    #[arg(long = "hosts-dir", default_values = DEFAULT_DIRECTORIES)]
     hosts: Vec<PathBuf>,
     /// A RuntimeClass handler and the OCI runtime's program that it means: `runc=/usr/sbin/runc`.
     #[arg(long = "handler", value_name = "NAME=PROGRAM")]
@@ -42,13 +42,13 @@ struct Arguments {
     /// Where plugins of the pod network are looked for.
     #[arg(long = "cni-bin-dir", default_values = ["/opt/cni/bin", "/usr/lib/cni"])]
     cni_bin_dirs: Vec<PathBuf>,
-    /// Nothing of the pod network that is built in: only what these folders have.
+    /// Nothing of the pod network that is built in: only what these directories have.
     #[arg(long)]
     cni_external_only: bool,
     /// Where results of the pod network are remembered.
     #[arg(long, default_value = "/var/lib/cni")]
     cni_cache_dir: PathBuf,
-    /// The control group of the pods' shims.
+    /// The cgroup of the pods' shims.
     #[arg(long, default_value = "/tiphys-shims")]
     shim_cgroup: String,
     /// Where exec, attach and port-forward are served; a free port of loopback unless told.
@@ -125,8 +125,8 @@ fn handlers(arguments: &[String]) -> Result<BTreeMap<String, PathBuf>> {
 }
 
 fn listen(socket: &Path) -> Result<UnixListener> {
-    if let Some(folder) = socket.parent() {
-        std::fs::create_dir_all(folder).context(|| format!("--socket: making {}", folder.display()))?;
+    if let Some(directory) = socket.parent() {
+        std::fs::create_dir_all(directory).context(|| format!("--socket: making {}", directory.display()))?;
     }
     let shown = socket.display();
     if let Ok(data) = std::fs::symlink_metadata(socket) {

@@ -1,5 +1,5 @@
 //! The floor under the start of a pod: what the kernel alone needs for it. Namespaces, a pair of network devices,
-//! control groups, a stacked root with its mounts, and the program; no record, no log, no check.
+//! cgroups, a stacked root with its mounts, and the program; no record, no log, no check.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,15 +24,15 @@ const CGROUP: &str = "/tiphys-floor";
 const DEVICE: &str = "tiphysfloor";
 
 /// How long each of some pods takes. The process must have one thread; `image` holds the program `/pause`, and
-/// `work` is a folder of the caller's.
+/// `work` is a directory of the caller's.
 pub fn measure(image: &Path, work: &Path, rounds: usize) -> Result<Vec<Duration>> {
     let cgroups = Hierarchies::detect()?;
     (0..rounds).map(|round| one(&cgroups, image, &work.join(round.to_string()))).collect()
 }
 
 fn one(cgroups: &Hierarchies, image: &Path, work: &Path) -> Result<Duration> {
-    for folder in ["upper", "work"] {
-        std::fs::create_dir_all(work.join(folder)).context(|| format!("making {}", work.display()))?;
+    for directory in ["upper", "work"] {
+        std::fs::create_dir_all(work.join(directory)).context(|| format!("making {}", work.display()))?;
     }
     let began = Instant::now();
     let holder = match sys::fork(libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS).at("cloning")? {
@@ -93,7 +93,7 @@ fn contained(cgroups: &Hierarchies, holder: BorrowedFd, image: &Path, work: &Pat
     move_mount(&root, "", CWD, &place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("mounting the root")?;
     let root = rustix::fs::open(&place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).at("opening the root")?;
     for (kind, name) in [("proc", "proc"), ("tmpfs", "dev"), ("sysfs", "sys")] {
-        rustix::fs::mkdirat(&root, name, Mode::from(0o755)).at("making a folder")?;
+        rustix::fs::mkdirat(&root, name, Mode::from(0o755)).at("making a directory")?;
         mount(kind, place.join(name), kind, MountFlags::empty(), None).context(|| format!("mounting {kind}"))?;
     }
     init::pivot(root.as_fd())?;

@@ -13,7 +13,7 @@ use crate::spec::{ContainerSpec, DeviceRule, MountSpec, PidMode, Propagation, So
 
 /// What the shim knows when it starts the program.
 pub struct Place<'a> {
-    /// Holds `rootfs`, and a folder for each mount that is put there.
+    /// Holds `rootfs`, and a directory for each mount that is put there.
     pub bundle: &'a Path,
     pub namespaces: &'a Namespaces,
     pub uid: u32,

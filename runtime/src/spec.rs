@@ -122,7 +122,7 @@ pub struct Rlimit {
     pub hard: u64,
 }
 
-/// The root file system: an overlay's folders, nearest layer first.
+/// The root file system: an overlay's directories, nearest layer first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootSpec {
     pub lower: Vec<PathBuf>,
@@ -158,7 +158,7 @@ pub enum Source {
     },
     /// The sandbox's shared memory.
     Shm,
-    /// The container's own control groups.
+    /// The container's own cgroups.
     Cgroup,
 }
 

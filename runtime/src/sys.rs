@@ -40,7 +40,7 @@ pub fn fork(flags: c_int) -> io::Result<Fork> {
     fork_in(flags, None)
 }
 
-/// As `fork`, with a child that begins in this control group of version 2.
+/// As `fork`, with a child that begins in this cgroup of version 2.
 pub fn fork_in(flags: c_int, cgroup: Option<BorrowedFd>) -> io::Result<Fork> {
     const CLONE_INTO_CGROUP: u64 = 1 << 33;
     let mut args = CloneArgs { flags: flags as u64, exit_signal: libc::SIGCHLD as u64, ..CloneArgs::default() };
@@ -354,12 +354,12 @@ pub fn loopback_up() -> io::Result<()> {
     }
 }
 
-/// A character or block device, or its like, below an open folder.
-pub fn mknodat(folder: BorrowedFd, name: &Path, mode: u32, major: u32, minor: u32) -> io::Result<()> {
+/// A character or block device, or its like, below an open directory.
+pub fn mknodat(directory: BorrowedFd, name: &Path, mode: u32, major: u32, minor: u32) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let name = CString::new(name.as_os_str().as_bytes())?;
     // SAFETY: the name is a C string that outlives the call.
-    let result = unsafe { libc::mknodat(folder.as_raw_fd(), name.as_ptr(), mode, libc::makedev(major, minor)) };
+    let result = unsafe { libc::mknodat(directory.as_raw_fd(), name.as_ptr(), mode, libc::makedev(major, minor)) };
     check(result.into()).map(drop)
 }
 

@@ -25,7 +25,7 @@ pub const COMMAND: &str = "runtime-zygote";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
-    folder: PathBuf,
+    directory: PathBuf,
     pod: String,
 }
 
@@ -54,7 +54,7 @@ enum Failure {
 }
 
 impl Zygote {
-    /// It lives in the shims' control group, so that none of them has to move there.
+    /// It lives in the shims' cgroup, so that none of them has to move there.
     pub fn start(cgroup: &str) -> Result<Zygote> {
         Ok(Zygote { cgroup: cgroup.to_string(), current: Mutex::new(Current::start(cgroup)?) })
     }
@@ -70,9 +70,9 @@ impl Zygote {
         let _ = current.child.wait();
     }
 
-    /// Forks a shim that serves `listener`, for the pod of this name whose state is in `folder`.
-    pub fn fork_shim(&self, folder: &Path, pod: &str, listener: OwnedFd) -> Result<i32> {
-        let order = Order { folder: folder.to_path_buf(), pod: pod.to_string() };
+    /// Forks a shim that serves `listener`, for the pod of this name whose state is in `directory`.
+    pub fn fork_shim(&self, directory: &Path, pod: &str, listener: OwnedFd) -> Result<i32> {
+        let order = Order { directory: directory.to_path_buf(), pod: pod.to_string() };
         let mut current = self.current();
         match current.order(&order, &listener) {
             Ok(pid) => Ok(pid),
@@ -194,7 +194,7 @@ fn settle(cgroup: &str) -> Result<()> {
 
 fn fork_shim(order: Order, listener: OwnedFd) -> std::result::Result<i32, String> {
     match sys::fork(0) {
-        Ok(Fork::Child) => sys::exit(shim::main(&order.folder, &order.pod, listener)),
+        Ok(Fork::Child) => sys::exit(shim::main(&order.directory, &order.pod, listener)),
         Ok(Fork::Parent(pid)) => Ok(pid),
         Err(error) => Err(format!("forking a shim: {error}")),
     }

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs tests of the container runtime, and of pods' control groups, on a machine with version 2 of those alone: a guest of
+# Runs tests of the container runtime, and of pods' cgroups, on a machine with version 2 of those alone: a guest of
 # qemu-system-x86, without KVM unless GUEST_ACCEL=kvm, with the kernel of an unpacked linux-image package.
 #
 #   apt-get install qemu-system-x86; apt-get download linux-image-...-amd64; dpkg-deb -x linux-image-*.deb KERNEL
 #   runtime/tests/guest.sh KERNEL [test filters]
 set -eu
 cd "$(dirname "$0")/../.."
-kernel=${1:?the folder of an unpacked linux-image package}
+kernel=${1:?the directory of an unpacked linux-image package}
 shift
 # Pods with a network of their own need more of the kernel's modules than the guest loads.
 [ $# -gt 0 ] || set -- containers:: floods:: measures::changed measures::lists \

@@ -35,7 +35,7 @@ struct Document {
 }
 
 /// Descriptions of types and fields, from the crate that alone knows upstream's texts.
-struct Descriptions(wire::Descriptions);
+struct Descriptions(descriptions::Descriptions);
 
 impl Texts for Descriptions {
     fn of_type(&self, ty: &str) -> Option<&str> {
@@ -174,7 +174,7 @@ async fn find(server: &Arc<Server>, name: &str, encoding: Encoding) -> Result<Op
 }
 
 fn make(name: &str, encoding: Encoding) -> Option<Document> {
-    let texts = Descriptions(wire::descriptions());
+    let texts = Descriptions(descriptions::descriptions());
     let api = Api { version: VERSION, kinds: kinds::served(), texts: &texts, extras: &[] };
     let bytes = if name.is_empty() { v2::document(&api, encoding) } else { v3::document(&api, name, encoding)? };
     Some(Document { etag: ::openapi::etag(&bytes), gzip: Bytes::from(gzip(&bytes)) })

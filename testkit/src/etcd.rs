@@ -14,7 +14,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Starts it in an empty folder. The test fails where the program is missing: it is part of `./test`.
+    /// Starts it in an empty directory. The test fails where the program is missing: it is part of `./test`.
     pub async fn start(dir: &Path) -> Etcd {
         let (port, peer) = (free_port().await, free_port().await);
         let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));

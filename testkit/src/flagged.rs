@@ -9,14 +9,14 @@ use cluster::pki::Pki;
 
 use crate::client::Client;
 
-/// A running server; its folder is the caller's.
+/// A running server; its directory is the caller's.
 pub struct Flagged {
     running: Running,
     pki: Pki,
 }
 
 impl Flagged {
-    /// Starts with a data directory below the folder; the error is what a user would read.
+    /// Starts with a data directory below the directory; the error is what a user would read.
     pub async fn start(dir: &Path, more: &[String]) -> Result<Flagged, String> {
         let mut arguments = vec!["--bind-address=127.0.0.1".to_string(), format!("--secure-port={}", free_port())];
         arguments.push(format!("--data-dir={}", dir.join("data").display()));

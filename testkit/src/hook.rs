@@ -29,8 +29,8 @@ pub struct Hook {
 impl Hook {
     /// Listens on every address of the machine; the certificate is for 127.0.0.1 and for these names.
     pub async fn start(names: &[&str], handler: impl Fn(&str, &Tree) -> Said + Send + Sync + 'static) -> Hook {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let pki = Pki::open(dir.path().join("pki")).expect("a folder");
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let pki = Pki::open(dir.path().join("pki")).expect("a directory");
         let authority = pki.authority("ca", "hook").expect("an authority");
         let subject = Subject {
             file: "hook".to_string(),

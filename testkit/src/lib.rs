@@ -28,7 +28,7 @@ pub enum Kept {
     Etcd,
 }
 
-/// A running server with its own folder; both are gone when it is stopped or dropped.
+/// A running server with its own directory; both are gone when it is stopped or dropped.
 pub struct Cluster {
     pub client: Client,
     running: Option<Running>,
@@ -44,7 +44,7 @@ impl Cluster {
 
     /// Starts with another configuration; `before` may fill an etcd that the server then finds.
     pub async fn start_with(kept: Kept, config: server::Config, before: impl AsyncFnOnce(&Etcd)) -> Cluster {
-        let dir = tempfile::tempdir().expect("a temporary folder");
+        let dir = tempfile::tempdir().expect("a temporary directory");
         let etcd = match kept {
             Kept::Embedded => None,
             Kept::Etcd => Some(Etcd::start(&dir.path().join("etcd")).await),
@@ -58,7 +58,7 @@ impl Cluster {
 
     /// Starts on the embedded store with a plan that the test has changed.
     pub async fn start_changed(change: impl FnOnce(&mut Plan, &Pki)) -> Cluster {
-        let dir = tempfile::tempdir().expect("a temporary folder");
+        let dir = tempfile::tempdir().expect("a temporary directory");
         let config = server::Config::default();
         let (running, client) = try_boot(dir.path(), None, config.clone(), change).await.expect("the server starts");
         Cluster { client, running: Some(running), dir, etcd: None, config }
@@ -93,9 +93,9 @@ impl Cluster {
         .await
     }
 
-    /// The folder of the server's certificates, in which tests can make more.
+    /// The directory of the server's certificates, in which tests can make more.
     pub fn pki(&self) -> Pki {
-        Pki::open(self.dir.path().join("pki")).expect("a folder")
+        Pki::open(self.dir.path().join("pki")).expect("a directory")
     }
 
     pub fn server(&self) -> &Arc<server::Server> {
@@ -156,7 +156,7 @@ async fn try_boot(
     change: impl FnOnce(&mut Plan, &Pki),
 ) -> cluster::error::Result<(Running, Client)> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
-    let pki = Pki::open(dir.join("pki")).expect("a folder");
+    let pki = Pki::open(dir.join("pki")).expect("a directory");
     let own = Own::new(pki, loopback, &config, &[]).expect("names");
     let current = own.load().expect("certificates");
     let tokens = own.tokens().expect("a key");

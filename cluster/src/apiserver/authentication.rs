@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn errors_in_files_name_file_and_line() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let cases = [
             ("--token-auth-file", "a,b,c\nsecret,x\n", "f: line 2: at least 3 columns are needed"),
             ("--basic-auth-file", "a,b,c\n\"secret,x\n", "f: line 2: a quote is not closed"),

@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_named_with_its_line() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("policy.jsonl");
         std::fs::write(&file, "# all\n{\"kind\":\"Policy\"}\n").expect("a file");
         let mut flags = Authorization { policy_file: Some(file.clone()), ..Authorization::default() };

@@ -86,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_is_taken_when_it_has_changed() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let (path, beside) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&path, "1").expect("a file");
         let taken = Arc::new(AtomicUsize::new(0));

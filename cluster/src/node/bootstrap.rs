@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(due(until, from, 0.8), until, "one that makes no sense is due at once");
     }
 
-    /// One for 127.0.0.1 that is kept in a folder.
+    /// One for 127.0.0.1 that is kept in a directory.
     fn kept(dir: &Path) -> Kept {
         let pair = crate::pki::self_signed("n", [127, 0, 0, 1].into()).expect("a certificate");
         request::kept(&request::keep(dir, BASE, &pair, SystemTime::now()).expect("kept")).expect("one")
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_asked_for_anew() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let kept = kept(dir.path());
         let wanted = |last: u8| Wanted { addresses: vec![[127, 0, 0, last].into()], ..Wanted::client("n") };
         let (fitting, other) = (wanted(1), wanted(2));
@@ -226,7 +226,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_is_near_its_end_is_shown_until_there_is_another() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let kept = kept(dir.path());
         let (send, mut taken) = tokio::sync::mpsc::unbounded_channel();
         let tls = server::http::tls::any_server_config().expect("TLS");
@@ -262,7 +262,7 @@ users: [{name: u, user: {token: secret}}]
 
     #[tokio::test]
     async fn without_any_way_in_the_flags_are_named() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let error = ensure(&dir.path().join("none"), None, dir.path(), "n").await.expect_err("an error");
         assert!(error.describe().contains("--bootstrap-kubeconfig could get a new one"), "{}", error.describe());
     }

@@ -18,7 +18,7 @@ pub struct Flags {
     pub kubeconfig: Option<PathBuf>,
     /// By whom the first certificate is asked for.
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// A KubeletConfiguration, and a folder of more that are laid over it.
+    /// A KubeletConfiguration, and a directory of more that are laid over it.
     pub config: Option<PathBuf>,
     pub config_dir: Option<PathBuf>,
     pub cert_dir: Option<PathBuf>,
@@ -80,7 +80,7 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("cluster-dns", List, "clusterDNS"),
     setting!("cluster-domain", Text, "clusterDomain"),
     file!("config", "a file with a KubeletConfiguration", config),
-    file!("config-dir", "a folder of files that end in .conf, laid over it in the order of their names", config_dir),
+    file!("config-dir", "a directory of files that end in .conf, laid over it in the order of their names", config_dir),
     setting!("container-log-max-files", Int, "containerLogMaxFiles"),
     setting!("container-log-max-size", Text, "containerLogMaxSize"),
     flag("container-runtime", "only remote", |_, value| match value {
@@ -208,7 +208,7 @@ static FLAGS: &[Flag<Flags>] = &[
     setting!("reserved-cpus", Text, "reservedSystemCPUs"),
     setting!("reserved-memory", Memory, "reservedMemory"),
     setting!("resolv-conf", Text, "resolvConf"),
-    file!("root-dir", "pods' folders [/var/lib/kubelet]", root_dir),
+    file!("root-dir", "pods' directories [/var/lib/kubelet]", root_dir),
     setting!("rotate-certificates", Bool, "rotateCertificates"),
     setting!("rotate-server-certificates", Bool, "serverTLSBootstrap"),
     setting!("runonce", Bool, "runOnce"),

@@ -25,7 +25,7 @@ pub fn check(config: &Config, root: &Path) -> Result<()> {
         errors.push(why.to_string());
     }
     if config.process.fail_cgroup_v1 && !root.join("sys/fs/cgroup/cgroup.controllers").exists() {
-        errors.push("failCgroupV1 (--fail-cgroupv1): this machine has control groups of version 1".to_string());
+        errors.push("failCgroupV1 (--fail-cgroupv1): this machine has cgroups of version 1".to_string());
     }
     if config.process.protect_kernel_defaults {
         errors.extend(KERNEL.iter().filter_map(|(name, want)| differs(root, name, want)));
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn a_machine_that_does_not_fit_is_refused() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             std::fs::write(path, text).expect("a file");
         };
         let mut config = Config::default();

@@ -329,8 +329,8 @@ mod tests {
 
     #[test]
     fn only_the_cluster_that_was_meant_is_believed() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let pki = Pki::open(dir.path().join("pki")).expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
+        let pki = Pki::open(dir.path().join("pki")).expect("a directory");
         let (ours, theirs) = (pki.authority("ca", "a").expect("one"), pki.authority("other", "b").expect("one"));
         let (ours, theirs) = (ours.certificate, theirs.certificate);
         let hash = fingerprints(&ours).expect("a fingerprint").remove(0);

@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_newest_is_the_current_one() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
         let (first, second) = (pair("a"), pair("b"));
         let file = keep(dir.path(), "kubelet-client", &first, at(0)).expect("kept");
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_certificate_fits_who_has_no_more_names() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let file = keep(dir.path(), "kubelet-server", &pair("a"), UNIX_EPOCH).expect("kept");
         let kept = kept(&file).expect("one");
         let fits = |names: &[&str], addresses: &[[u8; 4]]| {

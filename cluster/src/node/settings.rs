@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn flags_and_files_make_one_configuration() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("config.yaml");
         let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\nport: 1001\n";
         std::fs::write(&path, text).expect("a file");

@@ -1,5 +1,5 @@
 //! Certificates of the cluster: made at the first start, kept with safe permissions, and made again
-//! before they expire. A folder holds them under the names that kubeadm uses.
+//! before they expire. A directory holds them under the names that kubeadm uses.
 
 mod describe;
 mod issue;
@@ -131,7 +131,7 @@ impl Default for Lifetimes {
 
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// The folder `pki` of a data directory.
+/// The directory `pki` of a data directory.
 #[derive(Clone)]
 pub struct Pki {
     dir: PathBuf,

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// A folder whose clock stands where it is told to.
+/// A directory whose clock stands where it is told to.
 struct Fixture {
     _dir: tempfile::TempDir,
     pki: Pki,
@@ -12,12 +12,12 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let time = Arc::new(Mutex::new(SystemTime::now()));
         let clock = time.clone();
         let clock = Arc::new(move || *clock.lock().expect("the clock"));
         let lifetimes = Lifetimes { authority: DAY * 300, leaf: DAY * 30 };
-        let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, clock).expect("a folder");
+        let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, clock).expect("a directory");
         Fixture { _dir: dir, pki, time }
     }
 
@@ -88,7 +88,7 @@ fn a_change_of_authority_or_names_makes_a_new_leaf() {
 fn only_the_owner_reads_them_and_what_is_broken_is_made_again() {
     let fixture = Fixture::new();
     let (_, leaf) = fixture.pair();
-    for entry in fs::read_dir(fixture.pki.dir()).expect("a folder") {
+    for entry in fs::read_dir(fixture.pki.dir()).expect("a directory") {
         let entry = entry.expect("a file");
         let mode = entry.metadata().expect("a file").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{}", entry.path().display());

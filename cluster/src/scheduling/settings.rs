@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str, arguments: &[&str]) -> Result<(Common, Configuration), String> {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("config.yaml");
         std::fs::write(&path, text).expect("a file");
         let mut all = vec![format!("--config={}", path.display())];

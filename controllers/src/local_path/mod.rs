@@ -1,4 +1,4 @@
-//! Makes volumes that are folders of nodes, for classes that name this provisioner. Keys with a slash are
+//! Makes volumes that are directories of nodes, for classes that name this provisioner. Keys with a slash are
 //! claims, those without are volumes.
 
 mod plan;
@@ -39,12 +39,12 @@ struct Controller {
     client: Client,
     recorder: Recorder,
     told: Told,
-    folder: String,
+    directory: String,
 }
 
 pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
-    let folder = context.options.local_path_folder.clone();
-    if folder.is_empty() {
+    let directory = context.options.local_path_directory.clone();
+    if directory.is_empty() {
         return None;
     }
     let [claims, volumes, nodes] = [CLAIMS, VOLUMES, NODES].map(|selection| setup.informer(selection));
@@ -81,7 +81,7 @@ pub fn start(setup: &Setup, context: &Context) -> Option<Box<dyn Reconcile>> {
         client: context.client.clone(),
         recorder: context.recorder.named(plan::NAME),
         told: Told::default(),
-        folder,
+        directory,
     }))
 }
 
@@ -104,7 +104,7 @@ impl Controller {
         let class = self.classes.get(class_of(claim));
         let node = self.nodes.get(annotation(claim, SELECTED_NODE));
         let is_made = self.volumes.get(&plan::volume_name(claim)).is_some();
-        match plan::plan(claim, class.as_deref(), node.as_deref(), is_made, &self.folder) {
+        match plan::plan(claim, class.as_deref(), node.as_deref(), is_made, &self.directory) {
             Plan::Keep => Ok(()),
             Plan::Refuse(note) => {
                 self.told.tell(&self.recorder, claim, note);

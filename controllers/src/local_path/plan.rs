@@ -1,4 +1,4 @@
-//! Volumes that are folders of a node: made for a claim once it is known on which node they have to be, and
+//! Volumes that are directories of a node: made for a claim once it is known on which node they have to be, and
 //! taken back once the claim is gone. The node erases what is in them: it is asked to by an annotation of its own
 //! object, and answers by another. It erases nothing on the annotation's word alone: the volume itself has to be
 //! released, and of this provisioner.
@@ -12,12 +12,12 @@ use crate::support::volumes::{PROVISIONED_BY, PROVISIONER, SELECTED_NODE, annota
 
 pub const NAME: &str = "tiphys.io/local-path";
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// On a node: the folders that it shall erase, and those of them that it has erased, as lists in JSON. A node without
+/// On a node: the directories that it shall erase, and those of them that it has erased, as lists in JSON. A node without
 /// the second does not erase anything.
 const TO_ERASE: &str = "tiphys.io/volumes-to-erase";
 const ERASED: &str = "tiphys.io/volumes-erased";
 
-/// The class by which claims that name none get a folder.
+/// The class by which claims that name none get a directory.
 pub fn default_class() -> Tree {
     let annotations = tree! { "storageclass.kubernetes.io/is-default-class" => "true" };
     tree! {
@@ -47,7 +47,7 @@ pub fn volume_name(claim: &Tree) -> String {
 }
 
 /// `node` is the one that was selected.
-pub fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bool, folder: &str) -> Plan {
+pub fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bool, directory: &str) -> Plan {
     let selected = annotation(claim, SELECTED_NODE);
     let Some(class) = class.filter(|class| is_asked(claim) && class.str("provisioner") == NAME) else {
         return Plan::Keep;
@@ -57,12 +57,14 @@ pub fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bo
         return Plan::Keep;
     }
     let failure = unsupported(claim, class).or_else(|| match (selected, node) {
-        ("", _) => Some("a folder needs a node: the class has to have volumeBindingMode WaitForFirstConsumer".into()),
+        ("", _) => {
+            Some("a directory needs a node: the class has to have volumeBindingMode WaitForFirstConsumer".into())
+        }
         (name, None) => Some(format!("nodes {name:?} not found")),
         _ => None,
     });
     match (failure, node) {
-        (None, Some(node)) => Plan::Create(volume(claim, class, node, folder)),
+        (None, Some(node)) => Plan::Create(volume(claim, class, node, directory)),
         (why, _) => {
             let name = class.str("metadata.name");
             let message = format!("failed to provision volume with StorageClass {name:?}: {}", why.unwrap_or_default());
@@ -71,7 +73,7 @@ pub fn plan(claim: &Tree, class: Option<&Tree>, node: Option<&Tree>, is_made: bo
     }
 }
 
-/// What a folder cannot give is refused rather than forgotten.
+/// What a directory cannot give is refused rather than forgotten.
 fn unsupported(claim: &Tree, class: &Tree) -> Option<String> {
     let is_shared = |mode: &&Tree| !matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod"));
     let parameter = class.map("parameters").keys().next();
@@ -91,10 +93,10 @@ fn unsupported(claim: &Tree, class: &Tree) -> Option<String> {
     checks.into_iter().find(|(fails, _)| *fails).map(|(_, why)| why.to_string())
 }
 
-fn volume(claim: &Tree, class: &Tree, node: &Tree, folder: &str) -> Tree {
+fn volume(claim: &Tree, class: &Tree, node: &Tree, directory: &str) -> Tree {
     let meta = claim.at("metadata");
     let name = volume_name(claim);
-    let path = format!("{}/{name}_{}_{}", folder.trim_end_matches('/'), meta.str("namespace"), meta.str("name"));
+    let path = format!("{}/{name}_{}_{}", directory.trim_end_matches('/'), meta.str("namespace"), meta.str("name"));
     let on_node = tree! { "key" => HOSTNAME, "operator" => "In", "values" => list![host(node)] };
     let terms = list![tree! { "matchExpressions" => list![on_node] }];
     let reference = tree! {
@@ -164,24 +166,24 @@ pub fn take_back(volume: &Tree, node: Option<&Tree>, going: &[Arc<Tree>]) -> Ret
         return Return::Delete;
     };
     let path = path(volume);
-    if folders(node, ERASED).iter().any(|erased| erased == path) {
+    if directories(node, ERASED).iter().any(|erased| erased == path) {
         return Return::Delete;
     }
     let mut wanted: Vec<String> = going.iter().map(|volume| self::path(volume).to_string()).collect();
     wanted.sort_unstable();
-    if wanted == folders(node, TO_ERASE) { Return::Wait } else { Return::Ask(asked(&wanted)) }
+    if wanted == directories(node, TO_ERASE) { Return::Wait } else { Return::Ask(asked(&wanted)) }
 }
 
 /// What the node is asked once a volume is gone; None where it is not asked for it any more.
 pub fn done(volume: &Tree, node: &Tree) -> Option<Tree> {
-    let mut wanted = folders(node, TO_ERASE);
+    let mut wanted = directories(node, TO_ERASE);
     let before = wanted.len();
-    wanted.retain(|folder| folder != path(volume));
+    wanted.retain(|directory| directory != path(volume));
     (wanted.len() < before).then(|| asked(&wanted))
 }
 
-fn asked(folders: &[String]) -> Tree {
-    let list: Vec<Tree> = folders.iter().map(|folder| Tree::from(folder.as_str())).collect();
+fn asked(directories: &[String]) -> Tree {
+    let list: Vec<Tree> = directories.iter().map(|directory| Tree::from(directory.as_str())).collect();
     let value = match list.is_empty() {
         true => Tree::Null,
         false => String::from_utf8_lossy(&api::json::encode(&list.into(), None)).into_owned().into(),
@@ -189,10 +191,10 @@ fn asked(folders: &[String]) -> Tree {
     tree! { "metadata" => tree! { "annotations" => tree! { TO_ERASE => value } } }
 }
 
-fn folders(node: &Tree, annotation: &str) -> Vec<String> {
+fn directories(node: &Tree, annotation: &str) -> Vec<String> {
     let list = api::json::decode(node.map("metadata.annotations").str(annotation).as_bytes()).unwrap_or_default();
-    let folders = list.as_list().unwrap_or(&[]).iter().filter_map(Tree::as_str);
-    folders.map(str::to_string).collect()
+    let directories = list.as_list().unwrap_or(&[]).iter().filter_map(Tree::as_str);
+    directories.map(str::to_string).collect()
 }
 
 fn path(volume: &Tree) -> &str {
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_pinned_to_its_node() {
+    fn a_directory_is_pinned_to_its_node() {
         let Plan::Create(volume) = plan(&claim(), Some(&class()), Some(&node()), false, "/d/") else {
             panic!("it is made")
         };
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_folder_cannot_be_is_refused() {
+    fn what_a_directory_cannot_be_is_refused() {
         let with = |key: &str, value: Tree| {
             let mut claim = claim();
             claim.child("spec").set(key, value);

@@ -1,4 +1,4 @@
-//! How much a control group may have: of a pod, of a class, of all pods. Pure.
+//! How much a cgroup may have: of a pod, of a class, of all pods. Pure.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The control groups of pods: one for all, below it one a class of service, below that one a pod. They are there, with
+//! The cgroups of pods: one for all, below it one a class of service, below that one a pod. They are there, with
 //! their limits, before a sandbox is asked for; containers are put below them by the runtime.
 
 pub mod limits;
@@ -71,11 +71,11 @@ impl Groups {
     pub fn counts_swap(&self) -> bool {
         let Some(hierarchies) = &self.hierarchies else { return false };
         let path = names::of_class(&self.config, Class::Guaranteed);
-        let folder = match self.unified() {
-            true => hierarchies.in_v2(&path).map(|folder| folder.join("memory.swap.max")),
-            false => hierarchies.in_v1("memory", &path).map(|folder| folder.join("memory.memsw.limit_in_bytes")),
+        let directory = match self.unified() {
+            true => hierarchies.in_v2(&path).map(|directory| directory.join("memory.swap.max")),
+            false => hierarchies.in_v1("memory", &path).map(|directory| directory.join("memory.memsw.limit_in_bytes")),
         };
-        folder.is_some_and(|file| file.exists())
+        directory.is_some_and(|file| file.exists())
     }
 
     fn begin(&self) -> Result<(), String> {
@@ -99,7 +99,7 @@ impl Groups {
             let Some(limits) = limits::of_reserved(&told.enforced, name, amounts) else { continue };
             let path = cgroup::parent_path(group);
             if !hierarchies.has_group(&path) {
-                return Err(format!("{field}: the control group {group:?} does not exist"));
+                return Err(format!("{field}: the cgroup {group:?} does not exist"));
             }
             hierarchies.update(&path, &limits).map_err(|error| format!("{field}: {error}"))?;
         }
@@ -250,7 +250,7 @@ impl Groups {
             resources = Resources { hugepages: resources.hugepages, ..Resources::default() };
         }
         let warnings = hierarchies.update(&path, &resources).map_err(|error| error.to_string())?;
-        warnings.iter().for_each(|warning| tracing::debug!(path, warning, "a control group is not limited"));
+        warnings.iter().for_each(|warning| tracing::debug!(path, warning, "a cgroup is not limited"));
         Ok(())
     }
 
@@ -280,14 +280,14 @@ fn check(config: &Config, unified: bool) -> Result<(), String> {
             .to_string());
     }
     if config.single_process_oom_kill == Some(false) && config.cgroups_per_qos && !unified {
-        return Err("singleProcessOOMKill false: control groups of version 1 end single processes".to_string());
+        return Err("singleProcessOOMKill false: cgroups of version 1 end single processes".to_string());
     }
     let version_2 = [
         ("memoryThrottlingFactor", config.memory_throttling_factor.is_some()),
         ("memoryReservationPolicy TieredReservation", config.reserves_memory),
     ];
     for (field, _) in version_2.iter().filter(|(_, is_set)| *is_set && config.cgroups_per_qos && !unified) {
-        tracing::warn!(field, "it holds for control groups of version 2, which this machine does not have");
+        tracing::warn!(field, "it holds for cgroups of version 2, which this machine does not have");
     }
     Ok(())
 }
@@ -309,7 +309,7 @@ fn whole(config: &Config, machine: &Machine) -> Resources {
 }
 
 /// The smaller of what ids and what tables allow.
-fn most_processes(folder: &Path) -> Option<i64> {
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<i64>().ok();
+fn most_processes(directory: &Path) -> Option<i64> {
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok()?.trim().parse::<i64>().ok();
     ["pid_max", "threads-max"].into_iter().filter_map(read).min()
 }

@@ -18,7 +18,7 @@ const RECORD: usize = 8192;
 struct Kill {
     process: String,
     pid: i64,
-    /// The control group that it was in.
+    /// The cgroup that it was in.
     group: String,
     /// It was a group that had no memory left, not the machine.
     is_of_group: bool,

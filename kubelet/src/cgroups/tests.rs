@@ -36,8 +36,8 @@ impl Scene {
     }
 
     fn pods(&self) -> usize {
-        let folders = ["", "/burstable", "/besteffort"].map(|class| format!("{}/kubepods{class}", self.root));
-        let below = folders.iter().flat_map(|folder| self.hierarchies.children(folder));
+        let directories = ["", "/burstable", "/besteffort"].map(|class| format!("{}/kubepods{class}", self.root));
+        let below = directories.iter().flat_map(|directory| self.hierarchies.children(directory));
         below.filter(|name| name.starts_with("pod")).count()
     }
 }
@@ -70,7 +70,7 @@ async fn groups_are_made_resized_and_removed() {
     groups.ensure(&small).await.expect("a group");
     assert_eq!(scene.show("/podg"), "20 50000 33554432");
     let file = scene.hierarchies.in_v1("pids", &format!("{}/kubepods/podg", scene.root));
-    let file = file.or(scene.hierarchies.in_v2(&format!("{}/kubepods/podg", scene.root))).expect("a folder");
+    let file = file.or(scene.hierarchies.in_v2(&format!("{}/kubepods/podg", scene.root))).expect("a directory");
     assert_eq!(std::fs::read_to_string(file.join("pids.max")).expect("a file").trim(), "77");
     for (uid, cpu) in [("b1", "1"), ("b2", "500m")] {
         groups.ensure(&pod(uid, "Burstable", &format!("{{requests: {{cpu: {cpu}}}}}"))).await.expect("a group");
@@ -102,8 +102,8 @@ async fn groups_that_nobody_knows_go_unless_somebody_is_in_them() {
     let mut process = std::process::Command::new("sh");
     let mut process = process.args(["-c", "read line"]).stdin(Stdio::piped()).spawn().expect("sh is there");
     let used = format!("{}/kubepods/burstable/podused", scene.root);
-    let folder = scene.hierarchies.in_v1("cpu", &used).or(scene.hierarchies.in_v2(&used)).expect("a folder");
-    std::fs::write(folder.join("cgroup.procs"), process.id().to_string()).expect("it enters");
+    let directory = scene.hierarchies.in_v1("cpu", &used).or(scene.hierarchies.in_v2(&used)).expect("a directory");
+    std::fs::write(directory.join("cgroup.procs"), process.id().to_string()).expect("it enters");
     let anew = open(&scene.root);
     anew.ensure(&pod("known", "Burstable", "{requests: {cpu: 1}}")).await.expect("it is there");
     anew.clean_up(|uid| uid == "known").await.expect("a clean place");

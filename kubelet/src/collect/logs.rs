@@ -1,4 +1,4 @@
-//! Logs of containers that are gone. Several agents may share the folders: only what is known to be over goes.
+//! Logs of containers that are gone. Several agents may share the directories: only what is known to be over goes.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub fn remove(log: &Path) {
     }
 }
 
-/// Removes the folders of pods that are gone, by their uids.
+/// Removes the directories of pods that are gone, by their uids.
 pub fn remove_of_pods(dir: &Path, uids: &[String]) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries {
@@ -23,7 +23,7 @@ pub fn remove_of_pods(dir: &Path, uids: &[String]) {
         if uid.is_some_and(|uid| uids.iter().any(|other| other == uid))
             && let Err(error) = std::fs::remove_dir_all(entry.path())
         {
-            tracing::warn!(%error, folder = %entry.path().display(), "logs of a pod that is gone could not be removed");
+            tracing::warn!(%error, directory = %entry.path().display(), "logs of a pod that is gone could not be removed");
         }
     }
 }
@@ -68,7 +68,7 @@ fn leads_nowhere(link: &Path) -> bool {
     !link.exists()
 }
 
-/// The whole folder of the pod's logs is gone.
+/// The whole directory of the pod's logs is gone.
 fn is_of_gone_pod(link: &Path) -> bool {
     let target = std::fs::read_link(link).unwrap_or_default();
     target.parent().and_then(Path::parent).is_some_and(|pod| !pod.exists())
@@ -85,35 +85,35 @@ mod tests {
 
     #[test]
     fn a_log_goes_with_all_that_was_rotated_away_of_it() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let write = |name: &str| std::fs::write(dir.path().join(name), "x").expect("a file");
         ["0.log", "0.log.20260102-030405", "0.log.20260102-030405.gz", "1.log", "10.log"].into_iter().for_each(write);
         remove(&dir.path().join("0.log"));
         let mut left: Vec<_> =
-            std::fs::read_dir(dir.path()).expect("a folder").flatten().map(|e| e.file_name()).collect();
+            std::fs::read_dir(dir.path()).expect("a directory").flatten().map(|e| e.file_name()).collect();
         left.sort();
         assert_eq!(left, ["1.log", "10.log"]);
     }
 
     #[test]
-    fn folders_of_pods_that_are_gone_go() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let make = |name: &str| std::fs::create_dir_all(dir.path().join(name).join("c")).expect("a folder");
+    fn directories_of_pods_that_are_gone_go() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let make = |name: &str| std::fs::create_dir_all(dir.path().join(name).join("c")).expect("a directory");
         ["n_p_u1", "n_q_u2", "n_r_u11"].into_iter().for_each(make);
         remove_of_pods(dir.path(), &["u1".to_string()]);
         let there = |name: &str| dir.path().join(name).exists();
-        assert_eq!(["n_p_u1", "n_q_u2", "n_r_u11"].map(there), [false, true, true], "others share the folder");
+        assert_eq!(["n_p_u1", "n_q_u2", "n_r_u11"].map(there), [false, true, true], "others share the directory");
     }
 
     #[test]
     fn a_link_is_dead_when_its_pod_is_gone() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let link = |name: &str, target: &str| {
             let link = dir.path().join(name);
             std::os::unix::fs::symlink(dir.path().join(target), &link).expect("a link");
             link
         };
-        std::fs::create_dir_all(dir.path().join("pods/n_p_u/c")).expect("a folder");
+        std::fs::create_dir_all(dir.path().join("pods/n_p_u/c")).expect("a directory");
         let rotating = link("p_n_c-1.log", "pods/n_p_u/c/0.log");
         let gone = link("q_n_c-2.log", "pods/n_q_u/c/0.log");
         assert_eq!(all(dir.path()), [rotating.clone(), gone.clone()]);

@@ -36,11 +36,11 @@ pub struct Config {
     pub node_name: String,
     /// What it calls itself: the label, and the address of type Hostname.
     pub hostname: String,
-    /// Pods' folders, checkpoints, plugins' sockets.
+    /// Pods' directories, checkpoints, plugins' sockets.
     pub root_dir: PathBuf,
-    /// Logs of containers, a folder a pod.
+    /// Logs of containers, a directory a pod.
     pub pod_logs_dir: PathBuf,
-    /// The parent of all control groups of pods: `/` or a path that starts with a slash.
+    /// The parent of all cgroups of pods: `/` or a path that starts with a slash.
     pub cgroup_root: String,
     pub cgroups_per_qos: bool,
     pub cgroup_driver: CgroupDriver,
@@ -54,12 +54,12 @@ pub struct Config {
     pub pod_pids_limit: i64,
     pub cpu_cfs_quota: bool,
     pub cpu_cfs_quota_period: Duration,
-    /// Which part of a limit a container gets before it is slowed down, by control groups of version 2; it is not
+    /// Which part of a limit a container gets before it is slowed down, by cgroups of version 2; it is not
     /// without a number.
     pub memory_throttling_factor: Option<f64>,
-    /// What pods ask for is kept from being reclaimed, by control groups of version 2.
+    /// What pods ask for is kept from being reclaimed, by cgroups of version 2.
     pub reserves_memory: bool,
-    /// Kills one process, not the whole container, when its memory is used up; the version of control groups decides
+    /// Kills one process, not the whole container, when its memory is used up; the version of cgroups decides
     /// where nothing is said.
     pub single_process_oom_kill: Option<bool>,
     /// Containers without a profile get the runtime's.
@@ -236,7 +236,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The folder of a pod.
+    /// The directory of a pod.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root_dir.join("pods").join(uid)
     }

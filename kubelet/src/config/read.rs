@@ -23,7 +23,7 @@ pub struct Settings {
     pub shown: Tree,
 }
 
-/// Reads a file, those of a folder in the order of their names, and what flags say, each counting before those that
+/// Reads a file, those of a directory in the order of their names, and what flags say, each counting before those that
 /// come earlier. An error is a list of `FIELD: what is wrong`, with the file where there is one.
 pub fn read_file(file: Option<&Path>, dir: Option<&Path>, flags: &Overlay) -> Result<Settings, Vec<String>> {
     let mut whole = tree! {};
@@ -37,7 +37,7 @@ pub fn read_file(file: Option<&Path>, dir: Option<&Path>, flags: &Overlay) -> Re
     if errors.is_empty() { read(&whole, flags) } else { Err(errors) }
 }
 
-/// The files of a folder that end as upstream wants them to.
+/// The files of a directory that end as upstream wants them to.
 fn drop_ins(dir: Option<&Path>) -> Result<Vec<PathBuf>, String> {
     let Some(dir) = dir else { return Ok(Vec::new()) };
     let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;

@@ -186,7 +186,7 @@ pub struct Process {
     pub max_open_files: u64,
     /// Kernel settings that are not as they should be are an error; otherwise they are set.
     pub protect_kernel_defaults: bool,
-    /// A machine with control groups of version 1 is refused.
+    /// A machine with cgroups of version 1 is refused.
     pub fail_cgroup_v1: bool,
 }
 

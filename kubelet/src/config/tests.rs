@@ -161,10 +161,10 @@ fn what_is_wrong_names_its_field() {
 
 #[test]
 fn flags_count_before_files_and_later_files_before_earlier_ones() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         std::fs::write(&path, format!("{HEAD}{text}")).expect("a file");
         path
     };

@@ -140,16 +140,16 @@ impl Records {
         }
     }
 
-    fn file(&self, folder: &str, name: &str) -> PathBuf {
-        self.dir.join(folder).join(format!("sha256-{}", hash(name)))
+    fn file(&self, directory: &str, name: &str) -> PathBuf {
+        self.dir.join(directory).join(format!("sha256-{}", hash(name)))
     }
 
     /// Whole or not at all.
-    fn write(&self, folder: &str, name: &str, record: &Tree) -> Result<(), String> {
-        let file = self.file(folder, name);
+    fn write(&self, directory: &str, name: &str, record: &Tree) -> Result<(), String> {
+        let file = self.file(directory, name);
         let draft = file.with_extension("new");
         let write = || {
-            volumes::make_all(&self.dir.join(folder))?;
+            volumes::make_all(&self.dir.join(directory))?;
             volumes::write_private(&draft, &json::encode(record, None))?;
             std::fs::rename(&draft, &file)
         };
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn an_image_is_for_those_who_could_pull_it() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let records = Records::open(dir.path(), Policy::default());
         let image = "r.example/i:1";
         assert!(records.may_use(image, "ref", &[]), "it was there before");
@@ -259,8 +259,8 @@ mod tests {
         again.ends(image, "ref", None).expect("written");
         assert!(again.may_use(image, "ref", &[]), "it was pulled without any");
         again.keep(|_| false);
-        assert_eq!(std::fs::read_dir(dir.path().join("image_manager/pulled")).expect("a folder").count(), 0);
-        assert_eq!(std::fs::read_dir(dir.path().join("image_manager/pulling")).expect("a folder").count(), 0);
+        assert_eq!(std::fs::read_dir(dir.path().join("image_manager/pulled")).expect("a directory").count(), 0);
+        assert_eq!(std::fs::read_dir(dir.path().join("image_manager/pulling")).expect("a directory").count(), 0);
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
         for (policy, expected) in cases {
             assert_eq!(is_free(&policy, "r.example/a/i:1"), expected, "{policy:?}");
         }
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let records = Records::open(dir.path(), Policy::NeverVerify);
         records.ends("i", "ref", Some(&secret("s", "1"))).expect("written");
         assert!(records.may_use("i", "ref", &[]), "nobody is asked");

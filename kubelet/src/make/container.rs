@@ -105,7 +105,7 @@ pub fn signal_name(number: i32) -> Option<String> {
 /// Of a pod's directory: what its containers say when they end, by their names.
 pub const MESSAGES: &str = "containers";
 
-/// Where the container's last words are, in the pod's folder.
+/// Where the container's last words are, in the pod's directory.
 pub fn message_file(pod_dir: &std::path::Path, name: &str, restarts: i64) -> std::path::PathBuf {
     pod_dir.join(MESSAGES).join(name).join(format!("{restarts}.message"))
 }

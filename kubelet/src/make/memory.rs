@@ -1,5 +1,5 @@
 //! What becomes of a container's memory before it is used up: when it is slowed down, what is kept for it, whether it is
-//! written out. Most of it needs control groups of version 2.
+//! written out. Most of it needs cgroups of version 2.
 
 use api::Tree;
 
@@ -9,7 +9,7 @@ use crate::admit::is_critical;
 /// What holds on the node.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rules {
-    /// Control groups are of version 2.
+    /// Cgroups are of version 2.
     pub unified: bool,
     /// The kernel counts what a group has written out.
     pub counts_swap: bool,

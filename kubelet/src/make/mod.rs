@@ -18,7 +18,7 @@ use api::Tree;
 
 use crate::pod;
 
-/// The folder of a pod's logs.
+/// The directory of a pod's logs.
 pub fn log_dir(root: &std::path::Path, pod: &Tree) -> PathBuf {
     root.join(format!("{}_{}_{}", pod::namespace(pod), pod::name(pod), pod::uid(pod)))
 }

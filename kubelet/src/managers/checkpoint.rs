@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_what_was_changed_is_not() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("below/cpu_manager_state");
         assert_eq!(read(&file), Ok(None));
         let state = tree! { "policyName" => "static", "entries" => tree! { "a" => "0-1" } };
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_file_of_upstreams_that_hands_nothing_out_is_ignored() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("state");
         for (text, expected) in [
             (r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#, Ok(None)),

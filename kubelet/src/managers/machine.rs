@@ -137,7 +137,7 @@ fn kilobytes(text: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Folders such as `hugepages-2048kB`.
+/// Directories such as `hugepages-2048kB`.
 fn huge_pages(dir: &Path) -> Vec<(u64, u64)> {
     let size = |path: std::path::PathBuf| {
         let size = path.file_name()?.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?;
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn a_machine_is_read_from_the_kernels_files() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let write = |path: String, text: &str| {
             let path = dir.path().join("sys/devices/system").join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             std::fs::write(path, text).expect("a file");
         };
         // Two sockets of two cores of two threads; a node and two caches a socket.

@@ -8,7 +8,7 @@ use crate::config::Pinning;
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
-    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
     std::fs::write(path, text).expect("a file");
 }
 
@@ -76,7 +76,7 @@ fn text(cpus: &str, nodes: &str, own: bool) -> (String, String, bool) {
 
 #[tokio::test]
 async fn cpus_and_memory_are_of_one_node_and_kept_over_restarts() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     let settings = || config(dir.path(), all(Policy::SingleNumaNode, Scope::Container));
     let managers = open(dir.path(), settings()).expect("managers");
@@ -100,7 +100,7 @@ async fn cpus_and_memory_are_of_one_node_and_kept_over_restarts() {
 
 #[tokio::test]
 async fn a_pod_that_is_refused_leaves_nothing_behind() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     let managers = open(dir.path(), config(dir.path(), all(Policy::None, Scope::Container))).expect("managers");
     let refused = managers.admit(&pod("a", &[("c", 1, "1Gi"), ("d", 3, "1Gi")])).await.expect_err("too many");
@@ -113,7 +113,7 @@ async fn a_pod_that_is_refused_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn the_pods_containers_are_near_each_other_where_that_is_wanted() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     for (scope, want) in [(Scope::Container, ["1", "2"]), (Scope::Pod, ["2", "3"])] {
         let _ = std::fs::remove_dir_all(dir.path().join("kubelet"));
@@ -127,7 +127,7 @@ async fn the_pods_containers_are_near_each_other_where_that_is_wanted() {
 
 #[tokio::test]
 async fn what_does_not_fit_stops_the_start_and_names_its_file() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     let settings = || config(dir.path(), all(Policy::None, Scope::Container));
     open(dir.path(), settings()).expect("managers");
@@ -154,7 +154,7 @@ async fn what_does_not_fit_stops_the_start_and_names_its_file() {
 #[tokio::test]
 async fn whoever_asks_is_told_what_pods_have() {
     use pod_resources::wire::{AllocatableResponse, Empty, GetRequest, GetResponse, ListResponse};
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     make_machine(dir.path());
     let managers = open(dir.path(), config(dir.path(), all(Policy::SingleNumaNode, Scope::Container)));
     let managers = Arc::new(managers.expect("managers"));

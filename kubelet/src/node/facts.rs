@@ -20,7 +20,7 @@ pub struct Machine {
     pub swap_bytes: i64,
     /// The size of a page and how many there are, sorted.
     pub huge_pages: Vec<(i64, i64)>,
-    /// Of the disk that pods' folders are on; None where it cannot be read.
+    /// Of the disk that pods' directories are on; None where it cannot be read.
     pub storage_bytes: Option<i64>,
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::facts::Machine;
 
-/// A folder that the files are below: `/`, or a test's.
+/// A directory that the files are below: `/`, or a test's.
 pub fn read(root: &Path, pods: &Path) -> Machine {
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let first = |paths: [&str; 2]| {
@@ -66,7 +66,7 @@ fn kilobytes(text: &str, name: &str) -> i64 {
     line.and_then(|line| line.split_whitespace().next()?.parse::<i64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Folders such as `hugepages-2048kB`.
+/// Directories such as `hugepages-2048kB`.
 fn huge_pages(dir: &Path) -> Vec<(i64, i64)> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let size = |entry: &std::fs::DirEntry| {
@@ -91,10 +91,10 @@ mod tests {
 
     #[test]
     fn a_machine_is_read_from_its_files() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             std::fs::write(path, text).expect("a file");
         };
         write("proc/meminfo", "MemTotal:        2048 kB\nMemFree: 1 kB\nSwapTotal:      1024 kB\n");

@@ -11,12 +11,12 @@ use crate::serve::machine;
 /// Where to look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Pods' folders.
+    /// Pods' directories.
     pub node: PathBuf,
     /// Where the runtime keeps images, and what containers write; None while it has not said so.
     pub images: Option<PathBuf>,
     pub containers: Option<PathBuf>,
-    /// The control group that all pods are in.
+    /// The cgroup that all pods are in.
     pub group: String,
 }
 
@@ -37,7 +37,7 @@ pub trait Senses: Send + Sync + 'static {
     fn layout(&self, places: &Places) -> Layout;
 }
 
-/// The machine itself, its kernel's files below a folder.
+/// The machine itself, its kernel's files below a directory.
 pub struct System(pub PathBuf);
 
 impl Default for System {
@@ -123,7 +123,7 @@ impl System {
     }
 }
 
-/// From here on the first version of control groups means no limit at all.
+/// From here on the first version of cgroups means no limit at all.
 const UNLIMITED: u64 = 1 << 62;
 
 #[cfg(test)]
@@ -133,13 +133,13 @@ mod tests {
     fn write(root: &Path, files: &[(&str, &str)]) {
         for (path, text) in files {
             let path = root.join(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             std::fs::write(path, text).expect("a file");
         }
     }
 
     fn look(files: &[(&str, &str)]) -> Seen {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         write(dir.path(), files);
         let places = Places { node: "/nonexistent".into(), group: "/kubepods".to_string(), ..Places::default() };
         System(dir.path().to_path_buf()).look(&places)
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_of_control_groups_tell_what_pods_have_left() {
+    fn both_versions_of_cgroups_tell_what_pods_have_left() {
         let first = |limit: &'static str| {
             look(&[
                 ("sys/fs/cgroup/memory/kubepods/memory.limit_in_bytes", limit),

@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_record_outlives_the_agent() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("pods/u/allocated");
         assert_eq!(Record::read(&file), None);
         let mut record =

@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_pod_keeps_what_it_was_given_when_the_agent_begins_anew() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let config = Arc::new(Config { root_dir: dir.path().to_path_buf(), ..Config::default() });
         let pod = |generation: i64, cpu: &str| {
             Arc::new(read(&format!(

@@ -135,7 +135,7 @@ mod tests {
     const POLICY: Policy = Policy { most_bytes: 10, most_files: 3 };
 
     fn names(dir: &Path) -> Vec<String> {
-        let entries = std::fs::read_dir(dir).expect("a folder").flatten();
+        let entries = std::fs::read_dir(dir).expect("a directory").flatten();
         let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
         names
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_log_is_put_aside_and_older_ones_are_compressed() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let log = dir.path().join("0.log");
         for (at, text) in ["first", "second", "third"].into_iter().enumerate() {
             std::fs::write(&log, text).expect("a log");
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_link_is_not_compressed() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
-        std::fs::create_dir(at("logs")).expect("a folder");
+        std::fs::create_dir(at("logs")).expect("a directory");
         std::fs::write(at("secret"), "secret").expect("a file");
         std::os::unix::fs::symlink(at("secret"), at("logs/0.log.1")).expect("a link");
         std::fs::write(at("logs/0.log"), "log").expect("a log");
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_log_is_due_when_it_is_large_or_gone() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let log = dir.path().join("0.log");
         assert!(is_due(&log, POLICY));
         std::fs::write(&log, "123456789").expect("a log");

@@ -60,7 +60,7 @@ pub trait Host: Send + Sync + 'static {
 
     fn clock(&self) -> Arc<dyn Clock>;
 
-    /// Where pods' folders are.
+    /// Where pods' directories are.
     fn root_dir(&self) -> PathBuf;
 
     /// What pods have on disk, by their uids.

@@ -22,7 +22,7 @@ pub enum Route<'a> {
     CadvisorMetrics,
     Summary,
     RunningPods,
-    /// A file or folder of the machine's logs.
+    /// A file or directory of the machine's logs.
     SystemLogs(&'a str),
     Logs(Place<'a>),
     Exec(Place<'a>),

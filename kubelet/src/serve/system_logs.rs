@@ -1,4 +1,4 @@
-//! `/logs/`: the files below the machine's folder of logs, and the lines of its services by name.
+//! `/logs/`: the files below the machine's directory of logs, and the lines of its services by name.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -32,12 +32,12 @@ pub async fn answer(settings: &Settings, place: &str, query: &Query) -> Answer {
     }
     match find(&settings.log_dir, place) {
         None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
-        Some(path) if path.is_dir() => folder(&path),
+        Some(path) if path.is_dir() => directory(&path),
         Some(path) => file(&path).await,
     }
 }
 
-/// The file that a path means. What leads out of the folder, by whichever way, is not there.
+/// The file that a path means. What leads out of the directory, by whichever way, is not there.
 fn find(root: &Path, place: &str) -> Option<PathBuf> {
     let place = percent_decode(place).into_owned();
     let root = root.canonicalize().ok()?;
@@ -45,7 +45,7 @@ fn find(root: &Path, place: &str) -> Option<PathBuf> {
     path.starts_with(&root).then_some(path)
 }
 
-fn folder(path: &Path) -> Answer {
+fn directory(path: &Path) -> Answer {
     let entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     let name = |entry: std::fs::DirEntry| {
         let slash = if entry.file_type().is_ok_and(|kind| kind.is_dir()) { "/" } else { "" };
@@ -172,10 +172,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outside_of_the_folder_is_shown() {
-        let dir = tempfile::tempdir().expect("a folder");
+    fn nothing_outside_of_the_directory_is_shown() {
+        let dir = tempfile::tempdir().expect("a directory");
         let root = dir.path().join("log");
-        std::fs::create_dir_all(root.join("pods")).expect("a folder");
+        std::fs::create_dir_all(root.join("pods")).expect("a directory");
         std::fs::write(root.join("a.log"), "a").expect("a file");
         std::fs::write(dir.path().join("secret"), "s").expect("a file");
         std::os::unix::fs::symlink(dir.path().join("secret"), root.join("link")).expect("a link");

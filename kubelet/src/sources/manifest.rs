@@ -15,7 +15,7 @@ pub fn read(bytes: &[u8], node: &str, source: &str, origin: &str) -> Result<Tree
     let uid = match tree.str("metadata.uid") {
         "" => hash(&[node.as_bytes(), origin.as_bytes(), bytes]),
         uid if pod::is_plain(uid) => uid.to_string(),
-        uid => return Err(format!("metadata.uid {uid:?}: folders cannot be called so")),
+        uid => return Err(format!("metadata.uid {uid:?}: directories cannot be called so")),
     };
     let name = format!("{}-{}", tree.str("metadata.name"), node.to_lowercase());
     let meta = tree.child("metadata");

@@ -80,7 +80,7 @@ fn apply(workers: &Arc<Workers>, known: &mut Pods, found: Found) {
     known.extend(found.pods);
 }
 
-/// Static pods by files: a folder of them, or one.
+/// Static pods by files: a directory of them, or one.
 pub struct Place {
     path: PathBuf,
     node: String,
@@ -126,13 +126,13 @@ impl Place {
     }
 }
 
-/// The pods of a folder or a file. An error where nothing at all could be read.
+/// The pods of a directory or a file. An error where nothing at all could be read.
 fn read(path: &Path, node: &str) -> Result<Found, String> {
     let mut found = Found::default();
     for file in files_of(path).map_err(|error| error.to_string())? {
         let origin = file.display().to_string();
         let read = match read_file(&file) {
-            // Gone since the folder was looked at.
+            // Gone since the directory was looked at.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             read => read.map_err(|error| error.to_string()),
         };
@@ -180,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_read_and_bad_files_are_named() {
-        let dir = tempfile::tempdir().expect("a folder");
+    fn a_directory_is_read_and_bad_files_are_named() {
+        let dir = tempfile::tempdir().expect("a directory");
         write(dir.path(), "good.yaml", GOOD);
         write(dir.path(), ".hidden.yaml", GOOD);
         write(dir.path(), "bad.yaml", BAD);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn each_file_counts_by_itself() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let named = |name: &str| GOOD.replace("web", name);
         for name in ["kept", "broken", "changed", "gone"] {
             write(dir.path(), name, &named(name));

@@ -152,7 +152,7 @@ fn terminated(view: &View<'_>, seen: &Container) -> Tree {
     ended
 }
 
-/// The last words of a container whose folder is gone: its status has them still.
+/// The last words of a container whose directory is gone: its status has them still.
 fn said_before<'a>(pod: &'a Tree, id: &str) -> &'a str {
     let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
     let statuses = lists.iter().flat_map(|list| pod.at("status").list(list));

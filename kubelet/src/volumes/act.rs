@@ -17,9 +17,9 @@ use super::{Owner, atomic, mountinfo, ownership};
 /// Where a volume is made, and for whom.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The volume's folder below the pod's.
+    /// The volume's directory below the pod's.
     pub dir: PathBuf,
-    /// A file that says that a folder has been made and given to its owner.
+    /// A file that says that a directory has been made and given to its owner.
     pub ready: PathBuf,
     pub owner: Owner,
     pub now: Timestamp,
@@ -41,7 +41,7 @@ pub struct Made {
 pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
     let here = |read_only, relabel| Made { path: place.dir.clone(), read_only, relabel, ..Made::default() };
     match plan {
-        Plan::Folder(backing) => folder(&backing, place).map(|()| here(false, true)),
+        Plan::Directory(backing) => directory(&backing, place).map(|()| here(false, true)),
         Plan::Files { files, backing, .. } => write(files, &backing, place).map(|()| here(true, true)),
         Plan::Host { path, expected, read_only } => {
             expect(&path, expected)?;
@@ -68,7 +68,7 @@ pub fn carry_out(plan: Plan, place: &Place) -> Result<Made, Failure> {
     }
 }
 
-fn folder(backing: &Backing, place: &Place) -> Result<(), Failure> {
+fn directory(backing: &Backing, place: &Place) -> Result<(), Failure> {
     let stands = match backing {
         Backing::Disk => place.dir.is_dir(),
         _ => mountinfo::is_mounted(&place.dir)?,
@@ -86,14 +86,14 @@ fn folder(backing: &Backing, place: &Place) -> Result<(), Failure> {
 fn write(files: Files, backing: &Backing, place: &Place) -> Result<(), Failure> {
     let files = files::checked(files)?;
     back(backing, &place.dir)?;
-    // The whole volume, whatever its root says: links and the folder itself are the group's too, and what was just
+    // The whole volume, whatever its root says: links and the directory itself are the group's too, and what was just
     // written lies below a root that was given away long ago.
     let owner = place.owner.of_everything();
     let own = |_: &Path| ownership::give(&place.dir, &owner, true);
     Ok(atomic::write(&place.dir, &files, place.now, own)?)
 }
 
-/// A folder that all may use, and what it stands on.
+/// A directory that all may use, and what it stands on.
 fn back(backing: &Backing, dir: &Path) -> io::Result<()> {
     if *backing != Backing::Disk && mountinfo::is_mounted(dir)? {
         return Ok(());
@@ -125,7 +125,7 @@ fn mount_with(source: &str, dir: &Path, kind: &str, data: &str) -> rustix::io::R
     mount(source, dir, kind, MountFlags::empty(), Some(data.as_c_str()))
 }
 
-/// Folders of the agent are nobody else's to look into.
+/// Directories of the agent are nobody else's to look into.
 pub fn make_all(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)
@@ -308,8 +308,8 @@ mod tests {
             ("writable", bind(false, &[])),
             ("fixed", bind(true, &[])),
             ("tight", bind(false, &["noexec", "nosuid"])),
-            ("memory", Plan::Folder(Backing::Memory(Some(1 << 20)))),
-            ("pages", Plan::Folder(Backing::HugePages { page_bytes: 2 << 20 })),
+            ("memory", Plan::Directory(Backing::Memory(Some(1 << 20)))),
+            ("pages", Plan::Directory(Backing::HugePages { page_bytes: 2 << 20 })),
         ];
         for (name, plan) in plans.iter().chain(&plans) {
             carry_out(plan.clone(), &place(root, name)).unwrap_or_else(|error| panic!("{name}: {error:?}"));
@@ -370,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_given_to_its_group_once() {
+    fn a_directory_is_given_to_its_group_once() {
         let temp = tempfile::tempdir().unwrap();
         let place = place(temp.path(), "e");
-        let made = carry_out(Plan::Folder(Backing::Disk), &place).unwrap();
+        let made = carry_out(Plan::Directory(Backing::Disk), &place).unwrap();
         let mode = || fs::metadata(&made.path).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode(), 0o2777);
         fs::set_permissions(&made.path, fs::Permissions::from_mode(0o700)).unwrap();
-        carry_out(Plan::Folder(Backing::Disk), &place).unwrap();
+        carry_out(Plan::Directory(Backing::Disk), &place).unwrap();
         assert_eq!(mode(), 0o700, "what the pod did since stays");
     }
 

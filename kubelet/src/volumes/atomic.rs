@@ -1,4 +1,4 @@
-//! Replaces the files of a volume all at once: they stand in a folder that is named after the time, `..data` is a
+//! Replaces the files of a volume all at once: they stand in a directory that is named after the time, `..data` is a
 //! link to it, and what a container sees are links through `..data`. Moving that one link is the update.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use super::files::{File, Files};
 const DATA: &str = "..data";
 const NEXT: &str = "..data_tmp";
 
-/// Writes the files unless they are there already. `own` gets the new folder before anybody can see it.
+/// Writes the files unless they are there already. `own` gets the new directory before anybody can see it.
 pub fn write(dir: &Path, files: &Files, now: Timestamp, own: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let before = match fs::read_link(dir.join(DATA)) {
         Ok(name) => Some(name),
@@ -25,7 +25,7 @@ pub fn write(dir: &Path, files: &Files, now: Timestamp, own: impl Fn(&Path) -> i
     if old.as_ref().is_some_and(|old| is_same(old, files)) {
         return Ok(());
     }
-    let fresh = fresh_folder(dir, now)?;
+    let fresh = fresh_directory(dir, now)?;
     let made = fill(&fresh, files).and_then(|()| own(&fresh)).and_then(|()| swap(dir, &fresh, files));
     if let Err(error) = made {
         // What nobody sees yet goes; the old files stand as they did.
@@ -39,17 +39,17 @@ pub fn write(dir: &Path, files: &Files, now: Timestamp, own: impl Fn(&Path) -> i
 type Content = Vec<(String, Vec<u8>)>;
 
 fn content(root: &Path) -> io::Result<Content> {
-    let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
-    while let Some(folder) = folders.pop() {
-        let entries = match fs::read_dir(root.join(&folder)) {
+    let (mut found, mut directories) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(directory) = directories.pop() {
+        let entries = match fs::read_dir(root.join(&directory)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             entries => entries?,
         };
         for entry in entries {
             let entry = entry?;
-            let path = folder.join(entry.file_name());
+            let path = directory.join(entry.file_name());
             if entry.file_type()?.is_dir() {
-                folders.push(path);
+                directories.push(path);
             } else {
                 found.push((path.to_string_lossy().into_owned(), fs::read(entry.path())?));
             }
@@ -63,16 +63,16 @@ fn is_same(old: &Content, files: &Files) -> bool {
     old.len() == files.len() && old.iter().zip(files).all(|((at, data), (path, file))| at == path && *data == file.data)
 }
 
-/// The first parts of paths: what stands in the volume's folder itself.
+/// The first parts of paths: what stands in the volume's directory itself.
 fn tops<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
     paths.filter_map(|path| path.split('/').next()).collect()
 }
 
-fn fresh_folder(dir: &Path, now: Timestamp) -> io::Result<PathBuf> {
+fn fresh_directory(dir: &Path, now: Timestamp) -> io::Result<PathBuf> {
     for attempt in 0..100 {
-        let folder = dir.join(folder_name(now, attempt));
-        match fs::create_dir(&folder) {
-            Ok(()) => return set_mode(&folder, 0o755).map(|()| folder),
+        let directory = dir.join(directory_name(now, attempt));
+        match fs::create_dir(&directory) {
+            Ok(()) => return set_mode(&directory, 0o755).map(|()| directory),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -80,7 +80,7 @@ fn fresh_folder(dir: &Path, now: Timestamp) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn folder_name(now: Timestamp, attempt: u32) -> String {
+fn directory_name(now: Timestamp, attempt: u32) -> String {
     let (days, rest) = (now.seconds.div_euclid(86_400), now.seconds.rem_euclid(86_400));
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
@@ -88,20 +88,20 @@ fn folder_name(now: Timestamp, attempt: u32) -> String {
     format!("..{year:04}_{month:02}_{day:02}_{hour:02}_{minute:02}_{second:02}.{unique:09}")
 }
 
-fn fill(folder: &Path, files: &Files) -> io::Result<()> {
+fn fill(directory: &Path, files: &Files) -> io::Result<()> {
     for (path, file) in files {
-        let mut here = folder.to_owned();
+        let mut here = directory.to_owned();
         let parts: Vec<&str> = path.split('/').collect();
         for part in &parts[..parts.len() - 1] {
             here.push(part);
-            make_folder(&here)?;
+            make_directory(&here)?;
         }
-        write_file(&folder.join(path), file)?;
+        write_file(&directory.join(path), file)?;
     }
     Ok(())
 }
 
-fn make_folder(path: &Path) -> io::Result<()> {
+fn make_directory(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Ok(()) => set_mode(path, 0o755),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
@@ -138,7 +138,7 @@ fn swap(dir: &Path, fresh: &Path, files: &Files) -> io::Result<()> {
     fs::rename(next, dir.join(DATA))
 }
 
-/// Removes links to what is no more, the folder before, and what an update that was cut off left.
+/// Removes links to what is no more, the directory before, and what an update that was cut off left.
 fn clear(dir: &Path, fresh: &Path, wanted: &BTreeSet<&str>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

@@ -1,5 +1,5 @@
 //! Certificates for pods: the agent makes a key, asks a signer for a certificate by a PodCertificateRequest, and
-//! asks for another one in time. Nothing is kept over a restart: a key is never read back from a pod's folder.
+//! asks for another one in time. Nothing is kept over a restart: a key is never read back from a pod's directory.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

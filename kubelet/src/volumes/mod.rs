@@ -1,4 +1,4 @@
-//! What the volumes of a pod are on this node: folders and files that its containers get to see. A kind of volume
+//! What the volumes of a pod are on this node: directories and files that its containers get to see. A kind of volume
 //! decides what is to be done (`plan`), `act` does it, and `remove` takes it away again.
 
 mod act;
@@ -123,7 +123,7 @@ pub struct Mounted {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
-    /// The name of its folder: its own, or that of its persistent volume.
+    /// The name of its directory: its own, or that of its persistent volume.
     pub name: String,
     /// A group that its persistent volume says its users have to be in.
     group: Option<i64>,
@@ -211,7 +211,7 @@ impl Volumes {
     }
 
     /// Finds the drivers of volumes as they come and go, for ever. Plugins of devices have their sockets in the same
-    /// folder: whoever takes them is told.
+    /// directory: whoever takes them is told.
     pub async fn run(&self, devices: &csi::TakeDevices) {
         let Host { client, node, objects, csi, .. } = &self.host;
         csi.run(&csi::Finder { client, node, wake: &|uid| objects.tell(uid), devices }).await;
@@ -317,9 +317,11 @@ impl Volumes {
     fn take(&self, name: &str, uid: &str) -> bool {
         // What a pod had before the agent was started is still its own, were it not looked at yet.
         let is_there = |other: &String| {
-            let folders = ["volumes", "volumeDevices"].map(|folder| self.host.config.pod_dir(other).join(folder));
-            let mut kinds =
-                folders.iter().flat_map(|folder| kinds::KINDS.iter().map(move |kind| folder.join(kind.folder)));
+            let directories =
+                ["volumes", "volumeDevices"].map(|directory| self.host.config.pod_dir(other).join(directory));
+            let mut kinds = directories
+                .iter()
+                .flat_map(|directory| kinds::KINDS.iter().map(move |kind| directory.join(kind.directory)));
             kinds.any(|kind| kind.join(name).exists())
         };
         let known: BTreeSet<String> = self.pods().keys().cloned().collect();
@@ -345,8 +347,8 @@ impl Volumes {
         let (spec, name) = (found.spec(volume), found.name(volume));
         let kind = kinds::of(spec).ok_or_else(|| unknown(spec))?;
         let owner = Owner::of(pod);
-        let folder = self.host.config.pod_dir(pod::uid(pod));
-        let dir = folder.join("volumes").join(kind.folder).join(name);
+        let directory = self.host.config.pod_dir(pod::uid(pod));
+        let dir = directory.join("volumes").join(kind.directory).join(name);
         let ask = Ask {
             host: &self.host,
             pod,
@@ -364,7 +366,7 @@ impl Volumes {
             return Ok((None, due));
         }
         let repeats = matches!(plan, Plan::Made { repeats: true, .. }).then(Instant::now);
-        let ready = folder.join("plugins").join(kind.folder).join(name).join("ready");
+        let ready = directory.join("plugins").join(kind.directory).join(name).join("ready");
         let place = Place { dir, ready, owner, now: self.host.clock.now() };
         let busy = state.busy.clone().lock_owned().await;
         let made = blocking(move || {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 
-/// The places at or below a folder where something is mounted, the deepest and last ones first: in this order they
+/// The places at or below a directory where something is mounted, the deepest and last ones first: in this order they
 /// can be unmounted.
 pub fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     // The kernel knows no links: a root that is one would hide what is mounted there.

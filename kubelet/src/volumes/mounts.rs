@@ -204,11 +204,11 @@ mod tests {
 
     #[tokio::test]
     async fn mounts_are_told_to_the_runtime() {
-        let folder = Made { path: "/v/e".into(), relabel: true, ..Made::default() };
+        let directory = Made { path: "/v/e".into(), relabel: true, ..Made::default() };
         let files = Made { path: "/v/c".into(), read_only: true, ..Made::default() };
         let image = Made { read_only: true, image: Some(("img".into(), String::new())), ..Made::default() };
         let device = Made { path: "/dev/x".into(), is_device: true, ..Made::default() };
-        let mounted = mounted(&[("e", folder), ("c", files), ("i", image), ("d", device)]);
+        let mounted = mounted(&[("e", directory), ("c", files), ("i", image), ("d", device)]);
         let pulled = cri::ImageSpec { image: "sha256:1".into(), ..cri::ImageSpec::default() };
         let images = [("i".to_string(), pulled.clone())];
         let given = Given { images: &images, recursive_read_only: true, ..Given::default() };

@@ -1,4 +1,4 @@
-//! Gives a volume to the pod's fsGroup: its group, what the group may do, and setgid on folders, so that what is
+//! Gives a volume to the pod's fsGroup: its group, what the group may do, and setgid on directories, so that what is
 //! made there later belongs to the group too.
 
 use std::io;
@@ -43,7 +43,7 @@ fn id(value: Option<i64>) -> Option<u32> {
     value.filter(|value| pod::IDS.contains(value)).and_then(|value| u32::try_from(value).ok())
 }
 
-/// What a file or folder gets beside the bits that it has.
+/// What a file or directory gets beside the bits that it has.
 fn mask(kind: FileType, read_only: bool) -> u32 {
     let plain = if read_only { 0o440 } else { 0o660 };
     if kind == FileType::Directory { plain | 0o2110 } else { plain }
@@ -63,12 +63,12 @@ pub fn give(root: &Path, owner: &Owner, read_only: bool) -> io::Result<()> {
     if owner.on_root_mismatch && is_right(&rustix::fs::fstat(&root)?, group, read_only) {
         return Ok(());
     }
-    let mut folders = vec![PathBuf::from(".")];
-    while let Some(folder) = folders.pop() {
-        for name in names(&root, &folder)? {
-            let path = folder.join(name);
+    let mut directories = vec![PathBuf::from(".")];
+    while let Some(directory) = directories.pop() {
+        for name in names(&root, &directory)? {
+            let path = directory.join(name);
             if give_one(&root, &path, group, read_only)? == FileType::Directory {
-                folders.push(path);
+                directories.push(path);
             }
         }
     }
@@ -81,10 +81,10 @@ fn open(root: &OwnedFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedF
     rustix::fs::openat2(root, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), how)
 }
 
-fn names(root: &OwnedFd, folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn names(root: &OwnedFd, directory: &Path) -> io::Result<Vec<PathBuf>> {
     use std::os::unix::ffi::OsStrExt;
-    let entries = match open(root, folder, OFlags::RDONLY | OFlags::DIRECTORY) {
-        Ok(folder) => Dir::read_from(folder)?,
+    let entries = match open(root, directory, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(directory) => Dir::read_from(directory)?,
         // It was there a moment ago.
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),

@@ -9,8 +9,8 @@ use super::files::{self, Files};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
-    /// A folder of the pod's own, empty at first.
-    Folder(Backing),
+    /// A directory of the pod's own, empty at first.
+    Directory(Backing),
     /// Files that the agent writes and keeps up to date.
     Files {
         files: Files,
@@ -20,9 +20,9 @@ pub enum Plan {
     },
     /// A path of the node, as it is.
     Host { path: PathBuf, expected: Expected, read_only: bool },
-    /// A path of the node, mounted into the pod's folder.
+    /// A path of the node, mounted into the pod's directory.
     Bind { source: PathBuf, read_only: bool, options: Vec<String> },
-    /// The file system of a block device of the node, made where there is none, and mounted into the pod's folder.
+    /// The file system of a block device of the node, made where there is none, and mounted into the pod's directory.
     Disk(Disk),
     /// A block device of the node, which containers get as a device.
     Device { path: PathBuf, read_only: bool },
@@ -41,7 +41,7 @@ pub enum Plan {
     },
 }
 
-/// What a folder stands on.
+/// What a directory stands on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
     Disk,

@@ -38,7 +38,7 @@ impl Volumes {
 
     async fn clean_up_once(&self, is_known: &impl Fn(&str) -> bool) -> bool {
         let found = self.reconstruct().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the folders of pods cannot be read");
+            tracing::warn!(%error, "the directories of pods cannot be read");
             Vec::new()
         });
         let mut all = true;

@@ -70,7 +70,7 @@ impl Subpath {
         Ok((bound.st_dev, bound.st_ino) == (wanted.st_dev, wanted.st_ino))
     }
 
-    /// A folder for a folder, a file for anything else; what stood there for another is replaced.
+    /// A directory for a directory, a file for anything else; what stood there for another is replaced.
     fn make_target(&self, kind: FileType) -> io::Result<()> {
         let parent = self.target.parent().unwrap_or(&self.target);
         fs::DirBuilder::new().recursive(true).mode(0o750).create(parent)?;
@@ -89,7 +89,7 @@ impl Subpath {
     }
 }
 
-/// Makes all folders of a path that are missing, with the mode of the volume itself.
+/// Makes all directories of a path that are missing, with the mode of the volume itself.
 fn make(root: &OwnedFd, path: &Path) -> io::Result<()> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(root)?.st_mode & 0o7777);
     let mut here = open_within(root, Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_made_within_the_volume_alone() {
+    fn directories_are_made_within_the_volume_alone() {
         let temp = tempfile::tempdir().unwrap();
         let (volume, outside) = (temp.path().join("v"), temp.path().join("o"));
         fs::create_dir(&volume).unwrap();

@@ -100,7 +100,7 @@ async fn bring_down(
         && let Err(why) = agent.groups.remove(pod).await
     {
         // It goes with the pod at the latest.
-        tracing::debug!(pod = pod::name(pod), error = why, "the control group of a pod that has ended stays");
+        tracing::debug!(pod = pod::name(pod), error = why, "the cgroup of a pod that has ended stays");
     }
     memory.problems.clear();
     if !was_refused(memory, &state) {
@@ -295,7 +295,7 @@ async fn run_hook(
     }
 }
 
-/// Removes what is left: containers, sandboxes, folders.
+/// Removes what is left: containers, sandboxes, directories.
 async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::runtime::Result<()> {
     for seen in &state.containers {
         agent.runtime.remove(&seen.id).await?;
@@ -305,24 +305,24 @@ async fn clean_up(agent: &Arc<Agent>, pod: &Tree, state: &PodState) -> crate::ru
         agent.runtime.remove_sandbox(&sandbox.id).await?;
     }
     let removed = agent.groups.remove(pod).await;
-    removed.map_err(|why| cri::Status::internal(format!("the pod's control group: {why}")))?;
+    removed.map_err(|why| cri::Status::internal(format!("the pod's cgroup: {why}")))?;
     let uid = pod::uid(pod);
-    // Nobody writes into a folder that goes.
+    // Nobody writes into a directory that goes.
     agent.resizes.forget(uid);
-    // Its own folder last: as long as it is there, the agent knows that the rest is its to remove.
+    // Its own directory last: as long as it is there, the agent knows that the rest is its to remove.
     remove_child(&agent.config.pod_logs_dir, &sync::logs(agent, pod))?;
     remove_child(&agent.config.root_dir.join("pods"), &agent.config.pod_dir(uid))?;
     agent.users.release(uid);
     Ok(())
 }
 
-/// Removes a folder with all that is in it, and none that does not stand right below the one of its kind.
-fn remove_child(parent: &Path, folder: &Path) -> crate::runtime::Result<()> {
-    let failed = |why: String| cri::Status::internal(format!("{}: {why}", folder.display()));
-    if !pod::is_child(folder, parent) {
+/// Removes a directory with all that is in it, and none that does not stand right below the one of its kind.
+fn remove_child(parent: &Path, directory: &Path) -> crate::runtime::Result<()> {
+    let failed = |why: String| cri::Status::internal(format!("{}: {why}", directory.display()));
+    if !pod::is_child(directory, parent) {
         return Err(failed(format!("it does not stand in {}, and is left alone", parent.display())));
     }
-    match std::fs::remove_dir_all(folder) {
+    match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error.to_string())),
         _ => Ok(()),
     }

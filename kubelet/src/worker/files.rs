@@ -63,9 +63,9 @@ fn write_file(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
 }
 
 /// The number after the highest of a container's logs, `N.log` and what was put aside of it.
-pub fn next_log(folder: &Path) -> i64 {
+pub fn next_log(directory: &Path) -> i64 {
     let number = |name: &str| name.split_once(".log").and_then(|(number, _)| number.parse::<i64>().ok());
-    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
     let highest = entries.filter_map(|entry| number(&entry.file_name().to_string_lossy())).max();
     highest.map_or(0, |highest| highest.saturating_add(1).max(0))
 }
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_next_log_has_the_next_number() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(next_log(&dir.path().join("absent")), 0);
         for (file, expected) in [("other", 0), ("0.log", 1), ("11.log.20260101-000000.gz", 12), ("2.log", 12)] {
             std::fs::write(dir.path().join(file), "").expect("a file");

@@ -310,7 +310,7 @@ impl Run {
     }
 }
 
-/// The API server and whoever reads files see to it already; what is at stake is every folder of the machine.
+/// The API server and whoever reads files see to it already; what is at stake is every directory of the machine.
 fn may_be_called(pod: &Tree) -> bool {
     let is_plain = pod::has_plain_names(pod);
     if !is_plain {

@@ -358,7 +358,7 @@ pub fn from_labels(uid: &str, name: &str, namespace: &str) -> Tree {
     }
 }
 
-/// The folder of a pod's logs.
+/// The directory of a pod's logs.
 pub fn logs(agent: &Agent, pod: &Tree) -> std::path::PathBuf {
     make::log_dir(&agent.config.pod_logs_dir, pod)
 }

@@ -29,15 +29,15 @@ pub struct Entry {
     pub owner: String,
 }
 
-/// A folder that more than one runtime may use.
+/// A directory that more than one runtime may use.
 pub struct Cache {
-    folder: PathBuf,
+    directory: PathBuf,
     owner: String,
 }
 
 impl Cache {
     pub fn new(cache_dir: &Path, owner: &str) -> Cache {
-        Cache { folder: cache_dir.join("results"), owner: owner.to_string() }
+        Cache { directory: cache_dir.join("results"), owner: owner.to_string() }
     }
 
     pub fn owner(&self) -> &str {
@@ -47,9 +47,9 @@ impl Cache {
     pub fn write(&self, entry: &Entry) -> Result<(), Error> {
         let path = self.path(&entry.network, &entry.container_id, &entry.ifname);
         let told = |error: io::Error| Error::from(error).within(path.display());
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(told)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(told)?;
         // Complete or not there. It need not outlive the machine's end, which takes the network with it.
-        let beside = self.folder.join(format!(".{}", file_name(&entry.network, &entry.container_id, &entry.ifname)));
+        let beside = self.directory.join(format!(".{}", file_name(&entry.network, &entry.container_id, &entry.ifname)));
         let mut options = fs::OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside).map_err(told)?;
         io::Write::write_all(&mut file, to_json(entry).to_string().as_bytes()).map_err(told)?;
@@ -82,8 +82,8 @@ impl Cache {
     }
 
     fn ending_in(&self, ending: &str) -> Result<Vec<Entry>, Error> {
-        let told = |error: io::Error| Error::from(error).within(self.folder.display());
-        let files = match fs::read_dir(&self.folder) {
+        let told = |error: io::Error| Error::from(error).within(self.directory.display());
+        let files = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             files => files.map_err(told)?,
         };
@@ -101,7 +101,7 @@ impl Cache {
     }
 
     fn path(&self, network: &str, container_id: &str, ifname: &str) -> PathBuf {
-        self.folder.join(file_name(network, container_id, ifname))
+        self.directory.join(file_name(network, container_id, ifname))
     }
 }
 
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_deleted() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::new(folder.path(), "me");
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(directory.path(), "me");
         let entry = Entry {
             container_id: "pod".to_string(),
             ifname: "eth0".to_string(),
@@ -219,10 +219,10 @@ mod tests {
         assert_eq!(cache.all().unwrap(), std::slice::from_ref(&entry));
         assert_eq!(cache.of("pod", "eth0").unwrap(), [entry]);
         assert_eq!(cache.of("d", "eth0").unwrap(), []);
-        let file = fs::read(folder.path().join("results/net-pod-eth0")).unwrap();
+        let file = fs::read(directory.path().join("results/net-pod-eth0")).unwrap();
         let json: Value = serde_json::from_slice(&file).unwrap();
         assert_eq!((&json["kind"], &json["config"]), (&json!("cniCacheV1"), &json!("e30=")));
-        fs::write(folder.path().join("results/net-other-eth0"), "cut sho").unwrap();
+        fs::write(directory.path().join("results/net-other-eth0"), "cut sho").unwrap();
         assert_eq!(cache.read("net", "other", "eth0"), None);
         cache.delete("net", "pod", "eth0").unwrap();
         cache.delete("net", "pod", "eth0").unwrap();

@@ -1,4 +1,4 @@
-//! Network configurations: a list of plugins, or one plugin that stands for a list of one; and which file of a folder
+//! Network configurations: a list of plugins, or one plugin that stands for a list of one; and which file of a directory
 //! counts.
 
 use std::fs;
@@ -26,16 +26,16 @@ pub struct NetworkList {
 }
 
 impl NetworkList {
-    /// A list; `folder` is where more plugins of it may lie, in a folder of the network's name.
-    pub fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<NetworkList, Error> {
+    /// A list; `directory` is where more plugins of it may lie, in a directory of the network's name.
+    pub fn parse(bytes: &[u8], directory: Option<&Path>) -> Result<NetworkList, Error> {
         let value = parse_json(bytes)?;
         let mut reader = Reader::new(&value, "")?;
         let name = reader.text("name")?.to_string();
         check_identifier("name", &name).map_err(|error| Error::configuration(error.message))?;
         let version = read_version(&mut reader)?;
         let mut plugins = reader.list("plugins")?.to_vec();
-        if let Some(folder) = folder.filter(|_| !only_inlined(&mut reader).unwrap_or(false)) {
-            plugins.extend(plugins_of(&folder.join(&name))?);
+        if let Some(directory) = directory.filter(|_| !only_inlined(&mut reader).unwrap_or(false)) {
+            plugins.extend(plugins_of(&directory.join(&name))?);
         }
         only_inlined(&mut reader)?;
         let list = NetworkList {
@@ -92,11 +92,11 @@ impl NetworkList {
     }
 }
 
-/// The first valid configuration of a folder by name; None where no file is one at all. Where all of them are broken,
+/// The first valid configuration of a directory by name; None where no file is one at all. Where all of them are broken,
 /// the first one's fault is told.
-pub fn load(folder: &Path) -> Result<Option<NetworkList>, Error> {
+pub fn load(directory: &Path) -> Result<Option<NetworkList>, Error> {
     let mut first_error = None;
-    for file in files(folder, &["conf", "conflist", "json"])? {
+    for file in files(directory, &["conf", "conflist", "json"])? {
         match load_file(&file) {
             Ok(list) => return Ok(Some(list)),
             Err(error) => {
@@ -117,10 +117,10 @@ fn load_file(file: &Path) -> Result<NetworkList, Error> {
     list.map_err(|error| error.within(file.display()))
 }
 
-/// The files of a folder with one of these endings, by name; none where there is no folder.
-fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Error> {
-    let told = |error: io::Error| Error::from(error).within(folder.display());
-    let entries = match fs::read_dir(folder) {
+/// The files of a directory with one of these endings, by name; none where there is no directory.
+fn files(directory: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Error> {
+    let told = |error: io::Error| Error::from(error).within(directory.display());
+    let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(told)?,
     };
@@ -136,10 +136,10 @@ fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// Plugins that lie in a folder of their own, one a file.
-fn plugins_of(folder: &Path) -> Result<Vec<Value>, Error> {
+/// Plugins that lie in a directory of their own, one a file.
+fn plugins_of(directory: &Path) -> Result<Vec<Value>, Error> {
     let one = |file: &PathBuf| parse_json(&read(file)?).map_err(|error| error.within(file.display()));
-    files(folder, &["conf"])?.iter().map(one).collect()
+    files(directory, &["conf"])?.iter().map(one).collect()
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Error> {
@@ -228,28 +228,28 @@ mod tests {
 
     #[test]
     fn the_first_valid_file_by_name_counts() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        assert_eq!(load(&folder.path().join("absent")), Ok(None));
-        assert_eq!(load(folder.path()), Ok(None));
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+        assert_eq!(load(&directory.path().join("absent")), Ok(None));
+        assert_eq!(load(directory.path()), Ok(None));
         write("00-readme.txt", "not one");
         write("10-broken.conf", "{");
-        let error = load(folder.path()).unwrap_err();
-        assert!(error.message.starts_with(&format!("{}/10-broken.conf: it is not JSON", folder.path().display())));
+        let error = load(directory.path()).unwrap_err();
+        assert!(error.message.starts_with(&format!("{}/10-broken.conf: it is not JSON", directory.path().display())));
         write("30-late.conf", r#"{"cniVersion":"1.0.0","name":"late","type":"x"}"#);
         write("20-first.conflist", r#"{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"x"}]}"#);
-        assert_eq!(load(folder.path()).unwrap().unwrap().name, "first");
+        assert_eq!(load(directory.path()).unwrap().unwrap().name, "first");
     }
 
     #[test]
-    fn plugins_of_a_folder_are_appended_unless_only_inlined_ones_are_wanted() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("n")).unwrap();
-        fs::write(folder.path().join("n/20.conf"), r#"{"type":"c"}"#).unwrap();
-        fs::write(folder.path().join("n/10.conf"), r#"{"type":"b"}"#).unwrap();
+    fn plugins_of_a_directory_are_appended_unless_only_inlined_ones_are_wanted() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("n")).unwrap();
+        fs::write(directory.path().join("n/20.conf"), r#"{"type":"c"}"#).unwrap();
+        fs::write(directory.path().join("n/10.conf"), r#"{"type":"b"}"#).unwrap();
         let types = |flag: &str| {
             let text = format!(r#"{{"cniVersion":"1.1.0","name":"n","plugins":[{{"type":"a"}}]{flag}}}"#);
-            let list = NetworkList::parse(text.as_bytes(), Some(folder.path())).unwrap();
+            let list = NetworkList::parse(text.as_bytes(), Some(directory.path())).unwrap();
             list.plugins.iter().map(|plugin| plugin["type"].as_str().unwrap().to_string()).collect::<String>()
         };
         assert_eq!(types(""), "abc");

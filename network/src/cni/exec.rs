@@ -112,8 +112,8 @@ mod tests {
     use super::*;
 
     fn script(text: &str, timeout: Duration) -> Result<Value, Error> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("plugin");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("plugin");
         fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         // Another test's child may hold the script open for writing between its fork and its exec.
@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn one_that_hangs_is_killed_with_its_children() {
-        let folder = tempfile::tempdir().unwrap();
-        let fifo = folder.path().join("fifo");
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
         let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
         assert!(made.success());
         // The child holds the pipe's writing end open; that it reads its end shows that the child is gone too.

@@ -145,7 +145,7 @@ impl Cni {
     }
 
     /// Detaches everything of ours that is not in the list of sandboxes and interfaces, and lets the plugins clean up.
-    /// Results of other runtimes may lie in the same folder, and are left alone.
+    /// Results of other runtimes may lie in the same directory, and are left alone.
     pub fn gc(&self, valid: &[(String, String)]) -> Result<(), Error> {
         let is_valid =
             |entry: &Entry| valid.iter().any(|(id, ifname)| *id == entry.container_id && *ifname == entry.ifname);
@@ -175,7 +175,7 @@ impl Cni {
         Runner { invoker: &self.invoker, cache: &self.cache }
     }
 
-    /// The folder is read every time: it is small, and nothing has to be watched.
+    /// The directory is read every time: it is small, and nothing has to be watched.
     fn network(&self) -> Result<NetworkList, NotReady> {
         match conf::load(&self.options.conf_dir) {
             Ok(Some(list)) => return Ok(list),
@@ -258,42 +258,42 @@ fn write_cidrs(state_dir: &Path, cidrs: &[IpNet]) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn options(folder: &Path, builtin: bool) -> CniOptions {
+    fn options(directory: &Path, builtin: bool) -> CniOptions {
         CniOptions {
-            conf_dir: folder.join("net.d"),
+            conf_dir: directory.join("net.d"),
             bin_dirs: Vec::new(),
-            cache_dir: folder.join("cache"),
-            state_dir: folder.join("state"),
+            cache_dir: directory.join("cache"),
+            state_dir: directory.join("state"),
             builtin,
         }
     }
 
     #[test]
     fn it_is_not_ready_until_the_pod_cidr_is_known() {
-        let folder = tempfile::tempdir().unwrap();
-        let conf_dir = folder.path().join("net.d");
-        let cni = Cni::open(options(folder.path(), true)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let conf_dir = directory.path().join("net.d");
+        let cni = Cni::open(options(directory.path(), true)).unwrap();
         let reason =
             format!("the node's pod CIDR is not known yet, and there is no network config in {}", conf_dir.display());
         assert_eq!(cni.status(), Err(NotReady(reason)));
         assert!(cni.set_pod_cidr(&["10.0.0.1/24".parse().unwrap()]).is_err());
         cni.set_pod_cidr(&["10.0.0.0/24".parse().unwrap(), "fd00::/64".parse().unwrap()]).unwrap();
         assert_eq!(cni.status(), Ok(()));
-        let again = Cni::open(options(folder.path(), true)).unwrap();
+        let again = Cni::open(options(directory.path(), true)).unwrap();
         assert_eq!(again.status(), Ok(()));
         again.set_pod_cidr(&[]).unwrap();
         assert_eq!(again.status(), Ok(()));
-        let without = Cni::open(options(folder.path(), false)).unwrap();
+        let without = Cni::open(options(directory.path(), false)).unwrap();
         assert_eq!(without.status(), Err(NotReady(format!("no network config found in {}", conf_dir.display()))));
     }
 
     #[test]
     fn a_broken_configuration_is_not_passed_over_in_silence() {
-        let folder = tempfile::tempdir().unwrap();
-        let cni = Cni::open(options(folder.path(), true)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cni = Cni::open(options(directory.path(), true)).unwrap();
         cni.set_pod_cidr(&["10.0.0.0/24".parse().unwrap()]).unwrap();
-        fs::create_dir(folder.path().join("net.d")).unwrap();
-        let file = folder.path().join("net.d/10.conf");
+        fs::create_dir(directory.path().join("net.d")).unwrap();
+        let file = directory.path().join("net.d/10.conf");
         fs::write(&file, r#"{"cniVersion":"1.0.0","name":"n"}"#).unwrap();
         assert_eq!(cni.status(), Err(NotReady(format!("{}: type: is missing", file.display()))));
         // STATUS is asked of plugins from 1.1 on.
@@ -307,8 +307,8 @@ mod tests {
 
     #[test]
     fn deleting_what_was_never_there_is_fine() {
-        let folder = tempfile::tempdir().unwrap();
-        let cni = Cni::open(options(folder.path(), true)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cni = Cni::open(options(directory.path(), true)).unwrap();
         let attachment =
             Attachment { container_id: "a".to_string(), ifname: "eth0".to_string(), ..Attachment::default() };
         assert_eq!(cni.del(&attachment), Ok(()));

@@ -77,7 +77,7 @@ impl Invoker {
             Chosen::BuiltIn(plugin) => return plugin.run(verb, &Call { conf, target, invoker: self }),
             Chosen::Binary(binary) => binary,
         };
-        let path = self.bin_dirs.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(":");
+        let path = self.bin_dirs.iter().map(|directory| directory.display().to_string()).collect::<Vec<_>>().join(":");
         let environment = [
             ("CNI_COMMAND", verb.as_str()),
             ("CNI_CONTAINERID", target.container_id),
@@ -97,7 +97,7 @@ impl Invoker {
     }
 
     /// Ours first; a binary where ours does not do what the configuration asks for. The choice depends on nothing
-    /// but the configuration and the folders, so that DEL is done by whom ADD was done by.
+    /// but the configuration and the directories, so that DEL is done by whom ADD was done by.
     fn choose(&self, kind: &str, conf: &Value) -> Result<Chosen, Error> {
         if kind.is_empty() || kind.contains('/') {
             return Err(Error::configuration(format!("type: {kind:?} is not the name of a plugin")));
@@ -109,7 +109,7 @@ impl Invoker {
             Some((_, Err(error))) => Some(error),
             None => None,
         };
-        let found = self.bin_dirs.iter().map(|folder| folder.join(kind)).find(|path| path.is_file());
+        let found = self.bin_dirs.iter().map(|directory| directory.join(kind)).find(|path| path.is_file());
         match (found, refused) {
             (Some(path), _) => Ok(Chosen::Binary(path)),
             (None, Some(refused)) => Err(refused),

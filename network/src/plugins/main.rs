@@ -51,7 +51,7 @@ fn answer(name: &str, variables: &BTreeMap<String, String>, input: &[u8]) -> Res
     check_identifier("name", conf["name"].as_str().unwrap_or_default())
         .map_err(|error| Error::configuration(error.message))?;
     let bin_dirs: Vec<PathBuf> =
-        variable("CNI_PATH").split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
+        variable("CNI_PATH").split(':').filter(|directory| !directory.is_empty()).map(PathBuf::from).collect();
     let invoker =
         Invoker { bin_dirs, builtin: true, timeout: TIMEOUT, fresh: false, reaper: None, nft: Arc::default() };
     let target = Target {

@@ -18,9 +18,9 @@ use crate::support::{DEBIAN, Host, on_host};
 const PLUGIN: &str = r#"#!/bin/sh
 conf=$(cat)
 name=$(basename "$0")
-folder=$(dirname "$0")
-echo "$name $CNI_COMMAND $CNI_CONTAINERID $CNI_NETNS $CNI_IFNAME $CNI_ARGS $CNI_PATH" >> "$folder/calls"
-echo "$conf" > "$folder/$name-$CNI_COMMAND"
+directory=$(dirname "$0")
+echo "$name $CNI_COMMAND $CNI_CONTAINERID $CNI_NETNS $CNI_IFNAME $CNI_ARGS $CNI_PATH" >> "$directory/calls"
+echo "$conf" > "$directory/$name-$CNI_COMMAND"
 case "$conf" in
 *"fail$CNI_COMMAND"*) echo '{"code": 11, "msg": "not now", "details": "later"}'; exit 1 ;;
 esac
@@ -36,7 +36,7 @@ struct Fixture<'a> {
 impl Fixture<'_> {
     fn new(host: &Host) -> Fixture<'_> {
         let bin = host.path("bin");
-        fs::create_dir(&bin).expect("a folder");
+        fs::create_dir(&bin).expect("a directory");
         for name in ["first", "second"] {
             fs::write(bin.join(name), PLUGIN).expect("a file");
             fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).expect("executable");

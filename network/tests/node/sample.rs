@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{DEBIAN, Host, Pod, on_host, talk};
 
-/// The folder of leases stands in it, so that the tests do not share one.
+/// The directory of leases stands in it, so that the tests do not share one.
 fn sample(host: &Host) -> String {
     json!({
         "cniVersion": "0.3.1",
@@ -30,12 +30,12 @@ fn debian(host: &Host) -> CniOptions {
 
 /// Our plugins as executables, by their names.
 fn executables(host: &Host) -> CniOptions {
-    let folder = host.path("bin");
-    std::fs::create_dir_all(&folder).expect("a folder");
+    let directory = host.path("bin");
+    std::fs::create_dir_all(&directory).expect("a directory");
     for name in ["bridge", "host-local", "loopback", "portmap", "bandwidth"] {
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tiphys-cni"), folder.join(name)).expect("a link");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tiphys-cni"), directory.join(name)).expect("a link");
     }
-    CniOptions { builtin: false, bin_dirs: vec![folder], ..host.options() }
+    CniOptions { builtin: false, bin_dirs: vec![directory], ..host.options() }
 }
 
 /// A result without what is chance: hardware addresses, the name of the host's end, the namespace.

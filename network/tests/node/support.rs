@@ -41,7 +41,7 @@ pub fn new_namespace() {
 }
 
 pub struct Host {
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
 }
 
 /// What there is of what may leak.
@@ -56,11 +56,11 @@ pub struct Count {
 impl Host {
     fn new() -> Host {
         new_namespace();
-        Host { folder: tempfile::tempdir().expect("a folder") }
+        Host { directory: tempfile::tempdir().expect("a directory") }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     pub fn options(&self) -> CniOptions {
@@ -83,7 +83,7 @@ impl Host {
 
     /// A network by a file.
     pub fn configured(&self, name: &str, text: &str, options: CniOptions) -> Cni {
-        fs::create_dir_all(self.path("net.d")).expect("a folder");
+        fs::create_dir_all(self.path("net.d")).expect("a directory");
         fs::write(self.path("net.d").join(name), text).expect("a file");
         Cni::open(options).expect("cni")
     }
@@ -91,8 +91,8 @@ impl Host {
     /// Bridges stay, as do chains of subnets; everything that belongs to a pod goes.
     pub fn count(&self) -> Count {
         let links = Rtnl::open().and_then(|mut rtnl| rtnl.links()).expect("links");
-        let files = |folder: PathBuf| {
-            fs::read_dir(folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default()
+        let files = |directory: PathBuf| {
+            fs::read_dir(directory).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default()
         };
         let networks = files(self.path("state/networks")).into_iter().chain(files(self.path("networks")));
         let leases = networks.flat_map(|network| files(network.path()));

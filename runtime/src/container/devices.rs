@@ -38,7 +38,7 @@ fn node(root: &Root, device: &DeviceSpec) -> Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return refused(format!("{} is no device's path", device.path));
     };
-    let folder = root.place(&parent.to_string_lossy(), Kind::Folder)?;
+    let directory = root.place(&parent.to_string_lossy(), Kind::Directory)?;
     let kind = match device.kind.as_str() {
         "c" => libc::S_IFCHR,
         "b" => libc::S_IFBLK,
@@ -47,12 +47,12 @@ fn node(root: &Root, device: &DeviceSpec) -> Result<()> {
     };
     // The umask is not asked: the mode is the specification's.
     let before = rustix::process::umask(Mode::empty());
-    let made = sys::mknodat(folder.as_fd(), Path::new(name), kind | device.mode, device.major, device.minor);
+    let made = sys::mknodat(directory.as_fd(), Path::new(name), kind | device.mode, device.major, device.minor);
     rustix::process::umask(before);
     made.context(what)?;
     if (device.uid, device.gid) != (0, 0) {
         let (uid, gid) = (rustix::fs::Uid::from_raw(device.uid), rustix::fs::Gid::from_raw(device.gid));
-        rustix::fs::chownat(&folder, name, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+        rustix::fs::chownat(&directory, name, Some(uid), Some(gid), rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
             .context(what)?;
     }
     Ok(())

@@ -48,7 +48,7 @@ fn drive(spec: &ContainerSpec, program: &Path, bundle: &Path, place: &Place) -> 
     fs::create_dir_all(&rootfs).context(|| format!("making {}", rootfs.display()))?;
     mounts::attach_path(&opened.root, &rootfs.to_string_lossy())?;
     put_mounts(spec, bundle, opened, place.holder)?;
-    let root = Root::new(open_folder(&rootfs)?);
+    let root = Root::new(open_directory(&rootfs)?);
     let user = user::resolve(&spec.process.user, &root.read("/etc/passwd")?, &root.read("/etc/group")?)?;
     let joined = Joined::open(spec, place)?;
     let config = oci::config(
@@ -109,7 +109,7 @@ fn open(path: &str) -> Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context(|| format!("opening {path}"))
 }
 
-fn open_folder(path: &Path) -> Result<OwnedFd> {
+fn open_directory(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .context(|| format!("opening {}", path.display()))
 }
@@ -123,9 +123,9 @@ fn put_mounts(spec: &ContainerSpec, bundle: &Path, opened: mounts::Opened, pause
             (Source::Shm, _) => shm_of(pause)?,
             _ => continue,
         };
-        let folder = bundle.join(oci::prepared(number));
-        fs::create_dir_all(&folder).context(|| format!("making {}", folder.display()))?;
-        mounts::attach_path(&tree, &folder.to_string_lossy())?;
+        let directory = bundle.join(oci::prepared(number));
+        fs::create_dir_all(&directory).context(|| format!("making {}", directory.display()))?;
+        mounts::attach_path(&tree, &directory.to_string_lossy())?;
     }
     Ok(())
 }
@@ -133,12 +133,12 @@ fn put_mounts(spec: &ContainerSpec, bundle: &Path, opened: mounts::Opened, pause
 /// It is in the sandbox's mount namespace: we look in, and come back.
 fn shm_of(pause: &OwnedFd) -> Result<OwnedFd> {
     let own = open("/proc/self/ns/mnt")?;
-    let folder = rustix::fs::open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    let directory = rustix::fs::open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .at("opening the working directory")?;
     sys::setns(pause.as_fd(), libc::CLONE_NEWNS).at("entering the sandbox's mounts")?;
     let tree = mounts::shm();
     sys::setns(own.as_fd(), libc::CLONE_NEWNS).at("leaving the sandbox's mounts")?;
-    rustix::process::fchdir(&folder).at("returning")?;
+    rustix::process::fchdir(&directory).at("returning")?;
     tree
 }
 

@@ -104,7 +104,7 @@ fn first(spec: &ContainerSpec, place: Place) -> Result<std::convert::Infallible>
     mounts::mask(&root, &spec.masked_paths)?;
     mounts::make_readonly(&root, &spec.readonly_paths)?;
     let user = find_user(&spec.process, &root)?;
-    process::enter_folder(&root, &spec.process.cwd)?;
+    process::enter_directory(&root, &spec.process.cwd)?;
     if spec.root.readonly {
         let readonly = Attributes { set: libc::MOUNT_ATTR_RDONLY, ..Attributes::default() };
         sys::mount_setattr(root.fd().as_fd(), &readonly).at("making the root read-only")?;
@@ -166,7 +166,7 @@ fn build_root(spec: &ContainerSpec, opened: mounts::Opened) -> Result<Root> {
     Ok(root)
 }
 
-/// Makes a folder the root, and lets go of everything that was above it.
+/// Makes a directory the root, and lets go of everything that was above it.
 pub fn pivot(root: BorrowedFd) -> Result<()> {
     let old = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .at("opening the old root")?;
@@ -267,7 +267,7 @@ fn beside(spec: &ContainerSpec, process: &ProcessSpec, place: Place) -> Result<s
         .at("opening the container's root")?;
     let root = Root::new(fd);
     let user = find_user(process, &root)?;
-    process::enter_folder(&root, &process.cwd)?;
+    process::enter_directory(&root, &process.cwd)?;
     let terminal = if process.terminal { Some(open_terminal(&root)?) } else { None };
     run(process, user, ready, terminal, place)
 }

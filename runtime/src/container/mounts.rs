@@ -63,8 +63,8 @@ fn open_source(
         Source::Bind(path) => bind(path, mount, spec, pod_userns).map(Piece::Tree),
         Source::Image { lower, sub_path } => image(lower, sub_path, pod_userns).map(Piece::Tree),
         Source::Cgroup if !cgroups.unified_only() => {
-            let opened = cgroups.folders(&spec.cgroup.path).into_iter().map(|(name, folder)| {
-                let fd = tree(&folder, false)?;
+            let opened = cgroups.directories(&spec.cgroup.path).into_iter().map(|(name, directory)| {
+                let fd = tree(&directory, false)?;
                 Ok((name, fd))
             });
             opened.collect::<Result<_>>().map(Piece::Cgroups)
@@ -131,7 +131,7 @@ fn mount_fields(path: &Path) -> Result<Vec<String>> {
     Ok(line.split(' ').skip(6).take_while(|f| *f != "-").map(str::to_string).collect())
 }
 
-/// The container's root: its image's layers below its own writable folder.
+/// The container's root: its image's layers below its own writable directory.
 fn overlay(root: &RootSpec, userns: Option<BorrowedFd>) -> Result<OwnedFd> {
     let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("opening an overlay")?;
     // A detached mount lasts as long as it is open, and must until the overlay stands.
@@ -141,14 +141,14 @@ fn overlay(root: &RootSpec, userns: Option<BorrowedFd>) -> Result<OwnedFd> {
     }
     fsconfig_set_string(&fs, "upperdir", &root.upper).at("overlay's upperdir")?;
     fsconfig_set_string(&fs, "workdir", &root.work).at("overlay's workdir")?;
-    // The folder is never mounted twice, so nobody depends on it being on disk when the container ends.
+    // The directory is never mounted twice, so nobody depends on it being on disk when the container ends.
     fsconfig_set_flag(&fs, "volatile").at("overlay's volatile")?;
     fsconfig_set_string(&fs, "index", "off").at("overlay's index")?;
     explained(&fs, fsconfig_create(&fs)).context(|| format!("mounting the root over {} layers", root.lower.len()))?;
     fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).at("mounting the root")
 }
 
-/// The writable folder is seen as it is on disk, so its top must be the user namespace's root's.
+/// The writable directory is seen as it is on disk, so its top must be the user namespace's root's.
 fn give_upper(root: &RootSpec, maps: &IdMaps) -> Result<()> {
     let host = |maps: &[IdMap]| maps.iter().find(|m| m.container == 0).map(|m| m.host);
     let (Some(uid), Some(gid)) = (host(&maps.uids), host(&maps.gids)) else {
@@ -170,7 +170,7 @@ fn layer(fs: &OwnedFd, path: &PathBuf, userns: Option<BorrowedFd>) -> Result<Opt
     Ok(mapped)
 }
 
-/// A folder whose files belong to the user namespace's users, as they belong to the host's on disk.
+/// A directory whose files belong to the user namespace's users, as they belong to the host's on disk.
 fn mapped_tree(path: &Path, userns: BorrowedFd) -> Result<OwnedFd> {
     let fd = tree(path, false)?;
     let attributes = Attributes { userns: Some(userns), ..Attributes::default() };
@@ -200,11 +200,11 @@ fn image(lower: &[PathBuf], sub_path: &str, userns: Option<BorrowedFd>) -> Resul
     }
     // Its mount lasts as long as it is open.
     let whole = Root::new(whole);
-    let folder = whole
+    let directory = whole
         .open(sub_path, OFlags::PATH | OFlags::DIRECTORY)
         .context(|| format!("opening {sub_path:?} of the image"))?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    open_tree(&folder, "", flags).context(|| format!("mounting {sub_path:?} of the image (this needs Linux 6.15)"))
+    open_tree(&directory, "", flags).context(|| format!("mounting {sub_path:?} of the image (this needs Linux 6.15)"))
 }
 
 /// The kernel's own words for what it did not like, if it has any.
@@ -261,7 +261,7 @@ fn named(error: crate::error::Error, mount: &MountSpec) -> crate::error::Error {
 fn place(root: &Root, mount: &MountSpec, piece: Piece) -> Result<()> {
     let tree = match (piece, &mount.source) {
         (Piece::Tree(fd), _) => fd,
-        (Piece::Cgroups(folders), _) => return cgroups(root, mount, folders),
+        (Piece::Cgroups(directories), _) => return cgroups(root, mount, directories),
         (Piece::Inside, Source::Kernel { kind, options }) => {
             let options: Vec<_> = options.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             kernel(kind, &options, flags(mount))?
@@ -320,14 +320,14 @@ fn flags(mount: &MountSpec) -> MountAttrFlags {
     .fold(MountAttrFlags::empty(), |flags, (_, flag)| flags | flag)
 }
 
-/// Version 1 shows the container its own group of each hierarchy below one folder.
-fn cgroups(root: &Root, mount: &MountSpec, folders: Vec<(String, OwnedFd)>) -> Result<()> {
+/// Version 1 shows the container its own group of each hierarchy below one directory.
+fn cgroups(root: &Root, mount: &MountSpec, directories: Vec<(String, OwnedFd)>) -> Result<()> {
     let top = kernel("tmpfs", &[("mode", "755")], flags(mount) - MountAttrFlags::MOUNT_ATTR_RDONLY)?;
-    attach(&top, root.place(&mount.target, Kind::Folder)?).at("attaching")?;
-    for (name, folder) in folders {
-        set(&folder, mount)?;
-        let place = root.place(&format!("{}/{name}", mount.target), Kind::Folder)?;
-        attach(&folder, &place).context(|| format!("attaching {name}"))?;
+    attach(&top, root.place(&mount.target, Kind::Directory)?).at("attaching")?;
+    for (name, directory) in directories {
+        set(&directory, mount)?;
+        let place = root.place(&format!("{}/{name}", mount.target), Kind::Directory)?;
+        attach(&directory, &place).context(|| format!("attaching {name}"))?;
     }
     let readonly = Attributes { set: libc::MOUNT_ATTR_RDONLY, ..Attributes::default() };
     if mount.readonly {
@@ -336,7 +336,7 @@ fn cgroups(root: &Root, mount: &MountSpec, folders: Vec<(String, OwnedFd)>) -> R
     Ok(())
 }
 
-/// Hides paths: a file behind the null device, a folder behind an empty one.
+/// Hides paths: a file behind the null device, a directory behind an empty one.
 pub fn mask(root: &Root, paths: &[String]) -> Result<()> {
     for path in paths {
         let fd = match root.open(path, OFlags::PATH) {
@@ -344,7 +344,7 @@ pub fn mask(root: &Root, paths: &[String]) -> Result<()> {
             other => other.context(|| format!("masking {path}"))?,
         };
         let cover = match kind_of(&fd).context(|| format!("masking {path}"))? {
-            Kind::Folder => kernel("tmpfs", &[("size", "0")], MountAttrFlags::MOUNT_ATTR_RDONLY)?,
+            Kind::Directory => kernel("tmpfs", &[("size", "0")], MountAttrFlags::MOUNT_ATTR_RDONLY)?,
             Kind::File => null(root)?,
         };
         attach(&cover, &fd).context(|| format!("masking {path}"))?;

@@ -96,14 +96,14 @@ fn resource(name: &str) -> Option<rustix::process::Resource> {
     })
 }
 
-/// Makes the working folder if the image lacks it, as images often do.
-pub fn enter_folder(root: &Root, cwd: &str) -> Result<()> {
+/// Makes the working directory if the image lacks it, as images often do.
+pub fn enter_directory(root: &Root, cwd: &str) -> Result<()> {
     let cwd = if cwd.is_empty() { "/" } else { cwd };
     if !cwd.starts_with('/') {
         return refused(format!("the working directory {cwd:?} is not absolute"));
     }
-    let folder = root.place(cwd, Kind::Folder)?;
-    rustix::process::fchdir(&folder).context(|| format!("entering the working directory {cwd:?}"))
+    let directory = root.place(cwd, Kind::Directory)?;
+    rustix::process::fchdir(&directory).context(|| format!("entering the working directory {cwd:?}"))
 }
 
 /// Gives up everything the program must not have. Nothing of the runtime's may follow but the exec.
@@ -173,8 +173,8 @@ fn find(name: &str, env: &[String]) -> Result<String> {
     }
     let path = env.iter().find_map(|e| e.strip_prefix("PATH=")).unwrap_or_default();
     let mut found_unusable = false;
-    for folder in path.split(':') {
-        let candidate = if folder.is_empty() { format!("./{name}") } else { format!("{folder}/{name}") };
+    for directory in path.split(':') {
+        let candidate = if directory.is_empty() { format!("./{name}") } else { format!("{directory}/{name}") };
         match executable(&candidate) {
             Ok(()) => return Ok(candidate),
             Err(rustix::io::Errno::ACCESS) => found_unusable = true,

@@ -15,7 +15,7 @@ const MOST_LINKS: usize = 40;
 /// What shall stand where something is mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    Folder,
+    Directory,
     File,
 }
 
@@ -66,15 +66,15 @@ impl Root {
         let mut links = 0;
         let mut path = normal(Path::new(path));
         'again: loop {
-            let mut folder = self.fd.try_clone().at(&wanted)?;
+            let mut directory = self.fd.try_clone().at(&wanted)?;
             let mut walked = PathBuf::from("/");
             let parts: Vec<_> = path.iter().skip(1).map(OsStr::to_os_string).collect();
             for (index, part) in parts.iter().enumerate() {
                 let last = index + 1 == parts.len();
                 walked.push(part);
-                folder = match self.open(&walked.to_string_lossy(), OFlags::PATH) {
+                directory = match self.open(&walked.to_string_lossy(), OFlags::PATH) {
                     Ok(fd) => fd,
-                    Err(Errno::NOENT) => match make(&folder, part, if last { kind } else { Kind::Folder }) {
+                    Err(Errno::NOENT) => match make(&directory, part, if last { kind } else { Kind::Directory }) {
                         Ok(fd) => fd,
                         // A link that leads nowhere: what it names is made.
                         Err(Errno::EXIST) => {
@@ -82,7 +82,7 @@ impl Root {
                             if links > MOST_LINKS {
                                 return Err(Errno::LOOP).at(&wanted);
                             }
-                            path = relinked(&folder, &walked, part, &parts[index + 1..]).at(&wanted)?;
+                            path = relinked(&directory, &walked, part, &parts[index + 1..]).at(&wanted)?;
                             continue 'again;
                         }
                         Err(error) => return Err(error).at(&wanted),
@@ -90,7 +90,7 @@ impl Root {
                     Err(error) => return Err(error).at(&wanted),
                 };
             }
-            return Ok(folder);
+            return Ok(directory);
         }
     }
 }
@@ -112,20 +112,25 @@ fn read_all(mut file: std::fs::File) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn make(folder: impl AsFd, name: &OsStr, kind: Kind) -> rustix::io::Result<OwnedFd> {
+fn make(directory: impl AsFd, name: &OsStr, kind: Kind) -> rustix::io::Result<OwnedFd> {
     match kind {
-        Kind::Folder => rustix::fs::mkdirat(&folder, name, Mode::from(0o755))?,
+        Kind::Directory => rustix::fs::mkdirat(&directory, name, Mode::from(0o755))?,
         Kind::File => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-            drop(rustix::fs::openat(&folder, name, flags, Mode::from(0o644))?);
+            drop(rustix::fs::openat(&directory, name, flags, Mode::from(0o644))?);
         }
     }
-    rustix::fs::openat(&folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::openat(&directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn relinked(folder: impl AsFd, walked: &Path, name: &OsStr, rest: &[std::ffi::OsString]) -> std::io::Result<PathBuf> {
+fn relinked(
+    directory: impl AsFd,
+    walked: &Path,
+    name: &OsStr,
+    rest: &[std::ffi::OsString],
+) -> std::io::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
-    let target = rustix::fs::readlinkat(folder, name, Vec::new())?.into_bytes();
+    let target = rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes();
     let target = PathBuf::from(std::ffi::OsString::from_vec(target));
     let mut path = walked.parent().unwrap_or(Path::new("/")).join(target);
     path.extend(rest);
@@ -147,42 +152,42 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Whether the thing behind a descriptor is a folder.
+/// Whether the thing behind a descriptor is a directory.
 pub fn kind_of(fd: impl AsFd) -> rustix::io::Result<Kind> {
     let stat = rustix::fs::statat(fd, "", AtFlags::EMPTY_PATH)?;
-    let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    Ok(if folder { Kind::Folder } else { Kind::File })
+    let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    Ok(if directory { Kind::Directory } else { Kind::File })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn root(folder: &Path) -> Root {
+    fn root(directory: &Path) -> Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Root::new(rustix::fs::open(folder, flags, Mode::empty()).unwrap())
+        Root::new(rustix::fs::open(directory, flags, Mode::empty()).unwrap())
     }
 
     /// `links` are (name, target) below the root; afterwards `made` must be there and nothing outside.
     fn check(links: &[(&str, &str)], place: &str, kind: Kind, made: &str) {
         let temporary = tempfile::tempdir().unwrap();
-        let folder = temporary.path().join("root");
-        std::fs::create_dir_all(folder.join("usr")).unwrap();
+        let directory = temporary.path().join("root");
+        std::fs::create_dir_all(directory.join("usr")).unwrap();
         for (name, target) in links {
-            std::os::unix::fs::symlink(target, folder.join(name)).unwrap();
+            std::os::unix::fs::symlink(target, directory.join(name)).unwrap();
         }
-        root(&folder).place(place, kind).unwrap();
-        let found = std::fs::symlink_metadata(folder.join(made)).unwrap();
-        assert_eq!(found.is_dir(), kind == Kind::Folder, "{place}");
+        root(&directory).place(place, kind).unwrap();
+        let found = std::fs::symlink_metadata(directory.join(made)).unwrap();
+        assert_eq!(found.is_dir(), kind == Kind::Directory, "{place}");
         assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 1, "{place} left the root");
     }
 
     #[test]
     fn places_are_made_below_the_root() {
-        check(&[], "/a/b/c", Kind::Folder, "a/b/c");
+        check(&[], "/a/b/c", Kind::Directory, "a/b/c");
         check(&[], "/usr/../file", Kind::File, "file");
-        check(&[], "/../../x", Kind::Folder, "x");
-        check(&[("run", "../../escape")], "/run/x", Kind::Folder, "escape/x");
+        check(&[], "/../../x", Kind::Directory, "x");
+        check(&[("run", "../../escape")], "/run/x", Kind::Directory, "escape/x");
         check(&[("run", "/escape")], "/run", Kind::File, "escape");
         check(&[("one", "two"), ("two", "usr")], "/one/x", Kind::File, "usr/x");
     }
@@ -191,7 +196,7 @@ mod tests {
     fn a_link_to_itself_is_refused() {
         let temporary = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("loop", temporary.path().join("loop")).unwrap();
-        let error = root(temporary.path()).place("/loop/x", Kind::Folder).unwrap_err().to_string();
+        let error = root(temporary.path()).place("/loop/x", Kind::Directory).unwrap_err().to_string();
         assert!(error.contains("making /loop/x in the container"), "{error}");
     }
 

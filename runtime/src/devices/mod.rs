@@ -1,4 +1,4 @@
-//! Which devices a container may use: a list in version 1 of control groups, a program in version 2.
+//! Which devices a container may use: a list in version 1 of cgroups, a program in version 2.
 
 mod program;
 
@@ -10,14 +10,14 @@ use crate::error::{Context, Result, refused};
 use crate::spec::DeviceRule;
 
 pub fn restrict(cgroups: &Hierarchies, path: &str, rules: &[DeviceRule]) -> Result<()> {
-    let Some(folder) = cgroups.in_v1("devices", path) else {
-        let Some(folder) = cgroups.in_v2(path) else {
+    let Some(directory) = cgroups.in_v1("devices", path) else {
+        let Some(directory) = cgroups.in_v2(path) else {
             return refused("the machine can restrict no devices");
         };
-        return program::attach(&folder, rules);
+        return program::attach(&directory, rules);
     };
     for (file, line) in lines(rules) {
-        fs::write(folder.join(file), &line).context(|| format!("writing {line:?} to {file}"))?;
+        fs::write(directory.join(file), &line).context(|| format!("writing {line:?} to {file}"))?;
     }
     Ok(())
 }

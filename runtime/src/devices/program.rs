@@ -101,7 +101,7 @@ fn block(rule: &DeviceRule) -> Vec<u64> {
     code
 }
 
-pub fn attach(folder: &Path, rules: &[DeviceRule]) -> Result<()> {
+pub fn attach(directory: &Path, rules: &[DeviceRule]) -> Result<()> {
     let code = program(rules);
     let license = c"Apache-2.0";
     let mut load = [0u64; 16];
@@ -111,8 +111,8 @@ pub fn attach(folder: &Path, rules: &[DeviceRule]) -> Result<()> {
     let program = sys::bpf(PROG_LOAD, &mut load).at("loading the device program")?;
     // SAFETY: the kernel just gave this descriptor to us.
     let program = unsafe { OwnedFd::from_raw_fd(program as i32) };
-    let group = rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .context(|| format!("opening {}", folder.display()))?;
+    let group = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| format!("opening {}", directory.display()))?;
     let mut attach = [0u64; 4];
     attach[0] = group.as_raw_fd() as u64 | (program.as_raw_fd() as u64) << 32;
     attach[1] = ATTACH_CGROUP_DEVICE;

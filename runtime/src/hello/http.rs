@@ -220,9 +220,9 @@ fn file(root: &Path, inner: &str) -> Answer {
     }
 }
 
-fn names(folder: &Path) -> std::io::Result<(&'static str, Vec<u8>)> {
+fn names(directory: &Path) -> std::io::Result<(&'static str, Vec<u8>)> {
     let mut names: Vec<String> = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let slash = if entry.file_type()?.is_dir() { "/" } else { "" };
         names.push(format!("{}{slash}\n", entry.file_name().to_string_lossy()));

@@ -12,7 +12,7 @@ Usage: hello [OPTIONS]
 Options:
   --port PORT       the port of HTTP; 0 for any [default: 8080]
   --no-http         no HTTP at all
-  --files FOLDER    what /files/ serves [default: /]
+  --files DIRECTORY    what /files/ serves [default: /]
   --tcp-echo PORT   send back what comes by TCP; can be repeated
   --udp-echo PORT   send back what comes by UDP; can be repeated
   --fail            /healthz answers that all is lost
@@ -20,7 +20,7 @@ Options:
 HTTP:
   GET /             the pod's name, the request's headers, the environment
   GET /healthz      200, or 500 with --fail
-  GET /files/PATH   a file, or a folder's names
+  GET /files/PATH   a file, or a directory's names
   POST /exit?code=N ends the program
   any /echo         the request's body";
 

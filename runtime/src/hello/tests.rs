@@ -124,11 +124,11 @@ async fn failing_and_missing() {
 }
 
 #[tokio::test]
-async fn files_and_folders() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("a b"), "content").unwrap();
-    std::fs::create_dir(folder.path().join("inner")).unwrap();
-    let options = Options { files: folder.path().to_owned(), ..Options::default() };
+async fn files_and_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a b"), "content").unwrap();
+    std::fs::create_dir(directory.path().join("inner")).unwrap();
+    let options = Options { files: directory.path().to_owned(), ..Options::default() };
     assert!(talk(&options, "GET /files/a%20b HTTP/1.1\r\n\r\n").await.ends_with("\r\n\r\ncontent"));
     assert!(talk(&options, "GET /files/ HTTP/1.1\r\n\r\n").await.ends_with("a b\ninner/\n"));
     let head = talk(&options, "HEAD /files/a%20b HTTP/1.1\r\n\r\n").await;

@@ -11,7 +11,7 @@ use super::archive::Output;
 use super::error::{Error, Result};
 use super::progress::Lines;
 use super::reference::Reference;
-use super::registry::hosts::DEFAULT_FOLDERS;
+use super::registry::hosts::DEFAULT_DIRECTORIES;
 use super::{Credentials, Image, Images, Options};
 
 /// Where the runtime keeps its images unless it is told otherwise.
@@ -27,8 +27,8 @@ struct Cli {
     /// Where images are kept, for a runtime without a cluster [default: /var/lib/tiphys/images]
     #[arg(long, global = true)]
     root: Option<PathBuf>,
-    /// A folder with hosts and certificates of registries, in containerd's form; can be repeated
-    #[arg(long = "hosts-dir", global = true, default_values = DEFAULT_FOLDERS)]
+    /// A directory with hosts and certificates of registries, in containerd's form; can be repeated
+    #[arg(long = "hosts-dir", global = true, default_values = DEFAULT_DIRECTORIES)]
     hosts: Vec<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -40,7 +40,7 @@ enum Command {
     Pull(Pull),
     /// Takes in the images of an archive of Docker's or an OCI layout
     Import {
-        /// A file, a folder, or `-` for standard input
+        /// A file, a directory, or `-` for standard input
         path: PathBuf,
         /// What an image without a name is called
         #[arg(long)]
@@ -56,7 +56,7 @@ enum Command {
         /// A file, or `-` for standard output
         #[arg(long, short, required_unless_present = "layout", conflicts_with = "layout")]
         output: Option<PathBuf>,
-        /// A folder to be made, as an OCI layout
+        /// A directory to be made, as an OCI layout
         #[arg(long)]
         layout: Option<PathBuf>,
     },
@@ -175,7 +175,7 @@ async fn command(images: &Images, command: Command) -> Result<()> {
         }
         Command::Export { images: chosen, output, layout } => {
             let output = match (output, layout) {
-                (_, Some(folder)) => Output::Folder(folder),
+                (_, Some(directory)) => Output::Directory(directory),
                 (Some(path), None) if path != Path::new("-") => Output::File(path),
                 _ => Output::Standard,
             };
@@ -370,8 +370,8 @@ docker.io/library/a:2   abababababab0   1.2 MB   yes\n";
         use clap::CommandFactory;
         Cli::command().debug_assert();
         assert_eq!(main(["pull".into()]), ExitCode::from(2));
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("mistyped");
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("mistyped");
         let run = |args: &[&str]| main(args.iter().map(Into::into).chain(["--root".into(), root.clone().into()]));
         assert_eq!(run(&["list"]), ExitCode::SUCCESS);
         assert_eq!(run(&["remove", "a"]), ExitCode::FAILURE);

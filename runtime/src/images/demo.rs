@@ -46,11 +46,11 @@ impl Images {
     fn make_demo(&self, identity: &str) -> Result<()> {
         let store = &self.inner.store;
         let _busy = store.busy()?;
-        let temp = store.temp_folder()?;
-        let folder = content(temp.path());
-        let usage = fill(&folder)?;
+        let temp = store.temp_directory()?;
+        let directory = content(temp.path());
+        let usage = fill(&directory)?;
         let mut counted = Counted { hasher: Hasher::sha256(), size: 0 };
-        write_tar(&folder, &mut counted)?;
+        write_tar(&directory, &mut counted)?;
         let diff_id = counted.hasher.finish();
         let layer = Descriptor::new(OCI_LAYER, diff_id.clone(), counted.size);
         let plan = describe(self, vec![layer], std::slice::from_ref(&diff_id), &config())?;
@@ -93,12 +93,12 @@ fn identity(program: &Path) -> Result<String> {
     Ok(format!("{}:{}:{}:{}.{}", meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
 }
 
-/// Fills an empty folder with everything that the program needs.
-fn fill(folder: &Path) -> Result<Usage> {
+/// Fills an empty directory with everything that the program needs.
+fn fill(directory: &Path) -> Result<Usage> {
     let mut usage = Usage::default();
     let mut add = |from: &Path, to: &str| -> Result<()> {
-        let path = folder.join(to.trim_start_matches('/'));
-        make_folders(path.parent().unwrap_or(folder))?;
+        let path = directory.join(to.trim_start_matches('/'));
+        make_directories(path.parent().unwrap_or(directory))?;
         if path.exists() {
             return Ok(());
         }
@@ -112,18 +112,18 @@ fn fill(folder: &Path) -> Result<Usage> {
     for (name, text) in
         [("passwd", "root:x:0:0:root:/:\nnobody:x:65534:65534:nobody:/:\n"), ("group", "root:x:0:\nnobody:x:65534:\n")]
     {
-        let path = folder.join("etc").join(name);
-        make_folders(&folder.join("etc"))?;
+        let path = directory.join("etc").join(name);
+        make_directories(&directory.join("etc"))?;
         fs::write(&path, text).map_err(Error::at(&path))?;
     }
-    let tmp = folder.join("tmp");
-    make_folders(&tmp)?;
+    let tmp = directory.join("tmp");
+    make_directories(&tmp)?;
     fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777)).map_err(Error::at(&tmp))?;
     Ok(usage)
 }
 
 /// The interpreter under the name by which the kernel looks for it, and each library under the one that it is asked
-/// for by, in the folder where it was found: the same interpreter will look there again.
+/// for by, in the directory where it was found: the same interpreter will look there again.
 fn needs() -> Result<Vec<(PathBuf, String)>> {
     let own = Path::new(OWN);
     let program = elf::read(own).map_err(Error::at(own))?;
@@ -133,14 +133,14 @@ fn needs() -> Result<Vec<(PathBuf, String)>> {
     let mut needs = vec![(PathBuf::from(&interpreter), interpreter)];
     for path in elf::mapped(&maps).into_iter().map(PathBuf::from).filter(|path| *path != exe) {
         let Ok(library) = elf::read(&path) else { continue };
-        let (Some(soname), Some(folder)) = (library.soname, path.parent()) else { continue };
-        let to = folder.join(soname).to_string_lossy().into_owned();
+        let (Some(soname), Some(directory)) = (library.soname, path.parent()) else { continue };
+        let to = directory.join(soname).to_string_lossy().into_owned();
         needs.push((path, to));
     }
     Ok(needs)
 }
 
-fn make_folders(path: &Path) -> Result<()> {
+fn make_directories(path: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(Error::at(path))
 }
 
@@ -176,15 +176,15 @@ fn executable(file: &File, path: &Path) -> Result<()> {
 }
 
 /// A tree as a tar stream: equal trees are equal bytes, whoever owns them and however old they are.
-fn write_tar(folder: &Path, to: &mut dyn Write) -> Result<()> {
+fn write_tar(directory: &Path, to: &mut dyn Write) -> Result<()> {
     let mut writer = Writer::new(to);
-    tree(&mut writer, folder, Path::new(""))?;
-    writer.finish().map(drop).map_err(Error::at(folder))
+    tree(&mut writer, directory, Path::new(""))?;
+    writer.finish().map(drop).map_err(Error::at(directory))
 }
 
 fn tree(writer: &mut Writer<&mut dyn Write>, root: &Path, inner: &Path) -> Result<()> {
-    let folder = root.join(inner);
-    let read = fs::read_dir(&folder).map_err(Error::at(&folder))?;
+    let directory = root.join(inner);
+    let read = fs::read_dir(&directory).map_err(Error::at(&directory))?;
     let mut names: Vec<_> = read.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
     names.sort();
     for name in names {

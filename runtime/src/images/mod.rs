@@ -1,6 +1,6 @@
 //! Images: pulled, imported or made here, kept by their content, and stacked for containers.
 //!
-//! [`Images`] is all that the rest of the runtime sees. It mounts nothing: it hands out the folders of a stack, and
+//! [`Images`] is all that the rest of the runtime sees. It mounts nothing: it hands out the directories of a stack, and
 //! whoever runs a container stacks them in the container's own mount namespace.
 
 pub mod archive;
@@ -61,7 +61,7 @@ pub struct Image {
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where registries' hosts and certificates are configured; the first folder that knows one wins.
+    /// Where registries' hosts and certificates are configured; the first directory that knows one wins.
     pub hosts: Vec<PathBuf>,
     pub limits: Limits,
     pub timeouts: Timeouts,
@@ -76,7 +76,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            hosts: registry::hosts::DEFAULT_FOLDERS.iter().map(PathBuf::from).collect(),
+            hosts: registry::hosts::DEFAULT_DIRECTORIES.iter().map(PathBuf::from).collect(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             proxies: Proxies::of_environment(),
@@ -116,7 +116,7 @@ struct Known {
 struct Stamp(u64, i64, i64, u64);
 
 impl Images {
-    /// Opens the images of a folder, and clears away what was not finished when it was last used.
+    /// Opens the images of a directory, and clears away what was not finished when it was last used.
     pub fn open(root: &Path, options: Options) -> Result<Images> {
         let store = Arc::new(Store::open(root)?);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -133,7 +133,7 @@ impl Images {
         Ok(images)
     }
 
-    /// The folder that everything is in.
+    /// The directory that everything is in.
     pub fn root(&self) -> &Path {
         self.inner.store.root()
     }

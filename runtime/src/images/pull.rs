@@ -323,7 +323,7 @@ impl One {
         blocking(move || {
             let _permit = permit;
             let inner = &images.inner;
-            let temp = inner.store.temp_folder()?;
+            let temp = inner.store.temp_directory()?;
             let content = layer::content(temp.path());
             std::fs::create_dir(&content).map_err(Error::at(&content))?;
             let unpacked = layer::unpack(&inner.store.blob(&blob), &content, &diff_id, &inner.options.limits, &cancel);

@@ -1,6 +1,6 @@
-//! What a container gets of an image: the folders of its stack, and one of its own to write to.
+//! What a container gets of an image: the directories of its stack, and one of its own to write to.
 //!
-//! A snapshot is a folder whose link `image` says which image and which stack it stands on. The link is there before
+//! A snapshot is a directory whose link `image` says which image and which stack it stands on. The link is there before
 //! the stack is handed out, so that nothing it needs is ever collected.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use super::digest::Digest;
 use super::error::{Error, Result};
 use super::{Image, Images, Usage};
 
-/// The folders for a container's overlay.
+/// The directories for a container's overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rootfs {
     /// As overlayfs wants them: the top first.
@@ -29,8 +29,8 @@ const NONE: &str = "none";
 impl Images {
     /// A snapshot that can be written to. Nothing is mounted.
     pub fn prepare(&self, key: &str, image_id: &str) -> Result<Rootfs> {
-        let (folder, lower) = self.snapshot(key, image_id)?;
-        let (upper, work) = (folder.join("upper"), folder.join("work"));
+        let (directory, lower) = self.snapshot(key, image_id)?;
+        let (upper, work) = (directory.join("upper"), directory.join("work"));
         let made = make_upper(&upper, &lower[0]).and_then(|()| make(&work, 0o700));
         if let Err(error) = made {
             self.release(key)?;
@@ -46,19 +46,19 @@ impl Images {
 
     fn snapshot(&self, key: &str, image_id: &str) -> Result<(PathBuf, Vec<PathBuf>)> {
         check_key(key)?;
-        let folder = self.root().join("snapshots").join(key);
+        let directory = self.root().join("snapshots").join(key);
         // Held until the link says what is needed.
         let _busy = self.inner.store.busy()?;
         let image = self.need(image_id)?;
-        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        match fs::DirBuilder::new().mode(0o700).create(&directory) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(Error::Exists(key.to_owned())),
-            made => made.map_err(Error::at(&folder))?,
+            made => made.map_err(Error::at(&directory))?,
         }
-        let link = folder.join("image");
+        let link = directory.join("image");
         symlink(link_text(&image), &link).map_err(Error::at(&link))?;
         let lower = self.inner.store.lower(&image.chain);
         match lower.iter().find(|path| !path.is_dir()) {
-            None => Ok((folder, lower)),
+            None => Ok((directory, lower)),
             Some(_) => {
                 self.release(key)?;
                 Err(Error::NotFound(image_id.to_owned()))
@@ -69,9 +69,9 @@ impl Images {
     /// Removes a snapshot and what was written to it. One that is not there is no error.
     pub fn release(&self, key: &str) -> Result<()> {
         check_key(key)?;
-        let folder = self.root().join("snapshots").join(key);
-        let image = image_of(&folder);
-        self.inner.store.take(&folder)?;
+        let directory = self.root().join("snapshots").join(key);
+        let image = image_of(&directory);
+        self.inner.store.take(&directory)?;
         // The last user of an image that was removed takes its layers along.
         match image {
             Some((id, _)) if !self.known()?.images.contains_key(&id) => self.collect(),
@@ -115,9 +115,9 @@ impl Images {
     }
 
     fn links(&self) -> Result<Vec<(Digest, Option<Digest>)>> {
-        let folder = self.root().join("snapshots");
+        let directory = self.root().join("snapshots");
         // One without a link was never handed out.
-        Ok(self.inner.store.names("snapshots")?.iter().filter_map(|key| image_of(&folder.join(key))).collect())
+        Ok(self.inner.store.names("snapshots")?.iter().filter_map(|key| image_of(&directory.join(key))).collect())
     }
 }
 
@@ -148,7 +148,7 @@ fn make(path: &Path, mode: u32) -> Result<()> {
     fs::DirBuilder::new().mode(mode).create(path).map_err(Error::at(path))
 }
 
-/// A container sees this folder's owner and mode as its root's.
+/// A container sees this directory's owner and mode as its root's.
 fn make_upper(upper: &Path, top: &Path) -> Result<()> {
     let looks = fs::metadata(top).map_err(Error::at(top))?;
     make(upper, 0o755)?;
@@ -163,14 +163,14 @@ fn make_upper(upper: &Path, top: &Path) -> Result<()> {
 /// What a tree takes on disk; files with several names count once a name, which is rare in what containers write.
 fn usage(root: &Path) -> Usage {
     let mut sum = Usage::default();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
         for entry in entries.flatten() {
             let Ok(meta) = entry.metadata() else { continue };
             sum += Usage { bytes: meta.blocks() * 512, inodes: 1 };
             if meta.is_dir() {
-                folders.push(entry.path());
+                directories.push(entry.path());
             }
         }
     }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_cannot_leave_their_folder() {
+    fn keys_cannot_leave_their_directory() {
         let long = "a".repeat(201);
         let cases = [
             ("0a1b", true),

@@ -3,7 +3,7 @@
 //! ```text
 //! blobs/sha256/HEX     what registries sent, verified
 //! layers/HEX/fs        a layer's content, under the name of the stack that it tops; `info` beside it
-//! snapshots/KEY/       a container's own folder
+//! snapshots/KEY/       a container's own directory
 //! ingest/OWNER/        what a process is at work on; gone with it
 //! index.json           the images and their names, replaced as a whole
 //! lock, busy           who changes the index; who needs content that no image names yet
@@ -31,7 +31,7 @@ const EMPTY: &str = "empty";
 
 pub struct Store {
     root: PathBuf,
-    /// This process's own folder for work in progress, held by a lock as long as it lives.
+    /// This process's own directory for work in progress, held by a lock as long as it lives.
     ingest: PathBuf,
     _owner: OwnedFd,
     count: AtomicU64,
@@ -57,13 +57,13 @@ impl Store {
     /// Opens a store, making it where there is none, and clears away what ended processes left unfinished.
     pub fn open(root: &Path) -> Result<Store> {
         for name in ["", "blobs", "blobs/sha256", "blobs/sha512", "layers", "snapshots", "ingest", "layers/empty"] {
-            make_folder(&root.join(name), 0o700)?;
+            make_directory(&root.join(name), 0o700)?;
         }
-        make_folder(&content(&root.join("layers").join(EMPTY)), 0o755)?;
+        make_directory(&content(&root.join("layers").join(EMPTY)), 0o755)?;
         let root = std::path::absolute(root).map_err(Error::at(root))?;
         let lock = lock(&root.join("lock"), FlockOperation::LockExclusive)?;
         clear(&root.join("ingest"))?;
-        let (ingest, owner) = own_folder(&root.join("ingest"))?;
+        let (ingest, owner) = own_directory(&root.join("ingest"))?;
         drop(lock);
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
         let store = Store { root, ingest, _owner: owner, count: AtomicU64::new(0), boot };
@@ -138,7 +138,7 @@ impl Store {
         read_info(&self.layer(chain))
     }
 
-    /// The content folders of a stack, the top first; never none.
+    /// The content directories of a stack, the top first; never none.
     pub fn lower(&self, chain: &[Digest]) -> Vec<PathBuf> {
         if chain.is_empty() {
             return vec![content(&self.root.join("layers").join(EMPTY))];
@@ -163,8 +163,8 @@ impl Store {
         if unsynced.is_empty() {
             return Ok(());
         }
-        let folder = File::open(&self.root).map_err(Error::at(&self.root))?;
-        rustix::fs::syncfs(&folder).map_err(Error::sys(&self.root))?;
+        let directory = File::open(&self.root).map_err(Error::at(&self.root))?;
+        rustix::fs::syncfs(&directory).map_err(Error::sys(&self.root))?;
         for (path, info) in unsynced {
             let (temp, mut file) = self.temp_file()?;
             file.write_all(&to_json(&LayerInfo { boot: None, ..info })).map_err(Error::at(temp.path()))?;
@@ -177,16 +177,16 @@ impl Store {
         Ok(())
     }
 
-    /// All layers, with their folders.
+    /// All layers, with their directories.
     pub fn layers(&self) -> Result<Vec<(PathBuf, LayerInfo)>> {
-        let folders = entries(&self.root.join("layers"))?;
-        let named = folders.into_iter().filter(|path| path.file_name().is_some_and(|name| name != EMPTY));
+        let directories = entries(&self.root.join("layers"))?;
+        let named = directories.into_iter().filter(|path| path.file_name().is_some_and(|name| name != EMPTY));
         Ok(named.filter_map(|path| read_info(&path).ok().map(|info| (path, info))).collect())
     }
 
-    /// The names of everything in a folder of the store.
-    pub fn names(&self, folder: &str) -> Result<Vec<String>> {
-        let paths = entries(&self.root.join(folder))?;
+    /// The names of everything in a directory of the store.
+    pub fn names(&self, directory: &str) -> Result<Vec<String>> {
+        let paths = entries(&self.root.join(directory))?;
         Ok(paths.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect())
     }
 
@@ -197,9 +197,9 @@ impl Store {
         Ok((temp, file))
     }
 
-    pub fn temp_folder(&self) -> Result<Temp> {
+    pub fn temp_directory(&self) -> Result<Temp> {
         let temp = self.temp();
-        make_folder(temp.path(), 0o700)?;
+        make_directory(temp.path(), 0o700)?;
         Ok(temp)
     }
 
@@ -233,7 +233,7 @@ impl Store {
     }
 }
 
-/// Something in the ingest folder, removed when dropped.
+/// Something in the ingest directory, removed when dropped.
 pub struct Temp {
     path: Option<PathBuf>,
 }
@@ -289,12 +289,12 @@ fn read_info(layer: &Path) -> Result<LayerInfo> {
     serde_json::from_slice(&bytes).map_err(|error| Error::at(&path)(error.into()))
 }
 
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let read = fs::read_dir(folder).map_err(Error::at(folder))?;
-    read.map(|entry| entry.map(|entry| entry.path()).map_err(Error::at(folder))).collect()
+fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(directory).map_err(Error::at(directory))?;
+    read.map(|entry| entry.map(|entry| entry.path()).map_err(Error::at(directory))).collect()
 }
 
-fn make_folder(path: &Path, mode: u32) -> Result<()> {
+fn make_directory(path: &Path, mode: u32) -> Result<()> {
     match fs::DirBuilder::new().mode(mode).recursive(path.file_name().is_none()).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -310,27 +310,27 @@ fn lock(path: &Path, operation: FlockOperation) -> Result<Lock> {
     Ok(Lock(file))
 }
 
-fn own_folder(ingest: &Path) -> Result<(PathBuf, OwnedFd)> {
+fn own_directory(ingest: &Path) -> Result<(PathBuf, OwnedFd)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let path = ingest.join(name);
     // The same number may have belonged to a process that has ended.
     remove(&path);
-    make_folder(&path, 0o700)?;
-    let owner = open_folder(&path)?;
+    make_directory(&path, 0o700)?;
+    let owner = open_directory(&path)?;
     flock(&owner, FlockOperation::NonBlockingLockExclusive).map_err(Error::sys(&path))?;
     Ok((path, owner))
 }
 
-fn open_folder(path: &Path) -> Result<OwnedFd> {
+fn open_directory(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(Error::sys(path))
 }
 
-/// Removes the folders of processes that have ended: their locks are free.
+/// Removes the directories of processes that have ended: their locks are free.
 fn clear(ingest: &Path) -> Result<()> {
     for path in entries(ingest)? {
-        match open_folder(&path) {
+        match open_directory(&path) {
             Ok(owner) if flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() => remove(&path),
             Ok(_) => {}
             Err(_) => remove(&path),

@@ -35,10 +35,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A socket's path may be longer than an address holds; through its open folder it is short.
-fn address(folder: &Path) -> Result<(OwnedFd, SocketAddrUnix)> {
-    let fd = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .context(|| format!("opening {}", folder.display()))?;
+/// A socket's path may be longer than an address holds; through its open directory it is short.
+fn address(directory: &Path) -> Result<(OwnedFd, SocketAddrUnix)> {
+    let fd = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| format!("opening {}", directory.display()))?;
     let path = format!("/proc/self/fd/{}/{SOCKET_FILE}", fd.as_raw_fd());
     Ok((fd, SocketAddrUnix::new(path).at("naming the shim's socket")?))
 }
@@ -48,8 +48,8 @@ fn socket(flags: SocketFlags) -> Result<OwnedFd> {
 }
 
 /// The socket a new shim will serve; callers may connect before it runs.
-pub fn listener(folder: &Path) -> Result<OwnedFd> {
-    let (_folder, address) = address(folder)?;
+pub fn listener(directory: &Path) -> Result<OwnedFd> {
+    let (_directory, address) = address(directory)?;
     let fd = socket(SocketFlags::NONBLOCK)?;
     bind(&fd, &address).at("binding the shim's socket")?;
     listen(&fd, 16).at("listening on the shim's socket")?;
@@ -58,8 +58,8 @@ pub fn listener(folder: &Path) -> Result<OwnedFd> {
 
 impl ShimClient {
     /// Connects and begins to listen. The channel ends when the shim is gone.
-    pub fn open(folder: &Path) -> Result<(ShimClient, mpsc::UnboundedReceiver<Event>)> {
-        let (_folder, address) = address(folder)?;
+    pub fn open(directory: &Path) -> Result<(ShimClient, mpsc::UnboundedReceiver<Event>)> {
+        let (_directory, address) = address(directory)?;
         let fd = socket(SocketFlags::empty())?;
         connect(&fd, &address).at("connecting to the shim")?;
         rustix::io::ioctl_fionbio(&fd, true).at("connecting to the shim")?;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::devices::devices;
 use super::records::{self, ContainerRecord, Stage};
-use super::sandboxes::{SHARED_FILES, remove_folder};
+use super::sandboxes::{SHARED_FILES, remove_directory};
 use super::state::{Container, Sandbox, Status, lock};
 use super::{Service, blocking, fault, new_id};
 use crate::error::{Context, Error, Result, refused};
@@ -44,7 +44,7 @@ impl Service {
                 Ok(id)
             }
             Err(error) => {
-                self.discard(&id, &sandbox.folder.join(&id));
+                self.discard(&id, &sandbox.directory.join(&id));
                 self.release_names(&id);
                 Err(error)
             }
@@ -55,8 +55,8 @@ impl Service {
     fn record_container(&self, sandbox: &Arc<Sandbox>, id: &str, config: ContainerConfig) -> Result<Arc<Container>> {
         let wanted = config.image.clone().unwrap_or_default().image;
         let image = self.here(&wanted)?;
-        let folder = sandbox.folder.join(id);
-        private::create_dir(&folder).context(|| format!("making {}", folder.display()))?;
+        let directory = sandbox.directory.join(id);
+        private::create_dir(&directory).context(|| format!("making {}", directory.display()))?;
         let rootfs = self.0.images.prepare(id, &image.id).map_err(|e| Error::Refused(e.chain()))?;
         fault::point("snapshot-prepared");
         let views = self.views(id, &config)?;
@@ -78,10 +78,10 @@ impl Service {
             image: &defaults,
             host: &self.0.host,
             root: RootSpec { lower: rootfs.lower, upper: rootfs.upper, work: rootfs.work, readonly: false },
-            sandbox_files: sandbox_files(&sandbox.folder),
+            sandbox_files: sandbox_files(&sandbox.directory),
             image_layers: views.values().cloned().collect(),
             devices: devices(&config)?,
-            seccomp: self.seccomp(&config, &folder)?,
+            seccomp: self.seccomp(&config, &directory)?,
             handler: self.0.options.handlers.get(&sandbox.record().handler).cloned(),
         })?;
         let spec = ContainerSpec {
@@ -89,7 +89,7 @@ impl Service {
             ..spec
         };
         let text = serde_json::to_vec(&spec).map_err(std::io::Error::from).at("writing the specification")?;
-        records::replace(&folder.join(SPEC_FILE), &text)?;
+        records::replace(&directory.join(SPEC_FILE), &text)?;
         let record = ContainerRecord {
             id: id.into(),
             sandbox: sandbox.id.clone(),
@@ -102,9 +102,9 @@ impl Service {
             config: Some(config),
             ..ContainerRecord::default()
         };
-        records::write(&folder, &record)?;
+        records::write(&directory, &record)?;
         fault::point("container-recorded");
-        Ok(new_container(record, folder, sandbox.clone()))
+        Ok(new_container(record, directory, sandbox.clone()))
     }
 
     /// Images that are mounted as volumes, each held by a snapshot of its own: by key, its name and layers.
@@ -147,7 +147,7 @@ impl Service {
     }
 
     /// The compiled filter on disk. The runtime's own is the same for all with the same capabilities.
-    fn seccomp(&self, config: &ContainerConfig, folder: &Path) -> Result<Option<PathBuf>> {
+    fn seccomp(&self, config: &ContainerConfig, directory: &Path) -> Result<Option<PathBuf>> {
         let context = plan::context(config);
         let (path, profile) = match Seccomp::of(&context)? {
             Seccomp::Unconfined => return Ok(None),
@@ -162,7 +162,7 @@ impl Service {
             }
             Seccomp::Localhost(file) => {
                 let text = fs::read_to_string(&file).context(|| format!("reading the seccomp profile {file:?}"))?;
-                (folder.join("seccomp"), seccomp::parse(&text)?)
+                (directory.join("seccomp"), seccomp::parse(&text)?)
             }
         };
         records::replace(&path, &seccomp::compile(&profile)?)?;
@@ -170,12 +170,12 @@ impl Service {
     }
 
     /// What an unfinished creation left.
-    fn discard(&self, id: &str, folder: &Path) {
+    fn discard(&self, id: &str, directory: &Path) {
         let keys: Vec<_> = self.0.images.keys().into_iter().filter(|key| key.starts_with(id)).collect();
         for key in keys {
             let _ = self.0.images.release(&key);
         }
-        let _ = remove_folder(folder);
+        let _ = remove_directory(directory);
     }
 }
 
@@ -185,12 +185,12 @@ pub(super) fn name(record: &ContainerRecord) -> String {
     format!("container {}_{}_{}", metadata.name, record.sandbox, metadata.attempt)
 }
 
-pub(super) fn new_container(record: ContainerRecord, folder: PathBuf, sandbox: Arc<Sandbox>) -> Arc<Container> {
+pub(super) fn new_container(record: ContainerRecord, directory: PathBuf, sandbox: Arc<Sandbox>) -> Arc<Container> {
     let linux = record.config.as_ref().and_then(|c| c.linux.as_ref());
     let status = Status::created(linux.and_then(|l| l.resources.clone()));
     Arc::new(Container {
         id: record.id.clone(),
-        folder,
+        directory,
         sandbox,
         record: Mutex::new(record),
         status: watch::Sender::new(status),
@@ -208,11 +208,11 @@ fn real_log_path(log: &Path, sandbox: &PodSandboxConfig) -> Result<PathBuf> {
     Ok(above.join(name).join(below))
 }
 
-fn sandbox_files(folder: &Path) -> Vec<(String, PathBuf)> {
-    SHARED_FILES.map(|name| (format!("/etc/{name}"), folder.join(name))).into()
+fn sandbox_files(directory: &Path) -> Vec<(String, PathBuf)> {
+    SHARED_FILES.map(|name| (format!("/etc/{name}"), directory.join(name))).into()
 }
 
-/// A folder of the host's that is asked for and not there is made, as CRI clients expect.
+/// A directory of the host's that is asked for and not there is made, as CRI clients expect.
 fn make_sources(config: &ContainerConfig) -> Result<()> {
     for mount in config.mounts.iter().filter(|m| !m.host_path.is_empty()) {
         if !Path::new(&mount.host_path).exists() {

@@ -10,7 +10,7 @@ use crate::error::{Context, Result, refused};
 use crate::plan;
 use crate::spec::DeviceSpec;
 
-/// The host's devices that are asked for; a folder stands for all in it, and a privileged container gets all.
+/// The host's devices that are asked for; a directory stands for all in it, and a privileged container gets all.
 pub(super) fn devices(config: &ContainerConfig) -> Result<Vec<(DeviceSpec, String)>> {
     let mut found = Vec::new();
     for device in &config.devices {
@@ -31,7 +31,7 @@ pub(super) fn devices(config: &ContainerConfig) -> Result<Vec<(DeviceSpec, Strin
 }
 
 fn collect(host: &Path, seen_as: &str, access: &str, found: &mut Vec<(DeviceSpec, String)>) -> Result<()> {
-    /// Folders of /dev whose file systems the container has its own of.
+    /// Directories of /dev whose file systems the container has its own of.
     const OWN: [&str; 4] = ["pts", "shm", "mqueue", "fd"];
     let data = fs::metadata(host).context(|| format!("looking at the device {}", host.display()))?;
     let kind = data.file_type();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cri::{ContainerEventType, ContainerState};
 
 use super::records::{self, ContainerRecord, Stage};
-use super::sandboxes::remove_folder;
+use super::sandboxes::remove_directory;
 use super::state::{Container, Status, lock};
 use super::{Service, blocking, fault};
 use crate::container::user::User;
@@ -31,9 +31,9 @@ impl Service {
         let Some(shim) = container.sandbox.shim().filter(|_| container.sandbox.stage() == Stage::Ready) else {
             return refused(format!("sandbox {:?} is not running", container.sandbox.id));
         };
-        let spec = read_spec(&container.folder)?;
+        let spec = read_spec(&container.directory)?;
         lock(&container.record).started = true;
-        records::write(&container.folder, &container.record())?;
+        records::write(&container.directory, &container.record())?;
         fault::point("start-recorded");
         match shim.call(Call::Start(start_of(&spec)), &[]).await {
             Ok(Reply::Started { pid, started_at, user, warnings }) => {
@@ -60,7 +60,7 @@ impl Service {
         }
         container.status.send_modify(|status| *status = status.failed(now, reason));
         self.publish(&container.id, &container.sandbox, ContainerEventType::Stopped);
-        records::write(&container.folder, &container.record())
+        records::write(&container.directory, &container.record())
     }
 
     /// It runs. Its end may be told first, by another task; whoever comes first tells of the start.
@@ -89,7 +89,7 @@ impl Service {
 
     /// The shim is gone; what it wrote is all there is to know.
     pub(super) fn read_exit(&self, container: &Arc<Container>) {
-        container.status.send_modify(|status| *status = known_end(&container.folder, status));
+        container.status.send_modify(|status| *status = known_end(&container.directory, status));
         self.publish(&container.id, &container.sandbox, ContainerEventType::Stopped);
     }
 
@@ -118,21 +118,21 @@ impl Service {
         self.stop(container, Duration::ZERO).await?;
         let _changing = container.changing.lock().await;
         lock(&container.record).removing = true;
-        records::write(&container.folder, &container.record())?;
+        records::write(&container.directory, &container.record())?;
         fault::point("container-removing");
         if let Some(shim) = container.sandbox.shim() {
             let _ = shim.call(Call::Forget { container: container.id.clone() }, &[]).await;
         }
-        let (service, id, folder) = (self.clone(), container.id.clone(), container.folder.clone());
+        let (service, id, directory) = (self.clone(), container.id.clone(), container.directory.clone());
         let record = container.record();
-        blocking(move || service.discard_container(&id, &folder, &record)).await??;
+        blocking(move || service.discard_container(&id, &directory, &record)).await??;
         self.0.containers.remove(&container.id);
         self.release_names(&container.id);
         self.publish(&container.id, &container.sandbox, ContainerEventType::Deleted);
         Ok(())
     }
 
-    pub(super) fn discard_container(&self, id: &str, folder: &Path, record: &ContainerRecord) -> Result<()> {
+    pub(super) fn discard_container(&self, id: &str, directory: &Path, record: &ContainerRecord) -> Result<()> {
         if !record.cgroup.is_empty() {
             self.remove_group(&record.cgroup)?;
         }
@@ -140,7 +140,7 @@ impl Service {
             self.0.images.release(key).map_err(|e| Error::Refused(e.chain()))?;
         }
         fault::point("snapshot-released");
-        remove_folder(folder)
+        remove_directory(directory)
     }
 
     pub(super) async fn update(&self, container: &Arc<Container>, asked: cri::LinuxContainerResources) -> Result<()> {
@@ -157,10 +157,10 @@ impl Service {
             }
         }
         // A container that is not started yet starts with the new limits; a restarted agent knows them.
-        let mut spec = read_spec(&container.folder)?;
+        let mut spec = read_spec(&container.directory)?;
         plan::merge(&mut spec.cgroup.resources, resources);
         let text = serde_json::to_vec(&spec).map_err(std::io::Error::from).at("writing the specification")?;
-        records::replace(&container.folder.join(SPEC_FILE), &text)?;
+        records::replace(&container.directory.join(SPEC_FILE), &text)?;
         let merged = {
             let mut record = lock(&container.record);
             let config = record.config.get_or_insert_with(Default::default);
@@ -169,7 +169,7 @@ impl Service {
             linux.resources = Some(merged.clone());
             merged
         };
-        records::write(&container.folder, &container.record())?;
+        records::write(&container.directory, &container.record())?;
         container.status.send_modify(|status| status.resources = Some(merged));
         Ok(())
     }
@@ -182,16 +182,16 @@ async fn ended(container: &Container, timeout: Duration) -> bool {
 }
 
 /// How it ended, as far as the disk knows.
-pub(super) fn known_end(folder: &Path, status: &Status) -> Status {
-    let exit = fs::read(folder.join(EXIT_FILE)).ok().and_then(|text| serde_json::from_slice::<Exit>(&text).ok());
+pub(super) fn known_end(directory: &Path, status: &Status) -> Status {
+    let exit = fs::read(directory.join(EXIT_FILE)).ok().and_then(|text| serde_json::from_slice::<Exit>(&text).ok());
     match exit {
         Some(exit) => status.exited(&exit),
         None => status.lost(Now::get().0),
     }
 }
 
-pub(super) fn read_spec(folder: &Path) -> Result<ContainerSpec> {
-    let path = folder.join(SPEC_FILE);
+pub(super) fn read_spec(directory: &Path) -> Result<ContainerSpec> {
+    let path = directory.join(SPEC_FILE);
     let text = fs::read(&path).context(|| format!("reading {}", path.display()))?;
     serde_json::from_slice(&text).map_err(std::io::Error::from).context(|| format!("reading {}", path.display()))
 }

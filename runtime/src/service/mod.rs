@@ -49,7 +49,7 @@ pub use network::NetworkOptions;
 /// Where the service keeps things, and what it runs with.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Images and containers' writable folders: survives a reboot.
+    /// Images and containers' writable directories: survives a reboot.
     pub root: PathBuf,
     /// Sockets and records of what runs: a reboot ends it.
     pub state: PathBuf,
@@ -83,7 +83,7 @@ pub(crate) struct Inner {
     filters: std::sync::Mutex<BTreeSet<u64>>,
     /// SELinux options that were ignored are reported once.
     selinux_ignored: std::sync::Once,
-    /// The folder of records is this process's alone.
+    /// The directory of records is this process's alone.
     _lock: File,
 }
 
@@ -143,7 +143,7 @@ impl Service {
         self.0.containers.all().into_iter().filter(|c| c.sandbox.id == sandbox).collect()
     }
 
-    fn folder(&self, sandbox: &str) -> PathBuf {
+    fn directory(&self, sandbox: &str) -> PathBuf {
         self.0.options.state.join("sandboxes").join(sandbox)
     }
 

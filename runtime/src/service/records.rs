@@ -1,4 +1,4 @@
-//! What the agent must know again after a restart: one file a sandbox, one a container, in the pod's folder.
+//! What the agent must know again after a restart: one file a sandbox, one a container, in the pod's directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,12 +91,12 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     written.context(|| format!("writing {}", path.display()))
 }
 
-pub fn write(folder: &Path, record: &impl Message) -> Result<()> {
-    replace(&folder.join(RECORD), &record.encode_to_vec())
+pub fn write(directory: &Path, record: &impl Message) -> Result<()> {
+    replace(&directory.join(RECORD), &record.encode_to_vec())
 }
 
-/// None where the folder has no whole record: what it began was never answered for.
-pub fn read<M: Message + Default>(folder: &Path) -> Option<M> {
-    let bytes = fs::read(folder.join(RECORD)).ok()?;
+/// None where the directory has no whole record: what it began was never answered for.
+pub fn read<M: Message + Default>(directory: &Path) -> Option<M> {
+    let bytes = fs::read(directory.join(RECORD)).ok()?;
     M::decode(bytes.as_slice()).ok()
 }

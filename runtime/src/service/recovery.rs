@@ -10,7 +10,7 @@ use super::Service;
 use super::containers::new_container;
 use super::life::known_end;
 use super::records::{self, ContainerRecord, SandboxRecord, Stage};
-use super::sandboxes::{SHARED_FILES, container_folders, remove_folder};
+use super::sandboxes::{SHARED_FILES, container_directories, remove_directory};
 use super::state::{Container, Sandbox, Status};
 use crate::error::{Context, Result};
 use crate::private;
@@ -18,8 +18,8 @@ use crate::shim::protocol::{Call, ContainerState as ShimState, Reply};
 
 impl Service {
     pub(super) async fn recover(&self) -> Result<()> {
-        let folder = self.0.options.state.join("sandboxes");
-        let entries = fs::read_dir(&folder).context(|| format!("reading {}", folder.display()))?;
+        let directory = self.0.options.state.join("sandboxes");
+        let entries = fs::read_dir(&directory).context(|| format!("reading {}", directory.display()))?;
         for entry in entries.flatten() {
             self.recover_sandbox(&entry.path()).await?;
         }
@@ -38,20 +38,20 @@ impl Service {
         }
     }
 
-    async fn recover_sandbox(&self, folder: &Path) -> Result<()> {
-        let id = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let record: Option<SandboxRecord> = records::read(folder);
+    async fn recover_sandbox(&self, directory: &Path) -> Result<()> {
+        let id = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let record: Option<SandboxRecord> = records::read(directory);
         // A record is written before anything else, and removed after everything else.
-        let Some(record) = record else { return remove_folder(folder) };
+        let Some(record) = record else { return remove_directory(directory) };
         // Of an earlier version, which left them open to every user.
-        private::restrict_all(folder, &SHARED_FILES).context(|| format!("restricting {}", folder.display()))?;
-        for (_, folder) in container_folders(folder) {
-            private::restrict_all(&folder, &[]).context(|| format!("restricting {}", folder.display()))?;
+        private::restrict_all(directory, &SHARED_FILES).context(|| format!("restricting {}", directory.display()))?;
+        for (_, directory) in container_directories(directory) {
+            private::restrict_all(&directory, &[]).context(|| format!("restricting {}", directory.display()))?;
         }
         let making = record.stage() == Stage::Making;
         let sandbox = Arc::new(Sandbox {
             id: id.clone(),
-            folder: folder.to_path_buf(),
+            directory: directory.to_path_buf(),
             record: Mutex::new(record),
             shim: Mutex::new(None),
             changing: tokio::sync::Mutex::new(()),
@@ -64,8 +64,8 @@ impl Service {
         self.0.sandboxes.insert(&id, sandbox.clone());
         self.reserve(&super::sandboxes::name(&sandbox.config()), &id)?;
         let running = self.recover_shim(&sandbox).await;
-        for (id, folder) in container_folders(folder) {
-            self.recover_container(&id, &folder, &sandbox, running.as_deref());
+        for (id, directory) in container_directories(directory) {
+            self.recover_container(&id, &directory, &sandbox, running.as_deref());
         }
         Ok(())
     }
@@ -93,19 +93,19 @@ impl Service {
         }
     }
 
-    fn recover_container(&self, id: &str, folder: &Path, sandbox: &Arc<Sandbox>, running: Option<&[ShimState]>) {
-        let Some(record) = records::read::<ContainerRecord>(folder) else {
+    fn recover_container(&self, id: &str, directory: &Path, sandbox: &Arc<Sandbox>, running: Option<&[ShimState]>) {
+        let Some(record) = records::read::<ContainerRecord>(directory) else {
             tracing::info!(container = id, "undoing a container that was not finished");
-            let _ = remove_folder(folder);
+            let _ = remove_directory(directory);
             return;
         };
         if record.removing {
-            if let Err(error) = self.discard_container(id, folder, &record) {
+            if let Err(error) = self.discard_container(id, directory, &record) {
                 tracing::warn!(container = id, %error, "a container is not all removed");
             }
             return;
         }
-        let container = new_container(record, folder.to_path_buf(), sandbox.clone());
+        let container = new_container(record, directory.to_path_buf(), sandbox.clone());
         let _ = self.reserve(&super::containers::name(&container.record()), id);
         let found = running.unwrap_or_default().iter().find(|c| c.container == id);
         let status = recovered(&container, &container.status(), found, running.is_some());
@@ -140,7 +140,7 @@ fn recovered(container: &Container, status: &Status, found: Option<&ShimState>, 
         },
         // The shim never heard of it: it was on record to be started, and was not.
         None if shim => status.clone(),
-        None if record.started => known_end(&container.folder, status),
+        None if record.started => known_end(&container.directory, status),
         None => status.clone(),
     }
 }

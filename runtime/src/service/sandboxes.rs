@@ -42,7 +42,7 @@ impl Service {
         };
         let sandbox = Arc::new(Sandbox {
             id: id.clone(),
-            folder: self.folder(&id),
+            directory: self.directory(&id),
             record: Mutex::new(record),
             shim: Mutex::new(None),
             changing: tokio::sync::Mutex::new(()),
@@ -58,12 +58,12 @@ impl Service {
 
     async fn make(&self, sandbox: &Arc<Sandbox>, spec: crate::spec::SandboxSpec) -> Result<()> {
         let config = sandbox.config();
-        private::create_dir(&sandbox.folder).context(|| format!("making {}", sandbox.folder.display()))?;
-        records::write(&sandbox.folder, &sandbox.record())?;
+        private::create_dir(&sandbox.directory).context(|| format!("making {}", sandbox.directory.display()))?;
+        records::write(&sandbox.directory, &sandbox.record())?;
         fault::point("sandbox-recorded");
-        write_files(&sandbox.folder, &config)?;
-        let listener = client::listener(&sandbox.folder)?;
-        self.0.zygote.fork_shim(&sandbox.folder, &pod_name(&config), listener)?;
+        write_files(&sandbox.directory, &config)?;
+        let listener = client::listener(&sandbox.directory)?;
+        self.0.zygote.fork_shim(&sandbox.directory, &pod_name(&config), listener)?;
         fault::point("shim-forked");
         let networked = spec.network;
         let shim = self.adopt(sandbox).await?;
@@ -79,13 +79,13 @@ impl Service {
         fault::point("sandbox-made");
         if networked {
             // Its process is on record before it is connected, so that it can be disconnected.
-            records::write(&sandbox.folder, &sandbox.record())?;
+            records::write(&sandbox.directory, &sandbox.record())?;
             let ips = self.0.network.add(&sandbox.record()).await?;
             lock(&sandbox.record).ips = ips;
         }
         fault::point("network-added");
         lock(&sandbox.record).stage = Stage::Ready as i32;
-        records::write(&sandbox.folder, &sandbox.record())?;
+        records::write(&sandbox.directory, &sandbox.record())?;
         self.0.sandboxes.insert(&sandbox.id, sandbox.clone());
         fault::point("sandbox-ready");
         self.publish(&sandbox.id, sandbox, ContainerEventType::Created);
@@ -95,7 +95,7 @@ impl Service {
 
     /// Connects to a sandbox's shim and follows what it tells.
     pub(super) async fn adopt(&self, sandbox: &Arc<Sandbox>) -> Result<Arc<ShimClient>> {
-        let (shim, events) = ShimClient::open(&sandbox.folder)?;
+        let (shim, events) = ShimClient::open(&sandbox.directory)?;
         let shim = Arc::new(shim);
         shim.call(Call::Watch, &[]).await?;
         *lock(&sandbox.shim) = Some(shim.clone());
@@ -122,7 +122,7 @@ impl Service {
         self.end(sandbox).await?;
         lock(&sandbox.record).stage = Stage::Stopped as i32;
         lock(&sandbox.record).pause = 0;
-        records::write(&sandbox.folder, &sandbox.record())?;
+        records::write(&sandbox.directory, &sandbox.record())?;
         self.publish(&sandbox.id, sandbox, ContainerEventType::Stopped);
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Service {
             linux.overhead = overhead.or(linux.overhead.take());
             linux.resources = resources.or(linux.resources.take());
         }
-        records::write(&sandbox.folder, &sandbox.record())
+        records::write(&sandbox.directory, &sandbox.record())
     }
 
     /// Ends its processes and gives its addresses back.
@@ -157,7 +157,7 @@ impl Service {
     pub(super) async fn end_processes(&self, sandbox: &Arc<Sandbox>) {
         let shim = match sandbox.shim() {
             Some(shim) => Some(shim),
-            None => ShimClient::open(&sandbox.folder).ok().map(|(shim, _)| Arc::new(shim)),
+            None => ShimClient::open(&sandbox.directory).ok().map(|(shim, _)| Arc::new(shim)),
         };
         let Some(shim) = shim else { return self.kill_groups(sandbox) };
         let asked = tokio::time::timeout(STOP_TIMEOUT, shim.call(Call::Stop, &[])).await;
@@ -183,7 +183,7 @@ impl Service {
         let config = sandbox.config();
         let parent = plan::sandbox_cgroup(&config);
         let mut groups = vec![format!("{parent}/{}", sandbox.id)];
-        groups.extend(container_folders(&sandbox.folder).iter().map(|(id, _)| format!("{parent}/{id}")));
+        groups.extend(container_directories(&sandbox.directory).iter().map(|(id, _)| format!("{parent}/{id}")));
         for group in groups {
             self.0.cgroups.kill(&group);
         }
@@ -202,13 +202,13 @@ impl Service {
         Ok(())
     }
 
-    /// Its control group and its folder, which holds the record that says there is something left.
+    /// Its cgroup and its directory, which holds the record that says there is something left.
     async fn clear(&self, sandbox: &Sandbox) -> Result<()> {
         let group = format!("{}/{}", plan::sandbox_cgroup(&sandbox.config()), sandbox.id);
-        let (service, folder) = (self.clone(), sandbox.folder.clone());
+        let (service, directory) = (self.clone(), sandbox.directory.clone());
         blocking(move || {
             service.remove_group(&group)?;
-            remove_folder(&folder)
+            remove_directory(&directory)
         })
         .await?
     }
@@ -244,7 +244,7 @@ impl Service {
             return;
         }
         tracing::warn!(sandbox = sandbox.id, "the sandbox's pause process has ended");
-        if let Err(error) = records::write(&sandbox.folder, &sandbox.record()) {
+        if let Err(error) = records::write(&sandbox.directory, &sandbox.record()) {
             tracing::warn!(sandbox = sandbox.id, %error, "the sandbox's record is not up to date");
         }
         self.publish(&sandbox.id, sandbox, ContainerEventType::Stopped);
@@ -279,17 +279,17 @@ pub(super) fn name(config: &PodSandboxConfig) -> String {
     format!("pod {}_{}_{}_{}", metadata.name, metadata.namespace, metadata.uid, metadata.attempt)
 }
 
-/// A pod's folder holds one folder for each of its containers.
-pub(super) fn container_folders(sandbox: &Path) -> Vec<(String, std::path::PathBuf)> {
+/// A pod's directory holds one directory for each of its containers.
+pub(super) fn container_directories(sandbox: &Path) -> Vec<(String, std::path::PathBuf)> {
     let entries = fs::read_dir(sandbox).into_iter().flatten().flatten();
-    let folders = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-    folders.map(|e| (e.file_name().to_string_lossy().into_owned(), e.path())).collect()
+    let directories = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+    directories.map(|e| (e.file_name().to_string_lossy().into_owned(), e.path())).collect()
 }
 
-pub(super) fn remove_folder(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
+pub(super) fn remove_directory(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).context(|| format!("removing {}", folder.display()))
+            Err(error).context(|| format!("removing {}", directory.display()))
         }
         _ => Ok(()),
     }
@@ -299,18 +299,18 @@ pub(super) fn remove_folder(folder: &Path) -> Result<()> {
 pub(super) const SHARED_FILES: [&str; 2] = ["hostname", "resolv.conf"];
 
 /// Files that containers see: who the pod is, and whom it asks for names.
-fn write_files(folder: &Path, config: &PodSandboxConfig) -> Result<()> {
+fn write_files(directory: &Path, config: &PodSandboxConfig) -> Result<()> {
     let hostname = if plan::host_network(config) {
         String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned()
     } else {
         config.hostname.clone()
     };
-    write_shared(&folder.join("hostname"), &format!("{hostname}\n")).at("writing hostname")?;
+    write_shared(&directory.join("hostname"), &format!("{hostname}\n")).at("writing hostname")?;
     let resolver = match config.dns_config.as_ref().and_then(resolver) {
         Some(text) => text,
         None => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
     };
-    write_shared(&folder.join("resolv.conf"), &resolver).at("writing resolv.conf")
+    write_shared(&directory.join("resolv.conf"), &resolver).at("writing resolv.conf")
 }
 
 /// A file that every user of a container reads through its mount; on the host its directory is root's alone.

@@ -18,7 +18,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub struct Sandbox {
     pub id: String,
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     pub record: Mutex<SandboxRecord>,
     pub shim: Mutex<Option<Arc<ShimClient>>>,
     /// Held while it is stopped or removed.
@@ -118,7 +118,7 @@ impl Status {
 
 pub struct Container {
     pub id: String,
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     pub sandbox: Arc<Sandbox>,
     pub record: Mutex<ContainerRecord>,
     pub status: watch::Sender<Status>,

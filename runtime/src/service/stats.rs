@@ -1,4 +1,4 @@
-//! What containers and pods use, from their control groups, their folders and their network.
+//! What containers and pods use, from their cgroups, their directories and their network.
 
 use cri::{
     ContainerStats, CpuUsage, FilesystemIdentifier, FilesystemUsage, IoUsage, LinuxPodSandboxStats, MemoryUsage,

@@ -71,7 +71,7 @@ impl Shim {
     fn child_container(&self, start: &Start, place: Place) -> ! {
         match self.read_spec(&start.container) {
             Ok(spec) => match &start.handler {
-                Some(program) => handler::make(&spec, program, &self.folder.join(&start.container), place),
+                Some(program) => handler::make(&spec, program, &self.directory.join(&start.container), place),
                 None => init::become_container(&spec, place),
             },
             Err(error) => {
@@ -82,7 +82,7 @@ impl Shim {
     }
 
     fn read_spec(&self, container: &str) -> Result<ContainerSpec> {
-        let path = self.folder.join(container).join(protocol::SPEC_FILE);
+        let path = self.directory.join(container).join(protocol::SPEC_FILE);
         let text = std::fs::read(&path).context(|| format!("reading {}", path.display()))?;
         serde_json::from_slice(&text).map_err(std::io::Error::from).context(|| format!("reading {}", path.display()))
     }

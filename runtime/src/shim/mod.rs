@@ -1,5 +1,5 @@
 //! A pod's shim: one small process with one thread that owns the pod's pause, its containers' streams, logs and
-//! exit codes. It is forked from the zygote, lives outside the agent's control group and outlives the agent.
+//! exit codes. It is forked from the zygote, lives outside the agent's cgroup and outlives the agent.
 
 mod children;
 mod events;
@@ -26,7 +26,7 @@ use stdio::Stdio;
 type Asker = (u64, u64);
 
 struct Shim {
-    folder: PathBuf,
+    directory: PathBuf,
     /// `NAMESPACE/POD`, for people who look at processes.
     pod: String,
     cgroups: Hierarchies,
@@ -80,18 +80,18 @@ struct Exec {
 }
 
 /// The shim's whole life. The code is the process's.
-pub fn main(folder: &Path, pod: &str, listener: OwnedFd) -> i32 {
-    match Shim::begin(folder, pod, listener).and_then(|mut shim| shim.serve()) {
+pub fn main(directory: &Path, pod: &str, listener: OwnedFd) -> i32 {
+    match Shim::begin(directory, pod, listener).and_then(|mut shim| shim.serve()) {
         Ok(()) => 0,
         Err(error) => {
-            let _ = private::write(&folder.join("shim.error"), error.to_string().as_bytes());
+            let _ = private::write(&directory.join("shim.error"), error.to_string().as_bytes());
             1
         }
     }
 }
 
 impl Shim {
-    fn begin(folder: &Path, pod: &str, listener: OwnedFd) -> Result<Shim> {
+    fn begin(directory: &Path, pod: &str, listener: OwnedFd) -> Result<Shim> {
         title::set("tiphys: shim", pod);
         sys::reset_signals();
         rustix::process::setsid().at("starting a session")?;
@@ -107,7 +107,7 @@ impl Shim {
         let own_pids = rustix::fs::open("/proc/self/ns/pid", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .at("opening the process namespace")?;
         Ok(Shim {
-            folder: folder.to_path_buf(),
+            directory: directory.to_path_buf(),
             pod: pod.to_string(),
             cgroups,
             listener,
@@ -166,7 +166,7 @@ impl Shim {
                 if self.pause != 0 {
                     return refused("the sandbox is already there");
                 }
-                let (pid, warnings) = pause::start(&spec, &self.pod, &self.folder, &self.cgroups)?;
+                let (pid, warnings) = pause::start(&spec, &self.pod, &self.directory, &self.cgroups)?;
                 self.pause = pid;
                 self.pause_network = namespace(pid, "net").ok();
                 return Ok(Reply::Sandbox { pid, warnings });
@@ -293,11 +293,11 @@ impl Shim {
 
     /// Writes how a container ended, so that an agent that comes later knows.
     fn record(&self, name: &str, exit: &Exit) {
-        let folder = self.folder.join(name);
-        let temporary = folder.join("exit.new");
+        let directory = self.directory.join(name);
+        let temporary = directory.join("exit.new");
         let text = serde_json::to_vec(exit).unwrap_or_default();
         if private::write(&temporary, &text).is_ok() {
-            let _ = std::fs::rename(&temporary, folder.join(protocol::EXIT_FILE));
+            let _ = std::fs::rename(&temporary, directory.join(protocol::EXIT_FILE));
         }
     }
 }

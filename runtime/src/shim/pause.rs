@@ -14,7 +14,7 @@ use crate::sys::{self, CapSets, Fork};
 use crate::{title, userns, wire};
 use cgroup::Hierarchies;
 
-/// Folders of the sandbox's own small root, which containers' mount namespaces start from.
+/// Directories of the sandbox's own small root, which containers' mount namespaces start from.
 pub const SHM: &str = "/shm";
 pub const ROOT: &str = "/root";
 pub const DEVICES: &str = "/devices";
@@ -28,7 +28,7 @@ enum Report {
 }
 
 /// Starts it, and returns its pid once the sandbox stands.
-pub fn start(spec: &SandboxSpec, pod: &str, folder: &Path, cgroups: &Hierarchies) -> Result<(i32, Vec<String>)> {
+pub fn start(spec: &SandboxSpec, pod: &str, directory: &Path, cgroups: &Hierarchies) -> Result<(i32, Vec<String>)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).at("making a socket")?;
@@ -40,7 +40,7 @@ pub fn start(spec: &SandboxSpec, pod: &str, folder: &Path, cgroups: &Hierarchies
             Fork::Child => {
                 drop(ours);
                 title::set("tiphys: pause", pod);
-                hold(spec, folder, cgroups, theirs)
+                hold(spec, directory, cgroups, theirs)
             }
             Fork::Parent(pid) => pid,
         };
@@ -83,8 +83,8 @@ fn flags(spec: &SandboxSpec) -> i32 {
     flags
 }
 
-fn hold(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: OwnedFd) -> ! {
-    match set_up(spec, folder, cgroups, &socket) {
+fn hold(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: OwnedFd) -> ! {
+    match set_up(spec, directory, cgroups, &socket) {
         Ok(warnings) => {
             let _ = wire::send(&socket, &Report::Ready { warnings }, &[]);
         }
@@ -99,7 +99,7 @@ fn hold(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: OwnedF
     }
 }
 
-fn set_up(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: &OwnedFd) -> Result<Vec<String>> {
+fn set_up(spec: &SandboxSpec, directory: &Path, cgroups: &Hierarchies, socket: &OwnedFd) -> Result<Vec<String>> {
     sys::reset_signals();
     sys::ignore_children();
     cgroups.join_v1(&spec.cgroup)?;
@@ -107,8 +107,8 @@ fn set_up(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: &Own
         process::set_oom_score(score)?;
     }
     // Only the host's root may go there, which this process still is, also outside of its user namespace.
-    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .context(|| format!("opening {}", folder.display()))?;
+    let directory = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| format!("opening {}", directory.display()))?;
     if spec.userns.is_some() {
         wire::receive::<()>(socket).at("waiting for the sandbox's users")?;
         userns::become_root()?;
@@ -128,7 +128,7 @@ fn set_up(spec: &SandboxSpec, folder: &Path, cgroups: &Hierarchies, socket: &Own
     for (name, value) in &spec.sysctls {
         set_sysctl(name, value)?;
     }
-    small_root(spec, &folder)?;
+    small_root(spec, &directory)?;
     sys::capset(CapSets::default()).at("giving up capabilities")?;
     Ok(warnings)
 }
@@ -139,12 +139,12 @@ fn set_sysctl(name: &str, value: &str) -> Result<()> {
 }
 
 /// A root with nothing of the host's: shared memory, and a place where containers' roots are put together.
-fn small_root(spec: &SandboxSpec, folder: &OwnedFd) -> Result<()> {
+fn small_root(spec: &SandboxSpec, directory: &OwnedFd) -> Result<()> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .at("parting from the host's mounts")?;
     let small = [("mode", "755"), ("size", "64k"), ("nr_inodes", "64")];
     let root = mounts::kernel("tmpfs", &small, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
-    mounts::attach(&root, folder).at("mounting the sandbox's root")?;
+    mounts::attach(&root, directory).at("mounting the sandbox's root")?;
     for name in [SHM, ROOT, DEVICES, "/sys"] {
         rustix::fs::mkdirat(&root, &name[1..], Mode::from(0o755)).context(|| format!("making {name}"))?;
     }
@@ -170,10 +170,10 @@ fn visible(below: &dyn Fn(&str) -> String) -> Result<()> {
     let flags =
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     mounts::attach_path(mounts::kernel("sysfs", &[], flags)?, &below("/sys"))?;
-    let folder = below(DEVICES);
-    std::fs::create_dir(format!("{folder}/dev")).at("making the devices' folder")?;
+    let directory = below(DEVICES);
+    std::fs::create_dir(format!("{directory}/dev")).at("making the devices' directory")?;
     for name in PLAIN_DEVICES {
-        let path = format!("{folder}/dev/{name}");
+        let path = format!("{directory}/dev/{name}");
         std::fs::write(&path, "").context(|| format!("making {path}"))?;
         let flags = rustix::mount::OpenTreeFlags::OPEN_TREE_CLONE | rustix::mount::OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let device =

@@ -20,12 +20,12 @@ async fn what_is_exported_is_imported() {
     let store = Store::new();
     let id = busybox(&store.images, "x.local/busybox:1").await;
     let tar_file = store.path().join("image.tar");
-    let folder = store.path().join("layout");
+    let directory = store.path().join("layout");
     store.images.export(&["x.local/busybox:1".into()], Output::File(tar_file.clone())).await.unwrap();
-    store.images.export(std::slice::from_ref(&id), Output::Folder(folder.clone())).await.unwrap();
+    store.images.export(std::slice::from_ref(&id), Output::Directory(directory.clone())).await.unwrap();
     let zipped = store.path().join("image.tar.gz");
     std::fs::write(&zipped, gzip(&std::fs::read(&tar_file).unwrap())).unwrap();
-    for path in [tar_file, folder.clone(), zipped] {
+    for path in [tar_file, directory.clone(), zipped] {
         let other = Store::new();
         assert_eq!(other.images.import(&path, None, &Silent).await.unwrap(), std::slice::from_ref(&id), "{path:?}");
         let image = other.images.get("x.local/busybox:1").expect("the name comes along");
@@ -33,7 +33,7 @@ async fn what_is_exported_is_imported() {
         other.images.prepare("c", &id).unwrap();
         assert_eq!(other.unfinished(), 0);
     }
-    let error = store.images.export(&[id], Output::Folder(folder)).await.unwrap_err();
+    let error = store.images.export(&[id], Output::Directory(directory)).await.unwrap_err();
     assert!(error.to_string().contains("something in it"), "{error}");
 }
 
@@ -73,10 +73,10 @@ async fn skopeo_reads_and_writes_the_same() {
 async fn an_import_says_how_far_it_is() {
     let maker = Store::new();
     let id = maker.images.make("x.local/a", vec![tar(&[("a", &[b'x'; 100_000])])], Config::default(), &Silent).await;
-    let (id, folder, file) = (id.unwrap(), maker.path().join("layout"), maker.path().join("archive.tar"));
-    maker.images.export(std::slice::from_ref(&id), Output::Folder(folder.clone())).await.unwrap();
+    let (id, directory, file) = (id.unwrap(), maker.path().join("layout"), maker.path().join("archive.tar"));
+    maker.images.export(std::slice::from_ref(&id), Output::Directory(directory.clone())).await.unwrap();
     maker.images.export(&[id], Output::File(file.clone())).await.unwrap();
-    for path in [folder, file] {
+    for path in [directory, file] {
         let (store, heard) = (Store::new(), Heard::default());
         store.images.import(&path, None, &heard).await.unwrap();
         let read = heard.read.lock().unwrap().last().copied().unwrap();
@@ -91,13 +91,13 @@ async fn archives_that_lie() {
     let store = Store::new();
     let layer = tar(&[("a", b"1")]);
     let id = store.images.make("x.local/a", vec![layer], Config::default(), &Silent).await.unwrap();
-    let folder = store.path().join("layout");
-    store.images.export(&[id], Output::Folder(folder.clone())).await.unwrap();
-    let blobs = folder.join("blobs/sha256");
+    let directory = store.path().join("layout");
+    store.images.export(&[id], Output::Directory(directory.clone())).await.unwrap();
+    let blobs = directory.join("blobs/sha256");
     let largest = std::fs::read_dir(&blobs).unwrap().map(|entry| entry.unwrap().path());
     let layer = largest.max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
     std::fs::write(&layer, "something else").unwrap();
-    let error = Store::new().images.import(&folder, None, &Silent).await.unwrap_err();
+    let error = Store::new().images.import(&directory, None, &Silent).await.unwrap_err();
     assert!(matches!(error, Error::Digest { .. }), "{error}");
 
     let write = |name: &str, files: &[(&str, &[u8])]| {

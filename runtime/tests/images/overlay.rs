@@ -51,7 +51,7 @@ async fn a_container_sees_the_stack() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn folders_hidden_and_given_anew() {
+async fn directories_hidden_and_given_anew() {
     let store = Store::new();
     let layers = vec![
         tar(&[("data/", b""), ("data/old", b"1"), ("other/", b""), ("other/old", b"1"), ("gone/x", b"1")]),

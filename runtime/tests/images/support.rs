@@ -13,13 +13,13 @@ use runtime::images::{Config, Images, Options, Progress, Proxies, Silent, Timeou
 pub struct Store {
     pub images: Images,
     /// Goes last: whatever still works on the store is gone by then.
-    folder: Folder,
+    directory: Directory,
 }
 
-/// A folder that is gone once it is dropped, also where a pull that was given up ends in this very moment.
-struct Folder(tempfile::TempDir);
+/// A directory that is gone once it is dropped, also where a pull that was given up ends in this very moment.
+struct Directory(tempfile::TempDir);
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let give_up = Instant::now() + Duration::from_secs(5);
         while self.0.path().exists() && Instant::now() < give_up {
@@ -35,24 +35,24 @@ impl Store {
 
     pub fn with(change: impl FnOnce(&mut Options)) -> Store {
         assert!(rustix::process::geteuid().is_root(), "these tests need root");
-        let folder = Folder(tempfile::tempdir().unwrap());
+        let directory = Directory(tempfile::tempdir().unwrap());
         let mut options = options();
         change(&mut options);
-        let images = Images::open(&folder.0.path().join("store"), options).unwrap();
-        Store { images, folder }
+        let images = Images::open(&directory.0.path().join("store"), options).unwrap();
+        Store { images, directory }
     }
 
     pub fn path(&self) -> &Path {
-        self.folder.0.path()
+        self.directory.0.path()
     }
 
     pub fn root(&self) -> PathBuf {
-        self.folder.0.path().join("store")
+        self.directory.0.path().join("store")
     }
 
-    /// What lies in a folder of the store.
-    pub fn names(&self, folder: &str) -> Vec<String> {
-        names(&self.root().join(folder))
+    /// What lies in a directory of the store.
+    pub fn names(&self, directory: &str) -> Vec<String> {
+        names(&self.root().join(directory))
     }
 
     /// The files of work in progress.
@@ -67,14 +67,14 @@ pub fn options() -> Options {
     Options { hosts: Vec::new(), timeouts, proxies: Proxies::default(), ..Options::default() }
 }
 
-pub fn names(folder: &Path) -> Vec<String> {
+pub fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-/// A layer of files; a name that ends in a slash is a folder.
+/// A layer of files; a name that ends in a slash is a directory.
 pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new());
     for (name, data) in files {

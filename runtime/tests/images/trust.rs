@@ -25,16 +25,16 @@ fn user() -> Credentials {
 
 /// Writes the configuration of a registry's hosts.
 fn configure(store: &Path, registry: &str, text: &str) {
-    let folder = store.join("certs.d").join(registry);
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("hosts.toml"), text).unwrap();
+    let directory = store.join("certs.d").join(registry);
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("hosts.toml"), text).unwrap();
 }
 
-/// A store whose hosts are configured in its own folder.
+/// A store whose hosts are configured in its own directory.
 fn configured() -> (tempfile::TempDir, Store) {
-    let folder = tempfile::tempdir().unwrap();
-    let certs = folder.path().join("certs.d");
-    (folder, Store::with(|options| options.hosts = vec![certs]))
+    let directory = tempfile::tempdir().unwrap();
+    let certs = directory.path().join("certs.d");
+    (directory, Store::with(|options| options.hosts = vec![certs]))
 }
 
 fn authorizations(server: &Server) -> Vec<Option<String>> {
@@ -156,13 +156,13 @@ async fn mirrors_are_asked_first_and_shown_nothing() {
         false => own.answer(request),
     })
     .await;
-    let (folder, store) = configured();
+    let (directory, store) = configured();
     let text = format!(
         "server = \"http://{}\"\n[host.\"http://127.0.0.1:1\"]\n[host.\"http://{}\"]\n\
          [host.\"http://{}\".header]\nx-mirror = \"key\"\n",
         origin.address, mirror.address, mirror.address
     );
-    configure(folder.path(), "registry.test", &text);
+    configure(directory.path(), "registry.test", &text);
     let id = store.images.pull("registry.test/a:1", Some(user()), &Silent).await.unwrap();
     assert_eq!(id, content.id);
     let seen = mirror.seen();
@@ -185,9 +185,9 @@ async fn a_mirror_that_lies_is_passed_over() {
         false => own.answer(request),
     })
     .await;
-    let (folder, store) = configured();
+    let (directory, store) = configured();
     let text = format!("server = \"http://{}\"\n[host.\"http://{}\"]\n", origin.address, mirror.address);
-    configure(folder.path(), "_default", &text);
+    configure(directory.path(), "_default", &text);
     assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
     assert_eq!(mirror.count(&content.layers[0]), 1);
 }
@@ -219,23 +219,23 @@ async fn tls_is_believed_only_by_an_authority() {
     let own = content.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = Server::listen(listener, Some(tls), move |request| own.answer(request));
-    let (folder, store) = configured();
+    let (directory, store) = configured();
     let name = server.name("a:1");
     let error = store.images.pull(&name, None, &Silent).await.unwrap_err();
     assert!(error.to_string().contains("certificate"), "{error}");
     assert!(server.seen().is_empty(), "it is not asked in plain HTTP either");
 
-    std::fs::create_dir_all(folder.path().join("certs.d").join(&server.address)).unwrap();
-    std::fs::write(folder.path().join("certs.d").join(&server.address).join("ca.crt"), &ca).unwrap();
+    std::fs::create_dir_all(directory.path().join("certs.d").join(&server.address)).unwrap();
+    std::fs::write(directory.path().join("certs.d").join(&server.address).join("ca.crt"), &ca).unwrap();
     assert_eq!(store.images.pull(&name, None, &Silent).await.unwrap(), content.id);
     store.images.remove(&content.id).await.unwrap();
 
     for text in ["ca = \"ca.crt\"\n", "skip_verify = true\n"] {
-        configure(folder.path(), &server.address, text);
+        configure(directory.path(), &server.address, text);
         assert_eq!(store.images.pull(&name, None, &Silent).await.unwrap(), content.id, "{text}");
         store.images.remove(&content.id).await.unwrap();
     }
-    configure(folder.path(), &server.address, "ca = \"missing.pem\"\n");
+    configure(directory.path(), &server.address, "ca = \"missing.pem\"\n");
     let error = store.images.pull(&name, None, &Silent).await.unwrap_err();
     assert!(error.to_string().contains("missing.pem"), "{error}");
 }
@@ -256,8 +256,8 @@ async fn tls_is_not_given_up_on_the_way() {
             true => own.answer(request),
             false => Answer::of(401, "").with("WWW-Authenticate", &format!("Bearer realm=\"http://{address}/token\"")),
         });
-        let (folder, store) = configured();
-        configure(folder.path(), &server.address, "skip_verify = true\n");
+        let (directory, store) = configured();
+        configure(directory.path(), &server.address, "skip_verify = true\n");
         let error = store.images.pull(&server.name("a:1"), Some(user()), &Silent).await.unwrap_err();
         assert!(error.to_string().contains("TLS"), "{error}");
         assert!(plain.seen().is_empty());
@@ -274,10 +274,10 @@ async fn plain_http_through_a_proxy() {
     let content = content();
     let own = content.clone();
     let proxy = Server::start(move |request| own.answer(request)).await;
-    let (folder, certs) = (tempfile::tempdir().unwrap(), "certs.d");
-    configure(folder.path(), "registry.test", "server = \"http://registry.test:5000\"\n");
+    let (directory, certs) = (tempfile::tempdir().unwrap(), "certs.d");
+    configure(directory.path(), "registry.test", "server = \"http://registry.test:5000\"\n");
     let proxies = through(&proxy.address);
-    let store = Store::with(|options| (options.hosts, options.proxies) = (vec![folder.path().join(certs)], proxies));
+    let store = Store::with(|options| (options.hosts, options.proxies) = (vec![directory.path().join(certs)], proxies));
     assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
     for request in proxy.seen() {
         assert!(request.path.starts_with("http://registry.test:5000/v2/a/"), "{request:?}");
@@ -310,10 +310,10 @@ async fn tls_through_a_proxy() {
             });
         }
     });
-    let folder = tempfile::tempdir().unwrap();
-    configure(folder.path(), "registry.test", "ca = \"ca.pem\"\n");
-    std::fs::write(folder.path().join("certs.d/registry.test/ca.pem"), ca).unwrap();
-    let (hosts, proxies) = (vec![folder.path().join("certs.d")], through(&address));
+    let directory = tempfile::tempdir().unwrap();
+    configure(directory.path(), "registry.test", "ca = \"ca.pem\"\n");
+    std::fs::write(directory.path().join("certs.d/registry.test/ca.pem"), ca).unwrap();
+    let (hosts, proxies) = (vec![directory.path().join("certs.d")], through(&address));
     let store = Store::with(|options| (options.hosts, options.proxies) = (hosts, proxies));
     assert_eq!(store.images.pull("registry.test/a:1", None, &Silent).await.unwrap(), content.id);
     let asked = tunnels.lock().unwrap().clone();

@@ -98,7 +98,7 @@ async fn runc_makes_containers() {
     a_life("runc", |_| "/usr/sbin/runc".into()).await;
 }
 
-/// It refuses a machine that has controllers in both versions of control groups. In the mount namespace that it is
+/// It refuses a machine that has controllers in both versions of cgroups. In the mount namespace that it is
 /// started in, it is shown the older one alone.
 fn crun(node: &Node) -> String {
     let script = node.path("crun");

@@ -1,4 +1,4 @@
-//! A runtime of its own for each test: its folders, its control groups, its network; counted when it ends.
+//! A runtime of its own for each test: its directories, its cgroups, its network; counted when it ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub const LINKS: &str = "test.local/links:1";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 pub struct Node {
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
     pub agent: Option<Child>,
     pub runtime: RuntimeServiceClient,
     pub images: ImageServiceClient,
@@ -75,15 +75,15 @@ impl Node {
     pub fn unstarted() -> Node {
         assert!(rustix::process::geteuid().is_root(), "these tests make containers: they need root");
         leave_network();
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("net.d")).unwrap();
-        let name = format!("tiphys-test-{}", folder.path().file_name().unwrap().to_string_lossy().replace('.', ""));
-        let (runtime, images) = connect(&folder.path().join("cri.sock"));
-        Node { folder, agent: None, runtime, images, arguments: Vec::new(), name }
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("net.d")).unwrap();
+        let name = format!("tiphys-test-{}", directory.path().file_name().unwrap().to_string_lossy().replace('.', ""));
+        let (runtime, images) = connect(&directory.path().join("cri.sock"));
+        Node { directory, agent: None, runtime, images, arguments: Vec::new(), name }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// Gives pods addresses, from now on.
@@ -102,25 +102,25 @@ impl Node {
         pod
     }
 
-    /// What a file of a container's or the pod's control group says: of version 1, or of version 2 where it is alone.
+    /// What a file of a container's or the pod's cgroup says: of version 1, or of version 2 where it is alone.
     pub fn group_file(&self, below: &str, controller: &str, v1: &str, v2: &str) -> String {
-        let folder = PathBuf::from("/sys/fs/cgroup");
-        let old = folder.join(controller).join(&self.name).join(below).join(v1);
-        let file = if unified() { folder.join(&self.name).join(below).join(v2) } else { old };
+        let directory = PathBuf::from("/sys/fs/cgroup");
+        let old = directory.join(controller).join(&self.name).join(below).join(v1);
+        let file = if unified() { directory.join(&self.name).join(below).join(v2) } else { old };
         fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).trim().to_string()
     }
 
     pub fn set_group_file(&self, below: &str, controller: &str, file: &str, value: &str) {
-        let folder = PathBuf::from("/sys/fs/cgroup");
-        let folder = if unified() { folder } else { folder.join(controller) };
-        fs::write(folder.join(&self.name).join(below).join(file), value).unwrap();
+        let directory = PathBuf::from("/sys/fs/cgroup");
+        let directory = if unified() { directory } else { directory.join(controller) };
+        fs::write(directory.join(&self.name).join(below).join(file), value).unwrap();
     }
 
     pub fn agent_pid(&self) -> u32 {
         self.agent.as_ref().unwrap().id()
     }
 
-    /// Where all of this test's control groups are.
+    /// Where all of this test's cgroups are.
     pub fn cgroup(&self) -> String {
         format!("/{}", self.name)
     }
@@ -302,10 +302,10 @@ impl Node {
         assert_eq!(snapshots, 0, "snapshots are left");
         self.kill_agent();
         wait_for("the processes to end", || self.processes().is_empty());
-        assert_eq!(self.remove_groups(), Vec::<String>::new(), "control groups are left");
-        let folder = self.folder.path().to_string_lossy().into_owned();
+        assert_eq!(self.remove_groups(), Vec::<String>::new(), "cgroups are left");
+        let directory = self.directory.path().to_string_lossy().into_owned();
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        assert!(!mounts.contains(&folder), "mounts are left");
+        assert!(!mounts.contains(&directory), "mounts are left");
         assert_eq!(leases(&self.path("root/network/networks")), Vec::<PathBuf>::new(), "addresses are left");
         let cached = fs::read_dir(self.path("cni/results")).map_or(0, |entries| entries.count());
         assert_eq!(cached, 0, "results of the pod network are left");
@@ -313,12 +313,12 @@ impl Node {
 
     /// Processes of this test's shims, pauses and containers.
     pub fn processes(&self) -> Vec<i32> {
-        let folder = self.folder.path().to_string_lossy();
+        let directory = self.directory.path().to_string_lossy();
         let ours = |pid: &i32| {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let agent = self.agent.as_ref().is_some_and(|agent| agent.id() == *pid as u32);
-            !agent && (groups.contains(&self.name) || String::from_utf8_lossy(&command).contains(&*folder))
+            !agent && (groups.contains(&self.name) || String::from_utf8_lossy(&command).contains(&*directory))
         };
         pids().into_iter().filter(ours).collect()
     }
@@ -338,7 +338,7 @@ impl Node {
     }
 }
 
-/// Whether the machine has version 2 of control groups alone.
+/// Whether the machine has version 2 of cgroups alone.
 pub fn unified() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
@@ -346,15 +346,15 @@ pub fn unified() -> bool {
 /// Leaves the machine's mounts alone: what is mounted from now on is seen by this thread and what it starts.
 pub fn leave_mounts() {
     use rustix::mount::{MountPropagationFlags, mount_change};
-    // SAFETY: the folder that this thread works in stays the same; files and memory are shared as before.
+    // SAFETY: the directory that this thread works in stays the same; files and memory are shared as before.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
 }
 
 /// Files named after the addresses that pods have.
-pub fn leases(folder: &Path) -> Vec<PathBuf> {
+pub fn leases(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
             found.extend(leases(&entry.path()));
         } else if entry.file_name().to_string_lossy().parse::<std::net::IpAddr>().is_ok() {
@@ -422,8 +422,8 @@ async fn make_image(root: &Path) {
 
 fn volume_layers() -> Vec<Vec<u8>> {
     let (mut below, mut above) = (Tar::default(), Tar::default());
-    for folder in ["data/", "data/sub/"] {
-        below.entry(folder, b'5', 0o755, "", &[]);
+    for directory in ["data/", "data/sub/"] {
+        below.entry(directory, b'5', 0o755, "", &[]);
     }
     below.entry("data/file", b'0', 0o644, "", b"below");
     below.entry("data/sub/deep", b'0', 0o644, "", b"deep");

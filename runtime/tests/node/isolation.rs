@@ -100,9 +100,9 @@ async fn state_is_for_root_alone() {
     assert_eq!(open_to_others(&state), ["hostname", "resolv.conf"]);
 
     node.kill_agent();
-    let folder = state.join("sandboxes").join(&sandbox);
-    let earlier = [state.clone(), state.join("sandboxes"), folder.clone(), folder.join(&id)];
-    for path in earlier.iter().chain(&[folder.join("record"), folder.join(&id).join("spec.json")]) {
+    let directory = state.join("sandboxes").join(&sandbox);
+    let earlier = [state.clone(), state.join("sandboxes"), directory.clone(), directory.join(&id)];
+    for path in earlier.iter().chain(&[directory.join("record"), directory.join(&id).join("spec.json")]) {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
     node.start_agent(&[]).await;

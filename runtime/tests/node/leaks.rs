@@ -1,4 +1,4 @@
-//! What a pod may leave behind, counted: control groups, processes, mounts, namespaces, devices, rules, addresses.
+//! What a pod may leave behind, counted: cgroups, processes, mounts, namespaces, devices, rules, addresses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,13 @@ pub type Counts = BTreeMap<&'static str, usize>;
 
 /// The agent runs, with or without pods.
 pub fn count(node: &Node) -> Counts {
-    let folder = node.folder.path().to_string_lossy().into_owned();
+    let directory = node.directory.path().to_string_lossy().into_owned();
     let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", node.agent_pid())).unwrap();
     let held = held_by(node.agent_pid());
     [
         ("processes", node.processes().len()),
-        ("control groups", groups(node)),
-        ("mounts", mounts.lines().filter(|line| line.contains(&folder) || line.contains(" nsfs ")).count()),
+        ("cgroups", groups(node)),
+        ("mounts", mounts.lines().filter(|line| line.contains(&directory) || line.contains(" nsfs ")).count()),
         ("namespaces", namespaces(node)),
         ("namespaces and processes that the agent holds", held),
         ("devices", output("ip", &["-o", "link"]).lines().filter(|line| line.contains("veth")).count()),
@@ -31,8 +31,8 @@ pub fn count(node: &Node) -> Counts {
     .into()
 }
 
-fn entries(folder: &Path) -> usize {
-    fs::read_dir(folder).map_or(0, |entries| entries.count())
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).map_or(0, |entries| entries.count())
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {
@@ -45,15 +45,15 @@ fn groups(node: &Node) -> usize {
     let roots =
         fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|e| e.path()).chain([PathBuf::from("/sys/fs/cgroup")]);
     let below = roots.map(|root| root.join(node.cgroup().trim_start_matches('/')));
-    let folders = below.flat_map(|group| fs::read_dir(group).into_iter().flatten().flatten());
-    folders.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()) && e.file_name() != "shims").count()
+    let directories = below.flat_map(|group| fs::read_dir(group).into_iter().flatten().flatten());
+    directories.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()) && e.file_name() != "shims").count()
 }
 
 /// Namespaces of the test's processes that are not this one's own.
 fn namespaces(node: &Node) -> usize {
     let of = |pid: &str| -> Vec<PathBuf> {
-        let folder = fs::read_dir(format!("/proc/{pid}/ns")).into_iter().flatten().flatten();
-        folder.filter_map(|e| fs::read_link(e.path()).ok()).collect()
+        let directory = fs::read_dir(format!("/proc/{pid}/ns")).into_iter().flatten().flatten();
+        directory.filter_map(|e| fs::read_link(e.path()).ok()).collect()
     };
     let own = of("thread-self");
     let mut found: Vec<_> = node.processes().iter().flat_map(|pid| of(&pid.to_string())).collect();

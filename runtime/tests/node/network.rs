@@ -123,7 +123,7 @@ async fn without_a_configuration_nothing_is_made_up() {
     node.end().await;
 }
 
-/// Takes everything that a reboot takes: processes, control groups, and the folder of what runs.
+/// Takes everything that a reboot takes: processes, cgroups, and the directory of what runs.
 fn reboot(node: &mut Node) {
     node.kill_agent();
     for pid in node.processes() {
@@ -137,19 +137,19 @@ fn reboot(node: &mut Node) {
     fs::remove_dir_all(node.path("state")).unwrap();
 }
 
-async fn forgotten(mut node: Node, folder: PathBuf) {
+async fn forgotten(mut node: Node, directory: PathBuf) {
     let (kept, ..) = echo(&node, "kept").await;
     node.kill_agent();
     node.start_agent(&[]).await;
-    assert_eq!(leases(&folder).len(), 1, "a pod that runs keeps its address");
+    assert_eq!(leases(&directory).len(), 1, "a pod that runs keeps its address");
     node.remove_sandbox(&kept).await;
     let (_, _, before) = echo(&node, "gone").await;
     reboot(&mut node);
-    assert_eq!(leases(&folder).len(), 1, "{before}");
+    assert_eq!(leases(&directory).len(), 1, "{before}");
     node.start_agent(&[]).await;
-    assert_eq!(leases(&folder), Vec::<PathBuf>::new(), "{before}\n{}", node.log());
+    assert_eq!(leases(&directory), Vec::<PathBuf>::new(), "{before}\n{}", node.log());
     let (sandbox, ..) = echo(&node, "new").await;
-    assert_eq!(leases(&folder).len(), 1);
+    assert_eq!(leases(&directory).len(), 1);
     node.remove_sandbox(&sandbox).await;
     node.end().await;
 }
@@ -160,14 +160,14 @@ async fn addresses_of_pods_that_a_reboot_took_come_back() {
     let network_config = Some(NetworkConfig { pod_cidr: "10.213.79.0/24".into() });
     let runtime_config = Some(RuntimeConfig { network_config });
     node.runtime.update_runtime_config(UpdateRuntimeConfigRequest { runtime_config }).await.unwrap();
-    let folder = node.path("root/network/networks");
-    forgotten(node, folder).await;
+    let directory = node.path("root/network/networks");
+    forgotten(node, directory).await;
 }
 
 /// They know no GC: each pod is deleted.
 #[tokio::test]
 async fn addresses_come_back_from_debians_plugins_too() {
     let node = start(true).await;
-    let folder = node.path("leases");
-    forgotten(node, folder).await;
+    let directory = node.path("leases");
+    forgotten(node, directory).await;
 }

@@ -33,33 +33,33 @@ http {
 fn unpacked() -> PathBuf {
     let tools = std::env::var_os("TIPHYS_TEST_TOOLS").map(PathBuf::from);
     let tools = tools.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-tools"));
-    let folder = tools.join("nginx");
-    assert!(folder.join("usr/sbin/nginx").is_file(), "{} is not there: ./test --prepare", folder.display());
-    folder
+    let directory = tools.join("nginx");
+    assert!(directory.join("usr/sbin/nginx").is_file(), "{} is not there: ./test --prepare", directory.display());
+    directory
 }
 
 /// The program and the libraries; not what else the packages have.
 fn nginx_layer() -> Vec<u8> {
     let root = unpacked();
     let mut tar = Tar::default();
-    for folder in ["etc/", "etc/nginx/", "var/", "var/log/", "var/log/nginx/", "var/lib/", "var/lib/nginx/"] {
-        tar.entry(folder, b'5', 0o755, "", &[]);
+    for directory in ["etc/", "etc/nginx/", "var/", "var/log/", "var/log/nginx/", "var/lib/", "var/lib/nginx/"] {
+        tar.entry(directory, b'5', 0o755, "", &[]);
     }
     tar.entry("etc/nginx/nginx.conf", b'0', 0o644, "", CONFIGURATION.as_bytes());
     tar.entry("etc/group", b'0', 0o644, "", b"root:x:0:\nnogroup:x:65534:\n");
     tar.entry("etc/passwd", b'0', 0o644, "", b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
     add(&mut tar, &root, Path::new("usr/sbin"));
-    for folder in ["lib", "lib64", "usr/lib"] {
-        add(&mut tar, &root, Path::new(folder));
+    for directory in ["lib", "lib64", "usr/lib"] {
+        add(&mut tar, &root, Path::new(directory));
     }
     tar.finish()
 }
 
-fn add(tar: &mut Tar, root: &Path, folder: &Path) {
-    let Ok(entries) = fs::read_dir(root.join(folder)) else { return };
+fn add(tar: &mut Tar, root: &Path, directory: &Path) {
+    let Ok(entries) = fs::read_dir(root.join(directory)) else { return };
     for entry in entries.flatten() {
         let (name, kind) = (entry.file_name().into_string().unwrap(), entry.file_type().unwrap());
-        let path = folder.join(&name);
+        let path = directory.join(&name);
         let shown = path.to_str().unwrap();
         if kind.is_dir() {
             if !["gconv", "engines-3", "ossl-modules"].contains(&name.as_str()) {
@@ -76,8 +76,8 @@ fn add(tar: &mut Tar, root: &Path, folder: &Path) {
 }
 
 async fn publish(name: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let images = Images::open(folder.path(), Default::default()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let images = Images::open(directory.path(), Default::default()).unwrap();
     let config = Config { entrypoint: vec!["/usr/sbin/nginx".into()], ..Default::default() };
     let layers = vec![layer(), nginx_layer()];
     let id = images.make("maker.local/nginx:1", layers, config, &Silent).await.unwrap();

@@ -198,7 +198,7 @@ async fn no_file_of_the_runtime_leaks_into_a_container() {
     let log = node.status(&id).await.log_path;
     wait_for("the list", || text(Path::new(&log)).lines().count() >= 5);
     let files = |output: &str| output.lines().filter(|l| l.contains("->")).count();
-    // Its three streams; the folder that `ls` itself read is closed by then.
+    // Its three streams; the directory that `ls` itself read is closed by then.
     assert_eq!(files(&text(Path::new(&log))), 3, "{}", text(Path::new(&log)));
     assert_eq!(files(&node.exec(&id, "ls -l /proc/self/fd").await.1), 3);
     node.end().await;

@@ -8,7 +8,7 @@ use cri::{RuntimeService, VersionRequest};
 
 use crate::harness::Node;
 
-/// Runs the program with a flag of the test's and folders of its own, and gives what it says at its end.
+/// Runs the program with a flag of the test's and directories of its own, and gives what it says at its end.
 fn refused(node: &Node, flags: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tiphys-cri"));
     for (flag, path) in [("--socket", "other.sock"), ("--root", "other/root"), ("--state", "other/state")] {

@@ -20,7 +20,7 @@ fn image(target: &str, image: &str, sub_path: &str) -> Mount {
     }
 }
 
-fn folder(target: &str, host: &Path) -> Mount {
+fn directory(target: &str, host: &Path) -> Mount {
     Mount { container_path: target.into(), host_path: host.to_string_lossy().into_owned(), ..Default::default() }
 }
 
@@ -70,7 +70,7 @@ async fn mounts_travel_as_far_as_they_may() {
     let sandbox = node.run_sandbox(&pod).await;
     let mut ids = Vec::new();
     for kind in [MountPropagation::Private, MountPropagation::HostToContainer, MountPropagation::Bidirectional] {
-        let volume = Mount { propagation: kind as i32, ..folder("/data", &host) };
+        let volume = Mount { propagation: kind as i32, ..directory("/data", &host) };
         let mut config = with(&format!("kind{}", kind as i32), "exec sleep 1000", vec![volume]);
         secured(&mut config).privileged = true;
         ids.push(node.run(&sandbox, config, &pod).await);
@@ -100,7 +100,7 @@ async fn read_only_to_the_ground() {
     let host = node.path("volume");
     fs::create_dir(&host).unwrap();
     tmpfs(&host.join("sub"));
-    let readonly = Mount { readonly: true, ..folder("/data", &host) };
+    let readonly = Mount { readonly: true, ..directory("/data", &host) };
     for (name, recursive, expected) in [("plain", false, "top refused\n"), ("deep", true, "top refused\nsub refused\n")]
     {
         let volume = Mount { recursive_read_only: recursive, ..readonly.clone() };
@@ -133,9 +133,9 @@ async fn owners_are_mapped_in_a_user_namespace() {
     let mut pod = node.networked_config("owners");
     pod.linux.as_mut().unwrap().security_context.as_mut().unwrap().namespace_options = Some(namespaces.clone());
     let sandbox = node.run_sandbox(&pod).await;
-    let mapped = Mount { uid_mappings: map.clone(), gid_mappings: map, ..folder("/mapped", &host) };
+    let mapped = Mount { uid_mappings: map.clone(), gid_mappings: map, ..directory("/mapped", &host) };
     let command = "stat -c %u /mapped/old /plain/old /image/data/file; touch /mapped/new; touch /plain/new 2>/dev/null || echo refused";
-    let mut config = with("main", command, vec![mapped, folder("/plain", &host), image("/image", VOLUME, "")]);
+    let mut config = with("main", command, vec![mapped, directory("/plain", &host), image("/image", VOLUME, "")]);
     secured(&mut config).namespace_options = Some(namespaces);
     let (_, output) = node.shell_in(&sandbox, &pod, config).await;
     assert_eq!(output, "0\n65534\n0\nrefused\n");
@@ -172,7 +172,7 @@ async fn an_images_links_lead_nowhere_outside() {
     fs::create_dir(&volume).unwrap();
     fs::write(volume.join("file"), "mine").unwrap();
     let mut config =
-        with("main", "cat /etc/resolv.conf /volume/file; ls /tmp/tiphys-escape", vec![folder("/volume", &volume)]);
+        with("main", "cat /etc/resolv.conf /volume/file; ls /tmp/tiphys-escape", vec![directory("/volume", &volume)]);
     config.image.as_mut().unwrap().image = LINKS.into();
     let (code, output) = node.shell(config.clone()).await;
     assert_eq!(code, 0, "{output}");
@@ -183,7 +183,7 @@ async fn an_images_links_lead_nowhere_outside() {
     config.working_dir = "/work/new".into();
     let id = node.create(&sandbox, config, &pod).await.unwrap();
     let started = node.start_container(&id).await;
-    assert!(started.is_err(), "it worked in a folder of another's");
+    assert!(started.is_err(), "it worked in a directory of another's");
     assert!(!Path::new("/tmp/tiphys-escape").exists(), "the host was written to");
     node.end().await;
 }

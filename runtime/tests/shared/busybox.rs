@@ -9,8 +9,8 @@ pub fn layer() -> Vec<u8> {
     let busybox = busybox.expect("Debian's busybox-static is needed");
     let mut tar = Tar::default();
     tar.entry("tmp/", b'5', 0o1777, "", &[]);
-    for folder in ["bin/", "etc/", "usr/", "usr/bin/"] {
-        tar.entry(folder, b'5', 0o755, "", &[]);
+    for directory in ["bin/", "etc/", "usr/", "usr/bin/"] {
+        tar.entry(directory, b'5', 0o755, "", &[]);
     }
     tar.entry("bin/busybox", b'0', 0o755, "", &busybox);
     let list = Command::new("busybox").arg("--list").output().expect("busybox is there");

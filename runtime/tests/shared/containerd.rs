@@ -1,21 +1,21 @@
-//! How Debian's containerd is told to keep to one folder.
+//! How Debian's containerd is told to keep to one directory.
 
 use std::path::Path;
 
 /// What our own network is, too: a bridge, addresses by host-local, masquerade, host ports.
-pub fn network(folder: &Path) -> String {
+pub fn network(directory: &Path) -> String {
     format!(
         r#"{{"cniVersion": "0.4.0", "name": "suite", "plugins": [
             {{"type": "bridge", "bridge": "suite0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
               "ipam": {{"type": "host-local", "ranges": [[{{"subnet": "10.213.80.0/24"}}]],
                         "routes": [{{"dst": "0.0.0.0/0"}}], "dataDir": {:?}}}}},
             {{"type": "portmap", "capabilities": {{"portMappings": true}}}}]}}"#,
-        folder.join("leases")
+        directory.join("leases")
     )
 }
 
-/// Of a containerd whose data, state and socket are in a folder.
-pub fn config(folder: &Path, sandbox_image: &str) -> String {
+/// Of a containerd whose data, state and socket are in a directory.
+pub fn config(directory: &Path, sandbox_image: &str) -> String {
     format!(
         r#"version = 2
 root = {root:?}
@@ -34,10 +34,10 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     bin_dir = "/usr/lib/cni"
     conf_dir = {cni:?}
 "#,
-        root = folder.join("root"),
-        state = folder.join("state"),
-        socket = folder.join("cri.sock"),
-        opt = folder.join("opt"),
-        cni = folder.join("net.d"),
+        root = directory.join("root"),
+        state = directory.join("state"),
+        socket = directory.join("cri.sock"),
+        opt = directory.join("opt"),
+        cni = directory.join("net.d"),
     )
 }

@@ -13,18 +13,18 @@ const HTPASSWD: &str = "user:$2b$04$0OJFlSaCrgO93UaE/ijaLOCSPYifrxs2OwmwMmuHO7db
 /// A registry of its own, ended with it.
 pub struct Registry {
     process: Child,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
     pub address: String,
 }
 
 impl Registry {
     pub async fn start() -> Registry {
-        let folder = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-        std::fs::write(folder.path().join("htpasswd"), HTPASSWD).expect("a file");
-        let config = folder.path().join("config.yml");
-        std::fs::write(&config, configuration(folder.path(), port)).expect("a file");
-        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+        std::fs::write(directory.path().join("htpasswd"), HTPASSWD).expect("a file");
+        let config = directory.path().join("config.yml");
+        std::fs::write(&config, configuration(directory.path(), port)).expect("a file");
+        let log = std::fs::File::create(directory.path().join("log")).expect("a file");
         let process = Command::new("docker-registry")
             .arg("serve")
             .arg(&config)
@@ -33,7 +33,7 @@ impl Registry {
             .stderr(log)
             .spawn()
             .expect("docker-registry is installed");
-        let registry = Registry { process, _folder: folder, address: format!("127.0.0.1:{port}") };
+        let registry = Registry { process, _directory: directory, address: format!("127.0.0.1:{port}") };
         let give_up = Instant::now() + Duration::from_secs(20);
         while TcpStream::connect(&registry.address).is_err() {
             assert!(Instant::now() < give_up, "the registry does not answer");
@@ -54,12 +54,12 @@ impl Drop for Registry {
     }
 }
 
-fn configuration(folder: &Path, port: u16) -> String {
-    let folder = folder.display();
+fn configuration(directory: &Path, port: u16) -> String {
+    let directory = directory.display();
     format!(
-        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\n\
+        "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {directory}/data}}}}\n\
          http: {{addr: '127.0.0.1:{port}', secret: x}}\n\
-         auth: {{htpasswd: {{realm: test, path: {folder}/htpasswd}}}}\n"
+         auth: {{htpasswd: {{realm: test, path: {directory}/htpasswd}}}}\n"
     )
 }
 

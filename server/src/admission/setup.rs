@@ -269,12 +269,12 @@ mod tests {
         check(&webhooks(""), "configuration.kubeConfigFile: it must be an absolute path");
         check("[{name: PodSecurity, other: 1}]", "plugins[0].other: unknown field");
         check("[", "admission.yaml: ");
-        std::fs::remove_dir_all(&dir).expect("the folder goes");
+        std::fs::remove_dir_all(&dir).expect("the directory goes");
     }
 
     fn tempfile() -> PathBuf {
         let dir = std::env::temp_dir().join(format!("tiphys-setup-{}-{}", std::process::id(), crate::ids::suffix()));
-        std::fs::create_dir_all(&dir).expect("a folder");
+        std::fs::create_dir_all(&dir).expect("a directory");
         dir
     }
 

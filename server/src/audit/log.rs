@@ -239,7 +239,7 @@ impl Rotated {
 
     fn backups(&self) -> io::Result<Vec<PathBuf>> {
         let (stem, extension) = parts(&self.path);
-        let folder = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let is_backup = |name: &str| {
             let rest = name.strip_prefix(&format!("{stem}-")).unwrap_or("");
             let rest = rest.strip_suffix(".gz").unwrap_or(rest);
@@ -247,7 +247,7 @@ impl Rotated {
             time.len() == TIME_LENGTH && time.bytes().all(|byte| byte.is_ascii_digit() || b"-T.".contains(&byte))
         };
         let mut found = Vec::new();
-        for entry in fs::read_dir(folder)? {
+        for entry in fs::read_dir(directory)? {
             let path = entry?.path();
             if path.file_name().and_then(|name| name.to_str()).is_some_and(is_backup) {
                 found.push(path);
@@ -294,17 +294,17 @@ fn compress(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("audit-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        folder
+    fn directory(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("audit-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        directory
     }
 
     #[test]
     fn a_full_file_makes_way_and_old_ones_go() {
         for compress in [false, true] {
-            let folder = folder(if compress { "gz" } else { "plain" });
-            let path = folder.join("audit.log");
+            let directory = directory(if compress { "gz" } else { "plain" });
+            let path = directory.join("audit.log");
             let rotation = Rotation { max_megabytes: 1, max_backups: 2, compress, ..Rotation::default() };
             let mut log = Rotated::open(&path, rotation).expect("a log");
             let line = vec![b'x'; 700 << 10];
@@ -321,20 +321,20 @@ mod tests {
                 names[1].to_string_lossy().ends_with(&format!("audit-1970-01-01T00-04-00.000{ending}")),
                 "{names:?}"
             );
-            fs::remove_dir_all(&folder).expect("the folder");
+            fs::remove_dir_all(&directory).expect("the directory");
         }
     }
 
     #[test]
     fn a_file_is_left_before_it_is_too_large() {
-        let folder = folder("size");
+        let directory = directory("size");
         let rotation = Rotation { max_megabytes: 1, ..Rotation::default() };
-        let mut log = Rotated::open(&folder.join("audit.log"), rotation).expect("a log");
+        let mut log = Rotated::open(&directory.join("audit.log"), rotation).expect("a log");
         for _ in 0..3 {
             log.write(&vec![b'x'; 600 << 10]).expect("a line");
         }
-        assert!(fs::metadata(folder.join("audit.log")).expect("the file").len() < 1 << 20);
+        assert!(fs::metadata(directory.join("audit.log")).expect("the file").len() < 1 << 20);
         assert!(!log.backups().expect("the backups").is_empty());
-        fs::remove_dir_all(&folder).expect("the folder");
+        fs::remove_dir_all(&directory).expect("the directory");
     }
 }

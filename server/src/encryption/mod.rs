@@ -100,7 +100,7 @@ impl Encryption {
         }
     }
 
-    /// Something has changed in the file's folder: perhaps the file.
+    /// Something has changed in the file's directory: perhaps the file.
     fn look(&self) {
         let data = std::fs::read(&self.path).unwrap_or_default();
         let hash = reload::hash(&data);

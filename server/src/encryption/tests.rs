@@ -74,9 +74,9 @@ async fn keys_rotate_and_old_values_are_stale() {
 /// The file is exchanged as a whole, as mounted ones are.
 #[test]
 fn a_changed_file_is_read_again() {
-    let folder = std::env::temp_dir().join(format!("enc-reload-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let (path, next) = (folder.join("a.yaml"), folder.join("next.yaml"));
+    let directory = std::env::temp_dir().join(format!("enc-reload-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let (path, next) = (directory.join("a.yaml"), directory.join("next.yaml"));
     write(&path, &key("aesgcm", "old", 1));
     let encryption = ready(&path);
     encryption.reload_on_change().expect("a watch");
@@ -102,10 +102,10 @@ fn a_changed_file_is_read_again() {
         assert!(std::time::Instant::now() < until, "{}", metrics());
         std::thread::yield_now();
     }
-    // The folder has seen more changes than the file.
+    // The directory has seen more changes than the file.
     assert_eq!(counted("success"), Some(1), "{}", metrics());
     assert!(writes().contains(":new:"), "a wrong file leaves all as it was");
-    std::fs::remove_dir_all(&folder).expect("the folder");
+    std::fs::remove_dir_all(&directory).expect("the directory");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! Hears of changes to a file, also where it is exchanged as a whole. A thread sleeps in the kernel until
-//! something happens in the file's folder; nothing is looked at in between.
+//! something happens in the file's directory; nothing is looked at in between.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,10 +9,10 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 
 /// Calls `changed` after each change, until it answers false.
 pub fn on_change(path: &Path, changed: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let fd = inotify::init(CreateFlags::CLOEXEC)?;
-    // A folder of links that point elsewhere, as mounted secrets are, changes by moving a link.
-    inotify::add_watch(&fd, folder, WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE)?;
+    // A directory of links that point elsewhere, as mounted secrets are, changes by moving a link.
+    inotify::add_watch(&fd, directory, WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE)?;
     std::thread::Builder::new().name("config-watch".to_string()).spawn(move || {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&fd, &mut buffer);

@@ -27,9 +27,9 @@ fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
     let debian = tools.join("kubectl-1.20/usr/bin/kubectl");
     assert!(debian.exists(), "run ./test --prepare: {} is missing", debian.display());
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|file| file.exists());
-    let folder = on_path.and_then(|file| file.canonicalize().ok()?.parent().map(Path::to_path_buf));
-    let beside = folder.into_iter().flat_map(|folder| folder.read_dir().into_iter().flatten().flatten());
+    let on_path = std::env::split_paths(&path).map(|directory| directory.join("kubectl")).find(|file| file.exists());
+    let directory = on_path.and_then(|file| file.canonicalize().ok()?.parent().map(Path::to_path_buf));
+    let beside = directory.into_iter().flat_map(|directory| directory.read_dir().into_iter().flatten().flatten());
     let beside = beside
         .map(|entry| entry.path())
         .filter(|file| file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("kubectl")));
@@ -76,7 +76,8 @@ impl Kubectl {
     async fn exec(&self) {
         let output = self.run(&["exec", "-i", "web", "--", "cat"], b"hi\n").await;
         self.assert(&output, 0, "hi\n", "");
-        let output = self.run(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo out; echo err >&2; exit 7"], b"").await;
+        let output =
+            self.run(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo out; echo err >&2; exit 7"], b"").await;
         self.assert(&output, 7, "out\n", "err\ncommand terminated with exit code 7\n");
         let output = self.run(&["exec", "-i", "web", "--", "/does/not/exist"], b"").await;
         assert_eq!(output.status.code(), Some(1), "{:?}", self.binary);

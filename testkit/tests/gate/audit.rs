@@ -34,7 +34,7 @@ fn kubeconfig(dir: &Path, hook: &Hook) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_name_the_object_as_its_body_does() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = audited(dir.path()).await;
     let client = &cluster.client;
     let made = client.post(MAPS, &map("a", "1")).await.tree();
@@ -67,7 +67,7 @@ async fn events_name_the_object_as_its_body_does() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_events_lose_their_bodies_and_larger_ones_everything() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let truncate = Truncate { enabled: true, max_event: 4000, max_batch: 100_000 };
     let settings = Settings {
         log_path: Some(dir.path().join("audit.log")),
@@ -99,7 +99,7 @@ const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_written_when_it_is_full_or_the_server_ends() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let batch = Batch { max_size: 100_000, max_wait: Duration::from_secs(3600), ..Batch::of_log() };
     let settings = Settings {
         log_path: Some(dir.path().join("audit.log")),
@@ -119,7 +119,7 @@ async fn a_batch_is_written_when_it_is_full_or_the_server_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_tell_of_credentials() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = audited(dir.path()).await;
     let client = &cluster.client;
     let core = "/api/v1/namespaces/default";
@@ -183,7 +183,7 @@ const ROBOT: &str = "system:serviceaccount:default:robot";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_blocks_has_the_event_before_the_client_has_the_answer() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let hook = Hook::start(&[], |_, _| Said::Text(200, String::new())).await;
     let settings = Settings {
         webhook_config_file: Some(kubeconfig(dir.path(), &hook)),
@@ -205,7 +205,7 @@ async fn a_webhook_that_blocks_has_the_event_before_the_client_has_the_answer() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_webhook_that_refuses_lets_nobody_in() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let hook = Hook::start(&[], |_, _| Said::Text(400, String::new())).await;
     for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
         let settings = Settings {
@@ -242,7 +242,7 @@ fn webhook(name: &str, client_config: Tree, resource: &str) -> Tree {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_tell_what_webhooks_did() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let policy = dir.path().join("own.yaml");
     let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {level: Metadata, resources: [{group: '', resources: [secrets]}]}\n- level: Request\n";
     std::fs::write(&policy, text).expect("a policy");

@@ -35,7 +35,7 @@ async fn stored(cluster: &Cluster) -> Vec<u8> {
     if let Some(etcd) = &cluster.etcd {
         return etcd.value(STORED).await;
     }
-    let files = std::fs::read_dir(cluster.dir().join("store")).expect("the store's folder");
+    let files = std::fs::read_dir(cluster.dir().join("store")).expect("the store's directory");
     files.flat_map(|file| std::fs::read(file.expect("a file").path()).unwrap_or_default()).collect()
 }
 
@@ -44,7 +44,7 @@ fn has(bytes: &[u8], text: &str) -> bool {
 }
 
 async fn rotation(kept: Kept) {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start_with(kept, config(dir.path(), &key("aescbc", "old", 1)), async |_| {}).await;
     let password = api::base64::encode(PASSWORD.as_bytes());
     let made = cluster.client.post(SECRETS, &secret()).await;
@@ -84,7 +84,7 @@ async fn keys_rotate_on_etcd() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_the_keys_does_not_start() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let sealing = config(dir.path(), &key("secretbox", "a", 1));
     let mut cluster = Cluster::start_with(Kept::Embedded, sealing, async |_| {}).await;
     assert_eq!(cluster.client.post(SECRETS, &secret()).await.code, 201);

@@ -99,7 +99,7 @@ async fn each_check_has_a_path_and_can_be_left_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_log_that_is_full_lets_nobody_in() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     for (mode, code) in [(Mode::BlockingStrict, 500), (Mode::Blocking, 200)] {
         let delivery = Delivery { mode, ..Delivery::of_log() };
         let full = Settings { log_path: Some("/dev/full".into()), log: delivery, ..Settings::default() };
@@ -128,7 +128,7 @@ async fn a_strict_log_that_is_full_lets_nobody_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_old_format_is_a_line_of_words() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("audit.log");
     let legacy = Settings { log_path: Some(log.clone()), format: Format::Legacy, ..Settings::default() };
     let mut cluster = audited_with(dir.path(), legacy).await;
@@ -150,7 +150,7 @@ async fn the_old_format_is_a_line_of_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_are_told_with_their_reason() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let settings = Settings { log_path: Some(dir.path().join("audit.log")), ..Settings::default() };
     let mut cluster = audited_with(dir.path(), settings).await;
     let reply = cluster.client.raw("GET", MAPS, &[("impersonate-user", "nobody")], Vec::new()).await;

@@ -19,7 +19,7 @@ use testkit::{Cluster, Kept};
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n";
 
-/// A server whose audit log is in a folder, with everything in it that a policy of one line tells of.
+/// A server whose audit log is in a directory, with everything in it that a policy of one line tells of.
 async fn audited(dir: &Path) -> Cluster {
     audited_with(dir, Settings { log_path: Some(dir.join("audit.log")), ..Settings::default() }).await
 }
@@ -55,7 +55,7 @@ fn is(event: &Tree, stage: &str, verb: &str, resource: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_tells_who_did_what_and_no_secrets() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = audited(dir.path()).await;
     let client = &cluster.client;
     let secret = tree! {
@@ -112,7 +112,7 @@ async fn audit_tells_who_did_what_and_no_secrets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_is_told_of_at_its_beginning_and_its_end() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = audited(dir.path()).await;
     let path = "/api/v1/namespaces/default/configmaps?watch=1";
     let watch = cluster.client.watch(path).await;

@@ -32,7 +32,7 @@ fn pod() -> Tree {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_is_answered_and_told_of() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("policy.yaml"), POLICY).expect("a policy");
     let settings = Settings {
         policy_file: Some(dir.path().join("policy.yaml")),

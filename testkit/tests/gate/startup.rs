@@ -6,7 +6,7 @@ const SECRET: &str = "Tok3nInAFile";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_an_error_is_named_with_its_place() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("good-policy"), super::POLICY).expect("a file");
     let policy = |rest: &str| format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rest}");
     let config = |kind: &str, rest: &str| format!("apiVersion: apiserver.config.k8s.io/v1\nkind: {kind}\n{rest}\n");

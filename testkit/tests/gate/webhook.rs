@@ -52,7 +52,7 @@ async fn webhook() -> (u16, mpsc::UnboundedReceiver<Vec<u8>>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_gets_events_in_lists_and_may_be_away() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (port, mut bodies) = webhook().await;
     let kubeconfig = format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: a\n  cluster: {{server: 'http://127.0.0.1:{port}/audit'}}\nusers: []\ncontexts:\n- name: a\n  context: {{cluster: a}}\ncurrent-context: a\n"

@@ -124,13 +124,13 @@ async fn certificates_are_judged_by_request() {
     let good = certificate(&pki, "ca", "jane", "devs");
     known(&cluster.client_as(Some(&good)), &[], "jane devs,system:authenticated").await;
 
-    let other_dir = tempfile::tempdir().expect("a folder");
-    let other = Pki::open(other_dir.path().join("pki")).expect("a folder");
+    let other_dir = tempfile::tempdir().expect("a directory");
+    let other = Pki::open(other_dir.path().join("pki")).expect("a directory");
     other.authority("ca", "kubernetes").expect("an authority");
     let at = |seconds: i64| {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs((now() + seconds) as u64);
         let lifetimes = Lifetimes { leaf: Duration::from_secs(3600), ..Lifetimes::default() };
-        Pki::with_clock(pki.dir().to_path_buf(), lifetimes, Arc::new(move || time)).expect("a folder")
+        Pki::with_clock(pki.dir().to_path_buf(), lifetimes, Arc::new(move || time)).expect("a directory")
     };
     let cases = [
         ("of another authority of the same name", certificate(&other, "ca", "jane", MASTERS)),
@@ -160,8 +160,8 @@ async fn a_removed_authority_counts_at_once_and_is_told_to_others() {
     let mut open = cluster.client_as(Some(&admin)).connect().await;
     assert_eq!(open.get("/api/v1/nodes").await.code, 200);
 
-    let other_dir = tempfile::tempdir().expect("a folder");
-    let other = Pki::open(other_dir.path().to_path_buf()).expect("a folder");
+    let other_dir = tempfile::tempdir().expect("a directory");
+    let other = Pki::open(other_dir.path().to_path_buf()).expect("a directory");
     let authority = other.authority("ca", "kubernetes").expect("an authority");
     let clients = cluster.server().auth.clients.as_ref().expect("authorities");
     clients.replace(&authority.certificate).expect("an authority");

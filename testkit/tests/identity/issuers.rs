@@ -19,14 +19,14 @@ async fn account(client: &Client) -> (String, String) {
 }
 
 fn key(dir: &Path, name: &str) -> String {
-    let pki = cluster::pki::Pki::open(dir.join(name)).expect("a folder");
+    let pki = cluster::pki::Pki::open(dir.join(name)).expect("a directory");
     pki.tokens().expect("a key");
     dir.join(name).display().to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_issuer_signs_and_all_are_taken() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (new, old, older) = (key(dir.path(), "new"), key(dir.path(), "old"), key(dir.path(), "older"));
     let flags = [
         "--service-account-issuer=https://new.example".to_string(),
@@ -82,7 +82,7 @@ async fn the_first_issuer_signs_and_all_are_taken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn issuers_and_keys_that_cannot_be_used_are_named() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let new = key(dir.path(), "new");
     std::fs::write(dir.path().join("empty.pem"), "no key\n").expect("a file");
     let signing = format!("--service-account-signing-key-file={new}/sa.key");

@@ -32,7 +32,7 @@ async fn metric(client: &Client, start: &str, labels: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn authorizers_change_with_their_file() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("authorization.yaml");
     let tokens = dir.path().join("tokens.csv");
     std::fs::write(&file, authorizers("[{type: RBAC, name: rbac}]")).expect("a file");
@@ -87,7 +87,7 @@ fn providers(url: &str, authority: &str, anonymous: bool) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn issuers_change_with_their_file() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (authority, serving) = pair(&dir.path().join("provider"));
     let key = Signer::new("k");
     let provider = Arc::new(Provider { keys: Mutex::new(vec![key.jwk()]), ..Provider::default() });

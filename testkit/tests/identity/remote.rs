@@ -23,7 +23,7 @@ pub fn now() -> i64 {
 
 /// An authority and a server's certificate of it.
 pub fn pair(dir: &std::path::Path) -> (Pair, Pair) {
-    let pki = Pki::open(dir.to_path_buf()).expect("a folder");
+    let pki = Pki::open(dir.to_path_buf()).expect("a directory");
     let authority = pki.authority("ca", "provider").expect("an authority");
     let subject = Subject {
         file: "provider".to_string(),
@@ -87,7 +87,7 @@ fn rules(url: &str) -> Rules {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_of_a_provider_are_verified_with_its_keys() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (authority, serving) = pair(dir.path());
     let provider = Arc::new(Provider::default());
     let answers = provider.clone();
@@ -140,9 +140,9 @@ async fn tokens_of_a_provider_are_verified_with_its_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_nobody_vouches_for_is_not_believed() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (_, serving) = pair(dir.path());
-    let (other, _) = pair(tempfile::tempdir().expect("a folder").path());
+    let (other, _) = pair(tempfile::tempdir().expect("a directory").path());
     let key = Signer::new("k");
     let provider = Arc::new(Provider { keys: Mutex::new(vec![key.jwk()]), ..Provider::default() });
     let answers = provider.clone();
@@ -173,7 +173,7 @@ fn review(body: &[u8]) -> (u16, Vec<u8>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (https, asked) = webhook_server(dir.path(), review).await;
     let remote = remote(dir.path(), &https);
     let webhook = Webhook::new(remote, "v1", Duration::from_secs(600)).expect("a webhook");
@@ -200,7 +200,7 @@ async fn a_webhook_reviews_tokens_and_its_answers_are_kept() {
     cluster.stop().await;
 }
 
-/// A webhook whose certificate is of the authority in a folder, and how often it was asked.
+/// A webhook whose certificate is of the authority in a directory, and how often it was asked.
 async fn webhook_server(dir: &std::path::Path, answer: fn(&[u8]) -> (u16, Vec<u8>)) -> (Https, Arc<AtomicUsize>) {
     let (_, serving) = pair(&dir.join("pki"));
     let asked = Arc::new(AtomicUsize::new(0));
@@ -213,7 +213,7 @@ async fn webhook_server(dir: &std::path::Path, answer: fn(&[u8]) -> (u16, Vec<u8
     (https, asked)
 }
 
-/// The webhook of a kubeconfig file in a folder that has its authority too.
+/// The webhook of a kubeconfig file in a directory that has its authority too.
 fn remote(dir: &std::path::Path, https: &Https) -> kubeconfig::Remote {
     let file = dir.join("webhook.yaml");
     let text = format!(
@@ -242,7 +242,7 @@ fn judge(body: &[u8]) -> (u16, Vec<u8>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_decides_over_tls_and_its_answers_are_kept() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (https, asked) = webhook_server(dir.path(), judge).await;
     let settings = webhook::Settings {
         remote: Arc::new(remote(dir.path(), &https)),

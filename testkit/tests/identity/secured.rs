@@ -14,10 +14,10 @@ use crate::until;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_renewed_while_the_server_runs() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     // They live for three seconds: the timer must make new ones after two.
     let lifetimes = Lifetimes { authority: Duration::from_secs(3600), leaf: Duration::from_secs(3) };
-    let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, Arc::new(SystemTime::now)).expect("a folder");
+    let pki = Pki::with_clock(dir.path().join("pki"), lifetimes, Arc::new(SystemTime::now)).expect("a directory");
     let own = Own::new(pki, [127, 0, 0, 1].into(), &server::Config::default(), &[]).expect("names");
     let current = own.load().expect("certificates");
     let serving = credentials::serving(&current).expect("a certificate");

@@ -58,7 +58,7 @@ struct Driver {
 }
 
 impl Driver {
-    /// Listens, and says so in the folder of registrations.
+    /// Listens, and says so in the directory of registrations.
     fn start(root: &Path) -> Driver {
         let calls = Arc::new(Calls::default());
         let (endpoint, registration) = (root.join("driver.sock"), root.join("plugins_registry/memory.sock"));
@@ -206,10 +206,10 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     let unknown = "FailedMount MountVolume.MountDevice failed for volume \"pv1\" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name memory.example not found in the list of registered CSI drivers";
     assert_eq!(node.problem(&one).await, [unknown]);
     // One that says nothing does not hold up the next.
-    let registry = node.folder.path().join("plugins_registry");
+    let registry = node.directory.path().join("plugins_registry");
     fs::create_dir_all(&registry).unwrap();
     let _silent = UnixListener::bind(registry.join("a-silent.sock")).unwrap();
-    let driver = Driver::start(node.folder.path());
+    let driver = Driver::start(node.directory.path());
     let csi_node = "/apis/storage.k8s.io/v1/csinodes/n1";
     let shown = client.until(csi_node, |code, object| code == 200 && !object.list("spec.drivers").is_empty()).await;
     let wanted = tree! {
@@ -253,7 +253,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     assert_eq!(driver.calls.names(), ["unpublish"]);
     // A new agent knows from its files what is to be taken back.
     finding.abort();
-    let node = Node::start_in(&cluster, node.folder);
+    let node = Node::start_in(&cluster, node.directory);
     assert!(
         node.volumes.remove(&uid(&two)).await.unwrap_err().contains("not found in the list of registered CSI drivers")
     );
@@ -265,7 +265,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
     node.volumes.remove(&uid(&inline)).await.unwrap();
     assert_eq!(driver.calls.names(), ["unpublish"]);
     assert!(node.volumes.in_use().borrow().is_empty() && node.volumes.reconstruct().unwrap().is_empty());
-    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(node.folder.path().to_str().unwrap()));
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(node.directory.path().to_str().unwrap()));
     driver.stop();
     client.until(csi_node, |_, object| object.list("spec.drivers").is_empty()).await;
     finding.abort();
@@ -274,7 +274,7 @@ async fn a_driver_makes_volumes_and_takes_them_back() {
 
 fn published(node: &Node, pod: &Tree, calls: &[Called]) {
     let [stage, publish] = calls else { panic!("{calls:?}") };
-    let root = node.folder.path().to_str().unwrap();
+    let root = node.directory.path().to_str().unwrap();
     let staged = format!("{root}/plugins/kubernetes.io/csi/{NAME}/{}/globalmount", sha256("h-1"));
     assert_eq!((stage.call, stage.volume.as_str(), &stage.path), ("stage", "h-1", &staged));
     let told = |key: &str| stage.context.get(key).map(String::as_str);
@@ -304,7 +304,7 @@ async fn what_was_begun_is_taken_back_and_nothing_else() {
 
     let volumes = node.volumes.clone();
     let finding = tokio::spawn(async move { volumes.run(&|_, _, _| Ok(())).await });
-    let driver = Driver::start(node.folder.path());
+    let driver = Driver::start(node.directory.path());
     until("the driver is registered", async || {
         driver.calls.0.lock().unwrap().iter().any(|called| called.call == "registered")
     })

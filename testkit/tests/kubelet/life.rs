@@ -117,7 +117,7 @@ async fn images_are_pulled_by_what_plugins_and_accounts_say() {
     use std::os::unix::fs::PermissionsExt;
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("plugin");
     let answer = r#"{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":"Global","auth":{"r.example":{"username":"plugin","password":"p"}}}"#;
     std::fs::write(&program, format!("#!/bin/sh\ncat > {}/asked\necho '{answer}'\n", dir.path().display()))
@@ -169,9 +169,9 @@ async fn images_are_pulled_by_what_plugins_and_accounts_say() {
 async fn annotations_of_a_pod_are_not_believed() {
     let cluster = Cluster::start_whole().await;
     let client = &cluster.client;
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (logs, precious) = (dir.path().join("logs/pods"), dir.path().join("precious"));
-    std::fs::create_dir(&precious).expect("a folder");
+    std::fs::create_dir(&precious).expect("a directory");
     let place = logs.clone();
     let agent = start(&cluster, |config| {
         config.max_pods = 1;
@@ -196,7 +196,7 @@ async fn annotations_of_a_pod_are_not_believed() {
         client.until(&format!("{CORE}/pods/{name}"), |code, _| code == 404).await;
     }
     assert!(precious.is_dir());
-    assert_eq!(std::fs::read_dir(&logs).expect("a folder").count(), 0);
+    assert_eq!(std::fs::read_dir(&logs).expect("a directory").count(), 0);
     agent.stop().await;
 }
 

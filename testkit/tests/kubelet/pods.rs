@@ -11,12 +11,12 @@ use tokio::task::JoinHandle;
 use super::node_client;
 use super::remembered::{Remembered, remembered};
 
-/// A folder of a node's, which goes with all that is mounted in it.
-pub struct Folder(tempfile::TempDir);
+/// A directory of a node's, which goes with all that is mounted in it.
+pub struct Directory(tempfile::TempDir);
 
-impl Folder {
-    pub fn new() -> Folder {
-        Folder(tempfile::tempdir().expect("a folder"))
+impl Directory {
+    pub fn new() -> Directory {
+        Directory(tempfile::tempdir().expect("a directory"))
     }
 
     pub fn path(&self) -> &Path {
@@ -24,7 +24,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let places = table
@@ -43,16 +43,16 @@ pub struct Agent {
     pub metrics: Metrics,
     running: Option<kubelet::Running>,
     node: JoinHandle<()>,
-    _folder: Folder,
+    _directory: Directory,
 }
 
 impl Agent {
     pub async fn start(cluster: &Cluster, name: &str, change: impl FnOnce(&mut kubelet::Config)) -> Agent {
-        let folder = Folder::new();
+        let directory = Directory::new();
         let mut config = kubelet::Config {
             node_name: name.to_string(),
-            root_dir: folder.path().join("kubelet"),
-            pod_logs_dir: folder.path().join("logs/pods"),
+            root_dir: directory.path().join("kubelet"),
+            pod_logs_dir: directory.path().join("logs/pods"),
             cgroups_per_qos: false,
             node_ips: vec![[127, 0, 0, 1].into()],
             ..kubelet::Config::default()
@@ -83,7 +83,7 @@ impl Agent {
             seed: 7,
         };
         let running = Some(kubelet::run::start_on(environment, runtime.clone()).await.expect("an agent"));
-        Agent { runtime, metrics, running, node: tokio::spawn(node.run()), _folder: folder }
+        Agent { runtime, metrics, running, node: tokio::spawn(node.run()), _directory: directory }
     }
 
     pub async fn stop(mut self) {

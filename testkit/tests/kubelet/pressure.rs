@@ -107,9 +107,9 @@ fn no_line_is_lost_when_logs_are_rotated() {
             wanted.push_str(&line);
             simulation.pass(Duration::from_secs(2)).await;
         }
-        let folder = std::fs::read_dir(log.parent().expect("a folder")).expect("a folder");
+        let directory = std::fs::read_dir(log.parent().expect("a directory")).expect("a directory");
         let mut names: Vec<String> =
-            folder.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+            directory.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
         assert_eq!(names.len(), 3, "{names:?}");
         assert!(names[1].ends_with(".gz") && !names[2].ends_with(".gz"), "{names:?}");

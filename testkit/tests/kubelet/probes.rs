@@ -15,7 +15,7 @@ fn pod(name: &str, probe: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_are_asked_as_pods_say() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (cluster, etcd) = (Cluster::start_whole().await, Etcd::start(dir.path()).await);
     let client = &cluster.client;
     let agent = start(&cluster, |_| {}).await;

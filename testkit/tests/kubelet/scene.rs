@@ -17,7 +17,7 @@ use kubelet::runtime::Runtime;
 use testkit::sim::Simulation;
 use tokio::task::JoinHandle;
 
-use super::pods::Folder;
+use super::pods::Directory;
 use super::remembered::{Remembered, remembered};
 
 pub const MINUTE: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub struct Scene {
     pub runtime: Arc<Remembered>,
     pub running: kubelet::Running,
     pub clock: Arc<Set>,
-    pub dir: Folder,
+    pub dir: Directory,
     node: JoinHandle<()>,
 }
 
@@ -70,7 +70,7 @@ impl Clock for Set {
 pub async fn start(simulation: &Simulation) -> Scene {
     let account = async |simulation: &Simulation| !simulation.objects("serviceaccounts", "default").is_empty();
     simulation.until("the account of pods", MINUTE, account).await;
-    let (dir, runtime) = (Folder::new(), remembered());
+    let (dir, runtime) = (Directory::new(), remembered());
     // They were there before the agent: nobody can say how old they are.
     runtime.state().images = vec!["old".to_string(), "older".to_string()];
     let clock = Set::new();
@@ -78,7 +78,7 @@ pub async fn start(simulation: &Simulation) -> Scene {
     start_on(simulation, runtime, dir, clock).await
 }
 
-async fn start_on(simulation: &Simulation, runtime: Arc<Remembered>, dir: Folder, clock: Arc<Set>) -> Scene {
+async fn start_on(simulation: &Simulation, runtime: Arc<Remembered>, dir: Directory, clock: Arc<Set>) -> Scene {
     let (running, node) = start_agent(simulation, &runtime, dir.path(), clock.clone(), |config| {
         config.container_log_max_size = 1000;
         config.container_log_max_files = 4;

@@ -11,22 +11,22 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::life::serve;
-use super::pods::Folder;
+use super::pods::Directory;
 use super::remembered::{Remembered, remembered};
 use super::scene::{MINUTE, Set, start_agent};
 
-/// A node whose agent comes and goes, with a folder of static pods.
+/// A node whose agent comes and goes, with a directory of static pods.
 struct Scene {
     runtime: Arc<Remembered>,
-    dir: Folder,
+    dir: Directory,
     clock: Arc<Set>,
     agent: Option<(kubelet::Running, JoinHandle<()>)>,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let (runtime, dir) = (remembered(), Folder::new());
-        std::fs::create_dir(dir.path().join("manifests")).expect("a folder");
+        let (runtime, dir) = (remembered(), Directory::new());
+        std::fs::create_dir(dir.path().join("manifests")).expect("a directory");
         Scene { runtime, dir, clock: Set::new(), agent: None }
     }
 
@@ -157,7 +157,7 @@ fn what_is_left_of_pods_goes_once_the_runtime_answers() {
     sim::run(4, 0, async |simulation| {
         let mut scene = Scene::new();
         let left = scene.dir.path().join("kubelet/pods/left");
-        std::fs::create_dir_all(&left).expect("a folder");
+        std::fs::create_dir_all(&left).expect("a directory");
         scene.runtime.state().is_mute = true;
         scene.start(simulation, |_| {}).await;
         simulation.pass(2 * MINUTE).await;

@@ -1,4 +1,4 @@
-//! Volumes of pods: what a pod refers to is read as its node may read it, and stands in its folder.
+//! Volumes of pods: what a pod refers to is read as its node may read it, and stands in its directory.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -28,7 +28,7 @@ pub async fn make(client: &Client, path: &str, text: &str) -> Tree {
 
 /// A node with volumes and nothing else.
 pub struct Node {
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
     objects: Arc<Objects>,
     pub volumes: Arc<Volumes>,
     config: Arc<kubelet::Config>,
@@ -40,9 +40,9 @@ impl Node {
         Node::start_in(cluster, tempfile::tempdir().unwrap())
     }
 
-    /// In the folder of another one, as after a restart.
-    pub fn start_in(cluster: &Cluster, folder: tempfile::TempDir) -> Node {
-        let config = Arc::new(kubelet::Config { root_dir: folder.path().into(), ..kubelet::Config::default() });
+    /// In the directory of another one, as after a restart.
+    pub fn start_in(cluster: &Cluster, directory: tempfile::TempDir) -> Node {
+        let config = Arc::new(kubelet::Config { root_dir: directory.path().into(), ..kubelet::Config::default() });
         let client = node_client(cluster, "n1");
         let (sender, changed) = mpsc::unbounded_channel();
         let tell = move |uid: &str| drop(sender.send(uid.to_string()));
@@ -50,7 +50,7 @@ impl Node {
         let allocatable = || tree! { "cpu" => "4", "memory" => "1Gi" };
         let clock = Arc::new(client::SystemClock);
         let host = Host::new(config.clone(), "n1", client, clock, objects.clone(), allocatable);
-        Node { folder, objects, volumes: Arc::new(Volumes::new(host)), config, changed }
+        Node { directory, objects, volumes: Arc::new(Volumes::new(host)), config, changed }
     }
 
     pub async fn prepare(&self, pod: &Tree) -> Mounted {
@@ -64,7 +64,7 @@ impl Node {
         problem.warnings.into_iter().map(|warning| format!("{} {}", warning.reason, warning.message)).collect()
     }
 
-    /// The folder of a volume.
+    /// The directory of a volume.
     pub fn at(&self, pod: &Tree, kind: &str, name: &str) -> PathBuf {
         self.config.pod_dir(pod.str("metadata.uid")).join("volumes").join(kind).join(name)
     }
@@ -166,7 +166,7 @@ async fn a_pod_gets_its_volumes_and_leaves_nothing() {
     follow_a_change(&cluster.client, &mut node, &pod).await;
     // A second look changes nothing, and a new agent finds all as it is.
     fs::write(node.at(&pod, "kubernetes.io~empty-dir", "memory").join("kept"), "x").unwrap();
-    let node = Node::start_in(&cluster, node.folder);
+    let node = Node::start_in(&cluster, node.directory);
     node.prepare(&pod).await;
     assert_eq!(text(node.at(&pod, "kubernetes.io~empty-dir", "memory").join("kept")), "x");
     assert_eq!(node.volumes.reconstruct().unwrap(), [pod.str("metadata.uid")]);
@@ -264,17 +264,17 @@ async fn what_is_missing_is_told_and_waited_for() {
         unbound.len() == 1 && unbound[0].ends_with("error processing PVC default/data: PVC is not bound"),
         "{unbound:?}"
     );
-    bind(client, node.folder.path(), &claim).await;
+    bind(client, node.directory.path(), &claim).await;
     let mounted = node.prepare(&pod).await;
     assert_eq!(mounted.volumes["b"].name, "v1");
     node.volumes.remove(pod.str("metadata.uid")).await.unwrap();
-    assert!(node.folder.path().join("data").is_dir(), "what the volume holds stays");
+    assert!(node.directory.path().join("data").is_dir(), "what the volume holds stays");
     cluster.stop().await;
 }
 
-/// Binds a claim to a folder of the node, as a controller would.
-async fn bind(client: &Client, folder: &Path, claim: &Tree) {
-    let data = folder.join("data");
+/// Binds a claim to a directory of the node, as a controller would.
+async fn bind(client: &Client, directory: &Path, claim: &Tree) {
+    let data = directory.join("data");
     let uid = claim.str("metadata.uid");
     let volume = format!(
         "{{apiVersion: v1, kind: PersistentVolume, metadata: {{name: v1}}, spec: {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteOnce], hostPath: {{path: '{}', type: DirectoryOrCreate}}, claimRef: {{namespace: default, name: data, uid: {uid}}}}}}}",
@@ -287,7 +287,7 @@ async fn bind(client: &Client, folder: &Path, claim: &Tree) {
     assert_eq!(bound.code, 200);
 }
 
-/// A volume of a folder, bound to a claim of the same name.
+/// A volume of a directory, bound to a claim of the same name.
 async fn bound(client: &Client, name: &str, modes: &str, more: &str) {
     let claim = format!(
         "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: {name}}}, spec: {{volumeName: {name}, storageClassName: '', accessModes: {modes}, resources: {{requests: {{storage: 1Gi}}}}}}}}"
@@ -375,11 +375,11 @@ async fn a_certificate_is_issued_and_replaced_in_time() {
         };
         let (_, name) = tokio::join!(node.prepare(&pod), signer);
         names.push(name);
-        let folder = node.at(&pod, "kubernetes.io~projected", "a");
-        assert_eq!(text(folder.join("chain")), chain);
-        keys.push(text(folder.join("key")));
-        let stat = fs::metadata(folder.join("key")).unwrap();
-        assert_eq!((stat.gid(), mode(&folder.join("key"))), (2000, 0o640), "the group reads it");
+        let directory = node.at(&pod, "kubernetes.io~projected", "a");
+        assert_eq!(text(directory.join("chain")), chain);
+        keys.push(text(directory.join("key")));
+        let stat = fs::metadata(directory.join("key")).unwrap();
+        assert_eq!((stat.gid(), mode(&directory.join("key"))), (2000, 0o640), "the group reads it");
     }
     assert!(keys[0] != keys[1] && keys[0].contains("PRIVATE KEY"), "each has a key of its own");
     node.volumes.remove(pod.str("metadata.uid")).await.unwrap();

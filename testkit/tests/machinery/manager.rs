@@ -115,9 +115,9 @@ async fn the_files_of_the_port_are_followed() {
     let mut cluster = Cluster::start(Kept::Embedded).await;
     let pki = cluster.pki();
     let pair = |file: &str| -> Pair { pki.read(file).expect("a file").expect("a certificate") };
-    let folder = cluster.dir().join("port");
-    std::fs::create_dir(&folder).expect("a folder");
-    let authorities = folder.join("clients.crt");
+    let directory = cluster.dir().join("port");
+    std::fs::create_dir(&directory).expect("a directory");
+    let authorities = directory.join("clients.crt");
     let stranger = cluster::pki::self_signed("stranger", IpAddr::from([127, 0, 0, 1])).expect("a certificate");
     std::fs::write(&authorities, &stranger.certificate).expect("a file");
     let flag = format!("--client-ca-file={}", authorities.display());

@@ -204,13 +204,13 @@ async fn a_retained_volume_is_released_and_another_is_not_recycled() {
     cluster.stop().await;
 }
 
-/// A cluster whose nodes have a folder for volumes, and a class that is nobody's default yet.
-async fn start_with_folders() -> Cluster {
+/// A cluster whose nodes have a directory for volumes, and a class that is nobody's default yet.
+async fn start_with_directories() -> Cluster {
     let cluster = Cluster::start_changed(|plan, pki| {
         let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
         let own = cluster::up::Own::new(pki.clone(), loopback, &plan.config, &[]).expect("names");
         let mut options = own.controller_options(&plan.config).expect("options");
-        std::sync::Arc::make_mut(&mut options).local_path_folder = "/var/volumes".to_string();
+        std::sync::Arc::make_mut(&mut options).local_path_directory = "/var/volumes".to_string();
         plan.controllers = Some(cluster::boot::Controllers { chosen: vec!["*".to_string()], options });
     })
     .await;
@@ -221,8 +221,8 @@ async fn start_with_folders() -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn folders_are_made_for_claims_where_their_pod_is() {
-    let mut cluster = start_with_folders().await;
+async fn directories_are_made_for_claims_where_their_pod_is() {
+    let mut cluster = start_with_directories().await;
     let client = &cluster.client;
     let path = format!("{CORE}/persistentvolumeclaims/c");
     claim(client, "c", None).await;
@@ -250,8 +250,8 @@ async fn folders_are_made_for_claims_where_their_pod_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_goes_when_its_node_has_erased_it() {
-    let mut cluster = start_with_folders().await;
+async fn a_directory_goes_when_its_node_has_erased_it() {
+    let mut cluster = start_with_directories().await;
     let client = &cluster.client;
     make(client, "/apis/storage.k8s.io/v1/storageclasses", &controllers::default_class()).await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
@@ -267,11 +267,11 @@ async fn a_folder_goes_when_its_node_has_erased_it() {
     pod(client, "p", "node-a", of_claim("c")).await;
     let bound = see(client, &path, "a bound claim", |claim| phase(claim) == "Bound").await;
     let volume = format!("{VOLUMES}/{}", bound.str("spec.volumeName"));
-    let folder = client.get(&volume).await.tree().str("spec.hostPath.path").to_string();
+    let directory = client.get(&volume).await.tree().str("spec.hostPath.path").to_string();
     client.delete(&format!("{CORE}/pods/p?gracePeriodSeconds=0")).await;
     client.delete(&path).await;
     let asked = |node: &Tree| node.map("metadata.annotations").str("tiphys.io/volumes-to-erase").to_string();
-    let wanted = format!("[{folder:?}]");
+    let wanted = format!("[{directory:?}]");
     see(client, node, "a request to erase it", |node| asked(node) == wanted).await;
     assert_eq!(client.get(&volume).await.code, 200, "it is there until nothing of it is left");
     merge(client, node, &annotate("volumes-erased", wanted.clone())).await;
@@ -282,7 +282,7 @@ async fn a_folder_goes_when_its_node_has_erased_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pods_own_volume_has_its_claim() {
-    let mut cluster = start_with_folders().await;
+    let mut cluster = start_with_directories().await;
     let client = &cluster.client;
     make(client, "/apis/storage.k8s.io/v1/storageclasses", &controllers::default_class()).await;
     let spec = tree! {

@@ -47,7 +47,7 @@ async fn a_machine_joins_by_a_token() {
     let guessed = join::discover(&url, "abcdef.fedcba9876543210", &hash).await.expect_err("refused").describe();
     assert!(guessed.contains("its signature does not fit the token"), "{guessed}");
 
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let (kubeconfig, first) = (dir.path().join("kubelet.conf"), dir.path().join("bootstrap.conf"));
     let written = api::yaml::encode(&join::bootstrap_config(&url, &authority, TOKEN));
     std::fs::write(&first, written).expect("a file");
@@ -72,7 +72,7 @@ async fn a_machine_without_a_good_token_is_told() {
     let cluster = Cluster::start_whole().await;
     let url = format!("https://{}", cluster.address());
     let authority = cluster.pki().read("ca").expect("an authority").expect("an authority").certificate;
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let first = dir.path().join("bootstrap.conf");
     std::fs::write(&first, api::yaml::encode(&join::bootstrap_config(&url, &authority, TOKEN))).expect("a file");
     let refused = bootstrap::ensure(&dir.path().join("kubelet.conf"), Some(&first), dir.path(), "n1").await;

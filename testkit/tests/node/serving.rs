@@ -49,7 +49,7 @@ fn is_for(dir: &Path, addresses: &[&str]) -> bool {
 async fn a_port_shows_what_the_cluster_signs_for_its_addresses() {
     let cluster = Cluster::start_whole().await;
     let acting = Local::new(cluster.server()).client("kubelet", "system:node:n1".to_string(), &["system:nodes"]);
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let mut config = Config { node_name: "n1".to_string(), ..Config::default() };
     config.certificates.dir = Some(dir.path().to_path_buf());
     let first = cluster::pki::self_signed("n1", [127, 0, 0, 1].into()).expect("a certificate");

@@ -47,7 +47,7 @@ struct Scene {
 
 async fn start(features: &[&str]) -> Scene {
     let cluster = Cluster::start(testkit::Kept::Embedded).await;
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("0.log");
     std::fs::write(&log, format!("{LINE} one\n{LINE} two\n")).expect("a log");
     let runtime = StandIn::start(log).await;

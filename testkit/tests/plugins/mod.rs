@@ -101,7 +101,7 @@ async fn plugins_that_are_turned_on_do_their_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_limited() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let limits = "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Namespace, qps: 1, burst: 3}]}";
     let mut cluster = start(setup(&["EventRateLimit"], Some(&file(dir.path(), "EventRateLimit", limits)))).await;
     let mut codes = Vec::new();
@@ -124,7 +124,7 @@ async fn images_are_judged_elsewhere() {
         Said::Json(review)
     })
     .await;
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let kubeconfig = format!(
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k}}}}]\nclusters: [{{name: k, cluster: {{server: 'https://{}/images', certificate-authority-data: {}}}}}]\n",
         hook.address, hook.ca_bundle
@@ -197,7 +197,7 @@ async fn what_containers_use_is_collected_and_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_level_can_be_the_cluster_s() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let configuration = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: baseline}, exemptions: {namespaces: [kube-system]}}";
     let mut cluster = start(setup(&[], Some(&file(dir.path(), "PodSecurity", configuration)))).await;
     let client = &cluster.client;

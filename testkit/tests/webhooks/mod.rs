@@ -305,7 +305,7 @@ async fn with_logins(dir: &std::path::Path, users: &str) -> Cluster {
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_are_shown_the_credentials_for_their_host() {
     let hook = Hook::start(&[], |_, review| Hook::reply(review, true, tree! {})).await;
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let users = format!(
         "- {{name: '{}', user: {{token: secret-of-this-host}}}}\n- {{name: '*', user: {{username: u, password: p}}}}\n",
         hook.address

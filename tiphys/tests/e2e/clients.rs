@@ -31,7 +31,7 @@ fn javascript_s_client_works() {
     let modules = tool("javascript/node_modules/@kubernetes/client-node");
     let mut command = Command::new("node");
     // Modules are looked for beside the script, so it is run from where they are.
-    let script = modules.ancestors().nth(3).expect("a folder").join("client.mjs");
+    let script = modules.ancestors().nth(3).expect("a directory").join("client.mjs");
     std::fs::copy(root().join("tiphys/tests/clients/client.mjs"), &script).expect("a copy");
     command.arg(script);
     run(command);

@@ -66,11 +66,11 @@ async fn certificates_are_listed_and_rotated_while_the_cluster_runs() {
 
 #[test]
 fn what_cannot_be_rotated_is_named() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let output =
         Command::new(BINARY).args(["certs", "--data-dir"]).arg(dir.path()).output().expect("the binary starts");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && text.contains("pki is no folder of certificates"), "{text}");
+    assert!(!output.status.success() && text.contains("pki is no directory of certificates"), "{text}");
 }
 
 /// `kube-apiserver` by itself, with its log in a file.
@@ -88,9 +88,9 @@ impl Drop for Apiserver {
 }
 
 impl Apiserver {
-    /// Files of the folder stand in flags as `DIR`.
+    /// Files of the directory stand in flags as `DIR`.
     async fn start(files: &[(&str, &str)], flags: &[&str]) -> Apiserver {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).expect("a file");
         }
@@ -196,7 +196,7 @@ fn encoded(text: &str) -> String {
 
 #[test]
 fn a_file_with_an_error_is_named_with_its_line() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("tokens");
     std::fs::write(&path, "a,b,c\nS3cret,x\n").expect("a file");
     let output = Command::new(BINARY)
@@ -212,7 +212,7 @@ fn a_file_with_an_error_is_named_with_its_line() {
 
 #[tokio::test]
 async fn files_that_flags_name_count_as_soon_as_they_change() {
-    // Another cluster's folder is where the certificates come from.
+    // Another cluster's directory is where the certificates come from.
     let other = Server::start();
     let theirs = other.dir.path().join("data/pki");
     let read = |name: &str| std::fs::read_to_string(theirs.join(name)).expect("a file");

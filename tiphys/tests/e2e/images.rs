@@ -18,7 +18,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The folder of the one layer that the demo image has.
+/// The directory of the one layer that the demo image has.
 fn content(root: &Path) -> PathBuf {
     let layers = std::fs::read_dir(root.join("layers")).expect("there are layers");
     let mut paths = layers.map(|entry| entry.expect("a layer").path()).filter(|path| !path.ends_with("empty"));
@@ -55,8 +55,8 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn the_demo_image_runs_with_nothing_else() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().join("store");
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("store");
     let id = text(&images(&root, &["pull", DEMO]));
     assert!(id.starts_with("sha256:"), "{id}");
     let listed = text(&images(&root, &["list"]));
@@ -84,10 +84,10 @@ fn the_demo_image_runs_with_nothing_else() {
 
 #[test]
 fn images_go_out_and_come_back() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (root, other) = (folder.path().join("store"), folder.path().join("other"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (root, other) = (directory.path().join("store"), directory.path().join("other"));
     let id = text(&images(&root, &["pull", DEMO]));
-    let file = folder.path().join("demo.tar");
+    let file = directory.path().join("demo.tar");
     let file = file.to_str().expect("a path");
     text(&images(&root, &["export", DEMO, "--output", file]));
     assert_eq!(text(&images(&other, &["import", file])), id);

@@ -26,7 +26,7 @@ fn helper(command: &mut Command) -> (Helper, String) {
 
 /// `kube-apiserver` on a data directory of its own, ready.
 fn start(flags: &[&str]) -> Server {
-    let dir = Arc::new(tempfile::tempdir().expect("a folder"));
+    let dir = Arc::new(tempfile::tempdir().expect("a directory"));
     let port =
         std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     let process = Command::new(BINARY)

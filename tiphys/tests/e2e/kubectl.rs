@@ -271,8 +271,9 @@ fn version_of(binary: &Path) -> Option<(u32, u32)> {
 pub fn binaries() -> BTreeMap<(u32, u32), PathBuf> {
     let mut found = BTreeMap::new();
     let path = std::env::var("PATH").unwrap_or_default();
-    let folders = path.split(':').map(PathBuf::from).chain([PathBuf::from("/usr/lib/google-cloud-sdk/bin")]);
-    for entry in folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().filter_map(Result::ok) {
+    let directories = path.split(':').map(PathBuf::from).chain([PathBuf::from("/usr/lib/google-cloud-sdk/bin")]);
+    for entry in directories.filter_map(|directory| std::fs::read_dir(directory).ok()).flatten().filter_map(Result::ok)
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_kubectl = name == "kubectl" || name.starts_with("kubectl.1.");
         // A dispatcher picks another binary by itself: those are in the list anyway.

@@ -1,4 +1,4 @@
-//! Tests of the real binary by real clients, each on a server of its own in a folder of its own. What a
+//! Tests of the real binary by real clients, each on a server of its own in a directory of its own. What a
 //! test needs and does not find makes it fail: `./test` installs all of it.
 
 mod agent;

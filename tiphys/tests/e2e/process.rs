@@ -110,7 +110,7 @@ fn flags_that_cannot_be_honoured_are_refused_by_name() {
 
 #[test]
 fn a_bad_file_is_named_with_its_line() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
         std::fs::write(&path, text).expect("a file");
@@ -133,7 +133,7 @@ fn a_bad_file_is_named_with_its_line() {
 
 #[test]
 fn the_binary_is_a_component_by_its_name() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let link = dir.path().join("kube-apiserver");
     std::os::unix::fs::symlink(BINARY, &link).expect("a link");
     let output = Command::new(&link).arg("--nope").output().expect("the binary starts");
@@ -143,7 +143,7 @@ fn the_binary_is_a_component_by_its_name() {
 #[test]
 fn what_is_in_use_is_named() {
     let server = Server::start();
-    let other = tempfile::tempdir().expect("a folder");
+    let other = tempfile::tempdir().expect("a directory");
     let other = other.path().to_str().expect("text");
     let data = server.dir.path().join("data");
     let data = data.to_str().expect("text");
@@ -161,7 +161,7 @@ fn a_damaged_store_is_not_served_and_named() {
     server.signal("-TERM");
     server.wait();
     let store = server.dir.path().join("data/store");
-    let log = std::fs::read_dir(&store).expect("a folder").filter_map(Result::ok).map(|entry| entry.path());
+    let log = std::fs::read_dir(&store).expect("a directory").filter_map(Result::ok).map(|entry| entry.path());
     let log = log.into_iter().find(|path| path.to_string_lossy().contains("log-")).expect("a log");
     let mut bytes = std::fs::read(&log).expect("a file");
     let at = bytes.windows(15).position(|window| window == b"kube-node-lease").expect("the namespace is there");

@@ -69,7 +69,7 @@ fn links_between_the_pages_and_to_the_code_lead_somewhere() {
         let text = std::fs::read_to_string(&path).expect("the page");
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         for target in targets.filter(|target| !target.starts_with("http")) {
-            let linked = path.parent().expect("a folder").join(target);
+            let linked = path.parent().expect("a directory").join(target);
             assert!(linked.exists(), "{page} links to {target}, which is not there");
             followed += 1;
         }

@@ -80,7 +80,7 @@ fn a_scheduler_of_another_name_places_its_own_pods() {
 
 #[test]
 fn a_bad_configuration_names_its_field() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let config = dir.path().join("bad.yaml");
     let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
                 podMaxBackoffSeconds: 0\nprofiles: [{plugins: {filter: {enabled: [{name: Nonsense}]}}}]\n";

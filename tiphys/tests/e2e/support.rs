@@ -53,7 +53,7 @@ impl Server {
     }
 
     pub fn start_with(flags: &[&str]) -> Server {
-        Server::run(Arc::new(tempfile::tempdir().expect("a folder")), 0, flags)
+        Server::run(Arc::new(tempfile::tempdir().expect("a directory")), 0, flags)
     }
 
     /// Again, on a data directory that is there already.

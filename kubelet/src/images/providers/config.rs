@@ -47,7 +47,7 @@ pub struct TokenRules {
     pub optional_annotations: Vec<String>,
 }
 
-/// Reads a file, or those of a folder in the order of their names.
+/// Reads a file, or those of a directory in the order of their names.
 pub fn read(place: &Path, programs: &Path) -> Result<Vec<Provider>, String> {
     if !programs.is_dir() {
         return Err(format!("plugin binary directory {} did not exist", programs.display()));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn providers_are_read_and_what_is_wrong_is_named() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("plugin"), "").expect("a program");
         let file = dir.path().join("config.yaml");
         let check = |providers: &str| {
@@ -197,6 +197,6 @@ mod tests {
         }
         std::fs::remove_file(&file).expect("gone");
         assert!(read(&file, dir.path()).expect_err("no file").contains("config.yaml"));
-        assert!(read(&file, Path::new("/nonexistent")).expect_err("no folder").contains("did not exist"));
+        assert!(read(&file, Path::new("/nonexistent")).expect_err("no directory").contains("did not exist"));
     }
 }

@@ -253,7 +253,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
             ("Image", "0s", ["u1", "u2", "u3"]),
         ];
         for (by, length, expected) in cases {
-            let dir = tempfile::tempdir().expect("a folder");
+            let dir = tempfile::tempdir().expect("a directory");
             let providers = providers(dir.path(), by, length);
             for (image, user) in ["r.example/a:1", "r.example/b:1", "r.example/a:1"].into_iter().zip(expected) {
                 let found = providers.find(&tree! {}, image).await;
@@ -271,7 +271,7 @@ printf '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.ku
 
     #[tokio::test]
     async fn one_that_fails_gives_nothing() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let providers = providers(dir.path(), "Nothing", "");
         assert!(providers.find(&tree! {}, "r.example/a").await.is_empty());
         let client = || Client::new(Arc::new(Nobody), "test");

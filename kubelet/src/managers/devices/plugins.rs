@@ -1,4 +1,4 @@
-//! Plugins come and go: they call a socket of this node, or have one in the folder of all plugins.
+//! Plugins come and go: they call a socket of this node, or have one in the directory of all plugins.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;

@@ -277,7 +277,7 @@ fn text(a: &str, b: &str) -> (String, String) {
 
 #[tokio::test]
 async fn a_plugin_is_asked_and_survives_the_agent() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let open = || {
         Arc::new(
             Devices::open(dir.path().to_path_buf(), vec![0], Arc::new(SystemClock), Metrics::default())
@@ -329,7 +329,7 @@ async fn a_plugin_is_asked_and_survives_the_agent() {
 
 #[tokio::test]
 async fn plugins_that_nobody_follows_yet_are_not_without_number() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let devices = Devices::open(dir.path().to_path_buf(), vec![0], Arc::new(SystemClock), Metrics::default());
     let devices = devices.expect("devices");
     let register = || {

@@ -31,7 +31,7 @@ pub struct Options {
 pub struct RegisterRequest {
     #[prost(string, tag = "1")]
     pub version: String,
-    /// The name of the plugin's socket in the same folder.
+    /// The name of the plugin's socket in the same directory.
     #[prost(string, tag = "2")]
     pub endpoint: String,
     #[prost(string, tag = "3")]

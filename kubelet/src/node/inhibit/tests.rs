@@ -58,7 +58,7 @@ struct Daemon {
 
 impl Daemon {
     fn start() -> Daemon {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let config = format!(
             "<busconfig><type>custom</type><listen>unix:path={}/bus</listen><auth>EXTERNAL</auth>\
              <policy context=\"default\"><allow send_destination=\"*\"/><allow receive_sender=\"*\"/>\

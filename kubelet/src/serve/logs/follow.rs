@@ -28,8 +28,8 @@ impl Changes {
     pub fn watch(path: &Path) -> Result<Changes> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         inotify::add_watch(&events, path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
-        if let Some(folder) = path.parent() {
-            inotify::add_watch(&events, folder, WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
+        if let Some(directory) = path.parent() {
+            inotify::add_watch(&events, directory, WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
         }
         #[expect(deprecated, reason = "unsound only for types that change their descriptor; this one owns it")]
         let events = AsyncFd::new(events)?;
@@ -79,7 +79,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_in_the_place_of_another_is_found() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
         std::fs::write(&path, "a").expect("a file");
         let old = File::open(&path).await.expect("a file");

@@ -174,7 +174,7 @@ mod tests {
 
     #[tokio::test]
     async fn older_files_are_read_in_the_order_of_time() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
         write(dir.path(), "0.log.20260102-030400.gz", &["a", "b"]);
         write(dir.path(), "0.log.20260102-030500", &["c", "d", "e"]);
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn files_that_were_rotated_since_are_found() {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("0.log");
         write(dir.path(), "0.log.1", &["a"]);
         write(dir.path(), "0.log", &["b"]);

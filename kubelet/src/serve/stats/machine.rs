@@ -13,7 +13,7 @@ pub struct Machine {
     pub nano_cores: Option<u64>,
     pub pressure: Pressures,
     pub memory: Memory,
-    /// Where pods' folders are.
+    /// Where pods' directories are.
     pub filesystem: Filesystem,
     pub max_pid: u64,
     pub processes: u64,

@@ -145,7 +145,7 @@ impl Csi {
         Ok(())
     }
 
-    /// The driver is asked whatever its folders look like: one behind a dead mount cannot be looked at, and one that
+    /// The driver is asked whatever its directories look like: one behind a dead mount cannot be looked at, and one that
     /// a call in flight has not made yet is not there. Asking once too often is no failure, by CSI.
     async fn unmake(&self, record: &Record, uid: &str) -> Result<(), String> {
         let driver = self.driver(&record.driver)?;
@@ -166,7 +166,7 @@ impl Csi {
             let request = NodeUnstageVolume { volume_id: record.handle.clone(), staging_target_path: text(&staging) };
             wire::unstage(&driver.channel, request).await?;
         }
-        // The folder above is this volume's alone.
+        // The directory above is this volume's alone.
         let above = staging.parent().filter(|_| !record.is_block);
         let removed = remove_unmounted(&staging).and_then(|()| above.map_or(Ok(()), remove_unmounted));
         removed.map_err(|error| error.to_string())

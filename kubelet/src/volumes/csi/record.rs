@@ -9,12 +9,12 @@ use api::{Tree, json, tree};
 use crate::volumes::act::{make_all, write_private};
 
 const FILE: &str = "vol_data.json";
-const FOLDERS: [(&str, bool); 2] = [("volumes", false), ("volumeDevices", true)];
+const DIRECTORIES: [(&str, bool); 2] = [("volumes", false), ("volumeDevices", true)];
 pub const KIND: &str = "kubernetes.io~csi";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The folder of the file.
+    /// The directory of the file.
     pub dir: PathBuf,
     /// The volume's name, or its persistent volume's.
     pub name: String,
@@ -24,12 +24,12 @@ pub struct Record {
     pub attachment: String,
     pub is_persistent: bool,
     pub is_block: bool,
-    /// The driver was called for it: there may be something to take back, whatever the folders look like.
+    /// The driver was called for it: there may be something to take back, whatever the directories look like.
     pub is_begun: bool,
 }
 
 impl Record {
-    /// The folder of a volume of a pod.
+    /// The directory of a volume of a pod.
     pub fn dir(pod_dir: &Path, name: &str, is_block: bool) -> PathBuf {
         pod_dir.join(if is_block { "volumeDevices" } else { "volumes" }).join(KIND).join(name)
     }
@@ -73,8 +73,8 @@ impl Record {
 
     /// Of all CSI volumes of a pod.
     pub fn of_pod(pod_dir: &Path) -> Vec<Record> {
-        let all = FOLDERS.iter().flat_map(|(folder, is_block)| {
-            entries(&pod_dir.join(folder).join(KIND)).into_iter().filter_map(|dir| Record::read(dir, *is_block))
+        let all = DIRECTORIES.iter().flat_map(|(directory, is_block)| {
+            entries(&pod_dir.join(directory).join(KIND)).into_iter().filter_map(|dir| Record::read(dir, *is_block))
         });
         all.collect()
     }
@@ -89,10 +89,10 @@ impl Record {
         (!self.attachment.is_empty()).then(|| format!("kubernetes.io/csi/{}^{}", self.driver, self.handle))
     }
 
-    /// The pod's, by the folder that the file stands in.
+    /// The pod's, by the directory that the file stands in.
     pub fn uid(&self) -> String {
-        let folder = self.dir.ancestors().nth(3).and_then(Path::file_name);
-        folder.map(|uid| uid.to_string_lossy().into_owned()).unwrap_or_default()
+        let directory = self.dir.ancestors().nth(3).and_then(Path::file_name);
+        directory.map(|uid| uid.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     pub fn is_same_volume(&self, other: &Record) -> bool {

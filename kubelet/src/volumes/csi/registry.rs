@@ -1,4 +1,4 @@
-//! Drivers make themselves known by a socket in a folder, and are gone when it is.
+//! Drivers make themselves known by a socket in a directory, and are gone when it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -116,7 +116,7 @@ impl Known {
 }
 
 impl Csi {
-    /// Follows the folder of sockets for ever.
+    /// Follows the directory of sockets for ever.
     pub async fn run(&self, finder: &Finder<'_>) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -129,12 +129,12 @@ impl Csi {
     }
 
     async fn follow(&self, finder: &Finder<'_>) -> Result<(), String> {
-        let folder = self.registry();
-        make_all(&folder).map_err(|error| error.to_string())?;
-        let watch = Files::watch(std::slice::from_ref(&folder)).map_err(|error| error.to_string())?;
+        let directory = self.registry();
+        make_all(&directory).map_err(|error| error.to_string())?;
+        let watch = Files::watch(std::slice::from_ref(&directory)).map_err(|error| error.to_string())?;
         let (mut known, mut calls, mut pause) = (Known::default(), Calls::default(), FIRST_PAUSE);
         loop {
-            self.look(finder, &folder, &mut known, &mut calls).await.map_err(|error| error.to_string())?;
+            self.look(finder, &directory, &mut known, &mut calls).await.map_err(|error| error.to_string())?;
             // What failed is tried again; all else waits for the kernel to tell.
             tokio::select! {
                 () = watch.changed() => known.failed.clear(),
@@ -155,12 +155,12 @@ impl Csi {
     async fn look<'a>(
         &'a self,
         finder: &'a Finder<'_>,
-        folder: &Path,
+        directory: &Path,
         known: &mut Known,
         calls: &mut Calls<'a>,
     ) -> io::Result<()> {
         known.is_shown = known.is_shown || node_info::initialize(finder.client, finder.node).await.is_ok();
-        let found = sockets(folder)?;
+        let found = sockets(directory)?;
         for name in known.leave(&found) {
             self.deregister(finder, &name).await;
         }
@@ -240,9 +240,9 @@ fn check(name: &str, versions: &[String]) -> Result<(), String> {
     Err(format!("validation failed for CSI Driver {name}: none of the versions specified {versions:?} are supported"))
 }
 
-fn sockets(folder: &Path) -> io::Result<Seen> {
+fn sockets(directory: &Path) -> io::Result<Seen> {
     let mut found = Seen::new();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         let Ok(stat) = entry.metadata() else { continue };

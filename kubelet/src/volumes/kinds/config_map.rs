@@ -8,7 +8,7 @@ use crate::pod;
 use crate::volumes::files::{File, Files};
 use crate::volumes::plan::{Backing, Plan};
 
-pub const KIND: Kind = Kind { field: "configMap", folder: "kubernetes.io~configmap", refreshes: true, plan };
+pub const KIND: Kind = Kind { field: "configMap", directory: "kubernetes.io~configmap", refreshes: true, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

@@ -17,7 +17,7 @@ use crate::volumes::csi::wire::{
 use crate::volumes::csi::{self, Driver, Record, sha256, text};
 use crate::volumes::plan::{Failure, Plan, Step};
 
-pub const KIND: Kind = Kind { field: "csi", folder: csi::KIND, refreshes: false, plan };
+pub const KIND: Kind = Kind { field: "csi", directory: csi::KIND, refreshes: false, plan };
 
 const DRIVERS: Resource = Resource::new("storage.k8s.io", "v1", "csidrivers");
 const ATTACHMENTS: Resource = Resource::new("storage.k8s.io", "v1", "volumeattachments");
@@ -65,7 +65,7 @@ struct Calls {
 
 impl Calls {
     /// Both go on to their end where nobody waits for them any more: whoever takes the volume back waits for them,
-    /// and nothing is mounted into a folder that is being removed.
+    /// and nothing is mounted into a directory that is being removed.
     async fn make(self, driver: Driver, alone: OwnedMutexGuard<()>) -> Result<(), Failure> {
         let work = async move {
             let _alone = alone;

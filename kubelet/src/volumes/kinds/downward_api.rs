@@ -7,7 +7,7 @@ use crate::fields;
 use crate::volumes::files::{File, Files};
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "downwardAPI", folder: "kubernetes.io~downward-api", refreshes: true, plan };
+pub const KIND: Kind = Kind { field: "downwardAPI", directory: "kubernetes.io~downward-api", refreshes: true, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

@@ -1,4 +1,4 @@
-//! A folder that lives as long as its pod: on disk, in memory or on huge pages.
+//! A directory that lives as long as its pod: on disk, in memory or on huge pages.
 
 use api::Tree;
 use api::quantity::Quantity;
@@ -7,10 +7,10 @@ use super::{Ask, Kind, Planning};
 use crate::pod;
 use crate::volumes::plan::{Backing, Plan};
 
-pub const KIND: Kind = Kind { field: "emptyDir", folder: "kubernetes.io~empty-dir", refreshes: false, plan };
+pub const KIND: Kind = Kind { field: "emptyDir", directory: "kubernetes.io~empty-dir", refreshes: false, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
-    Box::pin(async move { Ok(Plan::Folder(backing(ask.pod, ask.source, ask.host.memory())?)) })
+    Box::pin(async move { Ok(Plan::Directory(backing(ask.pod, ask.source, ask.host.memory())?)) })
 }
 
 fn backing(pod: &Tree, source: &Tree, node_memory: Option<u64>) -> Result<Backing, String> {

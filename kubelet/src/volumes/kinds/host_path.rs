@@ -3,7 +3,7 @@
 use super::{Ask, Kind, Planning};
 use crate::volumes::plan::{Expected, Plan};
 
-pub const KIND: Kind = Kind { field: "hostPath", folder: "kubernetes.io~host-path", refreshes: false, plan };
+pub const KIND: Kind = Kind { field: "hostPath", directory: "kubernetes.io~host-path", refreshes: false, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

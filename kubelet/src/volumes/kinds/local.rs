@@ -1,4 +1,4 @@
-//! A folder or block device of this very node, as a persistent volume.
+//! A directory or block device of this very node, as a persistent volume.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::{Ask, Kind, Planning};
 use crate::volumes::disk::Disk;
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "local", folder: "kubernetes.io~local-volume", refreshes: false, plan };
+pub const KIND: Kind = Kind { field: "local", directory: "kubernetes.io~local-volume", refreshes: false, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {
@@ -40,13 +40,13 @@ mod tests {
     fn a_path_is_mounted_or_given_as_a_device() {
         let source = api::tree! { "path" => "/mnt/a" };
         let block = api::tree! { "spec" => api::tree! { "volumeMode" => "Block" } };
-        let folder = |read_only, options| Plan::Bind { source: "/mnt/a".into(), read_only, options };
-        assert_eq!(decide(&source, None, true, false), folder(true, Vec::new()));
+        let directory = |read_only, options| Plan::Bind { source: "/mnt/a".into(), read_only, options };
+        assert_eq!(decide(&source, None, true, false), directory(true, Vec::new()));
         let device = Plan::Device { path: "/mnt/a".into(), read_only: false };
         assert_eq!(decide(&source, Some(&block), false, true), device);
         let options = vec!["noatime".to_string()];
         let plain = api::tree! { "spec" => api::tree! { "mountOptions" => api::list!["noatime"] } };
-        assert_eq!(decide(&source, Some(&plain), false, false), folder(false, options.clone()));
+        assert_eq!(decide(&source, Some(&plain), false, false), directory(false, options.clone()));
         let typed = api::tree! { "path" => "/dev/x", "fsType" => "xfs" };
         let disk = Disk { device: "/dev/x".into(), kind: "xfs".into(), options, read_only: true };
         assert_eq!(decide(&typed, Some(&plain), true, true), Plan::Disk(disk));

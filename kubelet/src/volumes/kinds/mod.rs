@@ -39,8 +39,8 @@ pub const KINDS: &[Kind] = &[
 pub struct Kind {
     /// The field that a volume of this kind has.
     pub field: &'static str,
-    /// The folder below `volumes`: upstream's name of the plugin with its slash as a tilde.
-    pub folder: &'static str,
+    /// The directory below `volumes`: upstream's name of the plugin with its slash as a tilde.
+    pub directory: &'static str,
     /// What it is made of can change while the pod runs.
     pub refreshes: bool,
     pub plan: for<'a> fn(&'a Ask<'a>) -> Planning<'a>,
@@ -56,7 +56,7 @@ pub struct Ask<'a> {
     pub source: &'a Tree,
     /// The persistent volume that has it, where it is none of the pod's own.
     pub persistent: Option<&'a Tree>,
-    /// Its folder: the volume's name, or the persistent volume's.
+    /// Its directory: the volume's name, or the persistent volume's.
     pub name: &'a str,
     pub dir: PathBuf,
     /// The pod asks for it to be read only.

@@ -1,4 +1,4 @@
-//! A folder of another machine, by NFS.
+//! A directory of another machine, by NFS.
 
 use api::Tree;
 
@@ -6,7 +6,7 @@ use super::{Ask, Kind, Planning};
 use crate::volumes::command::Command;
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "nfs", folder: "kubernetes.io~nfs", refreshes: false, plan };
+pub const KIND: Kind = Kind { field: "nfs", directory: "kubernetes.io~nfs", refreshes: false, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

@@ -1,4 +1,4 @@
-//! Several sources in one folder: ConfigMaps, Secrets, the pod itself, tokens, trust bundles and certificates.
+//! Several sources in one directory: ConfigMaps, Secrets, the pod itself, tokens, trust bundles and certificates.
 
 use api::Tree;
 
@@ -7,7 +7,7 @@ use crate::volumes::files::{File, Files};
 use crate::volumes::plan::Plan;
 use crate::volumes::trust;
 
-pub const KIND: Kind = Kind { field: "projected", folder: "kubernetes.io~projected", refreshes: true, plan };
+pub const KIND: Kind = Kind { field: "projected", directory: "kubernetes.io~projected", refreshes: true, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

@@ -8,7 +8,7 @@ use crate::pod;
 use crate::volumes::files::Files;
 use crate::volumes::plan::Plan;
 
-pub const KIND: Kind = Kind { field: "secret", folder: "kubernetes.io~secret", refreshes: true, plan };
+pub const KIND: Kind = Kind { field: "secret", directory: "kubernetes.io~secret", refreshes: true, plan };
 
 fn plan<'a>(ask: &'a Ask<'a>) -> Planning<'a> {
     Box::pin(async move {

@@ -16,17 +16,17 @@ use crate::fault;
 
 /// The leases of a network, locked.
 pub struct Store {
-    folder: PathBuf,
+    directory: PathBuf,
     _lock: File,
 }
 
 impl Store {
     /// Waits for the lock.
     pub fn lock(data_dir: &Path, network: &str) -> Result<Store, Error> {
-        let folder = data_dir.join(network);
-        let told = |error: io::Error| Error::from(error).within(folder.display());
-        fs::create_dir_all(&folder).map_err(told)?;
-        let path = folder.join("lock");
+        let directory = data_dir.join(network);
+        let told = |error: io::Error| Error::from(error).within(directory.display());
+        fs::create_dir_all(&directory).map_err(told)?;
+        let path = directory.join("lock");
         let lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -36,7 +36,7 @@ impl Store {
             .open(path)
             .map_err(told)?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|errno| told(errno.into()))?;
-        Ok(Store { folder, _lock: lock })
+        Ok(Store { directory, _lock: lock })
     }
 
     /// None where the network has no leases: nothing is made to find that out.
@@ -46,7 +46,7 @@ impl Store {
 
     /// Whether the address was free, and is the container's now.
     pub fn reserve(&self, set: usize, address: IpAddr, id: &str, ifname: &str) -> Result<bool, Error> {
-        let path = self.folder.join(address.to_string());
+        let path = self.directory.join(address.to_string());
         let told = |error: io::Error| Error::from(error).within(path.display());
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let mut file = match made {
@@ -58,7 +58,7 @@ impl Store {
         };
         let written = fault::point("host-local.lease-made").and_then(|()| {
             file.write_all(format!("{id}\r\n{ifname}").as_bytes())?;
-            write_in_place(&self.folder.join(last_name(set)), &address.to_string())?;
+            write_in_place(&self.directory.join(last_name(set)), &address.to_string())?;
             fault::point("host-local.lease-written")
         });
         if written.is_err() {
@@ -69,7 +69,7 @@ impl Store {
     }
 
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
-        fs::read_to_string(self.folder.join(last_name(set))).ok()?.trim().parse().ok()
+        fs::read_to_string(self.directory.join(last_name(set))).ok()?.trim().parse().ok()
     }
 
     /// The addresses of an attachment.
@@ -90,7 +90,7 @@ impl Store {
 
     fn remove(&self, unwanted: impl Fn(&Lease) -> bool) -> Result<(), Error> {
         for lease in self.leases()?.iter().filter(|lease| unwanted(lease)) {
-            let path = self.folder.join(lease.address.to_string());
+            let path = self.directory.join(lease.address.to_string());
             fs::remove_file(&path).map_err(|error| Error::from(error).within(path.display()))?;
         }
         Ok(())
@@ -98,14 +98,14 @@ impl Store {
 
     /// Hundreds of small files: each costs three calls to the kernel and no walk along the path.
     fn leases(&self) -> Result<Vec<Lease>, Error> {
-        let told = |error: io::Error| Error::from(error).within(self.folder.display());
-        let folder = File::open(&self.folder).map_err(told)?;
+        let told = |error: io::Error| Error::from(error).within(self.directory.display());
+        let directory = File::open(&self.directory).map_err(told)?;
         let mut leases = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(told)? {
+        for entry in fs::read_dir(&self.directory).map_err(told)? {
             let name = entry.map_err(told)?.file_name();
             // Other files are the lock and what was handed out last.
             let Some(address) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-            let file = openat(&folder, &name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            let file = openat(&directory, &name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
             let mut bytes = [0; LEASE_BYTES];
             let read = file.and_then(|file| rustix::io::read(file, &mut bytes)).map_err(|errno| told(errno.into()))?;
             leases.push(Lease::parse(address, &String::from_utf8_lossy(&bytes[..read])));
@@ -161,14 +161,14 @@ mod tests {
 
     #[test]
     fn an_address_is_leased_once_and_given_back_twice() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(Store::lock_existing(folder.path(), "net").unwrap().is_none());
-        let store = Store::lock(folder.path(), "net").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Store::lock_existing(directory.path(), "net").unwrap().is_none());
+        let store = Store::lock(directory.path(), "net").unwrap();
         assert!(store.reserve(0, address("10.1.0.2"), "a", "eth0").unwrap());
         assert!(!store.reserve(0, address("10.1.0.2"), "b", "eth0").unwrap());
         assert!(store.reserve(1, address("fd00::2"), "a", "eth0").unwrap());
         assert_eq!(store.last_reserved(1), Some(address("fd00::2")));
-        assert_eq!(fs::read_to_string(folder.path().join("net/10.1.0.2")).unwrap(), "a\r\neth0");
+        assert_eq!(fs::read_to_string(directory.path().join("net/10.1.0.2")).unwrap(), "a\r\neth0");
         assert_eq!(store.owned("a", "eth0").unwrap(), [address("10.1.0.2"), address("fd00::2")]);
         assert_eq!(store.owned("a", "eth1").unwrap(), [] as [IpAddr; 0]);
         store.release("a", "eth0").unwrap();
@@ -176,23 +176,23 @@ mod tests {
         assert_eq!(store.owned("a", "eth0").unwrap(), [] as [IpAddr; 0]);
         assert!(store.reserve(0, address("10.1.0.200"), "b", "eth0").unwrap());
         assert!(store.reserve(0, address("10.1.0.3"), "c", "eth0").unwrap());
-        assert_eq!(fs::read_to_string(folder.path().join("net/last_reserved_ip.0")).unwrap(), "10.1.0.3");
+        assert_eq!(fs::read_to_string(directory.path().join("net/last_reserved_ip.0")).unwrap(), "10.1.0.3");
     }
 
     #[test]
     fn a_lease_that_somebody_died_over_is_free() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::lock(folder.path(), "net").unwrap();
-        fs::write(folder.path().join("net/10.1.0.2"), "").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::lock(directory.path(), "net").unwrap();
+        fs::write(directory.path().join("net/10.1.0.2"), "").unwrap();
         assert!(store.reserve(0, address("10.1.0.2"), "a", "eth0").unwrap());
         assert_eq!(store.owned("a", "eth0").unwrap(), [address("10.1.0.2")]);
     }
 
     #[test]
     fn old_leases_and_garbage() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::lock(folder.path(), "net").unwrap();
-        fs::write(folder.path().join("net/10.1.0.2"), "old").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::lock(directory.path(), "net").unwrap();
+        fs::write(directory.path().join("net/10.1.0.2"), "old").unwrap();
         assert!(store.reserve(0, address("10.1.0.3"), "new", "eth0").unwrap());
         assert!(store.reserve(0, address("10.1.0.4"), "gone", "eth0").unwrap());
         store.retain(|id, ifname| id == "old" || (id, ifname) == ("new", "eth0")).unwrap();
@@ -203,12 +203,12 @@ mod tests {
 
     #[test]
     fn faults_leave_no_lease() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::lock(folder.path(), "net").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::lock(directory.path(), "net").unwrap();
         for point in ["host-local.lease-made", "host-local.lease-written"] {
             fault::arm(point);
             assert!(store.reserve(0, address("10.1.0.2"), "a", "eth0").is_err());
-            assert!(!folder.path().join("net/10.1.0.2").exists());
+            assert!(!directory.path().join("net/10.1.0.2").exists());
         }
     }
 }

@@ -20,14 +20,14 @@ pub enum Output {
     File(PathBuf),
     /// A tar stream to standard output.
     Standard,
-    /// A layout, as a folder that is made or is empty.
-    Folder(PathBuf),
+    /// A layout, as a directory that is made or is empty.
+    Directory(PathBuf),
 }
 
 /// Writes one file of a layout after the other.
 enum Sink {
     Tar { writer: Writer<Box<dyn Write + Send>>, path: PathBuf },
-    Folder(PathBuf),
+    Directory(PathBuf),
 }
 
 impl Images {
@@ -123,14 +123,14 @@ impl Sink {
                 let file = File::create(&path).map_err(Error::at(&path))?;
                 Ok(tar(Box::new(BufWriter::with_capacity(256 << 10, file)), &path))
             }
-            Output::Folder(path) => {
+            Output::Directory(path) => {
                 let used = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some());
                 if used {
-                    let why = "is a folder with something in it".to_owned();
+                    let why = "is a directory with something in it".to_owned();
                     return Err(Error::Archive { what: path.display().to_string(), why });
                 }
                 std::fs::create_dir_all(path.join("blobs/sha256")).map_err(Error::at(&path))?;
-                Ok(Sink::Folder(path))
+                Ok(Sink::Directory(path))
             }
         }
     }
@@ -138,8 +138,8 @@ impl Sink {
     fn file(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         match self {
             Sink::Tar { writer, path } => writer.file(name, bytes).map_err(Error::at(path)),
-            Sink::Folder(folder) => {
-                let path = folder.join(name);
+            Sink::Directory(directory) => {
+                let path = directory.join(name);
                 std::fs::write(&path, bytes).map_err(Error::at(&path))
             }
         }
@@ -155,9 +155,9 @@ impl Sink {
                 writer.entry(&entry).map_err(Error::at(path))?;
                 std::io::copy(&mut file, writer.data()).map(drop).map_err(Error::at(path))
             }
-            Sink::Folder(folder) => {
-                let to = folder.join(name);
-                let parent = to.parent().unwrap_or(folder);
+            Sink::Directory(directory) => {
+                let to = directory.join(name);
+                let parent = to.parent().unwrap_or(directory);
                 std::fs::create_dir_all(parent).map_err(Error::at(parent))?;
                 std::fs::copy(&from, &to).map(drop).map_err(Error::at(&to))
             }
@@ -167,7 +167,7 @@ impl Sink {
     fn finish(self) -> Result<()> {
         match self {
             Sink::Tar { writer, path } => writer.finish().map(drop).map_err(Error::at(&path)),
-            Sink::Folder(_) => Ok(()),
+            Sink::Directory(_) => Ok(()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Images in files: Docker's archives and OCI's layouts, as folders and as tar streams.
+//! Images in files: Docker's archives and OCI's layouts, as directories and as tar streams.
 
 mod export;
 mod import;

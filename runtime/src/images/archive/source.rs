@@ -1,4 +1,4 @@
-//! Where an archive's files are: in a folder, or at offsets of a tar file.
+//! Where an archive's files are: in a directory, or at offsets of a tar file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -62,7 +62,7 @@ pub struct Source {
 }
 
 enum Files {
-    Folder(PathBuf),
+    Directory(PathBuf),
     /// The offsets of a tar file; it is counted while it is unpacked to a temporary one, or else while it is read.
     Tar {
         file: File,
@@ -81,11 +81,11 @@ pub enum Place {
 }
 
 impl Source {
-    /// Opens a folder or a tar file; `-` is standard input. What is compressed is unpacked to a temporary file.
+    /// Opens a directory or a tar file; `-` is standard input. What is compressed is unpacked to a temporary file.
     pub fn open(store: &Store, path: &Path, read: Read) -> Result<Source> {
         if path.is_dir() {
             read.expect(size_of_blobs(path));
-            return Ok(Source { files: Files::Folder(path.to_owned()), read });
+            return Ok(Source { files: Files::Directory(path.to_owned()), read });
         }
         if path == Path::new("-") {
             return Source::spooled(store, Box::new(io::stdin().lock()), path, read);
@@ -130,7 +130,7 @@ impl Source {
 
     pub fn has(&self, name: &str) -> bool {
         match &self.files {
-            Files::Folder(folder) => folder.join(name).is_file(),
+            Files::Directory(directory) => directory.join(name).is_file(),
             Files::Tar { entries, .. } => entries.contains_key(name.as_bytes()),
         }
     }
@@ -141,8 +141,8 @@ impl Source {
         let clean = plan(&Entry::new(name, Kind::File, 0), false).map_err(|error| missing(&error.to_string()))?;
         let Op::File(clean) = clean else { return Err(missing("is no name of a file")) };
         match &self.files {
-            Files::Folder(folder) => {
-                let path = folder.join(name);
+            Files::Directory(directory) => {
+                let path = directory.join(name);
                 let file = File::open(&path).map_err(Error::at(&path))?;
                 Ok(Box::new(self.read.count(file)))
             }
@@ -165,9 +165,9 @@ impl Source {
 }
 
 /// What a layout's images are made of, those of other machines included.
-fn size_of_blobs(folder: &Path) -> u64 {
+fn size_of_blobs(directory: &Path) -> u64 {
     let files = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
-    let blobs = files(folder.join("blobs")).flat_map(|algorithm| files(algorithm.path()));
+    let blobs = files(directory.join("blobs")).flat_map(|algorithm| files(algorithm.path()));
     blobs.filter_map(|blob| blob.metadata().ok()).map(|meta| meta.len()).sum()
 }
 

@@ -1,6 +1,6 @@
-//! Carries out what a layer's entries ask for, below one open folder.
+//! Carries out what a layer's entries ask for, below one open directory.
 //!
-//! Folders are opened with `openat2` and RESOLVE_IN_ROOT: the kernel resolves every symbolic link as if the layer
+//! Directories are opened with `openat2` and RESOLVE_IN_ROOT: the kernel resolves every symbolic link as if the layer
 //! were the root of the file system, so nothing in a layer can name a file outside of it. The last part of a path
 //! is only ever used with calls that do not follow links.
 
@@ -33,11 +33,11 @@ pub struct Unpacker {
     limits: Limits,
     usage: Usage,
     entries: u64,
-    /// The folder that the last entry went into: the next mostly goes there too.
+    /// The directory that the last entry went into: the next mostly goes there too.
     last: Option<(Vec<u8>, OwnedFd)>,
-    /// Folders' times are set at the end, since every file made in one changes them.
+    /// Directories' times are set at the end, since every file made in one changes them.
     times: BTreeMap<Vec<u8>, Timestamps>,
-    /// Folders that no entry spoke of: they get their looks from the layers below.
+    /// Directories that no entry spoke of: they get their looks from the layers below.
     pub(super) implied: BTreeSet<Vec<u8>>,
     /// Whether an entry spoke of the root.
     pub(super) has_root: bool,
@@ -48,9 +48,9 @@ pub struct Unpacker {
 }
 
 impl Unpacker {
-    pub fn open(folder: &Path, limits: Limits) -> Result<Unpacker> {
+    pub fn open(directory: &Path, limits: Limits) -> Result<Unpacker> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(folder, flags, Mode::empty()).map_err(LayerError::at(b"."))?;
+        let root = rustix::fs::open(directory, flags, Mode::empty()).map_err(LayerError::at(b"."))?;
         Ok(Unpacker {
             root,
             limits,
@@ -100,7 +100,7 @@ impl Unpacker {
             Op::Directory(path) => self.directory(&path, entry),
             Op::File(path) => self.file(&path, entry, reader),
             Op::Symlink { path, target } => {
-                self.place(&path, |folder, name| symlinkat(target.as_slice(), folder, name))?;
+                self.place(&path, |directory, name| symlinkat(target.as_slice(), directory, name))?;
                 self.dress_node(&path, entry)
             }
             Op::Hardlink { path, target } => self.hardlink(&path, &target),
@@ -123,34 +123,34 @@ impl Unpacker {
         if !path.is_empty() {
             self.make_directory(path)?;
         }
-        let folder = self.open_at(path)?;
-        self.dress(folder.as_fd(), path, entry)?;
+        let directory = self.open_at(path)?;
+        self.dress(directory.as_fd(), path, entry)?;
         self.has_root |= path.is_empty();
         self.implied.remove(path);
         self.times.insert(path.to_vec(), times(entry));
         Ok(())
     }
 
-    /// Makes the folder, unless it is there; what else has its name makes room.
+    /// Makes the directory, unless it is there; what else has its name makes room.
     fn make_directory(&mut self, path: &[u8]) -> Result<()> {
-        let (folder, name) = split(path);
-        let folder = self.parent(folder)?;
-        match kind_at(folder, name).map_err(LayerError::at(path))? {
+        let (directory, name) = split(path);
+        let directory = self.parent(directory)?;
+        match kind_at(directory, name).map_err(LayerError::at(path))? {
             Some(Found::Directory) => return Ok(()),
             Some(_) => {}
-            None => return mkdirat(folder, name, Mode::from(0o755)).map_err(LayerError::at(path)),
+            None => return mkdirat(directory, name, Mode::from(0o755)).map_err(LayerError::at(path)),
         }
-        let hidden = kind_at(folder, name).map_err(LayerError::at(path))? == Some(Found::Whiteout);
+        let hidden = kind_at(directory, name).map_err(LayerError::at(path))? == Some(Found::Whiteout);
         self.remove(path)?;
-        let folder = self.parent(split(path).0)?;
-        mkdirat(folder, name, Mode::from(0o755)).map_err(LayerError::at(path))?;
-        // The layer hides a name and gives it anew: nothing of the folder that it hid may show through.
+        let directory = self.parent(split(path).0)?;
+        mkdirat(directory, name, Mode::from(0o755)).map_err(LayerError::at(path))?;
+        // The layer hides a name and gives it anew: nothing of the directory that it hid may show through.
         if hidden { self.opaque(path) } else { Ok(()) }
     }
 
     fn file<R: Read>(&mut self, path: &[u8], entry: &Entry, reader: &mut Reader<R>) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = self.place(path, |folder, name| openat(folder, name, flags, Mode::from(0o600)))?;
+        let file = self.place(path, |directory, name| openat(directory, name, flags, Mode::from(0o600)))?;
         loop {
             let read = reader.read_data(&mut self.buffer)?;
             if read == 0 {
@@ -163,18 +163,18 @@ impl Unpacker {
     }
 
     fn hardlink(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
-        let (folder, name) = split(target);
-        let source = match self.open_folder(folder) {
+        let (directory, name) = split(target);
+        let source = match self.open_directory(directory) {
             Ok(source) => source,
             Err(Errno::NOENT) => return self.link_later(path, target),
             Err(errno) => return Err(LayerError::at(target)(errno)),
         };
         match kind_at(source.as_fd(), name).map_err(LayerError::at(target))? {
             None | Some(Found::Whiteout) => return self.link_later(path, target),
-            Some(Found::Directory) => return Err(plan::refused(path, "a hard link to a folder")),
+            Some(Found::Directory) => return Err(plan::refused(path, "a hard link to a directory")),
             Some(Found::Other) => {}
         }
-        self.place(path, |folder, own| linkat(&source, name, folder, own, AtFlags::empty()))
+        self.place(path, |directory, own| linkat(&source, name, directory, own, AtFlags::empty()))
     }
 
     fn link_later(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
@@ -183,51 +183,51 @@ impl Unpacker {
     }
 
     fn node(&mut self, path: &[u8], kind: FileType, device: u64) -> Result<()> {
-        self.place(path, |folder, name| mknodat(folder, name, kind, Mode::from(0o600), device))
+        self.place(path, |directory, name| mknodat(directory, name, kind, Mode::from(0o600), device))
     }
 
     /// A layer's own content wins over its whiteouts, whichever comes first.
     fn whiteout(&mut self, path: &[u8]) -> Result<()> {
-        let (folder, name) = split(path);
-        let folder = self.parent(folder)?;
-        match kind_at(folder, name).map_err(LayerError::at(path))? {
-            None => mknodat(folder, name, FileType::CharacterDevice, Mode::empty(), 0).map_err(LayerError::at(path)),
+        let (directory, name) = split(path);
+        let directory = self.parent(directory)?;
+        match kind_at(directory, name).map_err(LayerError::at(path))? {
+            None => mknodat(directory, name, FileType::CharacterDevice, Mode::empty(), 0).map_err(LayerError::at(path)),
             Some(Found::Directory) => self.opaque(path),
             Some(_) => Ok(()),
         }
     }
 
     fn opaque(&mut self, path: &[u8]) -> Result<()> {
-        let folder = if path.is_empty() { self.open_at(path)? } else { self.own_folder(path)? };
-        fsetxattr(&folder, OPAQUE, b"y", XattrFlags::empty()).map_err(LayerError::at(path))
+        let directory = if path.is_empty() { self.open_at(path)? } else { self.own_directory(path)? };
+        fsetxattr(&directory, OPAQUE, b"y", XattrFlags::empty()).map_err(LayerError::at(path))
     }
 
-    fn own_folder(&mut self, path: &[u8]) -> Result<OwnedFd> {
+    fn own_directory(&mut self, path: &[u8]) -> Result<OwnedFd> {
         self.parent(path)?;
         self.open_at(path)
     }
 
-    /// Makes something new in a folder; what has its name already makes room.
+    /// Makes something new in a directory; what has its name already makes room.
     pub(super) fn place<T>(
         &mut self,
         path: &[u8],
         make: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
     ) -> Result<T> {
-        let (folder, name) = split(path);
-        match make(self.parent(folder)?, name) {
+        let (directory, name) = split(path);
+        match make(self.parent(directory)?, name) {
             Err(Errno::EXIST) => self.remove(path)?,
             made => return made.map_err(LayerError::at(path)),
         }
-        make(self.parent(folder)?, name).map_err(LayerError::at(path))
+        make(self.parent(directory)?, name).map_err(LayerError::at(path))
     }
 
     fn remove(&mut self, path: &[u8]) -> Result<()> {
-        let (folder, name) = split(path);
-        let folder = self.parent(folder)?;
-        if kind_at(folder, name).map_err(LayerError::at(path))? != Some(Found::Directory) {
-            return unlinkat(folder, name, AtFlags::empty()).map_err(LayerError::at(path));
+        let (directory, name) = split(path);
+        let directory = self.parent(directory)?;
+        if kind_at(directory, name).map_err(LayerError::at(path))? != Some(Found::Directory) {
+            return unlinkat(directory, name, AtFlags::empty()).map_err(LayerError::at(path));
         }
-        let whole = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+        let whole = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
         let whole = Path::new(&whole).join(std::ffi::OsStr::new(as_os(name)));
         std::fs::remove_dir_all(whole).map_err(|source| LayerError::Io { path: shown(path), source })?;
         // What was open in it, or remembered of it, is gone.
@@ -236,83 +236,83 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Drops what is remembered of a folder and of those in it, which are neighbours in the order of bytes.
+    /// Drops what is remembered of a directory and of those in it, which are neighbours in the order of bytes.
     fn forget(&mut self, path: &[u8]) {
         self.times.remove(path);
         self.implied.remove(path);
         let inside = [path, b"/"].concat()..[path, b"0"].concat();
-        let folders: Vec<_> = self.times.range(inside.clone()).map(|(folder, _)| folder.clone()).collect();
+        let directories: Vec<_> = self.times.range(inside.clone()).map(|(directory, _)| directory.clone()).collect();
         let implied: Vec<_> = self.implied.range(inside).cloned().collect();
-        for folder in folders.iter().chain(&implied) {
-            self.times.remove(folder);
-            self.implied.remove(folder);
+        for directory in directories.iter().chain(&implied) {
+            self.times.remove(directory);
+            self.implied.remove(directory);
         }
     }
 
-    /// The open folder of that path, made with all above it where it is missing.
+    /// The open directory of that path, made with all above it where it is missing.
     pub(super) fn parent(&mut self, path: &[u8]) -> Result<BorrowedFd<'_>> {
         if self.last.as_ref().is_none_or(|(last, _)| last != path) {
-            let opened = match self.open_folder(path) {
+            let opened = match self.open_directory(path) {
                 Err(Errno::NOTDIR) => {
                     self.reopen_hidden(path)?;
-                    self.open_folder(path)
+                    self.open_directory(path)
                 }
                 opened => opened,
             };
-            let folder = match opened {
-                Err(Errno::NOENT) => self.make_folders(path, 0)?,
+            let directory = match opened {
+                Err(Errno::NOENT) => self.make_directories(path, 0)?,
                 opened => opened.map_err(LayerError::at(path))?,
             };
-            self.last = Some((path.to_vec(), folder));
+            self.last = Some((path.to_vec(), directory));
         }
         match &self.last {
-            Some((_, folder)) => Ok(folder.as_fd()),
+            Some((_, directory)) => Ok(directory.as_fd()),
             None => Ok(self.root.as_fd()),
         }
     }
 
-    /// A layer may hide a folder and then speak of something in it: then the folder is there again, and only its own.
+    /// A layer may hide a directory and then speak of something in it: then the directory is there again, and only its own.
     fn reopen_hidden(&mut self, path: &[u8]) -> Result<()> {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in slashes.chain([path.len()]) {
             let (above, name) = split(&path[..end]);
-            let folder = self.open_at(above)?;
-            if kind_at(folder.as_fd(), name).map_err(LayerError::at(path))? == Some(Found::Whiteout) {
+            let directory = self.open_at(above)?;
+            if kind_at(directory.as_fd(), name).map_err(LayerError::at(path))? == Some(Found::Whiteout) {
                 return self.make_directory(&path[..end]);
             }
         }
         Ok(())
     }
 
-    fn make_folders(&mut self, path: &[u8], links: u32) -> Result<OwnedFd> {
+    fn make_directories(&mut self, path: &[u8], links: u32) -> Result<OwnedFd> {
         if links > MOST_LINKS {
             return Err(LayerError::at(path)(Errno::LOOP));
         }
         let (above, name) = split(path);
-        let folder = match self.open_folder(above) {
-            Err(Errno::NOENT) => self.make_folders(above, links)?,
+        let directory = match self.open_directory(above) {
+            Err(Errno::NOENT) => self.make_directories(above, links)?,
             opened => opened.map_err(LayerError::at(above))?,
         };
-        match mkdirat(&folder, name, Mode::from(0o755)) {
+        match mkdirat(&directory, name, Mode::from(0o755)) {
             Ok(()) => drop(self.implied.insert(path.to_vec())),
-            // A link to a folder that only a layer below has, so that here it leads nowhere yet.
+            // A link to a directory that only a layer below has, so that here it leads nowhere yet.
             Err(Errno::EXIST) => {
-                let target = readlinkat(&folder, name, Vec::new()).map_err(LayerError::at(path))?;
-                return self.make_folders(&follow(above, target.as_bytes()), links + 1);
+                let target = readlinkat(&directory, name, Vec::new()).map_err(LayerError::at(path))?;
+                return self.make_directories(&follow(above, target.as_bytes()), links + 1);
             }
             Err(errno) => return Err(LayerError::at(path)(errno)),
         }
         self.open_at(path)
     }
 
-    pub(super) fn open_folder(&self, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    pub(super) fn open_directory(&self, path: &[u8]) -> rustix::io::Result<OwnedFd> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         openat2(&self.root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
     }
 
     fn open_at(&self, path: &[u8]) -> Result<OwnedFd> {
-        self.open_folder(path).map_err(LayerError::at(path))
+        self.open_directory(path).map_err(LayerError::at(path))
     }
 
     /// Owner, mode and attributes, in this order: a new owner takes the special bits and the capabilities away.
@@ -331,21 +331,21 @@ impl Unpacker {
     /// The same for what cannot be opened.
     fn dress_node(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
         let at = LayerError::at(path);
-        let (folder, name) = split(path);
-        let folder = rustix::io::fcntl_dupfd_cloexec(self.parent(folder)?, 3).map_err(&at)?;
+        let (directory, name) = split(path);
+        let directory = rustix::io::fcntl_dupfd_cloexec(self.parent(directory)?, 3).map_err(&at)?;
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
-        chownat(&folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).map_err(&at)?;
+        chownat(&directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).map_err(&at)?;
         if entry.kind != super::tar::Kind::Symlink {
-            rustix::fs::chmodat(&folder, name, Mode::from(entry.mode), AtFlags::empty()).map_err(&at)?;
+            rustix::fs::chmodat(&directory, name, Mode::from(entry.mode), AtFlags::empty()).map_err(&at)?;
         }
         for (key, value) in &entry.xattrs {
             if self.is_allowed(key) {
-                let whole = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+                let whole = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
                 let whole = Path::new(&whole).join(as_os(name));
                 supported(lsetxattr(whole, key.as_slice(), value, XattrFlags::empty())).map_err(&at)?;
             }
         }
-        utimensat(&folder, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW).map_err(&at)
+        utimensat(&directory, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW).map_err(&at)
     }
 
     /// `trusted` ones are the machine's own, and overlayfs would take its marks for ours.
@@ -355,12 +355,12 @@ impl Unpacker {
         allowed
     }
 
-    /// Sets the folders' times: the deepest first, though none changes another's any more.
+    /// Sets the directories' times: the deepest first, though none changes another's any more.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.last = None;
         for (path, times) in std::mem::take(&mut self.times).iter().rev() {
-            let folder = self.open_at(path)?;
-            futimens(&folder, times).map_err(LayerError::at(path))?;
+            let directory = self.open_at(path)?;
+            futimens(&directory, times).map_err(LayerError::at(path))?;
         }
         Ok(())
     }
@@ -381,8 +381,8 @@ pub(super) enum Found {
     Other,
 }
 
-pub(super) fn kind_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Option<Found>> {
-    let stat = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+pub(super) fn kind_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Option<Found>> {
+    let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         stat => stat?,
     };
@@ -393,9 +393,9 @@ pub(super) fn kind_at(folder: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result
     }))
 }
 
-/// Where a link in `folder` leads to, as a normal path below the root.
-pub fn follow(folder: &[u8], target: &[u8]) -> Vec<u8> {
-    let start: &[u8] = if target.starts_with(b"/") { b"" } else { folder };
+/// Where a link in `directory` leads to, as a normal path below the root.
+pub fn follow(directory: &[u8], target: &[u8]) -> Vec<u8> {
+    let start: &[u8] = if target.starts_with(b"/") { b"" } else { directory };
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in start.split(|byte| *byte == b'/').chain(target.split(|byte| *byte == b'/')) {
         match part {

@@ -1,6 +1,6 @@
-//! Layers: from a blob to a folder that overlayfs can stack.
+//! Layers: from a blob to a directory that overlayfs can stack.
 //!
-//! [`plan`] decides from each entry, [`apply`] carries it out below one open folder, and [`settle`] gives a layer
+//! [`plan`] decides from each entry, [`apply`] carries it out below one open directory, and [`settle`] gives a layer
 //! what it takes from those below it.
 
 pub mod apply;
@@ -96,7 +96,7 @@ impl Cancel {
     }
 }
 
-/// Unpacks a verified blob into an empty folder, and compares its content with what the image says of it.
+/// Unpacks a verified blob into an empty directory, and compares its content with what the image says of it.
 pub fn unpack(
     blob: &Path,
     into: &Path,
@@ -144,7 +144,7 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// Where a layer's content is, within its folder.
+/// Where a layer's content is, within its directory.
 pub fn content(layer: &Path) -> PathBuf {
     layer.join("fs")
 }

@@ -9,7 +9,7 @@ const MOST_PATH: usize = 4000;
 const MOST_NAME: usize = 255;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// What aufs kept for itself in the folders that old layers were made of.
+/// What aufs kept for itself in the directories that old layers were made of.
 const AUFS: &[u8] = b".wh..wh.";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Op {
     Fifo(Vec<u8>),
     /// The name does not exist in the layers below.
     Whiteout(Vec<u8>),
-    /// Nothing of this folder shows from the layers below.
+    /// Nothing of this directory shows from the layers below.
     Opaque(Vec<u8>),
     /// Means nothing to anybody any more.
     Skip,
@@ -46,7 +46,7 @@ pub fn plan(entry: &Entry, devices: bool) -> Result<Op, LayerError> {
         return Ok(op);
     }
     if path.is_empty() && entry.kind != Kind::Directory {
-        return Err(refused(&entry.path, "the root can only be a folder"));
+        return Err(refused(&entry.path, "the root can only be a directory"));
     }
     let device = |block| match (devices, block, entry.major, entry.minor) {
         (false, ..) => Err(refused(&entry.path, "devices are not allowed in images here")),
@@ -100,7 +100,7 @@ fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     for part in path.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => continue,
-            b".." => return Err("the path climbs out of its folder"),
+            b".." => return Err("the path climbs out of its directory"),
             part if part.len() > MOST_NAME => return Err("a name is longer than 255 bytes"),
             part if part.contains(&0) => return Err("the path holds a zero byte"),
             part => {
@@ -115,23 +115,23 @@ fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
 }
 
 fn whiteout(path: &[u8]) -> Result<Option<Op>, &'static str> {
-    let (folder, name) = split(path);
+    let (directory, name) = split(path);
     let mut parts = path.split(|byte| *byte == b'/');
     if parts.clone().any(|part| part.starts_with(AUFS) && part != OPAQUE) {
         return Ok(Some(Op::Skip));
     }
     if parts.next_back().is_some() && parts.any(|part| part.starts_with(WHITEOUT)) {
-        return Err("a whiteout is no folder");
+        return Err("a whiteout is no directory");
     }
     match name.strip_prefix(WHITEOUT) {
         None => Ok(None),
-        Some(_) if name == OPAQUE => Ok(Some(Op::Opaque(folder.to_vec()))),
+        Some(_) if name == OPAQUE => Ok(Some(Op::Opaque(directory.to_vec()))),
         Some(b"" | b"." | b"..") => Err("a whiteout of no name"),
-        Some(hidden) => Ok(Some(Op::Whiteout(join(folder, hidden)))),
+        Some(hidden) => Ok(Some(Op::Whiteout(join(directory, hidden)))),
     }
 }
 
-/// A normal path's folder and name.
+/// A normal path's directory and name.
 pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -139,8 +139,8 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-pub fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
-    if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
 #[cfg(test)]
@@ -192,11 +192,11 @@ mod tests {
             (".wh..", "no name"),
             (".wh...", "no name"),
             ("x/.wh...", "no name"),
-            (".wh.a/b", "no folder"),
-            ("x/.wh.a/.wh.b", "no folder"),
+            (".wh.a/b", "no directory"),
+            ("x/.wh.a/.wh.b", "no directory"),
             (".wh..wh..opq", "opaque \"\""),
             ("x/.wh..wh..opq", "opaque \"x\""),
-            ("x/.wh..wh..opq/y", "no folder"),
+            ("x/.wh..wh..opq/y", "no directory"),
             (".wh..wh.plnk/1.2", "skip"),
             (".wh..wh.aufs", "skip"),
             ("x/.wh..wh.orph", "skip"),

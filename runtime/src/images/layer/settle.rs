@@ -1,6 +1,6 @@
 //! What a layer takes from those below it.
 //!
-//! Layers are unpacked beside each other, each into its own folder. A folder that a layer passes through without
+//! Layers are unpacked beside each other, each into its own directory. A directory that a layer passes through without
 //! speaking of it must look as it does below, and a hard link may lead to a file that only a layer below has:
 //! both are settled here, once the layers below stand.
 
@@ -23,7 +23,7 @@ type Result<T> = std::result::Result<T, LayerError>;
 const MOST_XATTR: usize = 64 << 10;
 
 impl Unpacker {
-    /// Completes a layer; `below` are the folders of the layers under it, the nearest first.
+    /// Completes a layer; `below` are the directories of the layers under it, the nearest first.
     pub fn settle(mut self, below: &[impl AsRef<Path>]) -> Result<super::Usage> {
         let below = Below::open(below)?;
         for (path, target) in std::mem::take(&mut self.links_below) {
@@ -43,12 +43,12 @@ impl Unpacker {
             return Err(refused(path, "a hard link to a file that does not exist"));
         };
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let copy = self.place(target, |folder, name| openat(folder, name, flags, Mode::from(0o600)))?;
+        let copy = self.place(target, |directory, name| openat(directory, name, flags, Mode::from(0o600)))?;
         copy_data(&source, &copy).map_err(LayerError::at(target))?;
         take_looks(&source, &stat, &copy).map_err(LayerError::at(target))?;
-        let (folder, name) = split(target);
-        let folder = self.open_folder(folder).map_err(LayerError::at(target))?;
-        self.place(path, |into, own| linkat(&folder, name, into, own, AtFlags::empty()))
+        let (directory, name) = split(target);
+        let directory = self.open_directory(directory).map_err(LayerError::at(target))?;
+        self.place(path, |into, own| linkat(&directory, name, into, own, AtFlags::empty()))
     }
 
     fn dress_as_below(&mut self, path: &[u8], below: &Below) -> Result<()> {
@@ -56,7 +56,7 @@ impl Unpacker {
         if kind(&stat) != FileType::Directory {
             return Ok(());
         }
-        let own = self.open_folder(path).map_err(LayerError::at(path))?;
+        let own = self.open_directory(path).map_err(LayerError::at(path))?;
         take_looks(&source, &stat, &own).map_err(LayerError::at(path))
     }
 
@@ -122,17 +122,17 @@ fn look(layer: &OwnedFd, path: &[u8]) -> rustix::io::Result<Look> {
             }
         }
         Err(Errno::NOENT) => hidden_above(layer, path),
-        // Something else than a folder stands above it.
+        // Something else than a directory stands above it.
         Err(Errno::NOTDIR | Errno::LOOP) => Ok(Look::Hidden),
         Err(errno) => Err(errno),
     }
 }
 
-/// Whether a folder above the path hides what is below it.
+/// Whether a directory above the path hides what is below it.
 fn hidden_above(layer: &OwnedFd, path: &[u8]) -> rustix::io::Result<Look> {
-    let mut folder = split(path).0;
+    let mut directory = split(path).0;
     loop {
-        let shown: &[u8] = if folder.is_empty() { b"." } else { folder };
+        let shown: &[u8] = if directory.is_empty() { b"." } else { directory };
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         match openat2(layer, shown, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
             Ok(open) => {
@@ -145,10 +145,10 @@ fn hidden_above(layer: &OwnedFd, path: &[u8]) -> rustix::io::Result<Look> {
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Look::Hidden),
             Err(errno) => return Err(errno),
         }
-        if folder.is_empty() {
+        if directory.is_empty() {
             return Ok(Look::Below);
         }
-        folder = split(folder).0;
+        directory = split(directory).0;
     }
 }
 

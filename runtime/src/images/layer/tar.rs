@@ -1,6 +1,6 @@
 //! Reads tar streams of the POSIX, GNU and old forms; [`super::tar_writer`] writes POSIX ones.
 //!
-//! It knows nothing of layers or folders: names and numbers come out as they stand in the stream.
+//! It knows nothing of layers or directories: names and numbers come out as they stand in the stream.
 
 use std::io::{self, Read};
 
@@ -191,7 +191,7 @@ impl<R: Read> Reader<R> {
     fn entry(&mut self, header: &[u8; BLOCK], extension: Extension) -> Result<Entry, TarError> {
         let path = extension.path.unwrap_or_else(|| name(header));
         let kind = match header[156] {
-            // The oldest form has no kind for folders but the slash at the end.
+            // The oldest form has no kind for directories but the slash at the end.
             0 | b'0' | b'7' if path.ends_with(b"/") => Kind::Directory,
             0 | b'0' | b'7' => Kind::File,
             b'1' => Kind::Hardlink,
@@ -205,7 +205,7 @@ impl<R: Read> Reader<R> {
         };
         let stated = extension.size.map_or_else(|| number(&header[124..136]), Ok)?;
         let size = if kind == Kind::File { stated } else { 0 };
-        // Others may state a size as well; only folders of old archives mean one that has no data.
+        // Others may state a size as well; only directories of old archives mean one that has no data.
         self.left = if matches!(kind, Kind::File) { stated } else { 0 };
         self.padding = padding(self.left);
         let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);

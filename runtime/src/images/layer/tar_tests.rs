@@ -119,16 +119,16 @@ fn extended_headers() {
 #[test]
 fn debians_tar_is_understood() {
     let outer = tempfile::tempdir().unwrap();
-    let folder = tempfile::tempdir_in(outer.path()).unwrap();
-    let deep = folder.path().join("d".repeat(90)).join("e".repeat(90));
+    let directory = tempfile::tempdir_in(outer.path()).unwrap();
+    let deep = directory.path().join("d".repeat(90)).join("e".repeat(90));
     std::fs::create_dir_all(&deep).unwrap();
     std::fs::write(deep.join("file"), b"content").unwrap();
-    std::os::unix::fs::symlink("x".repeat(150), folder.path().join("link")).unwrap();
+    std::os::unix::fs::symlink("x".repeat(150), directory.path().join("link")).unwrap();
     for format in ["gnu", "pax", "ustar", "v7"] {
-        let archive = folder.path().join(format!("../{format}.tar"));
+        let archive = directory.path().join(format!("../{format}.tar"));
         let tar = |args: &[&str]| {
             let mut command = std::process::Command::new("tar");
-            command.args(args).arg(&archive).arg("-C").arg(folder.path());
+            command.args(args).arg(&archive).arg("-C").arg(directory.path());
             command
         };
         // The old forms cannot hold the long names, and tar leaves them out.

@@ -14,7 +14,7 @@ fn file(path: &str, data: &str) -> Item {
     (Entry { size: data.len() as u64, ..Entry::new(path, Kind::File, 0o644) }, data.into())
 }
 
-fn folder(path: &str, mode: u32) -> Item {
+fn directory(path: &str, mode: u32) -> Item {
     (Entry::new(path, Kind::Directory, mode), Vec::new())
 }
 
@@ -39,23 +39,23 @@ fn tar(items: &[Item]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// A folder with the layer in `layer/`, and something beside it that must not be touched.
+/// A directory with the layer in `layer/`, and something beside it that must not be touched.
 struct Place {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Place {
     fn new() -> Place {
         assert!(rustix::process::geteuid().is_root(), "this test needs root");
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("layer")).unwrap();
-        fs::create_dir(folder.path().join("outside")).unwrap();
-        fs::write(folder.path().join("outside/secret"), "secret").unwrap();
-        Place { folder }
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("layer")).unwrap();
+        fs::create_dir(directory.path().join("outside")).unwrap();
+        fs::write(directory.path().join("outside/secret"), "secret").unwrap();
+        Place { directory }
     }
 
     fn layer(&self) -> PathBuf {
-        self.folder.path().join("layer")
+        self.directory.path().join("layer")
     }
 
     fn unpack_bytes(
@@ -65,7 +65,7 @@ impl Place {
         limits: &Limits,
         below: &[PathBuf],
     ) -> Result<Usage, LayerError> {
-        let path = self.folder.path().join("blob");
+        let path = self.directory.path().join("blob");
         fs::write(&path, blob).unwrap();
         unpack(&path, &self.layer(), diff_id, limits, &Cancel::default())?.settle(below)
     }
@@ -76,7 +76,7 @@ impl Place {
     }
 
     fn is_clean(&self) -> bool {
-        let outside = self.folder.path().join("outside");
+        let outside = self.directory.path().join("outside");
         let names = fs::read_dir(&outside).unwrap().count();
         let meta = fs::metadata(outside.join("secret")).unwrap();
         fs::read_to_string(outside.join("secret")).unwrap() == "secret"
@@ -129,10 +129,10 @@ fn what_layers_say() {
     let setuid = (Entry { mode: 0o4755, uid: 33, ..file("su", "x").0 }, b"x".to_vec());
     let null = (Entry { major: 1, minor: 3, ..Entry::new("null", Kind::CharDevice, 0o666) }, Vec::new());
     let cases: &[(&str, &[Item], &[&str])] = &[
-        ("files", &[folder("a/", 0o700), file("a/b", "1")], &["a dir 700 0:0", "a/b file 644 0:0 \"1\""]),
+        ("files", &[directory("a/", 0o700), file("a/b", "1")], &["a dir 700 0:0", "a/b file 644 0:0 \"1\""]),
         ("owners", &[owned], &["owned file 644 1000:2000 \"x\""]),
         ("special bits outlive a new owner", &[setuid], &["su file 4755 33:0 \"x\""]),
-        ("a sticky folder", &[folder("tmp", 0o1777)], &["tmp dir 1777 0:0"]),
+        ("a sticky directory", &[directory("tmp", 0o1777)], &["tmp dir 1777 0:0"]),
         ("hard links", &[file("a", "1"), hard("b", "/a")], &["a file 644 0:0 \"1\"", "b file 644 0:0 \"1\""]),
         (
             "devices and pipes",
@@ -140,18 +140,18 @@ fn what_layers_say() {
             &["null char 666 0:0 259", "p fifo 640 0:0"],
         ),
         ("a later file wins", &[file("a", "1"), file("a", "2")], &["a file 644 0:0 \"2\""]),
-        ("a file for a folder", &[file("a/b", "1"), file("a", "2")], &["a file 644 0:0 \"2\""]),
+        ("a file for a directory", &[file("a/b", "1"), file("a", "2")], &["a file 644 0:0 \"2\""]),
         (
-            "a folder for a file",
-            &[file("a", "1"), folder("a", 0o711), file("a/b", "2")],
+            "a directory for a file",
+            &[file("a", "1"), directory("a", 0o711), file("a/b", "2")],
             &["a dir 711 0:0", "a/b file 644 0:0 \"2\""],
         ),
-        ("a folder for a link", &[soft("a", "x"), folder("a", 0o755)], &["a dir 755 0:0"]),
+        ("a directory for a link", &[soft("a", "x"), directory("a", 0o755)], &["a dir 755 0:0"]),
         ("a link for a file", &[file("a", "1"), soft("a", "x")], &["a link -> x"]),
         ("whiteouts", &[file("a/.wh.b", ""), file(".wh.c", "")], &["a dir 755 0:0", "a/b hidden", "c hidden"]),
         ("own content beats a whiteout", &[file("b", "1"), file(".wh.b", "")], &["b file 644 0:0 \"1\""]),
         ("and after it", &[file(".wh.b", ""), file("b", "1")], &["b file 644 0:0 \"1\""]),
-        ("a hidden folder given anew", &[file(".wh.d", ""), folder("d", 0o755)], &["d dir 755 0:0 opaque"]),
+        ("a hidden directory given anew", &[file(".wh.d", ""), directory("d", 0o755)], &["d dir 755 0:0 opaque"]),
         (
             "and spoken of by what is in it",
             &[file(".wh.d", ""), file("d/e/x", "1")],
@@ -190,7 +190,7 @@ fn hostile_layers_stay_inside() {
         ("a link up, replaced", &[soft("a", "../outside/secret"), file("a", "x")], None),
         ("a chain of links", &[soft("a", "b"), soft("b", "../outside"), file("a/secret", "x")], None),
         ("links in a circle", &[soft("a", "b"), soft("b", "a"), file("a/x", "x")], Some("a")),
-        ("a folder through a link", &[soft("a", "../outside"), folder("a/", 0o777)], None),
+        ("a directory through a link", &[soft("a", "../outside"), directory("a/", 0o777)], None),
         (
             "a mode through a link",
             &[soft("a", "../outside/secret"), (Entry::new("a", Kind::File, 0o777), vec![])],
@@ -200,12 +200,12 @@ fn hostile_layers_stay_inside() {
         ("a hard link through a link", &[soft("l", "../outside"), hard("a", "l/secret")], Some("does not exist")),
         ("a hard link to a link", &[soft("l", "../outside/secret"), hard("a", "l"), file("a", "x")], None),
         ("a hard link to nothing", &[hard("a", "b")], Some("does not exist")),
-        ("a hard link to a folder", &[folder("d", 0o755), hard("a", "d")], Some("to a folder")),
+        ("a hard link to a directory", &[directory("d", 0o755), hard("a", "d")], Some("to a directory")),
         ("a whiteout upwards", &[file("../outside/.wh.secret", "")], Some("climbs")),
         ("a whiteout of the parent", &[file("a/.wh...", "")], Some("no name")),
         ("a whiteout through a link", &[soft("a", "../outside"), file("a/.wh.secret", "")], None),
         ("opaque through a link", &[soft("a", "../outside"), file("a/.wh..wh..opq", "")], None),
-        ("removal through a link", &[soft("a", "../outside"), file("a", "x"), folder("a", 0o755)], None),
+        ("removal through a link", &[soft("a", "../outside"), file("a", "x"), directory("a", 0o755)], None),
         ("a file below a file", &[file("a", "1"), file("a/b", "2")], Some("a")),
         ("a disguised whiteout", &[zero], Some("no device")),
         ("the root as a link", &[soft("/", "x")], Some("root")),
@@ -226,7 +226,7 @@ fn hostile_layers_stay_inside() {
 fn a_link_planted_beforehand_is_not_followed() {
     // Even a link to an absolute place outside is resolved within the layer.
     let place = Place::new();
-    let outside = place.folder.path().join("outside");
+    let outside = place.directory.path().join("outside");
     place.unpack(&[soft("a", outside.to_str().unwrap()), file("a/secret", "x")], &[]).unwrap();
     assert!(place.is_clean());
     let inside = place.layer().join(outside.strip_prefix("/").unwrap()).join("secret");
@@ -288,7 +288,7 @@ fn attributes() {
     ];
     let place = Place::new();
     let entry = Entry { xattrs, uid: 5, seconds: 1_000_000_000, nanoseconds: 5, ..file("a", "").0 };
-    let dated = Entry { seconds: 999, ..folder("d", 0o755).0 };
+    let dated = Entry { seconds: 999, ..directory("d", 0o755).0 };
     place.unpack(&[(entry, Vec::new()), (dated, Vec::new()), file("d/x", "1")], &[]).unwrap();
     let path = place.layer().join("a");
     let get = |name: &str| {
@@ -303,18 +303,18 @@ fn attributes() {
     assert_eq!(fs::metadata(place.layer().join("d")).unwrap().mtime(), 999, "a file made in it does not show");
 }
 
-/// A stack of folders as lower layers are, the nearest first.
+/// A stack of directories as lower layers are, the nearest first.
 fn below(place: &Place) -> Vec<PathBuf> {
     let make = |name: &str| {
-        let path = place.folder.path().join(name);
+        let path = place.directory.path().join(name);
         fs::create_dir(&path).unwrap();
         path
     };
     let (top, bottom) = (make("top"), make("bottom"));
-    for (folder, mode) in [("etc", 0o700), ("var", 0o711), ("gone", 0o701), ("closed", 0o702)] {
-        fs::create_dir(bottom.join(folder)).unwrap();
-        fs::set_permissions(bottom.join(folder), fs::Permissions::from_mode(mode)).unwrap();
-        fs::write(bottom.join(folder).join("file"), "below").unwrap();
+    for (directory, mode) in [("etc", 0o700), ("var", 0o711), ("gone", 0o701), ("closed", 0o702)] {
+        fs::create_dir(bottom.join(directory)).unwrap();
+        fs::set_permissions(bottom.join(directory), fs::Permissions::from_mode(mode)).unwrap();
+        fs::write(bottom.join(directory).join("file"), "below").unwrap();
     }
     rustix::fs::chown(bottom.join("etc"), Some(rustix::fs::Uid::from_raw(7)), None).unwrap();
     fs::create_dir(top.join("var")).unwrap();
@@ -327,7 +327,7 @@ fn below(place: &Place) -> Vec<PathBuf> {
 }
 
 #[test]
-fn folders_passed_through_look_as_below() {
+fn directories_passed_through_look_as_below() {
     let place = Place::new();
     let below = below(&place);
     let items = [file("etc/new", ""), file("var/new", ""), file("gone/new", ""), file("other/new", "")];
@@ -365,7 +365,7 @@ fn hard_links_to_files_below() {
 fn work_that_nobody_wants_ends() {
     let place = Place::new();
     let blob = tar(&[file("a", "1")]);
-    let path = place.folder.path().join("blob");
+    let path = place.directory.path().join("blob");
     fs::write(&path, &blob).unwrap();
     let cancel = Cancel::default();
     cancel.cancel();

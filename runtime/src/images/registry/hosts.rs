@@ -1,6 +1,6 @@
 //! Where a registry is found: its own address, and the mirrors that an administrator put before it.
 //!
-//! The form is containerd's: a folder a registry, with a `hosts.toml` or with certificates alone.
+//! The form is containerd's: a directory a registry, with a `hosts.toml` or with certificates alone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,8 +11,8 @@ use serde::Deserialize;
 use super::super::error::{Error, Result};
 use super::http::Target;
 
-/// The folders that are looked through, the first that knows a registry wins.
-pub const DEFAULT_FOLDERS: &[&str] = &["/etc/tiphys/certs.d", "/etc/containerd/certs.d", "/etc/docker/certs.d"];
+/// The directories that are looked through, the first that knows a registry wins.
+pub const DEFAULT_DIRECTORIES: &[&str] = &["/etc/tiphys/certs.d", "/etc/containerd/certs.d", "/etc/docker/certs.d"];
 
 /// One place to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,24 +34,24 @@ pub struct Host {
 }
 
 /// The places to ask for a registry's images, in order; the registry itself is the last.
-pub fn hosts(registry: &str, folders: &[PathBuf]) -> Result<Vec<Host>> {
-    for folder in folders {
-        for name in folder_names(registry) {
-            let folder = folder.join(name);
-            let file = folder.join("hosts.toml");
+pub fn hosts(registry: &str, directories: &[PathBuf]) -> Result<Vec<Host>> {
+    for directory in directories {
+        for name in directory_names(registry) {
+            let directory = directory.join(name);
+            let file = directory.join("hosts.toml");
             if let Ok(text) = std::fs::read_to_string(&file) {
-                return read(registry, &text, &folder).map_err(|why| Error::Hosts { path: file.clone(), why });
+                return read(registry, &text, &directory).map_err(|why| Error::Hosts { path: file.clone(), why });
             }
-            if folder.is_dir() {
-                return Ok(vec![with_certificates(origin(registry)?, &folder)]);
+            if directory.is_dir() {
+                return Ok(vec![with_certificates(origin(registry)?, &directory)]);
             }
         }
     }
     Ok(vec![origin(registry)?])
 }
 
-/// A colon cannot be in a folder's name everywhere, and `_default` is for all that have none.
-fn folder_names(registry: &str) -> Vec<String> {
+/// A colon cannot be in a directory's name everywhere, and `_default` is for all that have none.
+fn directory_names(registry: &str) -> Vec<String> {
     let mut names = vec![registry.to_owned()];
     if let Some((host, port)) = registry.rsplit_once(':') {
         names.push(format!("{host}_{port}_"));
@@ -95,8 +95,8 @@ impl Host {
 }
 
 /// As Docker has it: every `.crt` is an authority, a `.cert` and a `.key` of one name are what the client shows.
-fn with_certificates(host: Host, folder: &Path) -> Host {
-    let Ok(read) = std::fs::read_dir(folder) else { return host };
+fn with_certificates(host: Host, directory: &Path) -> Host {
+    let Ok(read) = std::fs::read_dir(directory) else { return host };
     let mut files: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.sort();
     let ends = |path: &&PathBuf, end: &str| path.extension().is_some_and(|extension| extension == end);
@@ -161,7 +161,7 @@ struct File {
     rest: toml::Table,
 }
 
-fn read(registry: &str, text: &str, folder: &Path) -> Result<Vec<Host>, String> {
+fn read(registry: &str, text: &str, directory: &Path) -> Result<Vec<Host>, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let order = order(text);
     let mut named: Vec<(String, toml::Value)> = file.host.into_iter().collect();
@@ -170,17 +170,17 @@ fn read(registry: &str, text: &str, folder: &Path) -> Result<Vec<Host>, String> 
     for (url, value) in named {
         let entry: Entry =
             value.try_into().map_err(|error: toml::de::Error| format!("host {url:?}: {}", error.message()))?;
-        hosts.push(host(&url, entry, folder, registry).map_err(|why| format!("host {url:?}: {why}"))?);
+        hosts.push(host(&url, entry, directory, registry).map_err(|why| format!("host {url:?}: {why}"))?);
     }
     let entry: Entry = file.rest.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
     let own = match &file.server {
-        Some(url) => host(url, entry, folder, registry).map_err(|why| format!("server: {why}"))?,
+        Some(url) => host(url, entry, directory, registry).map_err(|why| format!("server: {why}"))?,
         None => {
             let own = origin(registry).map_err(|error| error.to_string())?;
             let scheme = if own.target.tls { "https" } else { "http" };
             let either = own.either;
             let url = format!("{scheme}://{}", own.target.authority());
-            Host { either, ..host(&url, entry, folder, registry)? }
+            Host { either, ..host(&url, entry, directory, registry)? }
         }
     };
     hosts.push(Host { origin: true, ..own });
@@ -196,7 +196,7 @@ fn order(text: &str) -> Vec<String> {
     names.collect()
 }
 
-fn host(url: &str, entry: Entry, folder: &Path, registry: &str) -> Result<Host, String> {
+fn host(url: &str, entry: Entry, directory: &Path, registry: &str) -> Result<Host, String> {
     // containerd takes a host without a scheme as HTTPS.
     let url = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
     let (target, path) = Target::with_path(&url).map_err(|why| why.to_string())?;
@@ -209,8 +209,8 @@ fn host(url: &str, entry: Entry, folder: &Path, registry: &str) -> Result<Host, 
     let has = |name: &str| capabilities.iter().any(|one| one == name);
     let identity = match entry.client {
         Client::None => None,
-        Client::Both(file) => Some((folder.join(&file), folder.join(&file))),
-        Client::Pairs(pairs) => pairs.first().map(|[cert, key]| (folder.join(cert), folder.join(key))),
+        Client::Both(file) => Some((directory.join(&file), directory.join(&file))),
+        Client::Pairs(pairs) => pairs.first().map(|[cert, key]| (directory.join(cert), directory.join(key))),
     };
     let header = |(name, values): (String, Many)| values.all().into_iter().map(move |value| (name.clone(), value));
     let origin = target == origin(registry).map_err(|error| error.to_string())?.target;
@@ -219,7 +219,7 @@ fn host(url: &str, entry: Entry, folder: &Path, registry: &str) -> Result<Host, 
         resolve: has("resolve"),
         pull: has("pull"),
         origin,
-        authorities: entry.ca.all().into_iter().map(|file| folder.join(file)).collect(),
+        authorities: entry.ca.all().into_iter().map(|file| directory.join(file)).collect(),
         identity,
         skip_verify: entry.skip_verify,
         headers: entry.header.into_iter().flat_map(header).collect(),

@@ -107,11 +107,11 @@ impl Client {
     pub fn new(
         reference: &Reference,
         credentials: Option<Credentials>,
-        folders: &[PathBuf],
+        directories: &[PathBuf],
         timeouts: Timeouts,
         proxies: Proxies,
     ) -> Result<Client> {
-        let hosts = hosts::hosts(&reference.registry, folders)?;
+        let hosts = hosts::hosts(&reference.registry, directories)?;
         let mine = |credentials: &Credentials| !credentials.is_empty() && credentials.is_for(&reference.registry);
         Ok(Client {
             registry: reference.registry.clone(),
@@ -304,8 +304,9 @@ fn resolve(from: &Target, path: &str, location: &str) -> Result<(Target, String)
     } else if location.starts_with('/') {
         format!("{from}{location}")
     } else {
-        let folder = path.split('?').next().unwrap_or_default().rsplit_once('/').map_or("", |(folder, _)| folder);
-        format!("{from}{folder}/{location}")
+        let directory =
+            path.split('?').next().unwrap_or_default().rsplit_once('/').map_or("", |(directory, _)| directory);
+        format!("{from}{directory}/{location}")
     };
     Target::with_path(&whole).map_err(|why| format!("its redirect {location:?} {why}"))
 }

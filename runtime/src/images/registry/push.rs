@@ -27,11 +27,11 @@ impl Client {
     pub fn for_push(
         reference: &Reference,
         credentials: Option<Credentials>,
-        folders: &[PathBuf],
+        directories: &[PathBuf],
         timeouts: Timeouts,
         proxies: Proxies,
     ) -> Result<Client> {
-        let mut client = Client::new(reference, credentials, folders, timeouts, proxies)?;
+        let mut client = Client::new(reference, credentials, directories, timeouts, proxies)?;
         client.hosts.retain(|endpoint| endpoint.host.origin);
         client.actions = "pull,push";
         Ok(client)

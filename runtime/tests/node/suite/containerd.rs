@@ -14,9 +14,9 @@ use crate::harness::{Node, wait_for};
 pub async fn start() -> Suite {
     let mut node = Node::unstarted();
     let registry = publish().await;
-    let folder = node.folder.path();
-    fs::write(folder.join("net.d/10-suite.conflist"), network(folder)).unwrap();
-    fs::write(folder.join("config.toml"), config(folder, &registry.name(PAUSE))).unwrap();
+    let directory = node.directory.path();
+    fs::write(directory.join("net.d/10-suite.conflist"), network(directory)).unwrap();
+    fs::write(directory.join("config.toml"), config(directory, &registry.name(PAUSE))).unwrap();
     let log = fs::File::create(node.path("agent.log")).unwrap();
     // Its mounts are seen by itself and its children alone, and end with them.
     let agent = Command::new("unshare")
@@ -50,5 +50,5 @@ pub async fn end(suite: Suite) {
     let mut node = Arc::into_inner(node).expect("all are removed");
     node.kill_agent();
     wait_for("containerd's processes to end", || node.processes().is_empty());
-    assert_eq!(node.remove_groups(), Vec::<String>::new(), "control groups are left");
+    assert_eq!(node.remove_groups(), Vec::<String>::new(), "cgroups are left");
 }

@@ -42,7 +42,7 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference { case: "ListMetricDescriptors: what is counted", says: "Unimplemented", why: LATER },
     Difference { case: "ListPodSandboxMetrics: what was counted", says: "Unimplemented", why: LATER },
     Difference { case: "StreamPodSandboxMetrics: the list in pieces", says: "Unimplemented", why: LATER },
-    Difference { case: "RuntimeConfig: who makes control groups", says: "Unimplemented", why: LATER },
+    Difference { case: "RuntimeConfig: who makes cgroups", says: "Unimplemented", why: LATER },
     Difference { case: "GetContainerEvents: a container's life", says: "Unimplemented", why: LATER },
     Difference { case: "Status: what it can do", says: "", why: LATER },
     Difference { case: "ImageFsInfo: where images are, and how much", says: "images 1 some, containers 0", why: LATER },

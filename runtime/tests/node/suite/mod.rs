@@ -149,8 +149,8 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// A registry with the image of the cases, and one that keeps containerd's sandboxes alive.
 async fn publish() -> Registry {
     let registry = Registry::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let images = Images::open(folder.path(), Default::default()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let images = Images::open(directory.path(), Default::default()).unwrap();
     let config = Config {
         env: vec!["FROM_IMAGE=yes".into()],
         cmd: vec!["sh".into()],

@@ -25,7 +25,7 @@ cases! {
     "Status: more with verbose" => verbose, "0, some";
     "UpdateRuntimeConfig: the pods' network" => pod_cidr, "ok";
     "UpdateRuntimeConfig: what is no network" => bad_cidr, "Unknown";
-    "RuntimeConfig: who makes control groups" => driver, "Cgroupfs";
+    "RuntimeConfig: who makes cgroups" => driver, "Cgroupfs";
     "ContainerStats: of one that runs" => container_stats, "main cpu memory layer";
     "ContainerStats: of one that is not there" => container_stats_unknown, "NotFound";
     "ListContainerStats: those that run, by pod" => container_list, "main cpu memory layer";

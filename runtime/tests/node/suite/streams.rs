@@ -22,7 +22,7 @@ const SPDY: &str = "v4.channel.k8s.io";
 
 cases! {
     "ExecSync: a code and both outputs" => sync_outputs, "3 out err";
-    "ExecSync: as the container's user and in its folder" => sync_user, "33 /tmp yes";
+    "ExecSync: as the container's user and in its directory" => sync_user, "33 /tmp yes";
     "ExecSync: a time that is over" => sync_timeout, "DeadlineExceeded, left 0";
     "ExecSync: a program that is not there" => sync_no_program, "Unknown";
     "ExecSync: without a command" => sync_empty, "Unknown";

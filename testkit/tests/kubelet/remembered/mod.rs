@@ -68,7 +68,7 @@ pub struct State {
 }
 
 fn open_log(path: &Path) {
-    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
     std::fs::File::options().append(true).create(true).open(path).expect("a log");
 }
 

@@ -243,14 +243,14 @@ impl<'a> Case<'a> {
         self.file("stranger", &text.join("\n"))
     }
 
-    /// A folder of the node, which is not made yet.
-    pub fn folder(&self, name: &str) -> String {
+    /// A directory of the node, which is not made yet.
+    pub fn directory(&self, name: &str) -> String {
         self.cluster.dir.path().join(format!("{}-{name}", self.namespace)).to_string_lossy().into_owned()
     }
 
     /// A file for kubectl to read.
     pub fn file(&self, name: &str, text: &str) -> String {
-        let path = self.folder(name);
+        let path = self.directory(name);
         fs::write(&path, text).expect("a file");
         path
     }

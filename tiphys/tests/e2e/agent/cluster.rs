@@ -62,7 +62,7 @@ pub struct Cluster {
 impl Cluster {
     /// `up`, when its node is ready.
     pub fn up(runtime: Runtime) -> Cluster {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let cgroup = cgroup_of(&dir);
         let mut words: Vec<String> =
             ["up", "--port", "6443", "--node-name", NODE, "--data-dir", "data", "--cgroup-root", &cgroup]
@@ -86,7 +86,7 @@ impl Cluster {
         cluster
     }
 
-    /// Runs the binary in namespaces of its own, in a folder, until its cluster has a kubeconfig.
+    /// Runs the binary in namespaces of its own, in a directory, until its cluster has a kubeconfig.
     #[allow(clippy::disallowed_methods, reason = "a test that waits for a process may block")]
     pub fn run(dir: TempDir, runtime: Runtime, script: &str, words: &[String]) -> Cluster {
         let log = fs::File::create(dir.path().join("log")).expect("a file");
@@ -144,7 +144,7 @@ impl Cluster {
         log.lines().skip(log.lines().count().saturating_sub(20)).flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// The folders below a control group of the cluster, in all hierarchies.
+    /// The directories below a cgroup of the cluster, in all hierarchies.
     pub fn cgroups(&self) -> Vec<PathBuf> {
         let pattern = format!("*{}*", self.cgroup);
         let output = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-path", &pattern]).output();
@@ -158,7 +158,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        // The namespace's processes are gone with its first one; their control groups are empty.
+        // The namespace's processes are gone with its first one; their cgroups are empty.
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut left = self.cgroups();
         while !left.is_empty() && Instant::now() < deadline {
@@ -185,7 +185,7 @@ pub fn cgroup_of(dir: &TempDir) -> String {
 }
 
 pub fn make_images(root: &Path) {
-    fs::create_dir_all(root).expect("a folder");
+    fs::create_dir_all(root).expect("a directory");
     let images = Images::open(root, Default::default()).expect("images");
     let sleep = ["/bin/busybox", "sleep", "1000000"].map(String::from).to_vec();
     let made = [
@@ -210,14 +210,14 @@ fn files() -> Vec<u8> {
     tar.finish()
 }
 
-/// What Debian's containerd needs in a folder of its own, and the images as one file.
+/// What Debian's containerd needs in a directory of its own, and the images as one file.
 pub fn prepare_containerd(dir: &Path) {
     let root = dir.join("images");
     make_images(&root);
     let mut export = Command::new(BINARY);
     export.args(["images", "export", IMAGE, FILES, PAUSE, "--output"]).arg(dir.join("images.tar"));
     assert!(export.arg("--root").arg(&root).status().expect("the binary runs").success());
-    fs::create_dir(dir.join("net.d")).expect("a folder");
+    fs::create_dir(dir.join("net.d")).expect("a directory");
     fs::write(dir.join("net.d/10-suite.conflist"), debian_containerd::network(dir)).expect("a file");
     fs::write(dir.join("config.toml"), debian_containerd::config(dir, PAUSE)).expect("a file");
 }

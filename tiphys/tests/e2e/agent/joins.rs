@@ -10,12 +10,12 @@ use crate::support::BINARY;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
 
-/// The runtime of `kubelet` keeps its things in a folder of the machine: it gets one of the test's.
-const ENTER_WITH_FOLDER: &str = "mkdir -p /var/lib/tiphys node && mount --bind node /var/lib/tiphys";
+/// The runtime of `kubelet` keeps its things in a directory of the machine: it gets one of the test's.
+const ENTER_WITH_DIRECTORY: &str = "mkdir -p /var/lib/tiphys node && mount --bind node /var/lib/tiphys";
 
 /// The API server, the controllers and the scheduler, each a process.
 fn control_plane() -> (Cluster, [Started; 2]) {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let words = [
         "kube-apiserver",
         "--data-dir=data",
@@ -25,7 +25,7 @@ fn control_plane() -> (Cluster, [Started; 2]) {
         "--enable-bootstrap-token-auth=true",
     ];
     let words = words.map(str::to_string);
-    let script = format!("{ENTER} && {ENTER_WITH_FOLDER}");
+    let script = format!("{ENTER} && {ENTER_WITH_DIRECTORY}");
     let cluster = Cluster::run(dir, Runtime::Embedded, &script, &words);
     cluster.enter();
     let manager = cluster.spawn(&[
@@ -143,7 +143,7 @@ fn machines_join_by_tokens() {
 fn up_verifies_the_kubelets_of_machines_that_join() {
     let dir = tempfile::tempdir().expect("a directory");
     let words = ["up", "--disable-agent", "--bind-address", "0.0.0.0", "--data-dir", "data"].map(str::to_string);
-    let cluster = Cluster::run(dir, Runtime::Embedded, &format!("{ENTER} && {ENTER_WITH_FOLDER}"), &words);
+    let cluster = Cluster::run(dir, Runtime::Embedded, &format!("{ENTER} && {ENTER_WITH_DIRECTORY}"), &words);
     cluster.enter();
     let all = Case::of_cluster(&cluster);
     let dir = cluster.dir.path();
@@ -195,7 +195,7 @@ fn becomes_ready(all: &Case, name: &str) -> api::Tree {
 
 #[test]
 fn what_is_wrong_with_a_kubelets_file_is_named() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     for (text, expected) in [
         ("maxPods: many\n", &["config.yaml", "maxPods"][..]),

@@ -87,7 +87,7 @@ fn sidecar(case: &Case) {
             "volumes: [{{name: work, hostPath: {{path: {:?}, type: DirectoryOrCreate}}}}], \
              initContainers: [{{{}, restartPolicy: Always, startupProbe: {{exec: {{command: [test, -f, /tmp/up]}}, \
              periodSeconds: 1}}}}], containers: [{{{}}}]",
-            case.folder("order"),
+            case.directory("order"),
             told("beside", "sleep 0.5;"),
             told("main", "")
         ),
@@ -97,7 +97,7 @@ fn sidecar(case: &Case) {
     let table = case.kubectl(&["get", "pod", "both", "--no-headers"]);
     assert!(table.contains("2/2"), "{table}");
     case.kubectl(&["delete", "pod", "both"]);
-    let order = std::fs::read_to_string(format!("{}/order", case.folder("order"))).expect("a file");
+    let order = std::fs::read_to_string(format!("{}/order", case.directory("order"))).expect("a file");
     assert_eq!(order, "beside starts\nmain starts\nmain ends\nbeside ends\n");
 }
 
@@ -110,7 +110,7 @@ fn hooks(case: &Case) {
              command: [sh, -c, 'trap \"echo term >> /work/order; exit 0\" TERM; while :; do sleep 0.1; done'], \
              lifecycle: {{postStart: {{exec: {{command: [sh, -c, 'echo post >> /work/order']}}}}, \
              preStop: {{exec: {{command: [sh, -c, 'echo pre >> /work/order']}}}}}}}}]",
-            case.folder("hooks")
+            case.directory("hooks")
         ),
     );
     case.pod(
@@ -130,7 +130,7 @@ fn hooks(case: &Case) {
         case.until_ready(pod);
     }
     case.kubectl(&["delete", "pod", "hooked"]);
-    let order = std::fs::read_to_string(format!("{}/order", case.folder("hooks"))).expect("a file");
+    let order = std::fs::read_to_string(format!("{}/order", case.directory("hooks"))).expect("a file");
     assert_eq!(order, "post\npre\nterm\n");
     let started = Instant::now();
     case.kubectl(&["delete", "pod", "sleeps"]);

@@ -90,15 +90,16 @@ fn leaves_nothing(all: &Case) {
     let cluster = all.cluster;
     let of_pods =
         || cluster.cgroups().into_iter().filter(|dir| dir.to_string_lossy().contains("/pod")).collect::<Vec<_>>();
-    all.until("no control group of a pod", of_pods, Vec::is_empty);
+    all.until("no cgroup of a pod", of_pods, Vec::is_empty);
     // Of the cluster's own network: /sys shows the network of whoever has mounted it, which is the machine's.
     let links = || {
         let output = cluster.command("cat").arg("/proc/net/dev").output().expect("cat");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     all.until("no link of a pod", links, |seen| !seen.contains("veth"));
-    let folders = || std::fs::read_dir(cluster.dir.path().join("data/kubelet/pods")).expect("the folder").count();
-    all.until("no folder of a pod", folders, |left| *left == 0);
+    let directories =
+        || std::fs::read_dir(cluster.dir.path().join("data/kubelet/pods")).expect("the directory").count();
+    all.until("no directory of a pod", directories, |left| *left == 0);
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn on_containerd() {
 
 #[test]
 fn a_machine_that_cannot_be_a_node_is_told_why() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     let cases: [(&[&str], &[&str]); 2] = [
         (&["--node-name", "Bad_Name"], &["--node-name", "bad_name", "RFC 1123"]),
         (

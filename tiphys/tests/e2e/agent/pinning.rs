@@ -20,7 +20,7 @@ topologyManagerPolicy: single-numa-node
 ";
 
 fn start() -> Cluster {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("kubelet.yaml"), CONFIG).expect("a file");
     let cgroup = cgroup_of(&dir);
     let words = ["up", "--port", "6443", "--node-name", NODE, "--data-dir", "data", "--cgroup-root", &cgroup];

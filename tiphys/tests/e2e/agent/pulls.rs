@@ -43,8 +43,8 @@ fn with_secret(case: &Case) {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let registry = tokio.block_on(Registry::start());
     let name = registry.name("closed/busybox:1");
-    let folder = tempfile::tempdir().expect("a folder");
-    let images = Images::open(folder.path(), Default::default()).expect("images");
+    let directory = tempfile::tempdir().expect("a directory");
+    let images = Images::open(directory.path(), Default::default()).expect("images");
     let config = Config { cmd: ["sleep", "1000"].map(String::from).to_vec(), ..Default::default() };
     let layers = vec![busybox::layer()];
     let id = tokio.block_on(images.make("maker.local/closed:1", layers, config, &Silent)).expect("an image");

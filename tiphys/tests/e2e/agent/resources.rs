@@ -1,4 +1,4 @@
-//! What pods may use: their control groups, read back from the kernel, and resizing while they run.
+//! What pods may use: their cgroups, read back from the kernel, and resizing while they run.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::Do;
 use super::case::{Case, container};
 
 pub const CASES: &[(&str, Do)] = &[
-    ("limits are in control groups", limits),
+    ("limits are in cgroups", limits),
     ("a pod is resized while it runs", resize),
     ("a resize may need a restart", restart),
     ("memory in use is not taken away", shrink),
@@ -23,7 +23,7 @@ fn sleeper(case: &Case, name: &str, resources: &str, more: &str) -> Tree {
     case.until_ready(name)
 }
 
-/// The folder of a pod's group that has a file, in whichever hierarchy.
+/// The directory of a pod's group that has a file, in whichever hierarchy.
 fn group(case: &Case, pod: &Tree, file: &str) -> PathBuf {
     let name = format!("pod{}", pod.str("metadata.uid"));
     let ours = |dir: &PathBuf| dir.file_name().is_some_and(|own| own.to_string_lossy() == name);
@@ -31,8 +31,8 @@ fn group(case: &Case, pod: &Tree, file: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no group of {name} has {file}"))
 }
 
-fn number(folder: &Path, file: &str) -> i64 {
-    let text = std::fs::read_to_string(folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+fn number(directory: &Path, file: &str) -> i64 {
+    let text = std::fs::read_to_string(directory.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     text.trim().parse().unwrap_or_else(|_| panic!("{file}: {text}"))
 }
 
@@ -56,7 +56,7 @@ fn limits(case: &Case) {
     let parent = group(case, &burstable, "cgroup.procs");
     assert_eq!(parent.parent().and_then(Path::file_name), Some("burstable".as_ref()));
     // Those of containers stand below it.
-    let inner = std::fs::read_dir(group(case, &pod, "cgroup.procs")).expect("a folder");
+    let inner = std::fs::read_dir(group(case, &pod, "cgroup.procs")).expect("a directory");
     assert!(inner.flatten().filter(|entry| entry.path().is_dir()).count() >= 1);
     case.kubectl(&["delete", "pod", "full", "--now"]);
     case.until_gone("full");

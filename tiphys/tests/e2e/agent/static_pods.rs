@@ -39,7 +39,7 @@ fn prepare(dir: &Path) {
         data.display()
     );
     fs::write(dir.join("kubelet.conf"), kubeconfig).expect("a file");
-    fs::create_dir(dir.join("manifests")).expect("a folder");
+    fs::create_dir(dir.join("manifests")).expect("a directory");
     let write = |component: &str, flags: &[&str]| {
         fs::write(dir.join(format!("manifests/{component}.yaml")), manifest(component, &data, flags)).expect("a file");
     };
@@ -69,7 +69,7 @@ fn prepare(dir: &Path) {
 
 #[test]
 fn the_control_plane_comes_up_as_static_pods() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = tempfile::tempdir().expect("a directory");
     prepare(dir.path());
     let config = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\ncgroupRoot: {}\n\

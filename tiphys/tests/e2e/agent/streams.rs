@@ -76,15 +76,15 @@ fn rotation(case: &Case) {
     let write = format!("n=0; for round in 1 2 3 4 5; do {burst}; sleep 4; done; touch /tmp/done; exec sleep 1000");
     case.pod("many", &format!("containers: [{{name: main, image: IMAGE, command: [sh, -c, {write:?}]}}]"));
     case.until_ready("many");
-    let followed = case.folder("followed");
+    let followed = case.directory("followed");
     let into = std::fs::File::create(&followed).expect("a file");
     let follower =
         case.command(&debians()).args(["logs", "-f", "many"]).stdout(into).spawn().expect("kubectl is there");
     case.until("all lines", || case.run(&["exec", "many", "--", "ls", "/tmp/done"]).status.success(), |done| *done);
     let uid = case.pods("many").str("metadata.uid").to_string();
-    let folder = format!("/var/log/pods/{}_many_{uid}/main", case.namespace);
+    let directory = format!("/var/log/pods/{}_many_{uid}/main", case.namespace);
     let names = || {
-        let output = case.cluster.command("ls").arg(&folder).output().expect("ls");
+        let output = case.cluster.command("ls").arg(&directory).output().expect("ls");
         String::from_utf8_lossy(&output.stdout).lines().map(str::to_string).collect::<Vec<_>>()
     };
     case.until("files put aside", names, |names| names.len() > 2 && names.iter().any(|name| name.ends_with(".gz")));

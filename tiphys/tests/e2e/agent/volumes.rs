@@ -12,7 +12,7 @@ pub const CASES: &[(&str, Do)] = &[
     ("config maps and secrets are files", projected_files),
     ("a changed config map reaches a running pod", changes),
     ("the pod knows itself by files and tokens", about_itself),
-    ("empty folders on disk and in memory", empty_dirs),
+    ("empty directories on disk and in memory", empty_dirs),
     ("paths of the host by their types", host_paths),
     ("a part of a volume, and never more", sub_paths),
     ("groups and modes of volumes", ownership),
@@ -20,7 +20,7 @@ pub const CASES: &[(&str, Do)] = &[
     ("a local volume is claimed and comes back", claims),
     ("env of all sources", env),
     ("env of a file that another container wrote", env_files),
-    ("a folder of the node as a local volume", local_volume),
+    ("a directory of the node as a local volume", local_volume),
     ("a volume whose image is not there", missing_image_volume),
 ];
 
@@ -130,13 +130,13 @@ fn empty_dirs(case: &Case) {
 }
 
 fn host_paths(case: &Case) {
-    let folder = case.folder("host");
-    fs::create_dir(&folder).expect("a folder");
-    fs::write(format!("{folder}/file"), "of the host\n").expect("a file");
+    let directory = case.directory("host");
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(format!("{directory}/file"), "of the host\n").expect("a file");
     let mount = |name: &str, path: &str, kind: &str| {
         (
-            format!("{{name: {name}, hostPath: {{path: {folder:?}, type: {kind:?}}}}}")
-                .replace(&format!("{folder:?}"), &format!("\"{folder}{path}\"")),
+            format!("{{name: {name}, hostPath: {{path: {directory:?}, type: {kind:?}}}}}")
+                .replace(&format!("{directory:?}"), &format!("\"{directory}{path}\"")),
             format!("{{name: {name}, mountPath: /{name}}}"),
         )
     };
@@ -156,9 +156,10 @@ fn host_paths(case: &Case) {
         &format!("volumes: [{}, {{name: dev, hostPath: {{path: /dev/null, type: CharDevice}}}}],", volumes.join(", ")),
     );
     assert_eq!(said, "of the host\nof the host\nof the host");
-    assert_eq!(fs::read_to_string(format!("{folder}/newfile")).expect("a file"), "in\n");
-    assert!(fs::exists(format!("{folder}/newdir/made")).expect("a look"));
-    let mode = |name: &str| fs::metadata(format!("{folder}/{name}")).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(fs::read_to_string(format!("{directory}/newfile")).expect("a file"), "in\n");
+    assert!(fs::exists(format!("{directory}/newdir/made")).expect("a look"));
+    let mode =
+        |name: &str| fs::metadata(format!("{directory}/{name}")).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode("newdir"), mode("newfile")), (0o755, 0o644));
     for (pod, path, kind, why) in [
         ("baddir", "/none", "Directory", "hostPath type check failed"),
@@ -176,22 +177,22 @@ fn host_paths(case: &Case) {
 }
 
 fn sub_paths(case: &Case) {
-    let folder = case.folder("host");
-    fs::create_dir_all(format!("{folder}/inner")).expect("a folder");
-    fs::write(format!("{folder}/inner/file"), "inner\n").expect("a file");
-    symlink("/etc", format!("{folder}/out")).expect("a link");
-    let volume = format!("volumes: [{{name: host, hostPath: {{path: {folder:?}}}}}],");
+    let directory = case.directory("host");
+    fs::create_dir_all(format!("{directory}/inner")).expect("a directory");
+    fs::write(format!("{directory}/inner/file"), "inner\n").expect("a file");
+    symlink("/etc", format!("{directory}/out")).expect("a link");
+    let volume = format!("volumes: [{{name: host, hostPath: {{path: {directory:?}}}}}],");
     let said = case.script(
         "parts",
         "cat /inner/file /one; ls /made; echo x > /mine/file",
         "env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}], \
          volumeMounts: [{name: host, mountPath: /inner, subPath: inner, readOnly: true}, \
-         {name: host, mountPath: /one, subPath: inner/file}, {name: host, mountPath: /made, subPath: new/folder}, \
+         {name: host, mountPath: /one, subPath: inner/file}, {name: host, mountPath: /made, subPath: new/directory}, \
          {name: host, mountPath: /mine, subPathExpr: of-$(POD)}]",
         &volume,
     );
     assert_eq!(said, "inner\ninner");
-    assert!(fs::exists(format!("{folder}/of-parts/file")).expect("a look"));
+    assert!(fs::exists(format!("{directory}/of-parts/file")).expect("a look"));
     case.pod(
         "escapes",
         &format!(
@@ -227,7 +228,7 @@ fn image_volume(case: &Case) {
         ),
     );
     if case.is_containerd() {
-        // Containerd knows such mounts from version 2.1 on; it makes a folder of nothing.
+        // Containerd knows such mounts from version 2.1 on; it makes a directory of nothing.
         case.until_pod("shows", "any end", |pod| !pod.at("status.containerStatuses").is_null());
         return;
     }
@@ -360,9 +361,9 @@ fn env_files(case: &Case) {
 }
 
 fn local_volume(case: &Case) {
-    let folder = case.folder("local");
-    fs::create_dir(&folder).expect("a folder");
-    fs::write(format!("{folder}/file"), "of the node\n").expect("a file");
+    let directory = case.directory("local");
+    fs::create_dir(&directory).expect("a directory");
+    fs::write(format!("{directory}/file"), "of the node\n").expect("a file");
     let manifest = format!(
         "apiVersion: v1
 kind: PersistentVolume
@@ -372,7 +373,7 @@ spec:
   accessModes: [ReadWriteOnce]
   storageClassName: by-hand
   mountOptions: [noexec]
-  local: {{path: {folder}}}
+  local: {{path: {directory}}}
   nodeAffinity: {{required: {{nodeSelectorTerms: [{{matchExpressions: [{{key: kubernetes.io/hostname, operator: Exists}}]}}]}}}}
 ---
 apiVersion: v1
@@ -390,9 +391,9 @@ spec: {{accessModes: [ReadWriteOnce], storageClassName: by-hand, volumeName: loc
         "securityContext: {fsGroup: 4321}, volumes: [{name: local, persistentVolumeClaim: {claimName: by-hand}}],",
     );
     assert_eq!(said, "of the node\n4321\n1", "{:?}", case.events("uses"));
-    assert_eq!(fs::read_to_string(format!("{folder}/answer")).expect("an answer"), "back\n");
+    assert_eq!(fs::read_to_string(format!("{directory}/answer")).expect("an answer"), "back\n");
     case.kubectl(&["delete", "pod/uses", "pvc/by-hand", &format!("pv/local-of-{}", case.namespace)]);
-    assert!(fs::exists(format!("{folder}/answer")).expect("a look"), "what a pod wrote stays");
+    assert!(fs::exists(format!("{directory}/answer")).expect("a look"), "what a pod wrote stays");
 }
 
 fn missing_image_volume(case: &Case) {

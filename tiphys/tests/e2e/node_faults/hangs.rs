@@ -65,7 +65,7 @@ fn hooks_that_hang_are_given_their_grace_and_no_more() {
     world.until_ready("after");
 }
 
-/// Folders of pods on a disk that becomes full: what runs goes on, what cannot start is told why, and starts once
+/// Directories of pods on a disk that becomes full: what runs goes on, what cannot start is told why, and starts once
 /// there is room.
 #[test]
 fn a_full_disk_stops_nothing_that_runs() {

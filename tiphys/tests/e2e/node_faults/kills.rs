@@ -129,7 +129,7 @@ impl Churn {
         self.seen.insert(uid, (id, started));
     }
 
-    /// Each pod has its control group, and nobody else has one.
+    /// Each pod has its cgroup, and nobody else has one.
     fn check_groups(&self, pods: &[Tree]) {
         let uids: BTreeSet<String> = pods.iter().map(|pod| pod.str("metadata.uid").to_string()).collect();
         let name = |dir: &std::path::PathBuf| dir.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -21,7 +21,7 @@ const UNDEFENDED: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Kubel
 
 /// The agent as a process of its own beside `up --disable-agent`; `more` are further lines of its configuration.
 fn start_kubelet(world: &World, more: &str) -> Process {
-    fs::create_dir_all(world.dir.path().join("data/kubelet")).expect("a folder");
+    fs::create_dir_all(world.dir.path().join("data/kubelet")).expect("a directory");
     let config = format!(
         "{UNDEFENDED}cgroupRoot: {}\n{more}\
          authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {ca}}}}}\n",

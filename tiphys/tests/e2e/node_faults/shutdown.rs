@@ -21,7 +21,7 @@ fn noting_its_end(world: &World, name: &str, leave: &str, more: &str) -> String 
 fn pods_end_in_their_order_before_the_machine_goes_down() {
     let world = World::new(1);
     let _server = world.start_up(&["--disable-agent"]);
-    fs::create_dir_all(world.path("notes")).expect("a folder");
+    fs::create_dir_all(world.path("notes")).expect("a directory");
     let mut agent = start_kubelet(&world, "shutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 10s\n");
     world.create(PODS, &noting_its_end(&world, "plain", "leave", ""));
     world.create(PODS, &noting_its_end(&world, "critical", "ended", "priorityClassName: system-node-critical"));

@@ -18,7 +18,7 @@ use crate::support::{BINARY, Client};
 pub const DEADLINE: Duration = Duration::from_secs(90);
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A network with a way out that leads nowhere, and no folder of the machine's written to. Its first process reaps
+/// A network with a way out that leads nowhere, and no directory of the machine's written to. Its first process reaps
 /// whatever is left to it, as a machine's does.
 const HOLD: &str = "ip link set lo up && ip link add way type veth peer name out && \
     ip address add 192.0.2.10/24 dev way && ip link set way up && ip link set out up && \
@@ -53,7 +53,7 @@ pub struct Process {
 
 impl World {
     pub fn new(seed: u64) -> World {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = tempfile::tempdir().expect("a directory");
         let name = dir.path().file_name().expect("a name").to_string_lossy().replace('.', "");
         let mut holder = Command::new("unshare")
             .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", HOLD])
@@ -112,7 +112,7 @@ impl World {
         Process { entered }
     }
 
-    /// A file of the world's folder. Who enters the namespaces is not in it.
+    /// A file of the world's directory. Who enters the namespaces is not in it.
     pub fn path(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
     }
@@ -220,7 +220,7 @@ impl World {
         fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
     }
 
-    /// The folders of control groups in there, of one hierarchy.
+    /// The directories of cgroups in there, of one hierarchy.
     pub fn cgroups(&self) -> Vec<PathBuf> {
         let pattern = format!("*{}*", self.cgroup);
         let output = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-path", &pattern]).output();
@@ -234,7 +234,7 @@ impl Drop for World {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
-        // The processes are gone with the first one; their control groups are empty.
+        // The processes are gone with the first one; their cgroups are empty.
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut left = self.cgroups();
         while !left.is_empty() && Instant::now() < deadline {
