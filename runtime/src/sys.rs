@@ -87,22 +87,26 @@ pub fn set_name(name: &str) {
     unsafe { libc::prctl(libc::PR_SET_NAME, bytes.as_ptr(), 0, 0, 0) };
 }
 
-/// Writes a title over the arguments that this process was started with, cut to their room.
+/// Writes the parts of a title over the arguments that this process was started with, cut to their room.
 ///
 /// The kernel shows the memory from `start` up to the first zero where its last byte is none, which is how programs
 /// have always set their titles.
-pub fn overwrite_arguments(start: usize, end: usize, title: &[u8]) {
+pub fn overwrite_arguments(start: usize, end: usize, title: &[&[u8]]) {
     let room = end.saturating_sub(start);
     if room < 2 {
         return;
     }
-    let length = title.len().min(room - 2);
     let place = std::ptr::with_exposed_provenance_mut::<u8>(start);
     // SAFETY: the kernel keeps the arguments in this range of the stack, which is writable and lives as long as the
     // process; nothing in this program reads them any more, and no other thread runs in a fork of the zygote.
     unsafe {
         std::ptr::write_bytes(place, 0, room);
-        std::ptr::copy_nonoverlapping(title.as_ptr(), place, length);
+        let mut used = 0;
+        for part in title {
+            let length = part.len().min(room - 2 - used);
+            std::ptr::copy_nonoverlapping(part.as_ptr(), place.add(used), length);
+            used += length;
+        }
         place.add(room - 1).write(b'.');
     }
 }

@@ -1,17 +1,24 @@
 //! What `ps` shows of a process that is forked and never execs: its short name, and its command line.
 
+use std::sync::OnceLock;
+
 use crate::sys;
 
 /// The zygote is started with so many bytes of arguments more than it needs: its forks write their titles there.
 pub const ROOM: usize = 384;
 
+/// Where the arguments of this process are. The zygote looks once; its forks have them at the same addresses and must
+/// not allocate for a look of their own, since each page they write is private memory of every pod.
+static ARGUMENTS: OnceLock<Option<(usize, usize)>> = OnceLock::new();
+
 /// Names this process `KIND` in its short name, and `KIND OF` in its command line.
 pub fn set(kind: &str, of: &str) {
     sys::set_name(kind);
-    let title = if of.is_empty() { kind.to_string() } else { format!("{kind} {of}") };
-    // Without a readable /proc it keeps its parent's: a name is not worth more.
-    if let Some((start, end)) = arguments(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()) {
-        sys::overwrite_arguments(start, end, title.as_bytes());
+    // Without a readable /proc the process keeps its parent's title.
+    let range = ARGUMENTS.get_or_init(|| arguments(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()));
+    if let Some((start, end)) = *range {
+        let separator: &[u8] = if of.is_empty() { b"" } else { b" " };
+        sys::overwrite_arguments(start, end, &[kind.as_bytes(), separator, of.as_bytes()]);
     }
 }
 
