@@ -14,7 +14,7 @@ use kubelet::serve::{self, Served};
 use runtime::images::Images;
 use runtime::service::{NetworkOptions, Service};
 use server::Server;
-use server::http::tls::Serving;
+use server::tls::Serving;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -391,7 +391,7 @@ pub async fn run(client: Client, options: Options) -> Result<Running> {
         random: Arc::new(Random::seeded(seed)),
     });
     let (object, shutdown) = (node.clone(), config.shutdown.clone());
-    node.tell(|reports| reports.declared_features.push(server::kubelets::WEBSOCKETS.to_string()));
+    node.tell(|reports| reports.declared_features.push(server::outbound::kubelets::WEBSOCKETS.to_string()));
     let environment = kubelet::Environment {
         client: client.clone(),
         runtime,

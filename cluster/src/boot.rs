@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use scheduler::config::Configuration;
 use server::Server;
-use server::auth::Authentication;
-use server::cache::Caches;
-use server::health::Step;
+use server::authentication::Authentication;
 use server::http::serve::Handshake;
-use server::http::tls::{self, Serving};
+use server::routes::health::Step;
+use server::storage::cache::Caches;
+use server::tls::{self, Serving};
 use store::{Sink, Store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -172,8 +172,8 @@ pub async fn start(mut plan: Plan, progress: &dyn Fn(&str)) -> Result<Running> {
     let of_server = controllers::Environment { metrics: metrics.clone(), ..Local::new(&server).of_server() };
     let own = controllers::start_of_server(of_server);
     server.health.set_done(Step::Repair);
-    let usage = tokio::spawn(server::usage::collect(server.clone()));
-    let compaction = tokio::spawn(server::compaction::run(server.clone()));
+    let usage = tokio::spawn(server::registry::usage::collect(server.clone()));
+    let compaction = tokio::spawn(server::storage::compaction::run(server.clone()));
     // The controllers need roles to act by.
     let controllers = chosen.map(|chosen| start_controllers(&server, chosen, metrics)).transpose()?;
     let scheduler = scheduling.map(|configuration| start_scheduler(&server, configuration)).transpose()?;
@@ -214,7 +214,7 @@ async fn listen_for_pods(plan: &mut Plan, port: u16) -> Option<(PodAddress, TcpL
     match PodAddress::listen(port).await {
         Ok(listening) => {
             plan.config.advertise_address = pod_address::ADDRESS;
-            plan.config.accepts = server::http::accept::Accepts::new(pod_address::accepts);
+            plan.config.accepts = server::request::accept::Accepts::new(pod_address::accepts);
             Some(listening)
         }
         Err(error) => {
@@ -274,10 +274,10 @@ fn start_fake_nodes(server: &Arc<Server>, count: u32) -> Result<fakenode::Runnin
 /// The fake nodes as the server sees them: it answers what their kubelets would be asked.
 struct FakeNodes {
     count: u32,
-    clock: server::clock::WallClock,
+    clock: server::common::clock::WallClock,
 }
 
-impl server::local_nodes::LocalNodes for FakeNodes {
+impl server::outbound::local_nodes::LocalNodes for FakeNodes {
     fn log(&self, pod: &api::Tree, container: &str, query: &api::query::Query) -> Option<Result<String, String>> {
         let number = fakenode::number(pod.str("spec.nodeName"))?;
         (number < self.count).then(|| fakenode::log(pod, container, query, self.clock.seconds()))
@@ -298,18 +298,18 @@ pub async fn open(engine: Engine, config: server::Config, auth: Authentication) 
         |store: Arc<dyn Store>| encryption.as_ref().map_or(store.clone(), |encryption| encryption.wrap(store));
     match engine {
         Engine::Embedded(dir) => {
-            let caches = caches(&config, server::resource::adopt_own);
+            let caches = caches(&config, server::storage::resource::adopt_own);
             tracing::info!(dir = %dir.display(), "opening the embedded store");
             let store = store::embedded::open_dir(dir, sink(&config, &caches, ""))?;
             Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
         }
         Engine::Memory => {
-            let caches = caches(&config, server::resource::adopt_own);
+            let caches = caches(&config, server::storage::resource::adopt_own);
             let store = store::memory::open_at(config.clock.0.clone(), sink(&config, &caches, ""))?;
             Ok(Server::start(config, sealing(Arc::new(store)), caches, auth, false).await?)
         }
         Engine::Etcd(etcd) => {
-            let caches = caches(&config, server::resource::adopt_foreign);
+            let caches = caches(&config, server::storage::resource::adopt_foreign);
             tracing::info!(endpoints = ?etcd.endpoints, "connecting to etcd");
             let sink = sink(&config, &caches, &etcd.prefix);
             let store = store::etcd::connect(*etcd, sink).await?;
@@ -327,5 +327,5 @@ fn sink(config: &server::Config, caches: &Arc<Caches>, outer_prefix: &str) -> Ar
 }
 
 fn caches(config: &server::Config, adopt: fn(&store::Entry) -> Option<bytes::Bytes>) -> Arc<Caches> {
-    Arc::new(Caches::new(&config.storage_prefix, server::resource::storage_paths(), adopt))
+    Arc::new(Caches::new(&config.storage_prefix, server::storage::resource::storage_paths(), adopt))
 }

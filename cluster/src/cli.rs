@@ -210,7 +210,7 @@ fn run_why(args: WhyArgs) -> Result<()> {
 
 fn run_apiserver(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::openapi::VERSION);
+        println!("Kubernetes {}", server::routes::openapi::VERSION);
         return Ok(());
     }
     if asks_for_help(arguments) {
@@ -228,7 +228,7 @@ fn run_apiserver(arguments: &[String]) -> Result<()> {
 
 fn run_manager(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::openapi::VERSION);
+        println!("Kubernetes {}", server::routes::openapi::VERSION);
         return Ok(());
     }
     if asks_for_help(arguments) {
@@ -242,7 +242,7 @@ fn run_manager(arguments: &[String]) -> Result<()> {
 
 fn run_scheduler(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::openapi::VERSION);
+        println!("Kubernetes {}", server::routes::openapi::VERSION);
         return Ok(());
     }
     if asks_for_help(arguments) {
@@ -259,7 +259,7 @@ fn run_scheduler(arguments: &[String]) -> Result<()> {
 
 fn run_kubelet(arguments: &[String]) -> Result<()> {
     if asks_for_version(arguments) {
-        println!("Kubernetes {}", server::openapi::VERSION);
+        println!("Kubernetes {}", server::routes::openapi::VERSION);
         return Ok(());
     }
     if asks_for_help(arguments) {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use server::Server;
-use server::auth::Authorities;
-use server::callout::{Identity, Trust};
-use server::http::tls::Serving;
-use server::kubelets::Kubelets;
+use server::authentication::Authorities;
+use server::outbound::callout::{Identity, Trust};
+use server::outbound::kubelets::Kubelets;
+use server::tls::Serving;
 
 use crate::error::{Error, Result};
 use crate::pki::{Pair, certificates, private_key};

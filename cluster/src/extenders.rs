@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use scheduler::config::ExtenderConfig;
 use scheduler::extender::{Posting, Wire};
-use server::callout::{Client, Identity, Trust, Url};
+use server::outbound::callout::{Client, Identity, Trust, Url};
 
 /// A client for each extender, by its address.
 pub struct Callouts(Vec<(ExtenderConfig, Client)>);

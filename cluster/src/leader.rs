@@ -9,8 +9,8 @@ use api::Tree;
 use http::{HeaderName, HeaderValue, Method};
 use kinds::User;
 use server::Server;
-use server::callout::{Answer, Client, Identity, Trust, Url};
-use server::why::{Explains, ROOT};
+use server::outbound::callout::{Answer, Client, Identity, Trust, Url};
+use server::routes::why::{Explains, ROOT};
 use store::BoxFuture;
 
 use crate::scheduling::{ADDRESS, CERTIFICATE, SCHEDULERS};
@@ -19,7 +19,7 @@ use crate::scheduling::{ADDRESS, CERTIFICATE, SCHEDULERS};
 pub type ReadIdentity = Arc<dyn Fn() -> Result<Identity, String> + Send + Sync>;
 
 /// Where schedulers hold their leases. Only a client that may bind pods can write their annotations (see
-/// `server::announce`).
+/// `server::registry::announce`).
 const NAMESPACE: &str = "kube-system";
 const TIMEOUT: Duration = Duration::from_secs(10);
 

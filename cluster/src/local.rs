@@ -7,7 +7,8 @@ use bytes::Bytes;
 use client::{Body, Client, Clock, Pieces, Random, Sending, SystemClock, Transport, Unread};
 use http::{Method, Request, Response};
 use scheduler::config::Configuration;
-use server::{Server, local};
+use server::Server;
+use server::filters::local;
 
 /// Carries requests as one user.
 struct InProcess {
@@ -43,7 +44,7 @@ impl InProcess {
 
 impl InProcess {
     /// A read is over sooner than a task is made.
-    async fn handle(&self, request: Request<Bytes>) -> client::Result<Response<server::http::body::Body>> {
+    async fn handle(&self, request: Request<Bytes>) -> client::Result<Response<server::request::body::Body>> {
         let (server, user) = (self.server.clone(), self.user.clone());
         if request.method() == Method::GET || self.writes == Writes::Inline {
             return Ok(local::handle(&server, request, user).await);

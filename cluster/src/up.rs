@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use scheduler::config::Configuration;
-use server::admission::Setup;
-use server::auth::request_header::Names;
-use server::auth::token::Tokens;
-use server::auth::{Anonymous, Authentication, Authorities, RequestHeader};
-use server::callout::Identity;
-use server::http::tls::Serving;
+use server::authentication::request_header::Names;
+use server::authentication::token::Tokens;
+use server::authentication::{Anonymous, Authentication, Authorities, RequestHeader};
+use server::outbound::callout::Identity;
+use server::registry::admission::Setup;
+use server::tls::Serving;
 
 use crate::apiserver::flags::Flags;
 use crate::boot::{self, Controllers, Plan, Running};

@@ -15,15 +15,15 @@ use kinds::User;
 use tokio::sync::Notify;
 
 use crate::audit::Trail;
-use crate::auth::ClientChain;
-use crate::authz::{Decision, Reason};
+use crate::authentication::ClientChain;
+use crate::authorization::{Decision, Reason};
 use crate::fairness::{Flow, Held};
-use crate::http::body::Body;
 use crate::http::io::Watched;
-use crate::http::received::Received;
-use crate::http::sources::Seat;
-use crate::negotiate::{Accepted, Media};
-use crate::request::{Query, RequestInfo};
+use crate::request::body::Body;
+use crate::request::info::{Query, RequestInfo};
+use crate::request::negotiate::{Accepted, Media};
+use crate::request::received::Received;
+use crate::request::sources::Seat;
 
 /// The most that a body may hold.
 pub const MAX_BODY_BYTES: usize = 3 << 20;
@@ -73,7 +73,7 @@ pub struct Call {
     /// Seats; a watch takes them along until it has begun.
     pub held: Option<Held>,
     /// Of a level that this call's flow crowds.
-    pub turns: Option<crate::fairness::turns::Turns>,
+    pub turns: Option<crate::request::turns::Turns>,
     /// A watch hands its objects over as they are kept; a request of this process may ask for it.
     pub pieces: bool,
     /// Nobody reads a good answer; a request of this process may say so.
@@ -231,7 +231,7 @@ pub fn status_answer(status: &Status, accepted: Accepted) -> Answer {
     let tree = status.to_tree();
     let mut response = match accepted.media {
         Media::Protobuf => {
-            let bytes = crate::codec::protobuf(&tree, "", "v1", "Status");
+            let bytes = crate::request::codec::protobuf(&tree, "", "v1", "Status");
             answer(status.code, "application/vnd.kubernetes.protobuf", bytes)
         }
         Media::Yaml => answer(status.code, "application/yaml", api::yaml::encode(&tree)),

@@ -1,55 +1,24 @@
 //! The API server: the request path from the socket to the store. It knows no controller, and it alone
 //! talks to the store.
 
-pub mod admission;
-pub mod alloc;
-pub mod announce;
 pub mod audit;
-pub mod auth;
-pub mod authz;
+pub mod authentication;
+pub mod authorization;
 pub mod bootstrap;
-pub mod cache;
 pub mod call;
-pub mod callout;
-pub mod chain;
-pub mod clock;
-pub mod codec;
-pub mod compaction;
-pub mod discovery;
-pub mod encryption;
-mod endpoints;
+pub mod common;
 pub mod fairness;
-pub mod fence;
-pub mod files;
-pub mod health;
-mod hooks;
+pub mod filters;
 pub mod http;
-pub mod ids;
-mod initializers;
-mod join;
-pub mod kubelets;
-pub mod limits;
-pub mod local;
-pub mod local_nodes;
 pub mod metrics;
-mod negotiate;
-pub mod openapi;
-mod options;
-pub mod reload;
+pub mod outbound;
+pub mod registry;
 pub mod request;
-pub mod resource;
-mod respond;
-mod router;
-mod shape;
-mod subresources;
+pub mod routes;
+pub mod storage;
 #[cfg(test)]
 mod testing;
-pub mod usage;
-mod verbs;
-mod versions;
-pub mod why;
-mod write;
-mod ws;
+pub mod tls;
 
 pub use bootstrap::hostname;
 
@@ -60,8 +29,15 @@ use std::time::Duration;
 use api::Tree;
 use api::status::{Cause, Status};
 use bytes::Bytes;
-use cache::{Caches, Item};
-use resource::{Registry, Resource};
+use common::clock;
+use filters::cors;
+use outbound::{kubelets, local_nodes};
+use registry::{admission, alloc, initializers, subresources, write};
+use request::{accept, limits};
+use routes::{discovery, health, openapi, why};
+use storage::cache::{self, Caches, Item};
+use storage::encryption;
+use storage::resource::{self, Registry, Resource};
 use store::Store;
 use tokio::sync::watch;
 
@@ -82,11 +58,11 @@ pub struct Config {
     pub compaction_interval: Duration,
     /// Who stands in service account tokens: the first in those that are made, any in those that are taken.
     pub issuers: Vec<String>,
-    pub cors: http::cors::Cors,
+    pub cors: cors::Cors,
     /// What answers say of HTTPS to browsers, if anything.
     pub strict_transport_security: Option<::http::HeaderValue>,
     /// Who decides what callers may do, in this order.
-    pub authorization: Vec<authz::config::Setting>,
+    pub authorization: Vec<authorization::config::Setting>,
     /// Which admission plugins are on, and what they were told.
     pub admission: Arc<admission::Setup>,
     pub limits: limits::Limits,
@@ -95,7 +71,7 @@ pub struct Config {
     pub clock: clock::WallClock,
     /// None where the server has nothing to show to the agents of nodes: any of them is taken, as upstream's.
     pub kubelets: Option<Arc<kubelets::Kubelets>>,
-    pub accepts: http::accept::Accepts,
+    pub accepts: accept::Accepts,
 }
 
 impl Default for Config {
@@ -110,16 +86,16 @@ impl Default for Config {
             storage_prefix: "/registry".to_string(),
             compaction_interval: Duration::from_secs(300),
             issuers: vec!["https://kubernetes.default.svc".to_string()],
-            cors: http::cors::Cors::default(),
+            cors: cors::Cors::default(),
             strict_transport_security: None,
-            authorization: authz::config::node_and_rbac(),
+            authorization: authorization::config::node_and_rbac(),
             admission: Arc::default(),
             limits: limits::Limits::default(),
             audit: None,
             encryption: None,
             clock: clock::WallClock::default(),
             kubelets: None,
-            accepts: http::accept::Accepts::default(),
+            accepts: accept::Accepts::default(),
         }
     }
 }
@@ -137,10 +113,10 @@ pub struct Server {
     pub caches: Arc<Caches>,
     decoded: cache::Decoded,
     pub registry: Registry,
-    pub auth: auth::Authentication,
-    pub authz: authz::Union,
+    pub auth: authentication::Authentication,
+    pub authz: authorization::Union,
     /// The roles, whoever decides: nobody grants what they do not hold by them.
-    rbac: Arc<authz::rbac::Rbac>,
+    rbac: Arc<authorization::rbac::Rbac>,
     pub metrics: metrics::Metrics,
     pub fairness: fairness::Fairness,
     pub health: health::Health,
@@ -173,14 +149,14 @@ impl Server {
         config: Config,
         store: Arc<dyn Store>,
         caches: Arc<Caches>,
-        auth: auth::Authentication,
+        auth: authentication::Authentication,
         shared_store: bool,
     ) -> Result<Arc<Server>, store::Error> {
         let (entries, revision) = store.load().await?;
         refuse_sealed(&entries, &config)?;
         caches.load(entries, revision);
         let registry = Registry::new(&config.storage_prefix, &caches);
-        let rbac = Arc::new(authz::rbac::Rbac::new(&caches));
+        let rbac = Arc::new(authorization::rbac::Rbac::new(&caches));
         let metrics = metrics::Metrics::new();
         if let Some(audit) = &config.audit {
             audit.start(metrics.registry());
@@ -197,7 +173,7 @@ impl Server {
             alloc: alloc::Allocator::new(&config),
             discovery: discovery::Documents::new(&registry),
             openapi: openapi::Documents::default(),
-            authz: authz::Union::new(&config.authorization, &caches, &rbac),
+            authz: authorization::Union::new(&config.authorization, &caches, &rbac),
             rbac,
             config,
             store,
@@ -225,7 +201,7 @@ impl Server {
     }
 
     /// Other authorizers decide from now on.
-    pub fn set_authorization(&self, settings: &[authz::config::Setting]) {
+    pub fn set_authorization(&self, settings: &[authorization::config::Setting]) {
         self.authz.replace(settings, &self.caches, &self.rbac);
     }
 

@@ -6,16 +6,19 @@ use api::Tree;
 use kinds::User;
 use store::Expect;
 
-use crate::cache::Caches;
 use crate::call::{Call, Peer};
-use crate::resource::Resource;
-use crate::write::Scope;
-use crate::{Config, Server, auth, bootstrap, resource};
+use crate::registry::write::Scope;
+use crate::storage::cache::Caches;
+use crate::storage::resource::{self, Resource};
+use crate::{Config, Server, authentication, bootstrap};
 
 pub async fn server(config: Config) -> Arc<Server> {
     let caches = Arc::new(Caches::new(&config.storage_prefix, resource::storage_paths(), resource::adopt_own));
     let store = store::memory::open(caches.clone()).expect("a store in memory");
-    let auth = auth::Authentication { audiences: config.issuers.clone(), ..auth::Authentication::default() };
+    let auth = authentication::Authentication {
+        audiences: config.issuers.clone(),
+        ..authentication::Authentication::default()
+    };
     let server = Server::start(config, Arc::new(store), caches, auth, false).await.expect("a server");
     bootstrap::run(&server).await.expect("the first objects");
     server

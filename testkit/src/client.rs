@@ -200,7 +200,7 @@ pub fn tls(authority: &Pair, user: Option<&Pair>) -> ClientConfig {
     for certificate in CertificateDer::pem_slice_iter(authority.certificate.as_bytes()) {
         roots.add(certificate.expect("a certificate")).expect("an authority");
     }
-    let builder = ClientConfig::builder_with_provider(server::http::tls::provider())
+    let builder = ClientConfig::builder_with_provider(server::tls::provider())
         .with_safe_default_protocol_versions()
         .expect("protocol versions")
         .with_root_certificates(roots);

@@ -44,7 +44,7 @@ impl Https {
         let listener = TcpListener::bind("0.0.0.0:0").await.expect("a port");
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().expect("an address").port()));
         let serving = credentials::serving(&Credentials { serving: serving.clone(), ..Credentials::default() });
-        let tls = server::http::tls::server_config(serving.expect("a certificate"), &Default::default()).expect("TLS");
+        let tls = server::tls::server_config(serving.expect("a certificate"), &Default::default()).expect("TLS");
         let (acceptor, answer) = (TlsAcceptor::from(tls), Arc::new(answer));
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use server::auth::oidc::{Claim, Issuer, Rules};
-use server::auth::token::Tokens;
-use server::auth::webhook::Webhook;
-use server::auth::{self, Anonymous, Authorities, PasswordFile, RequestHeader, TokenFile};
-use server::callout::{Client, Trust, kubeconfig};
+use server::authentication::oidc::{Claim, Issuer, Rules};
+use server::authentication::token::Tokens;
+use server::authentication::webhook::Webhook;
+use server::authentication::{self, Anonymous, Authorities, PasswordFile, RequestHeader, TokenFile};
+use server::outbound::callout::{Client, Trust, kubeconfig};
 
 use super::flags::Flags;
 use super::flags::authentication::Oidc;
@@ -17,7 +17,7 @@ use super::reload::{Apply, Followed};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 
-pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Result<auth::Authentication> {
+pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Result<authentication::Authentication> {
     let given = &flags.authentication;
     let own = issuers(flags);
     let configuration = given.config_file.as_deref().map(|path| configuration(path, own));
@@ -25,14 +25,14 @@ pub fn build(flags: &Flags, current: &Credentials, tokens: Option<Tokens>) -> Re
     check(flags, &configuration)?;
     let mut rules = configuration.issuers;
     rules.extend(issuer_of_flags(&given.oidc, own)?);
-    Ok(auth::Authentication {
+    Ok(authentication::Authentication {
         clients: authorities(current.clients.as_deref(), flags.client_ca_file.as_deref())?,
         request_header: request_header(flags, current)?,
         passwords: read_file(given.basic_auth_file.as_deref(), PasswordFile::read)?,
         token_file: read_file(given.token_auth_file.as_deref(), TokenFile::read)?,
         tokens,
         bootstrap_tokens: given.bootstrap_tokens,
-        issuers: auth::oidc::Issuers::from_pointee(providers(rules, &[])?),
+        issuers: authentication::oidc::Issuers::from_pointee(providers(rules, &[])?),
         webhook: webhook(flags)?,
         anonymous: configuration.anonymous.unwrap_or_else(|| anonymous(flags)),
         audiences: audiences(flags),
@@ -89,7 +89,7 @@ fn in_file(path: &Path, why: impl std::fmt::Display) -> Error {
 }
 
 /// What must hold between flags and the configuration file.
-fn check(flags: &Flags, configuration: &auth::config::Configuration) -> Result<()> {
+fn check(flags: &Flags, configuration: &authentication::config::Configuration) -> Result<()> {
     let given = &flags.authentication;
     let mut errors = Vec::new();
     if given.config_file.is_some() && !given.oidc.issuer_url.is_empty() {
@@ -107,12 +107,16 @@ fn check(flags: &Flags, configuration: &auth::config::Configuration) -> Result<(
     if errors.is_empty() { Ok(()) } else { Err(Error::Flags(errors)) }
 }
 
-fn configuration(path: &Path, own_issuers: &[String]) -> Result<auth::config::Configuration> {
+fn configuration(path: &Path, own_issuers: &[String]) -> Result<authentication::config::Configuration> {
     parse_configuration(path, &fs::read(path).map_err(Error::file(path))?, own_issuers)
 }
 
-fn parse_configuration(path: &Path, text: &[u8], own_issuers: &[String]) -> Result<auth::config::Configuration> {
-    auth::config::read(text, own_issuers)
+fn parse_configuration(
+    path: &Path,
+    text: &[u8],
+    own_issuers: &[String],
+) -> Result<authentication::config::Configuration> {
+    authentication::config::read(text, own_issuers)
         .map_err(|errors| Error::Flags(errors.iter().map(|why| format!("{}: {why}", path.display())).collect()))
 }
 
@@ -159,7 +163,7 @@ fn issuer_of_flags(oidc: &Oidc, own_issuers: &[String]) -> Result<Option<Rules>>
         return Err(refused("--oidc-issuer-url is the issuer of service account tokens"));
     }
     let algorithms = if oidc.signing_algs.is_empty() { vec!["RS256".to_string()] } else { oidc.signing_algs.clone() };
-    if let Some(unknown) = algorithms.iter().find(|name| !auth::ALGORITHMS.contains(&name.as_str())) {
+    if let Some(unknown) = algorithms.iter().find(|name| !authentication::ALGORITHMS.contains(&name.as_str())) {
         return Err(refused(format!("--oidc-signing-algs: unsupported signing alg: {unknown:?}")));
     }
     let certificate_authority = match &oidc.ca_file {
@@ -219,7 +223,7 @@ pub fn watched(flags: &Flags) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    fn built(arguments: &[&str]) -> Result<auth::Authentication> {
+    fn built(arguments: &[&str]) -> Result<authentication::Authentication> {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         build(&super::super::flags::parse(&arguments)?, &Credentials::default(), None)
     }

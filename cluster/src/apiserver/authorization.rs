@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::authz::config::{Mode, Setting};
-use server::authz::{Decision, abac, config, webhook};
-use server::callout::kubeconfig;
+use server::authorization::config::{self, Mode, Setting};
+use server::authorization::{Decision, abac, webhook};
+use server::outbound::callout::kubeconfig;
 
 use super::flags::{Flag, flag};
 use super::reload::{Apply, Followed};

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use server::kubelets::{PREFERRED, TIMEOUT};
+use server::outbound::kubelets::{PREFERRED, TIMEOUT};
 
 use super::authorization;
 use super::values::{boolean, cidrs, duration, names, parsed, port_range};

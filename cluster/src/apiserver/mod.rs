@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use server::encryption::Encryption;
-use server::http::tls::Serving;
+use server::storage::encryption::Encryption;
+use server::tls::Serving;
 
 use crate::addons;
 use crate::boot::{self, Engine, Plan, Running};
@@ -237,9 +237,9 @@ fn encryption(flags: &Flags) -> Result<Option<Arc<Encryption>>> {
     Ok(Some(encryption))
 }
 
-fn admission(flags: &Flags) -> Result<server::admission::Setup> {
+fn admission(flags: &Flags) -> Result<server::registry::admission::Setup> {
     let file = flags.admission_control_config_file.as_deref();
-    server::admission::Setup::new(&flags.enable_admission_plugins, &flags.disable_admission_plugins, file)
+    server::registry::admission::Setup::new(&flags.enable_admission_plugins, &flags.disable_admission_plugins, file)
         .map_err(Error::Flags)
 }
 

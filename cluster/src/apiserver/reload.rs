@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use server::Server;
-use server::reload::Reloads;
+use server::common::reload::Reloads;
 
 use crate::credentials::settled;
 use crate::error::{Error, Result};

@@ -9,8 +9,8 @@ use api::{Tree, tree};
 use client::{Client, Clock, Resource};
 use http::header;
 use kinds::User;
-use server::auth::request_header::Names;
-use server::auth::{Authorities, RequestHeader};
+use server::authentication::request_header::Names;
+use server::authentication::{Authorities, RequestHeader};
 use server::http::component::Question;
 use tokio::time::Instant;
 

@@ -10,9 +10,9 @@ use client::{Client, SystemClock};
 use http::Request;
 use kubelet::Config;
 use kubelet::serve::{Node, access};
-use server::auth::Authorities;
+use server::authentication::Authorities;
 use server::http::component::{self, Answer, Handler, Question, Reply, Replying};
-use server::http::tls::{self, Serving};
+use server::tls::{self, Serving};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

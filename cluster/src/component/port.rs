@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use client::SystemClock;
 use http::Method;
-use server::auth::{Authorities, RequestHeader};
-use server::health::Slis;
+use server::authentication::{Authorities, RequestHeader};
 use server::http::component::{self, Handler, Question, Reply, Replying};
-use server::http::tls::{self, Serving};
+use server::routes::health::Slis;
+use server::tls::{self, Serving};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

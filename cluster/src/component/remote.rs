@@ -8,7 +8,7 @@ use client::{Client, Throttled, Transport};
 use rustls::ClientConfig;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
-use server::callout::{self, kubeconfig};
+use server::outbound::callout::{self, kubeconfig};
 
 use super::accounts::{Account, TokenFile};
 use super::follow::Follow;

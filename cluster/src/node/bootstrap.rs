@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use api::{Tree, list, tree};
 use client::{Client, Random};
-use server::callout::kubeconfig;
+use server::outbound::callout::kubeconfig;
 use tokio::sync::watch;
 
 use super::request::{self, Kept, Wanted};
@@ -229,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let kept = kept(dir.path());
         let (send, mut taken) = tokio::sync::mpsc::unbounded_channel();
-        let tls = server::http::tls::any_server_config().expect("TLS");
+        let tls = server::tls::any_server_config().expect("TLS");
         let nobody = client::https::Https::new("127.0.0.1", 1, None, Arc::new(tls)).expect("a client");
         let rotated = Rotated {
             // It fits nobody, and is due at once.

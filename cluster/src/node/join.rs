@@ -12,8 +12,8 @@ use client::{Client, Resource};
 use kubelet::config::Settings;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use server::callout::Url;
-use server::http::tls;
+use server::outbound::callout::Url;
+use server::tls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::flags::{self, Flags};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Tree;
 use client::{Client, Random};
 use kubelet::Config;
-use server::http::tls::Serving;
+use server::tls::Serving;
 use tokio::sync::watch;
 
 use super::bootstrap::Rotated;

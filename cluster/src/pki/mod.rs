@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
-use server::auth::token::Tokens;
+use server::authentication::token::Tokens;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::error::{Error, Result};

@@ -13,8 +13,8 @@ use http::Method;
 use scheduler::config::Configuration;
 use scheduler::{Environment, Explainer};
 use server::http::component::{Question, Reply};
-use server::request::RequestInfo;
-use server::why;
+use server::request::info::RequestInfo;
+use server::routes::why;
 use store::BoxFuture;
 
 use crate::component::{self, Port, Running, Tools, Work};
@@ -26,7 +26,7 @@ pub const NAME: &str = "kube-scheduler";
 
 /// What a leader says in its lease: where it is reached, by which certificate it is known, and whose pods it
 /// places.
-pub use server::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
+pub use server::registry::announce::{ADDRESS, CERTIFICATE, SCHEDULERS};
 
 pub async fn run(flags: Flags) -> Result<Running> {
     let (common, configuration) = settings::read(flags)?;

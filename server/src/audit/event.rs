@@ -14,9 +14,9 @@ use kinds::User;
 
 use super::Trail;
 use super::policy::{Level, Stage};
-use crate::authz::Decision;
+use crate::authorization::Decision;
 use crate::call::Call;
-use crate::negotiate::Media;
+use crate::request::negotiate::Media;
 
 /// A user agent is kept up to here.
 const MAX_USER_AGENT: usize = 1024;

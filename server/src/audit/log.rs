@@ -286,7 +286,7 @@ fn compress(path: &Path) -> io::Result<()> {
         .write(true)
         .mode(0o600)
         .open(&name)?
-        .write_all(&crate::http::compress::gzip(&bytes))?;
+        .write_all(&crate::request::compress::gzip(&bytes))?;
     fs::remove_file(path)
 }
 

@@ -26,10 +26,10 @@ use tokio::task::JoinHandle;
 
 use crate::Server;
 use crate::call::{Answer, Call};
-use crate::callout::kubeconfig;
-use crate::chain::Step;
-use crate::http::body::Body;
-use crate::limits::is_long_running;
+use crate::filters::chain::Step;
+use crate::outbound::callout::kubeconfig;
+use crate::request::body::Body;
+use crate::request::limits::is_long_running;
 use backend::{Backend, Rest, Sink, Told};
 pub use backend::{Delivery, Mode, Truncate};
 use counts::Counts;
@@ -228,7 +228,8 @@ static AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 pub fn id(call: &Call) -> HeaderValue {
     let given = call.headers.get(&AUDIT_ID).filter(|id| !id.is_empty());
     given.cloned().unwrap_or_else(|| {
-        HeaderValue::from_bytes(&crate::ids::uid_bytes()).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+        HeaderValue::from_bytes(&crate::common::ids::uid_bytes())
+            .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     })
 }
 

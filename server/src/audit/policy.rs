@@ -5,8 +5,8 @@ use std::path::Path;
 use api::Tree;
 use kinds::User;
 
-use crate::files::{Error, File};
-use crate::request::RequestInfo;
+use crate::common::files::{Error, File};
+use crate::request::info::RequestInfo;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
@@ -274,7 +274,7 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::request::Query;
+    use crate::request::info::Query;
 
     fn policy(text: &str) -> Result<Policy, Error> {
         let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{text}");

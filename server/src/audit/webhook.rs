@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::callout::kubeconfig::Remote;
+use crate::outbound::callout::kubeconfig::Remote;
 
 /// A list is tried this often before it is given up.
 const TRIES: u32 = 5;

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::{MANAGER, Object, edit};
 use crate::Server;
-use crate::auth::{Authentication, Authorities};
+use crate::authentication::{Authentication, Authorities};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";

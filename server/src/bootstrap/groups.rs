@@ -3,7 +3,7 @@
 use api::tree;
 
 use super::{MANAGER, Object};
-use crate::resource::Registry;
+use crate::storage::resource::Registry;
 
 /// A group's place among the groups, and its versions' places inside it; both higher first.
 const PRIORITIES: &[(&str, i64)] = &[

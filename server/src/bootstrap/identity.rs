@@ -19,7 +19,7 @@ pub fn lease(now: i64) -> Object {
     let name = name(&hostname);
     let labels = tree! { "apiserver.kubernetes.io/identity" => "kube-apiserver", "kubernetes.io/hostname" => hostname };
     let spec = tree! {
-        "holderIdentity" => format!("{name}_{}", crate::ids::uid()), "leaseDurationSeconds" => LEASE_SECONDS,
+        "holderIdentity" => format!("{name}_{}", crate::common::ids::uid()), "leaseDurationSeconds" => LEASE_SECONDS,
         "renewTime" => micro_time(now),
     };
     Object {

@@ -20,12 +20,12 @@ use kinds::User;
 use tokio::task::JoinSet;
 
 use crate::Server;
-use crate::codec::Validation;
-use crate::health::Step;
-use crate::options::WriteOptions;
-use crate::resource::Resource;
-use crate::verbs::patch::applied_object;
-use crate::write::Scope;
+use crate::registry::options::WriteOptions;
+use crate::registry::verbs::patch::applied_object;
+use crate::registry::write::Scope;
+use crate::request::codec::Validation;
+use crate::routes::health::Step;
+use crate::storage::resource::Resource;
 
 pub(crate) use flowcontrol::named as flowcontrol_objects;
 

@@ -8,10 +8,10 @@ use api::status::Status;
 
 use super::{Object, edit, find, make, scope, system_user};
 use crate::Server;
-use crate::authz::Rule;
-use crate::authz::rbac::cover::uncovered;
-use crate::options::DeleteOptions;
-use crate::verbs::delete::delete_one;
+use crate::authorization::Rule;
+use crate::authorization::rbac::cover::uncovered;
+use crate::registry::options::DeleteOptions;
+use crate::registry::verbs::delete::delete_one;
 
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
@@ -110,7 +110,7 @@ fn add_subjects(changed: &mut Tree, wanted: &Tree) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::tests::json;
+    use crate::registry::admission::tests::json;
 
     fn role(annotation: &str, verbs: &str) -> Tree {
         json(&format!(

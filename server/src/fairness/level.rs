@@ -11,7 +11,7 @@ use super::demand::{Claim, smooth};
 use super::dropped::Dropped;
 use super::dump::{About, Queue};
 use super::queues::{Load, Place, Queues, Reason, Shape, Verdict};
-use super::turns::Turns;
+use crate::request::turns::Turns;
 
 /// A level's seats as its object and its shares give them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use api::Tree;
 use kinds::User;
 
-use crate::request::RequestInfo;
+use crate::request::info::RequestInfo;
 
 /// What schemas look at.
 pub struct Digest<'a> {
@@ -176,7 +176,7 @@ mod tests {
     use http::Method;
 
     use super::*;
-    use crate::request::Query;
+    use crate::request::info::Query;
 
     fn rule() -> Rule {
         Rule::compile(&tree! {

@@ -13,7 +13,6 @@ mod matching;
 mod metrics;
 mod plan;
 mod queues;
-pub mod turns;
 mod width;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -29,9 +28,9 @@ use tokio::time::Instant;
 
 use crate::Server;
 use crate::call::{Answer, Call, text};
-use crate::chain::Step;
-use crate::http::body::Body;
-use crate::limits::{Counted, Inflight, is_long_running};
+use crate::filters::chain::Step;
+use crate::request::body::Body;
+use crate::request::limits::{Counted, Inflight, is_long_running};
 pub use changes::Changes;
 use level::Entry;
 use matching::Digest;
@@ -75,7 +74,7 @@ impl Fairness {
             plan: ArcSwap::from_pointee(Plan::empty()),
             metrics: FlowMetrics::new(metrics.registry()),
             inflight: Inflight::default(),
-            salt: crate::ids::below(u64::MAX),
+            salt: crate::common::ids::below(u64::MAX),
             started: Instant::now(),
             adjusted: AtomicU64::new(0),
         }

@@ -175,7 +175,7 @@ mod tests {
     use api::{list, tree};
 
     use super::*;
-    use crate::request::RequestInfo;
+    use crate::request::info::RequestInfo;
 
     fn level(name: &str, shares: i64, lendable: i64) -> Tree {
         tree! {

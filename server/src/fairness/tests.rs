@@ -4,7 +4,7 @@ use api::{Tree, list, tree};
 use http::Method;
 
 use super::*;
-use crate::limits::Limits;
+use crate::request::limits::Limits;
 use crate::{Config, testing};
 
 fn level(response: Tree) -> Tree {

@@ -19,8 +19,8 @@ use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::serve::{PATIENCE, builder};
-use super::sources::{SourceLimits, Sources, until_silent};
-use crate::auth::ClientChain;
+use crate::authentication::ClientChain;
+use crate::request::sources::{SourceLimits, Sources, until_silent};
 
 /// A question.
 pub struct Question {

@@ -1,13 +1,6 @@
-//! Sockets, TLS and HTTP: what is the same for every request.
+//! Listeners and connections: TLS and HTTP on a socket.
 
-pub mod accept;
-pub mod body;
 pub mod component;
-pub mod compress;
-pub mod cors;
 pub mod io;
-pub mod received;
 mod request_line;
 pub mod serve;
-pub mod sources;
-pub mod tls;

@@ -14,12 +14,14 @@ use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::io::{Secured, Socket, Watched};
-use super::received::Received;
-use super::sources::{Seat, Sources, until_silent};
-use super::tls::{self, Serving};
-use crate::auth::{Authorities, ClientChain};
+use crate::Server;
+use crate::authentication::{Authorities, ClientChain};
 use crate::call::{Answer, Call, Peer};
-use crate::{Server, chain, limits};
+use crate::filters::chain;
+use crate::request::limits;
+use crate::request::received::Received;
+use crate::request::sources::{Seat, Sources, until_silent};
+use crate::tls::{self, Serving};
 
 /// A client that does not finish its handshake or its headers in this time is gone.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

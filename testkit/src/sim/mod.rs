@@ -55,7 +55,7 @@ pub struct Outcome {
 
 /// Runs a scenario from a seed in a world of its own.
 pub fn run(seed: u64, nodes: u32, scenario: impl AsyncFnOnce(&mut Simulation)) -> Outcome {
-    server::ids::seed_thread(seed);
+    server::common::ids::seed_thread(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
         let mut simulation = Simulation::start(seed, nodes).await;
@@ -88,11 +88,11 @@ impl Simulation {
     async fn start(seed: u64, nodes: u32) -> Simulation {
         let clock = store::clock::RuntimeClock::starting_at(EPOCH);
         let config = server::Config {
-            clock: server::clock::WallClock(Arc::new(clock)),
+            clock: server::common::clock::WallClock(Arc::new(clock)),
             admission: up::admission().expect("plugins"),
             ..server::Config::default()
         };
-        let server = boot::open(Engine::Memory, config, server::auth::Authentication::default()).await;
+        let server = boot::open(Engine::Memory, config, server::authentication::Authentication::default()).await;
         let server = server.expect("a server");
         server::bootstrap::run(&server).await.expect("the first objects");
         let (faults, trace) = (Arc::new(Faults::new(seed)), Arc::new(Trace::default()));

@@ -265,7 +265,7 @@ async fn first_roles_are_mended_at_the_next_start() {
 }
 
 async fn with_plugin(name: &str) -> Cluster {
-    let admission = server::admission::Setup::new(&[name.to_string()], &[], None).expect("a plugin").into();
+    let admission = server::registry::admission::Setup::new(&[name.to_string()], &[], None).expect("a plugin").into();
     let config = server::Config { admission, ..server::Config::default() };
     Cluster::start_with(Kept::Embedded, config, async |_| {}).await
 }

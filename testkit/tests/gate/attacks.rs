@@ -3,7 +3,7 @@
 
 use api::{Tree, list, tree};
 use cluster::pki::Subject;
-use server::authz::config::Mode;
+use server::authorization::config::Mode;
 use testkit::{Client, Cluster, Hook, Kept, Said};
 
 use crate::until;

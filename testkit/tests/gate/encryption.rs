@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use api::{Tree, tree};
-use server::encryption::Encryption;
+use server::storage::encryption::Encryption;
 use testkit::{Cluster, Kept};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{Tree, json, tree};
-use server::http::sources::SourceLimits;
+use server::request::sources::SourceLimits;
 use testkit::client::DEADLINE;
 use testkit::{Client, Cluster, Kept};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -14,7 +14,7 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const YAML: &str = "application/yaml";
 const JSON: &str = "application/json";
 
-async fn limited(change: impl FnOnce(&mut server::limits::Limits)) -> Cluster {
+async fn limited(change: impl FnOnce(&mut server::request::limits::Limits)) -> Cluster {
     let mut config = server::Config::default();
     change(&mut config.limits);
     Cluster::start_with(Kept::Embedded, config, async |_| {}).await

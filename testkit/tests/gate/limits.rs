@@ -9,7 +9,7 @@ use crate::until;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-async fn limited(change: impl FnOnce(&mut server::limits::Limits)) -> Cluster {
+async fn limited(change: impl FnOnce(&mut server::request::limits::Limits)) -> Cluster {
     let mut config = server::Config::default();
     change(&mut config.limits);
     Cluster::start_with(Kept::Embedded, config, async |_| {}).await

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use server::admission::Setup;
-use server::admission::initial_resources::{Question, Usage};
 use server::audit::{Audit, Settings};
+use server::registry::admission::Setup;
+use server::registry::admission::initial_resources::{Question, Usage};
 use testkit::{Cluster, Kept};
 
 use super::{POLICY, events};

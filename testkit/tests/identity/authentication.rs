@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use api::{Tree, base64, list, tree};
 use cluster::pki::{Lifetimes, Pair, Pki, Subject};
-use server::auth::{Anonymous, PasswordFile, TokenFile};
+use server::authentication::{Anonymous, PasswordFile, TokenFile};
 use testkit::{Client, Cluster, Kept};
 
 use super::jwt::{Signer, claims_of, unsigned};

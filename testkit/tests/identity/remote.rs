@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use api::{Tree, json, list, tree};
 use cluster::pki::{Pair, Pki, Subject};
-use server::auth::oidc::{Claim, Issuer, Issuers, Rules};
-use server::auth::webhook::Webhook;
-use server::authz::config::{Mode, Setting};
-use server::authz::{Decision, webhook};
-use server::callout::{Client as Caller, Trust, kubeconfig};
+use server::authentication::oidc::{Claim, Issuer, Issuers, Rules};
+use server::authentication::webhook::Webhook;
+use server::authorization::config::{Mode, Setting};
+use server::authorization::{Decision, webhook};
+use server::outbound::callout::{Client as Caller, Trust, kubeconfig};
 use testkit::{Client, Cluster, Https};
 
 use super::jwt::{Signer, unsigned};

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use cluster::credentials::{self, Keeper};
 use cluster::pki::{Lifetimes, Pki};
 use cluster::up::Own;
-use server::http::cors::Cors;
+use server::filters::cors::Cors;
 use testkit::{Cluster, Kept};
 
 use crate::until;
@@ -49,9 +49,9 @@ async fn certificates_are_renewed_while_the_server_runs() {
 async fn versions_of_tls_can_be_narrowed() {
     let mut cluster = Cluster::start_changed(|plan, _| plan.tls.only_tls13 = true).await;
     let shakes = async |versions: &[&'static rustls::SupportedProtocolVersion]| {
-        let provider = server::http::tls::provider();
+        let provider = server::tls::provider();
         let config = rustls::ClientConfig::builder_with_provider(provider).with_protocol_versions(versions);
-        let verifier = server::http::tls::any_server();
+        let verifier = server::tls::any_server();
         let config = config.expect("versions").dangerous().with_custom_certificate_verifier(verifier);
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config.with_no_client_auth()));
         let stream = tokio::net::TcpStream::connect(cluster.address()).await.expect("the server listens");

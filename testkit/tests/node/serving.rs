@@ -10,7 +10,7 @@ use cluster::local::Local;
 use cluster::node::request::{self, Wanted};
 use cluster::node::serving;
 use kubelet::Config;
-use server::http::tls::Serving;
+use server::tls::Serving;
 use testkit::{Client, Cluster};
 use tokio::sync::watch;
 

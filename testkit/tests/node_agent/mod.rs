@@ -373,9 +373,10 @@ async fn an_agent_asks_whose_a_token_is_and_what_it_may() {
 /// Asks an agent itself, whoever it says it is.
 async fn asked(at: SocketAddr, user: Option<&pki::Pair>, token: Option<&str>, path: &str) -> (u16, String) {
     let identity = user.map(|pair| {
-        server::callout::Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).expect("an identity")
+        server::outbound::callout::Identity::pem(pair.certificate.as_bytes(), pair.key.as_bytes()).expect("an identity")
     });
-    let tls = server::callout::trust::config(&server::callout::Trust::Anybody, identity.as_ref()).expect("TLS");
+    let tls = server::outbound::callout::trust::config(&server::outbound::callout::Trust::Anybody, identity.as_ref())
+        .expect("TLS");
     let stream = tokio::net::TcpStream::connect(at).await.expect("it listens");
     let name = rustls::pki_types::ServerName::from(IpAddr::from([127, 0, 0, 1]));
     let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.expect("TLS");

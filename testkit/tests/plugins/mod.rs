@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::{Tree, list, tree};
-use server::admission::Setup;
-use server::admission::initial_resources::{Question, Usage};
+use server::registry::admission::Setup;
+use server::registry::admission::initial_resources::{Question, Usage};
 use testkit::{Client, Cluster, Hook, Kept, Said};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -297,7 +297,7 @@ async fn with_logins(dir: &std::path::Path, users: &str) -> Cluster {
         "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- {{name: MutatingAdmissionWebhook, configuration: {configuration}}}\n"
     );
     std::fs::write(&file, text).expect("a file");
-    let admission = Arc::new(server::admission::Setup::new(&[], &[], Some(&file)).expect("a good file"));
+    let admission = Arc::new(server::registry::admission::Setup::new(&[], &[], Some(&file)).expect("a good file"));
     let config = server::Config { admission, ..server::Config::default() };
     Cluster::start_with(Kept::Embedded, config, async |_| {}).await
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use server::auth::request_header::Names;
-use server::http::cors::Cors;
-use server::http::tls;
+use server::authentication::request_header::Names;
+use server::filters::cors::Cors;
+use server::tls;
 
 use super::super::values::{boolean, duration, list};
 use super::{Flag, flag, switch};

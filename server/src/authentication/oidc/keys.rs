@@ -1,0 +1,76 @@
+//! The public keys of a provider, found by its discovery document.
+
+use std::time::Duration;
+
+use api::{Tree, json};
+use arc_swap::ArcSwap;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::authentication::jwt::{Key, Unverified};
+use crate::outbound::callout::{Client, Url};
+
+/// How long a provider may take for one document.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Tokens with keys that nobody knows must not become requests to the provider, one each.
+const PAUSE: Duration = Duration::from_secs(1);
+const MAX_KEYS: usize = 256;
+
+pub struct Keys {
+    client: Client,
+    discovery: Url,
+    issuer: String,
+    known: ArcSwap<Vec<Key>>,
+    /// When they were fetched; held while they are.
+    fetched: Mutex<Option<Instant>>,
+}
+
+impl Keys {
+    pub fn new(client: Client, discovery: Url, issuer: String) -> Keys {
+        Keys { client, discovery, issuer, known: ArcSwap::default(), fetched: Mutex::default() }
+    }
+
+    /// Whether a known key has signed the token; None where its key is not known.
+    pub fn verifies(&self, token: &Unverified<'_>) -> Option<bool> {
+        let id = token.header.str("kid");
+        let known = self.known.load();
+        let mut candidates = known.iter().filter(|key| id.is_empty() || key.id == id).peekable();
+        candidates.peek()?;
+        let good = candidates.any(|key| key.verifies(token));
+        // A token that names no key may be of one that is new.
+        (good || !id.is_empty()).then_some(good)
+    }
+
+    /// Fetches the keys, unless that has just been done. Of many that ask at once one does it.
+    pub async fn refresh(&self) -> Result<(), String> {
+        let mut fetched = self.fetched.lock().await;
+        if fetched.is_some_and(|at| at.elapsed() < PAUSE) {
+            return Ok(());
+        }
+        let keys = self.fetch().await;
+        *fetched = Some(Instant::now());
+        self.known.store(std::sync::Arc::new(keys?));
+        Ok(())
+    }
+
+    async fn fetch(&self) -> Result<Vec<Key>, String> {
+        let document = self.get(&self.discovery).await?;
+        if document.str("issuer") != self.issuer {
+            return Err(format!("the document of {} is one of another issuer", self.discovery));
+        }
+        let url = Url::parse(document.str("jwks_uri")).map_err(|why| format!("jwks_uri: {why}"))?;
+        if !url.tls {
+            return Err(format!("jwks_uri: {url} is not https"));
+        }
+        let set = self.get(&url).await?;
+        Ok(set.list("keys").iter().filter_map(Key::read).take(MAX_KEYS).collect())
+    }
+
+    async fn get(&self, url: &Url) -> Result<Tree, String> {
+        let answer = self.client.get(url, TIMEOUT).await.map_err(|error| error.to_string())?;
+        if !answer.is_success() {
+            return Err(format!("{url} answers {}", answer.code));
+        }
+        json::decode(&answer.body).map_err(|_| format!("{url} answers no JSON"))
+    }
+}

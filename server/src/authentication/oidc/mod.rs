@@ -1,0 +1,236 @@
+//! Tokens of OpenID Connect providers. A token names its issuer; the issuer's keys are fetched when they
+//! are first needed, kept, and fetched again for a key that is not known.
+
+mod keys;
+
+use std::sync::Arc;
+
+use api::Tree;
+use arc_swap::ArcSwap;
+use kinds::User;
+
+use super::jwt::{self, Unverified};
+use super::{Answered, Question, Verdict, finished};
+use crate::Server;
+use crate::outbound::callout::{Client, Url};
+
+/// Clocks of providers may be this much ahead.
+const NOT_BEFORE_LEEWAY_SECONDS: i64 = 300;
+
+/// One provider, and what its claims mean here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub url: String,
+    /// Where the provider's document is, if not below its URL.
+    pub discovery_url: Option<String>,
+    /// The provider's authority in PEM; the machine's where there is none.
+    pub certificate_authority: Option<String>,
+    pub audiences: Vec<String>,
+    pub algorithms: Vec<String>,
+    pub username: Claim,
+    pub groups: Option<Claim>,
+    pub uid: Option<String>,
+    /// Claims and the values that they must have.
+    pub required: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claim {
+    pub name: String,
+    pub prefix: String,
+}
+
+/// The providers; exchanged when the configuration file changes.
+pub type Issuers = ArcSwap<Vec<Arc<Issuer>>>;
+
+pub struct Issuer {
+    pub rules: Rules,
+    keys: keys::Keys,
+}
+
+impl Issuer {
+    pub fn new(rules: Rules, client: Client) -> Result<Issuer, String> {
+        let below = || format!("{}/.well-known/openid-configuration", rules.url.trim_end_matches('/'));
+        let discovery = Url::parse(&rules.discovery_url.clone().unwrap_or_else(below))?;
+        let keys = keys::Keys::new(client, discovery, rules.url.clone());
+        Ok(Issuer { rules, keys })
+    }
+
+    /// The keys may have to be fetched: then the answer takes time.
+    fn judge<'a>(self: Arc<Self>, server: &'a Server, token: Unverified<'a>, question: Question<'a>) -> Answered<'a> {
+        if let Some(verified) = self.keys.verifies(&token) {
+            return Answered::Now(self.conclude(server, &token, verified, question));
+        }
+        Answered::Later(Box::pin(async move {
+            match self.keys.refresh().await {
+                Err(why) => Verdict::refused(format!("oidc: verify token: {why}")),
+                Ok(()) => {
+                    let verified = self.keys.verifies(&token).unwrap_or(false);
+                    self.conclude(server, &token, verified, question)
+                }
+            }
+        }))
+    }
+
+    fn conclude(&self, server: &Server, token: &Unverified<'_>, verified: bool, question: Question<'_>) -> Verdict {
+        if !verified {
+            return Verdict::refused("oidc: verify token: failed to verify signature");
+        }
+        match owner(&self.rules, token, question.now) {
+            Ok(user) => server.auth.for_any_audience(finished(user), question.audiences),
+            Err(why) => Verdict::refused(format!("oidc: {why}")),
+        }
+    }
+}
+
+pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
+    let issuers = server.auth.issuers.load();
+    if issuers.is_empty() {
+        return Answered::Now(Verdict::Unknown);
+    }
+    let Some(token) = jwt::split(question.token) else { return Answered::Now(Verdict::Unknown) };
+    let named = token.claims.str("iss").to_string();
+    let Some(issuer) = issuers.iter().find(|issuer| issuer.rules.url == named) else {
+        return Answered::Now(Verdict::Unknown);
+    };
+    // Before any key is asked for: what is not allowed is not worth a fetch.
+    if !issuer.rules.algorithms.iter().any(|allowed| allowed == token.algorithm()) {
+        return Answered::Now(Verdict::refused("oidc: verify token: the algorithm is not allowed"));
+    }
+    issuer.clone().judge(server, token, question)
+}
+
+/// The user of a token whose signature is good.
+fn owner(rules: &Rules, token: &Unverified<'_>, now: i64) -> Result<User, String> {
+    let claims = &token.claims;
+    if !token.audiences().iter().any(|audience| rules.audiences.iter().any(|wanted| wanted == audience)) {
+        return Err(format!("verify token: expected audience in {:?}", rules.audiences));
+    }
+    check_time(claims, now)?;
+    let user = User {
+        name: username(&rules.username, claims)?,
+        uid: rules.uid.as_ref().map(|claim| text(claims, claim)).transpose()?.unwrap_or_default(),
+        groups: rules.groups.as_ref().map(|claim| groups(claim, claims)).transpose()?.unwrap_or_default(),
+        ..User::default()
+    };
+    for (name, value) in &rules.required {
+        if text(claims, name)? != *value {
+            return Err(format!("required claim {name} value does not match"));
+        }
+    }
+    Ok(user)
+}
+
+fn check_time(claims: &Tree, now: i64) -> Result<(), String> {
+    let seconds = |name: &str| match claims.get(name) {
+        Some(Tree::Float(seconds)) => Some(*seconds as i64),
+        other => other.and_then(Tree::as_int),
+    };
+    if seconds("exp").is_none_or(|end| end < now) {
+        return Err("verify token: token is expired".to_string());
+    }
+    if seconds("nbf").is_some_and(|start| now + NOT_BEFORE_LEEWAY_SECONDS < start) {
+        return Err("verify token: current time is before the nbf (not before) time".to_string());
+    }
+    Ok(())
+}
+
+fn username(claim: &Claim, claims: &Tree) -> Result<String, String> {
+    let name = text(claims, &claim.name)?;
+    let verified = claims.get("email_verified").is_none_or(|verified| verified.as_bool() == Some(true));
+    if claim.name == "email" && !verified {
+        return Err("email not verified".to_string());
+    }
+    if name.is_empty() { Err("the username claim is empty".to_string()) } else { Ok(format!("{}{name}", claim.prefix)) }
+}
+
+/// One group may stand alone.
+fn groups(claim: &Claim, claims: &Tree) -> Result<Vec<String>, String> {
+    let bad = || format!("parse groups claim {:?}: it is neither a text nor a list of texts", claim.name);
+    let prefixed = |group: &Tree| group.as_str().map(|group| format!("{}{group}", claim.prefix)).ok_or_else(bad);
+    match claims.get(&claim.name) {
+        Some(Tree::List(all)) => all.iter().map(prefixed).collect(),
+        Some(Tree::Null) => Ok(Vec::new()),
+        Some(one) => Ok(vec![prefixed(one)?]),
+        None if claims.at("_claim_names").has(&claim.name) => {
+            Err(format!("the groups claim {:?} is kept elsewhere, which cannot be followed", claim.name))
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+fn text(claims: &Tree, name: &str) -> Result<String, String> {
+    match claims.get(name) {
+        None => Err(format!("parse claim {name:?}: claim not present")),
+        Some(value) => value.as_str().map(str::to_string).ok_or_else(|| format!("parse claim {name:?}: it is no text")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::json;
+
+    use super::*;
+
+    fn judged(claims: &str) -> Result<String, String> {
+        let rules = Rules {
+            audiences: vec!["a".to_string(), "b".to_string()],
+            username: Claim { name: "email".to_string(), prefix: "x:".to_string() },
+            groups: Some(Claim { name: "roles".to_string(), prefix: "r:".to_string() }),
+            uid: Some("sub".to_string()),
+            required: vec![("tenant".to_string(), "t".to_string())],
+            ..Rules::default()
+        };
+        let base = r#"{"aud":["z","b"],"exp":2000,"email":"e","roles":["p","q"],"sub":"s","tenant":"t"}"#;
+        let mut tree = json::decode(base.as_bytes()).expect("claims");
+        for (key, value) in json::decode(claims.as_bytes()).expect("changes").as_map().expect("a map").iter() {
+            tree.set(key, value.clone());
+        }
+        let token = Unverified { header: Tree::Null, claims: tree, signed: "", signature: Vec::new() };
+        owner(&rules, &token, 1000).map(|user| format!("{} {} {}", user.name, user.uid, user.groups.join(",")))
+    }
+
+    #[test]
+    fn claims_become_a_user() {
+        let cases = [
+            ("{}", "x:e s r:p,r:q"),
+            (r#"{"aud":"a","roles":"one"}"#, "x:e s r:one"),
+            (r#"{"email_verified":true,"nbf":1200}"#, "x:e s r:p,r:q"),
+        ];
+        for (claims, want) in cases {
+            assert_eq!(judged(claims).as_deref(), Ok(want), "{claims}");
+        }
+    }
+
+    #[test]
+    fn groups_that_are_kept_elsewhere_are_not_followed() {
+        let claim = Claim { name: "roles".to_string(), prefix: String::new() };
+        let of = |text: &str| groups(&claim, &json::decode(text.as_bytes()).expect("claims"));
+        assert_eq!(of("{}"), Ok(Vec::new()));
+        assert_eq!(of(r#"{"_claim_names":{"other":"s"}}"#), Ok(Vec::new()));
+        let error = of(r#"{"_claim_names":{"roles":"s"},"_claim_sources":{"s":{"endpoint":"https://a"}}}"#);
+        assert_eq!(error, Err("the groups claim \"roles\" is kept elsewhere, which cannot be followed".to_string()));
+    }
+
+    #[test]
+    fn bad_claims_are_refused() {
+        let cases = [
+            (r#"{"aud":"c"}"#, "expected audience"),
+            (r#"{"aud":7}"#, "expected audience"),
+            (r#"{"exp":999}"#, "token is expired"),
+            (r#"{"exp":"never"}"#, "token is expired"),
+            (r#"{"nbf":1400}"#, "before the nbf"),
+            (r#"{"email":7}"#, "it is no text"),
+            (r#"{"email":""}"#, "the username claim is empty"),
+            (r#"{"email_verified":false}"#, "email not verified"),
+            (r#"{"email_verified":"yes"}"#, "email not verified"),
+            (r#"{"roles":[7]}"#, "neither a text nor a list"),
+            (r#"{"tenant":"u"}"#, "required claim tenant value does not match"),
+            (r#"{"sub":null}"#, "it is no text"),
+        ];
+        for (claims, want) in cases {
+            let got = judged(claims).err().unwrap_or_default();
+            assert!(got.contains(want), "{claims}: {got}");
+        }
+    }
+}

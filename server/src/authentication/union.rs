@@ -1,0 +1,315 @@
+//! How the authenticators are asked: one after the other, and without a future as long as none of them
+//! has to wait for somebody else.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use api::status::Status;
+use http::{HeaderMap, header};
+use kinds::User;
+
+use super::{AUTHENTICATORS, legacy_token, websocket};
+use crate::Server;
+use crate::call::Call;
+use crate::filters::chain::Step;
+
+/// One way to know a caller.
+pub struct Authenticator {
+    pub name: &'static str,
+    pub ask: Ask,
+}
+
+pub enum Ask {
+    /// By the connection and its headers.
+    Request(fn(&Server, &mut Call, &Credentials) -> Verdict),
+    /// By a bearer token; reviews of tokens ask these.
+    Token(for<'a> fn(&'a Server, Question<'a>) -> Answered<'a>),
+}
+
+/// A token, whom it should be for, and the time.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    pub token: &'a str,
+    pub audiences: &'a [String],
+    pub now: i64,
+}
+
+pub enum Answered<'a> {
+    Now(Verdict),
+    Later(Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>),
+}
+
+#[derive(Debug)]
+pub enum Verdict {
+    Known(Identity),
+    /// Nothing that this way could judge.
+    Unknown,
+    /// It was for this way to judge, and it is bad. The text holds no secret.
+    Refused(String),
+}
+
+/// Somebody who was recognised, and which of the asked audiences the token is for.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub user: Arc<User>,
+    pub audiences: Vec<String>,
+    /// What the audit event of a request says of the credentials.
+    pub notes: Vec<(&'static str, String)>,
+}
+
+impl Identity {
+    pub fn new(user: Arc<User>, audiences: Vec<String>) -> Identity {
+        Identity { user, audiences, notes: Vec::new() }
+    }
+}
+
+impl Verdict {
+    pub fn known(user: Arc<User>) -> Verdict {
+        Verdict::Known(Identity::new(user, Vec::new()))
+    }
+
+    /// With these notes, where somebody is known.
+    pub fn noting(mut self, notes: Vec<(&'static str, String)>) -> Verdict {
+        if let Verdict::Known(identity) = &mut self {
+            identity.notes = notes;
+        }
+        self
+    }
+
+    pub fn refused(why: impl Into<String>) -> Verdict {
+        Verdict::Refused(why.into())
+    }
+}
+
+/// What the Authorization header says.
+#[derive(Default)]
+pub struct Credentials(String);
+
+impl Credentials {
+    /// The header does not travel on. Two of them could be read differently by two readers: none counts.
+    fn take(headers: &mut HeaderMap) -> Result<Credentials, Status> {
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
+        let first = values.next().map(|value| value.to_str().unwrap_or("").trim().to_string());
+        let many = values.next().is_some();
+        if first.is_some() {
+            headers.remove(header::AUTHORIZATION);
+        }
+        if many { Err(Status::unauthorized()) } else { Ok(Credentials(first.unwrap_or_default())) }
+    }
+
+    /// What follows the name of the scheme, up to the next space.
+    pub fn of_scheme(&self, scheme: &str) -> Option<&str> {
+        let mut words = self.0.split(' ');
+        let named = words.next()?.eq_ignore_ascii_case(scheme);
+        words.next().filter(|word| named && !word.is_empty())
+    }
+}
+
+/// Which ways have failed, and why.
+#[derive(Debug, Default)]
+pub struct Failures(Vec<(&'static str, String)>);
+
+impl Failures {
+    /// The identity of a verdict; a refusal is kept.
+    fn sift(&mut self, name: &'static str, verdict: Verdict) -> Option<Identity> {
+        match verdict {
+            Verdict::Known(identity) => return Some(identity),
+            Verdict::Refused(why) => self.0.push((name, why)),
+            Verdict::Unknown => {}
+        }
+        None
+    }
+
+    /// As a review of a token tells it.
+    fn message(&self) -> String {
+        if self.0.is_empty() {
+            return "invalid bearer token".to_string();
+        }
+        let all: Vec<&str> = self.0.iter().map(|(_, why)| why.as_str()).collect();
+        format!("[invalid bearer token, {}]", all.join(", "))
+    }
+}
+
+/// Puts the caller's identity into the call. The credentials do not travel on.
+pub fn authenticate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+    // Only a request of this process is somebody's already.
+    if call.user.is_some() {
+        return Step::Done(Ok(()));
+    }
+    let credentials = match Credentials::take(&mut call.headers) {
+        Ok(credentials) => credentials,
+        Err(status) => return Step::Done(Err(status)),
+    };
+    let mut failures = Failures::default();
+    if let Some(identity) = ask_request(server, call, &credentials, &mut failures) {
+        call.user = Some(identity.user);
+        return Step::Done(Ok(()));
+    }
+    let Some(token) = bearer(call, &credentials, &mut failures) else {
+        return Step::Done(conclude(server, call, None, &failures));
+    };
+    let question = Question { token: &token, audiences: &server.auth.audiences, now: call.now };
+    let left = match ask_tokens(server, question, AUTHENTICATORS, &mut failures) {
+        Progress::Done(found) => {
+            legacy_token::label_used(server);
+            return Step::Done(conclude_token(server, call, found, failures));
+        }
+        Progress::Waiting { from, .. } => from,
+    };
+    Step::Later(Box::pin(async move {
+        let question = Question { token: &token, audiences: &server.auth.audiences, now: call.now };
+        let found = await_tokens(server, question, left, &mut failures).await;
+        conclude_token(server, call, found, failures)
+    }))
+}
+
+/// The token of the header, or of a WebSocket's subprotocol.
+fn bearer(call: &mut Call, credentials: &Credentials, failures: &mut Failures) -> Option<String> {
+    let of_browser = websocket::take_token(&mut call.headers).unwrap_or_else(|why| {
+        failures.0.push(("websocket", why.to_string()));
+        None
+    });
+    credentials.of_scheme("bearer").map(str::to_string).or(of_browser)
+}
+
+/// Whom a token belongs to, for a review: asked of the same list.
+pub async fn review(server: &Server, token: &str, audiences: &[String], now: i64) -> Result<Identity, String> {
+    let mut failures = Failures::default();
+    let question = Question { token, audiences, now };
+    let found = await_tokens(server, question, AUTHENTICATORS, &mut failures).await;
+    found.ok_or_else(|| failures.message())
+}
+
+fn ask_request(
+    server: &Server,
+    call: &mut Call,
+    credentials: &Credentials,
+    failures: &mut Failures,
+) -> Option<Identity> {
+    AUTHENTICATORS.iter().find_map(|way| match way.ask {
+        Ask::Request(ask) => failures.sift(way.name, ask(server, call, credentials)),
+        Ask::Token(_) => None,
+    })
+}
+
+enum Progress<'a> {
+    Done(Option<Identity>),
+    /// The first of `from` has to wait; it can be asked again.
+    Waiting {
+        from: &'static [Authenticator],
+        wait: Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>,
+    },
+}
+
+fn ask_tokens<'a>(
+    server: &'a Server,
+    question: Question<'a>,
+    mut left: &'static [Authenticator],
+    failures: &mut Failures,
+) -> Progress<'a> {
+    while let Some((way, rest)) = left.split_first() {
+        if let Ask::Token(ask) = way.ask {
+            match ask(server, question) {
+                Answered::Later(wait) => return Progress::Waiting { from: left, wait },
+                Answered::Now(verdict) => {
+                    if let Some(identity) = failures.sift(way.name, verdict) {
+                        return Progress::Done(Some(identity));
+                    }
+                }
+            }
+        }
+        left = rest;
+    }
+    Progress::Done(None)
+}
+
+async fn await_tokens(
+    server: &Server,
+    question: Question<'_>,
+    mut left: &'static [Authenticator],
+    failures: &mut Failures,
+) -> Option<Identity> {
+    loop {
+        match ask_tokens(server, question, left, failures) {
+            Progress::Done(found) => return found,
+            Progress::Waiting { from, wait } => {
+                let (way, rest) = from.split_first()?;
+                if let Some(identity) = failures.sift(way.name, wait.await) {
+                    return Some(identity);
+                }
+                left = rest;
+            }
+        }
+    }
+}
+
+fn conclude_token(
+    server: &Server,
+    call: &mut Call,
+    found: Option<Identity>,
+    mut failures: Failures,
+) -> Result<(), Status> {
+    if found.is_none() {
+        failures.0.push(("bearer", "nobody knows the token".to_string()));
+    }
+    conclude(server, call, found, &failures)
+}
+
+/// Whoever shows credentials that are bad is not taken for somebody without any.
+fn conclude(server: &Server, call: &mut Call, found: Option<Identity>, failures: &Failures) -> Result<(), Status> {
+    call.user = match found {
+        Some(identity) => {
+            for (key, note) in identity.notes {
+                call.annotations.add(key, note);
+            }
+            Some(identity.user)
+        }
+        None if failures.0.is_empty() => server.auth.anonymous.user(&call.path),
+        None => None,
+    };
+    if call.user.is_some() {
+        return Ok(());
+    }
+    tracing::debug!(failures = ?failures.0, path = call.path, "not authenticated");
+    Err(Status::unauthorized())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_is_read_once_and_goes() {
+        type Case = (&'static [&'static str], Result<Option<&'static str>, ()>);
+        let cases: [Case; 8] = [
+            (&[], Ok(None)),
+            (&["Bearer abc"], Ok(Some("abc"))),
+            (&["  bearer abc def "], Ok(Some("abc"))),
+            (&["Bearer "], Ok(None)),
+            (&["Bearer  abc"], Ok(None)),
+            (&["Basic YTpi"], Ok(None)),
+            (&["Bearer abc", "Bearer def"], Err(())),
+            (&["Bearer abc", "Basic YTpi"], Err(())),
+        ];
+        for (values, want) in cases {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, value.parse().expect("a value"));
+            }
+            let taken = Credentials::take(&mut headers);
+            let got = taken.as_ref().map(|credentials| credentials.of_scheme("bearer")).map_err(|_| ());
+            assert_eq!(got, want, "{values:?}");
+            assert!(headers.is_empty(), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn failures_are_told_together() {
+        let mut failures = Failures::default();
+        assert_eq!(failures.message(), "invalid bearer token");
+        assert!(failures.sift("a", Verdict::Unknown).is_none() && failures.0.is_empty());
+        failures.sift("a", Verdict::refused("one"));
+        failures.sift("b", Verdict::refused("two"));
+        assert_eq!(failures.message(), "[invalid bearer token, one, two]");
+    }
+}

@@ -1,0 +1,195 @@
+//! Tokens that another server judges, by a TokenReview. Its answers are kept for a while.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use api::{Tree, json, tree};
+use aws_lc_rs::digest;
+use kinds::User;
+use tokio::time::Instant;
+
+use super::union::Identity;
+use super::{Answered, Question, Verdict, common, finished};
+use crate::Server;
+use crate::outbound::callout::kubeconfig::Remote;
+
+/// How long the other server may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_CACHED: usize = 8192;
+
+pub struct Webhook {
+    remote: Remote,
+    /// `v1` or `v1beta1` of authentication.k8s.io.
+    version: &'static str,
+    cache_ttl: Duration,
+    cache: Mutex<HashMap<Fingerprint, Cached>>,
+}
+
+/// Of a token and its audiences: the token itself is not kept.
+type Fingerprint = [u8; 32];
+
+struct Cached {
+    until: Instant,
+    /// None is a token that the other server does not know.
+    identity: Option<Identity>,
+}
+
+impl Webhook {
+    pub fn new(remote: Remote, version: &str, cache_ttl: Duration) -> Result<Webhook, String> {
+        let version = match version {
+            "v1" => "v1",
+            "v1beta1" => "v1beta1",
+            other => return Err(format!("unknown version {other:?}; there are v1 and v1beta1")),
+        };
+        Ok(Webhook { remote, version, cache_ttl, cache: Mutex::default() })
+    }
+
+    fn cached(&self, key: &Fingerprint) -> Option<Option<Identity>> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = cache.get(key).filter(|cached| cached.until > Instant::now())?;
+        Some(cached.identity.clone())
+    }
+
+    fn keep(&self, key: Fingerprint, identity: Option<Identity>) {
+        let now = Instant::now();
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= MAX_CACHED {
+            cache.retain(|_, cached| cached.until > now);
+        }
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
+        }
+        cache.insert(key, Cached { until: now + self.cache_ttl, identity });
+    }
+
+    async fn ask(&self, own: &[String], question: Question<'_>) -> Result<Option<Identity>, String> {
+        let body = json::encode(&review(self.version, question), None);
+        let answer = self.remote.client.post_json(&self.remote.url, body, TIMEOUT).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        if !answer.is_success() {
+            return Err(format!("the webhook answers {}", answer.code));
+        }
+        let answer = json::decode(&answer.body).map_err(|_| "the webhook answers no JSON".to_string())?;
+        judge(&answer, own, question.audiences)
+    }
+}
+
+pub fn authenticate<'a>(server: &'a Server, question: Question<'a>) -> Answered<'a> {
+    let Some(webhook) = &server.auth.webhook else { return Answered::Now(Verdict::Unknown) };
+    let key = fingerprint(question);
+    if let Some(identity) = webhook.cached(&key) {
+        return Answered::Now(identity.map_or(Verdict::Unknown, Verdict::Known));
+    }
+    Answered::Later(Box::pin(async move {
+        match webhook.ask(&server.auth.audiences, question).await {
+            Ok(identity) => {
+                webhook.keep(key, identity.clone());
+                identity.map_or(Verdict::Unknown, Verdict::Known)
+            }
+            // What went wrong may be well again for the next request.
+            Err(why) => {
+                tracing::warn!(why, "a token could not be reviewed by the webhook");
+                Verdict::Refused(why)
+            }
+        }
+    }))
+}
+
+fn fingerprint(question: Question<'_>) -> Fingerprint {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for part in question.audiences.iter().map(String::as_str).chain([question.token]) {
+        context.update(&part.len().to_le_bytes());
+        context.update(part.as_bytes());
+    }
+    let mut fingerprint = Fingerprint::default();
+    fingerprint.copy_from_slice(context.finish().as_ref());
+    fingerprint
+}
+
+fn review(version: &str, question: Question<'_>) -> Tree {
+    let audiences: Vec<Tree> = question.audiences.iter().map(Tree::from).collect();
+    tree! {
+        "kind" => "TokenReview",
+        "apiVersion" => format!("authentication.k8s.io/{version}"),
+        "metadata" => tree! { "creationTimestamp" => Tree::Null },
+        "spec" => tree! { "token" => question.token, "audiences" => audiences },
+        "status" => tree! { "user" => tree! {} },
+    }
+}
+
+/// The identity that an answer speaks of; None where it knows none. An answer without audiences is one
+/// for those of the server.
+fn judge(answer: &Tree, own: &[String], asked: &[String]) -> Result<Option<Identity>, String> {
+    let status = answer.at("status");
+    if status.as_map().is_none() {
+        return Err("the webhook's answer has no status".to_string());
+    }
+    let named: Vec<String> = status.list("audiences").iter().filter_map(Tree::as_str).map(str::to_string).collect();
+    let audiences = common(asked, if named.is_empty() { own } else { &named });
+    if audiences.is_empty() {
+        return Ok(None);
+    }
+    if !status.bool("authenticated") {
+        let error = status.str("error");
+        return if error.is_empty() { Ok(None) } else { Err(format!("the webhook refuses: {error}")) };
+    }
+    let user = user(status.at("user"));
+    if user.name.is_empty() {
+        return Err("the webhook knows the token and names nobody".to_string());
+    }
+    Ok(Some(Identity::new(finished(user), audiences)))
+}
+
+fn user(tree: &Tree) -> User {
+    let texts = |list: &[Tree]| list.iter().filter_map(Tree::as_str).map(str::to_string).collect();
+    User {
+        name: tree.str("username").to_string(),
+        uid: tree.str("uid").to_string(),
+        groups: texts(tree.list("groups")),
+        extra: tree.map("extra").clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&str]) -> Vec<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn answers_are_judged() {
+        let cases = [
+            (r#"{"status":{"authenticated":true,"user":{"username":"u","groups":["g"]}}}"#, Ok("u own")),
+            (r#"{"status":{"authenticated":true,"user":{"username":"u"},"audiences":["x"]}}"#, Ok("u x")),
+            (r#"{"status":{"authenticated":true,"user":{"username":"u"},"audiences":["y"]}}"#, Ok("nobody")),
+            (r#"{"status":{"authenticated":true}}"#, Err("the webhook knows the token and names nobody")),
+            (r#"{"status":{"authenticated":false}}"#, Ok("nobody")),
+            (r#"{"status":{"error":"bad"}}"#, Err("the webhook refuses: bad")),
+            (r#"{"kind":"Other"}"#, Err("the webhook's answer has no status")),
+            ("[]", Err("the webhook's answer has no status")),
+        ];
+        for (answer, want) in cases {
+            let answer_tree = json::decode(answer.as_bytes()).expect("JSON");
+            let judged = judge(&answer_tree, &named(&["own"]), &named(&["own", "x"]));
+            let shown = judged.map(|identity| {
+                identity
+                    .map_or("nobody".to_string(), |known| format!("{} {}", known.user.name, known.audiences.join(",")))
+            });
+            assert_eq!(shown.as_deref().map_err(String::as_str), want, "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_token_and_audiences() {
+        let of = |token: &str, audiences: &[&str]| {
+            let audiences = named(audiences);
+            fingerprint(Question { token, audiences: &audiences, now: 0 })
+        };
+        assert_eq!(of("t", &["a"]), of("t", &["a"]));
+        assert_ne!(of("t", &["a"]), of("t", &["b"]));
+        assert_ne!(of("at", &[]), of("t", &["a"]));
+    }
+}

@@ -1,0 +1,199 @@
+//! What an authorizer may know of a request.
+
+use std::borrow::Cow;
+
+use api::selector::{FieldSelector, Operator, Requirement, Selector};
+use api::{Str, Tree};
+use kinds::User;
+
+use crate::call::Call;
+
+#[derive(Debug, Clone)]
+pub struct Attributes<'a> {
+    pub user: &'a User,
+    pub verb: &'a str,
+    pub namespace: &'a str,
+    pub group: &'a str,
+    pub version: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    pub name: Cow<'a, str>,
+    /// Set where no resource is asked for; all of the above but the verb is empty then.
+    pub path: Option<&'a str>,
+    /// The terms that every object of the answer fulfils, as far as they could be read.
+    pub fields: FieldSelector,
+    pub labels: Vec<Requirement>,
+}
+
+impl<'a> Attributes<'a> {
+    /// A verb on a resource; the rest is empty.
+    pub fn resource(user: &'a User, verb: &'a str, group: &'a str, resource: &'a str) -> Attributes<'a> {
+        Attributes {
+            user,
+            verb,
+            namespace: "",
+            group,
+            version: "*",
+            resource,
+            subresource: "",
+            name: Cow::Borrowed(""),
+            path: None,
+            fields: FieldSelector::everything(),
+            labels: Vec::new(),
+        }
+    }
+
+    pub fn of_path(user: &'a User, verb: &'a str, path: &'a str) -> Attributes<'a> {
+        Attributes { version: "", path: Some(path), ..Attributes::resource(user, verb, "", "") }
+    }
+
+    /// What a call asks for.
+    pub fn of(user: &'a User, call: &'a Call) -> Attributes<'a> {
+        let info = &call.info;
+        if !info.is_resource {
+            return Attributes::of_path(user, info.verb, &call.path);
+        }
+        let mut attributes = Attributes {
+            namespace: &info.namespace,
+            version: &info.version,
+            subresource: &info.subresource,
+            name: Cow::Borrowed(&info.name),
+            ..Attributes::resource(user, info.verb, &info.group, &info.resource)
+        };
+        if matches!(info.verb, "list" | "watch" | "deletecollection") {
+            attributes.read_selectors(call);
+        }
+        attributes
+    }
+
+    /// A list that can only have one object counts as a read of that object.
+    fn read_selectors(&mut self, call: &Call) {
+        let (fields, labels) = (call.query.get("fieldSelector"), call.query.get("labelSelector"));
+        if !fields.is_empty() {
+            self.fields = FieldSelector::parse(fields).unwrap_or_default();
+        }
+        if !labels.is_empty() {
+            self.labels = Selector::parse(labels).map_or_else(|_| Vec::new(), |all| all.requirements().to_vec());
+        }
+        if self.verb == "deletecollection" || !self.name.is_empty() {
+            return;
+        }
+        let name = self.fields.exact("metadata.name");
+        if let Some(name) = name.filter(|name| api::validation::path_segment_name(name).is_empty()) {
+            self.name = Cow::Owned(name.to_string());
+        }
+    }
+
+    /// What the spec of an access review asks for.
+    pub fn of_review(user: &'a User, spec: &'a Tree) -> Attributes<'a> {
+        let path = spec.at("nonResourceAttributes");
+        if !path.is_null() {
+            return Attributes::of_path(user, path.str("verb"), path.str("path"));
+        }
+        let asked = spec.at("resourceAttributes");
+        Attributes {
+            namespace: asked.str("namespace"),
+            version: asked.str("version"),
+            subresource: asked.str("subresource"),
+            name: Cow::Borrowed(asked.str("name")),
+            fields: fields_of(asked.at("fieldSelector")),
+            labels: labels_of(asked.at("labelSelector")),
+            ..Attributes::resource(user, asked.str("verb"), asked.str("group"), asked.str("resource"))
+        }
+    }
+
+    /// The resource with its part: `pods/log`.
+    pub fn whole_resource(&self) -> Cow<'a, str> {
+        if self.subresource.is_empty() {
+            return Cow::Borrowed(self.resource);
+        }
+        Cow::Owned(format!("{}/{}", self.resource, self.subresource))
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.verb, "get" | "list" | "watch")
+    }
+}
+
+/// Terms with one value; upstream leaves out what it cannot understand.
+fn fields_of(selector: &Tree) -> FieldSelector {
+    let raw = selector.str("rawSelector");
+    if !raw.is_empty() {
+        return FieldSelector::parse(raw).unwrap_or_default();
+    }
+    let term = |requirement: &Tree| {
+        let [value] = requirement.list("values") else { return None };
+        let operator = match requirement.str("operator") {
+            "In" => "=",
+            "NotIn" => "!=",
+            _ => return None,
+        };
+        let value = api::selector::escape(value.as_str()?);
+        Some(format!("{}{operator}{value}", requirement.str("key")))
+    };
+    let terms: Vec<String> = selector.list("requirements").iter().filter_map(term).collect();
+    FieldSelector::parse(&terms.join(",")).unwrap_or_default()
+}
+
+fn labels_of(selector: &Tree) -> Vec<Requirement> {
+    let raw = selector.str("rawSelector");
+    if !raw.is_empty() {
+        return Selector::parse(raw).map_or_else(|_| Vec::new(), |all| all.requirements().to_vec());
+    }
+    let requirement = |tree: &Tree| {
+        let operator = match tree.str("operator") {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            _ => return None,
+        };
+        let values = tree.list("values").iter().filter_map(Tree::as_str).map(Str::new).collect();
+        Requirement::new(tree.str("key"), operator, values).ok()
+    };
+    selector.list("requirements").iter().filter_map(requirement).collect()
+}
+
+#[cfg(test)]
+impl<'a> Attributes<'a> {
+    /// For tables: `VERB [GROUP:]RESOURCE[/PART][@NAMESPACE] [NAME]`, or `VERB /PATH`.
+    pub fn parse(user: &'a User, text: &'a str) -> Attributes<'a> {
+        let (verb, rest) = text.split_once(' ').expect("a verb");
+        if rest.starts_with('/') {
+            return Attributes::of_path(user, verb, rest);
+        }
+        let (rest, name) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (rest, namespace) = rest.split_once('@').unwrap_or((rest, ""));
+        let (group, rest) = rest.split_once(':').unwrap_or(("", rest));
+        let (resource, subresource) = rest.split_once('/').unwrap_or((rest, ""));
+        Attributes {
+            namespace,
+            subresource,
+            name: Cow::Borrowed(name),
+            ..Attributes::resource(user, verb, group, resource)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_review_speaks_of_selectors() {
+        let spec = crate::registry::admission::tests::json(
+            r#"{"resourceAttributes":{"verb":"list","resource":"pods","namespace":"a",
+                "fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]},
+                                                 {"key":"x","operator":"Exists"}]},
+                "labelSelector":{"rawSelector":"a=b,c"}}}"#,
+        );
+        let user = User::default();
+        let attributes = Attributes::of_review(&user, &spec);
+        assert_eq!(attributes.fields.exact("spec.nodeName"), Some("n"));
+        assert_eq!(attributes.fields.terms().len(), 1, "what cannot be said is left out");
+        assert_eq!(attributes.labels.len(), 2);
+        assert_eq!((attributes.namespace, attributes.path), ("a", None));
+        let spec = crate::registry::admission::tests::json(r#"{"nonResourceAttributes":{"verb":"get","path":"/x"}}"#);
+        assert_eq!(Attributes::of_review(&user, &spec).path, Some("/x"));
+    }
+}

@@ -1,0 +1,179 @@
+//! Whether a caller may do what they ask for. The authorizers are asked in the order in which they are
+//! configured: the first that allows or denies has decided; where none has an opinion, it is a no. An
+//! authorizer knows the caches, never the store, and decides from memory where it can.
+
+pub mod abac;
+mod always;
+mod attributes;
+pub mod config;
+mod forbidden;
+pub mod node;
+pub mod rbac;
+mod rules;
+mod union;
+pub mod webhook;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use api::Tree;
+use api::status::Status;
+use kinds::User;
+
+use crate::Server;
+use crate::call::Call;
+use crate::filters::chain::Step;
+
+pub use attributes::Attributes;
+pub use forbidden::forbidden;
+pub use rules::Rule;
+pub use union::Union;
+
+/// The group that may do everything before anybody is asked, so that no setting can lock all out.
+pub const MASTERS: &str = "system:masters";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    Allow,
+    /// Nobody else is asked.
+    Deny,
+    NoOpinion,
+}
+
+/// A decision and why.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    pub decision: Decision,
+    pub reason: Reason,
+    /// What went wrong on the way, where something did.
+    pub error: Option<String>,
+}
+
+/// Made into text only where somebody reads it.
+#[derive(Debug, Clone, Default)]
+pub enum Reason {
+    #[default]
+    None,
+    Text(Cow<'static, str>),
+    Granted(Arc<rbac::Grant>),
+}
+
+const GRANTED: &str = "RBAC: allowed by ";
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::None => Ok(()),
+            Reason::Text(text) => f.write_str(text),
+            Reason::Granted(grant) => write!(f, "{GRANTED}{grant}"),
+        }
+    }
+}
+
+impl Reason {
+    /// Appends the text as a JSON string. That of a grant is made once, since it is the usual one.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        match self {
+            Reason::Granted(grant) => out.extend_from_slice(grant.quoted(GRANTED)),
+            reason => api::json::write_string(out, &reason.to_string()),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Reason::None => true,
+            Reason::Text(text) => text.is_empty(),
+            Reason::Granted(_) => false,
+        }
+    }
+}
+
+impl Verdict {
+    pub const ALLOW: Verdict = Verdict { decision: Decision::Allow, reason: Reason::None, error: None };
+    pub const NO_OPINION: Verdict = Verdict { decision: Decision::NoOpinion, reason: Reason::None, error: None };
+
+    pub fn no_opinion(why: impl Into<Cow<'static, str>>) -> Verdict {
+        Verdict { reason: Reason::Text(why.into()), ..Verdict::NO_OPINION }
+    }
+
+    pub fn is_allowed(&self) -> bool {
+        self.decision == Decision::Allow
+    }
+}
+
+/// What a rules review is told by one authorizer.
+#[derive(Debug, Default)]
+pub struct Known {
+    pub rules: Vec<Rule>,
+    /// True where there may be more than can be listed.
+    pub incomplete: bool,
+    pub error: Option<String>,
+}
+
+pub type Wait<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+
+/// One way to decide. A file each.
+pub trait Authorizer: Send + Sync {
+    /// The verdict, or None where somebody else must be waited for.
+    fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict>;
+
+    /// The verdict, however long it takes.
+    fn wait<'a>(&'a self, attributes: &'a Attributes<'a>) -> Wait<'a> {
+        Box::pin(std::future::ready(self.decide(attributes).unwrap_or(Verdict::NO_OPINION)))
+    }
+
+    /// What a user may do in a namespace.
+    fn rules(&self, user: &User, namespace: &str) -> Known;
+}
+
+/// The stage of the chain.
+pub fn authorize<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+    let Some(user) = call.user.clone() else { return Step::Done(Err(Status::unauthorized())) };
+    let decided = server.authz.decide(&Attributes::of(&user, call));
+    match decided {
+        Some(verdict) => Step::Done(settle(call, &user, verdict)),
+        None => Step::Later(Box::pin(async move {
+            let verdict = server.authz.wait(&Attributes::of(&user, call)).await;
+            settle(call, &user, verdict)
+        })),
+    }
+}
+
+/// Tells the audit log, and refuses what is not allowed.
+fn settle(call: &mut Call, user: &User, verdict: Verdict) -> Result<(), Status> {
+    if call.audit.is_some() {
+        call.decided = Some((verdict.decision, verdict.reason.clone()));
+    }
+    if verdict.is_allowed() {
+        return Ok(());
+    }
+    Err(refuse(&call.path, &Attributes::of(user, call), &verdict))
+}
+
+/// A failure to decide is not the caller's fault, and still a no.
+pub fn refuse(path: &str, attributes: &Attributes<'_>, verdict: &Verdict) -> Status {
+    match &verdict.error {
+        Some(error) => Status::new(500, "InternalError", format!("Internal Server Error: {path:?}: {error}")),
+        None => forbidden(attributes, &verdict.reason),
+    }
+}
+
+/// Authorizes the `create` behind a request of another verb.
+pub async fn authorize_create(server: &Server, user: &User, call: &Call, name: &str) -> Result<(), Status> {
+    let attributes = Attributes { verb: "create", name: Cow::Borrowed(name), ..Attributes::of(user, call) };
+    let verdict = server.authz.wait(&attributes).await;
+    if verdict.is_allowed() {
+        return Ok(());
+    }
+    match &verdict.error {
+        Some(error) => Err(Status::internal(error)),
+        None => Err(forbidden(&attributes, &verdict.reason)),
+    }
+}
+
+/// Whether a user may do what the spec of an access review says.
+pub async fn review(server: &Server, user: &User, spec: &Tree) -> Verdict {
+    server.authz.wait(&Attributes::of_review(user, spec)).await
+}

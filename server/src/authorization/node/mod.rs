@@ -1,0 +1,323 @@
+//! What a kubelet may do: read what its own pods refer to, write what it reports itself, and nothing
+//! about other nodes. Which fields it may write is the business of the NodeRestriction admission plugin.
+
+mod graph;
+
+use std::sync::OnceLock;
+
+use api::Tree;
+use kinds::User;
+
+use super::{Attributes, Authorizer, Known, Rule, Verdict};
+use crate::storage::cache::{Caches, View};
+use graph::{Graph, Kind};
+
+pub use graph::Kind as Referred;
+
+const USER_PREFIX: &str = "system:node:";
+const NODES: &str = "system:nodes";
+
+pub struct Node {
+    view: View<Graph>,
+}
+
+impl Node {
+    pub fn new(caches: &Caches) -> Node {
+        Node { view: View::new(graph::SOURCES.iter().filter_map(|path| caches.get(path))) }
+    }
+}
+
+/// The node that a user is: None for others, "" for one that does not say which.
+pub fn node_name(user: &User) -> Option<&str> {
+    let name = user.name.strip_prefix(USER_PREFIX)?;
+    user.groups.iter().any(|group| group == NODES).then_some(name)
+}
+
+/// Whether a pod refers to anything of a kind.
+pub fn pod_refers_to(pod: &Tree, kind: Referred) -> bool {
+    graph::references(pod).iter().any(|(other, name)| *other == kind && !name.is_empty())
+}
+
+impl Authorizer for Node {
+    fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
+        Some(match node_name(attributes.user) {
+            None => Verdict::NO_OPINION,
+            Some("") => Verdict::no_opinion(format!("unknown node for user {:?}", attributes.user.name)),
+            Some(node) => judge(node, attributes, &|kind, attributes| {
+                let key = key(attributes);
+                self.view.read(|graph| graph.leads(kind, &key, node))
+            }),
+        })
+    }
+
+    fn rules(&self, user: &User, _: &str) -> Known {
+        let is_node = node_name(user).is_some();
+        let error = is_node.then(|| "node authorizer does not support user rule resolution".to_string());
+        Known { rules: Vec::new(), incomplete: is_node, error }
+    }
+}
+
+fn key(attributes: &Attributes<'_>) -> String {
+    match attributes.namespace {
+        "" => attributes.name.to_string(),
+        namespace => format!("{namespace}/{}", attributes.name),
+    }
+}
+
+/// Whether an object has to do with the node that asks.
+type Leads<'a> = &'a dyn Fn(Kind, &Attributes<'_>) -> bool;
+
+fn judge(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+    if attributes.path.is_some() {
+        return by_rules(attributes);
+    }
+    match (attributes.group, attributes.resource) {
+        ("", "secrets") => read_one(node, Kind::Secret, attributes, leads),
+        ("", "configmaps") => read_one(node, Kind::ConfigMap, attributes, leads),
+        ("", "persistentvolumeclaims") if attributes.subresource == "status" => match attributes.verb {
+            "update" | "patch" => related(node, Kind::Claim, attributes, leads),
+            _ => Verdict::no_opinion("can only get/update/patch this type"),
+        },
+        ("", "persistentvolumeclaims") => get_one(node, Kind::Claim, attributes, leads),
+        ("", "persistentvolumes") => get_one(node, Kind::Volume, attributes, leads),
+        ("resource.k8s.io", "resourceclaims") => get_one(node, Kind::ResourceClaim, attributes, leads),
+        ("storage.k8s.io", "volumeattachments") => get_one(node, Kind::Attachment, attributes, leads),
+        ("", "serviceaccounts") => account(node, attributes, leads),
+        ("coordination.k8s.io", "leases") => lease(node, attributes),
+        ("storage.k8s.io", "csinodes") => csi_node(node, attributes),
+        ("resource.k8s.io", "resourceslices") => slice(node, attributes, leads),
+        ("certificates.k8s.io", "podcertificaterequests") => certificate_request(node, attributes, leads),
+        ("", "nodes") => own_node(node, attributes),
+        ("", "pods") => pod(node, attributes, leads),
+        _ => by_rules(attributes),
+    }
+}
+
+/// What every node may do, whichever it is.
+fn by_rules(attributes: &Attributes<'_>) -> Verdict {
+    static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
+    let rules = RULES.get_or_init(|| Rule::read_all(&crate::bootstrap::rbac::cluster_role("system:node")));
+    if rules.iter().any(|rule| rule.allows(attributes)) { Verdict::ALLOW } else { Verdict::NO_OPINION }
+}
+
+fn related(node: &str, kind: Kind, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+    if attributes.name.is_empty() {
+        return Verdict::no_opinion("No Object name found");
+    }
+    if leads(kind, attributes) {
+        return Verdict::ALLOW;
+    }
+    Verdict::no_opinion(format!("no relationship found between node '{node}' and this object"))
+}
+
+fn get_one(node: &str, kind: Kind, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+    if attributes.verb != "get" {
+        return Verdict::no_opinion("can only get individual resources of this type");
+    }
+    if !attributes.subresource.is_empty() {
+        return Verdict::no_opinion("cannot get subresource");
+    }
+    related(node, kind, attributes, leads)
+}
+
+fn read_one(node: &str, kind: Kind, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+    if !attributes.is_read_only() {
+        return Verdict::no_opinion("can only read resources of this type");
+    }
+    if !attributes.subresource.is_empty() {
+        return Verdict::no_opinion("cannot read subresource");
+    }
+    if attributes.namespace.is_empty() {
+        return Verdict::no_opinion("can only read namespaced object of this type");
+    }
+    related(node, kind, attributes, leads)
+}
+
+/// Tokens for its pods' accounts, and the accounts themselves, which say how images are pulled.
+fn account(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+    if attributes.verb == "get" {
+        return get_one(node, Kind::Account, attributes, leads);
+    }
+    if attributes.verb != "create" || attributes.name.is_empty() {
+        return Verdict::no_opinion("can only create tokens for individual service accounts");
+    }
+    if attributes.subresource != "token" {
+        return Verdict::no_opinion("can only create token subresource of serviceaccount");
+    }
+    related(node, Kind::Account, attributes, leads)
+}
+
+fn is_single_verb(verb: &str) -> bool {
+    matches!(verb, "get" | "create" | "update" | "patch" | "delete")
+}
+
+/// The name of what is created is not known yet: admission looks at it.
+fn is_own(node: &str, attributes: &Attributes<'_>) -> bool {
+    attributes.verb == "create" || attributes.name == node
+}
+
+fn lease(node: &str, attributes: &Attributes<'_>) -> Verdict {
+    if !is_single_verb(attributes.verb) {
+        return Verdict::no_opinion("can only get, create, update, patch, or delete a node lease");
+    }
+    if attributes.namespace != "kube-node-lease" {
+        return Verdict::no_opinion("can only access leases in the \"kube-node-lease\" system namespace");
+    }
+    if !is_own(node, attributes) {
+        return Verdict::no_opinion("can only access node lease with the same name as the requesting node");
+    }
+    Verdict::ALLOW
+}
+
+fn csi_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
+    if !is_single_verb(attributes.verb) {
+        return Verdict::no_opinion("can only get, create, update, patch, or delete a CSINode");
+    }
+    if !attributes.subresource.is_empty() {
+        return Verdict::no_opinion("cannot authorize CSINode subresources");
+    }
+    if !is_own(node, attributes) {
+        return Verdict::no_opinion("can only access CSINode with the same name as the requesting node");
+    }
+    Verdict::ALLOW
+}
+
+fn slice(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+    if !attributes.subresource.is_empty() {
+        return Verdict::no_opinion("cannot authorize ResourceSlice subresources");
+    }
+    match attributes.verb {
+        "create" => Verdict::ALLOW,
+        "get" | "update" | "patch" | "delete" => related(node, Kind::Slice, attributes, leads),
+        "watch" | "list" | "deletecollection" if attributes.fields.exact("spec.nodeName") == Some(node) => {
+            Verdict::ALLOW
+        }
+        "watch" | "list" | "deletecollection" => {
+            Verdict::no_opinion("can only list/watch/deletecollection resourceslices with nodeName field selector")
+        }
+        _ => Verdict::no_opinion(
+            "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
+        ),
+    }
+}
+
+fn certificate_request(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+    if !attributes.subresource.is_empty() {
+        return Verdict::no_opinion("nodes may not access the status subresource of PodCertificateRequests");
+    }
+    match attributes.verb {
+        "create" => Verdict::ALLOW,
+        "get" => related(node, Kind::CertificateRequest, attributes, leads),
+        "list" | "watch" if attributes.fields.exact("spec.nodeName") == Some(node) => Verdict::ALLOW,
+        "list" | "watch" => {
+            Verdict::no_opinion("can only list/watch podcertificaterequests with spec.nodeName field selector")
+        }
+        _ => Verdict::no_opinion("can only get, list, watch and create podcertificaterequests"),
+    }
+}
+
+/// By name and not by the graph, so that a kubelet can look for its node before there is one.
+fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
+    match (attributes.subresource, attributes.verb) {
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Verdict::ALLOW,
+        ("", "get" | "list" | "watch") => match &*attributes.name {
+            name if name == node => Verdict::ALLOW,
+            "" => Verdict::no_opinion(format!("node '{node}' cannot read all nodes, only its own Node object")),
+            name => Verdict::no_opinion(format!("node '{node}' cannot read '{name}', only its own Node object")),
+        },
+        _ => Verdict::NO_OPINION,
+    }
+}
+
+fn pod(node: &str, attributes: &Attributes<'_>, leads: Leads<'_>) -> Verdict {
+    match (attributes.subresource, attributes.verb) {
+        ("", "get") => get_one(node, Kind::Pod, attributes, leads),
+        ("", "list" | "watch") if attributes.fields.exact("spec.nodeName") == Some(node) => Verdict::ALLOW,
+        ("", "list" | "watch") if !attributes.name.is_empty() => related(node, Kind::Pod, attributes, leads),
+        ("", "list" | "watch") => Verdict::no_opinion("can only list/watch pods with spec.nodeName field selector"),
+        ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Verdict::ALLOW,
+        _ => Verdict::NO_OPINION,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::selector::FieldSelector;
+
+    use super::*;
+
+    fn kubelet(name: &str) -> User {
+        let groups = vec![NODES.to_string()];
+        User { name: format!("{USER_PREFIX}{name}"), groups, ..User::default() }
+    }
+
+    /// Everything named `mine` has to do with node `n`.
+    fn ask(asked: &str, fields: &str) -> String {
+        let user = kubelet("n");
+        let mut attributes = Attributes::parse(&user, asked);
+        attributes.fields = FieldSelector::parse(fields).expect("the test's own selector");
+        let verdict = judge("n", &attributes, &|_, attributes| attributes.name == "mine");
+        if verdict.is_allowed() { "allowed".to_string() } else { verdict.reason.to_string() }
+    }
+
+    #[test]
+    fn only_nodes_are_nodes() {
+        assert_eq!(node_name(&kubelet("n")), Some("n"));
+        assert_eq!(node_name(&User { groups: Vec::new(), ..kubelet("n") }), None);
+        assert_eq!(node_name(&User { name: "n".to_string(), ..kubelet("n") }), None);
+    }
+
+    #[test]
+    fn a_node_reads_what_its_pods_refer_to() {
+        let stranger = "no relationship found between node 'n' and this object";
+        let cases = [
+            ("get secrets@a mine", "allowed"),
+            ("list secrets@a mine", "allowed"),
+            ("get secrets@a other", stranger),
+            ("list secrets@a", "No Object name found"),
+            ("list secrets", "can only read namespaced object of this type"),
+            ("update secrets@a mine", "can only read resources of this type"),
+            ("get configmaps@a mine", "allowed"),
+            ("get persistentvolumeclaims@a mine", "allowed"),
+            ("list persistentvolumeclaims@a", "can only get individual resources of this type"),
+            ("patch persistentvolumeclaims/status@a mine", "allowed"),
+            ("get persistentvolumes other", stranger),
+            ("create serviceaccounts/token@a mine", "allowed"),
+            ("create serviceaccounts/token@a other", stranger),
+            ("create serviceaccounts@a", "can only create tokens for individual service accounts"),
+            ("get pods@a mine", "allowed"),
+            ("get pods@a other", stranger),
+            ("create pods@a", "allowed"),
+            ("update pods@a mine", ""),
+            ("get nodes n", "allowed"),
+            ("get nodes m", "node 'n' cannot read 'm', only its own Node object"),
+            ("list nodes", "node 'n' cannot read all nodes, only its own Node object"),
+            ("delete nodes n", ""),
+            ("update coordination.k8s.io:leases@kube-node-lease n", "allowed"),
+            (
+                "update coordination.k8s.io:leases@kube-node-lease m",
+                "can only access node lease with the same name as the requesting node",
+            ),
+            (
+                "get coordination.k8s.io:leases@a n",
+                r#"can only access leases in the "kube-node-lease" system namespace"#,
+            ),
+            ("get storage.k8s.io:csinodes n", "allowed"),
+            ("list services", "allowed"),
+            ("delete services@a x", ""),
+        ];
+        for (asked, want) in cases {
+            assert_eq!(ask(asked, ""), want, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_node_lists_what_is_its_own() {
+        let pods = "can only list/watch pods with spec.nodeName field selector";
+        assert_eq!(ask("list pods", ""), pods);
+        assert_eq!(ask("list pods", "spec.nodeName=m"), pods);
+        assert_eq!(ask("watch pods", "spec.nodeName=n"), "allowed");
+        assert_eq!(ask("list resource.k8s.io:resourceslices", "spec.nodeName=n"), "allowed");
+        assert_ne!(ask("list resource.k8s.io:resourceslices", "spec.nodeName!=n"), "allowed");
+    }
+}

@@ -1,0 +1,189 @@
+//! The configured authorizers, asked one after the other.
+
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use kinds::User;
+
+use super::config::{Mode, Setting};
+use super::rbac::Rbac;
+use super::{Attributes, Authorizer, Decision, Known, MASTERS, Reason, Verdict, abac, always, node, webhook};
+use crate::storage::cache::Caches;
+
+pub struct Union {
+    /// Exchanged when the configuration file changes.
+    members: ArcSwap<Vec<Member>>,
+    /// Made once: what it knows of the caches outlives a change.
+    node: OnceLock<Arc<node::Node>>,
+}
+
+struct Member {
+    /// Stands before its reasons.
+    name: String,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+impl Union {
+    pub fn new(settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) -> Union {
+        let union = Union { members: ArcSwap::default(), node: OnceLock::new() };
+        union.replace(settings, caches, rbac);
+        union
+    }
+
+    /// Other authorizers from now on; who waits for an old one is answered by it.
+    pub fn replace(&self, settings: &[Setting], caches: &Caches, rbac: &Arc<Rbac>) {
+        let member = |setting: &Setting| Member {
+            name: setting.name.clone(),
+            authorizer: self.make(&setting.mode, caches, rbac),
+        };
+        self.members.store(Arc::new(settings.iter().map(member).collect()));
+    }
+
+    /// The line of each mode.
+    fn make(&self, mode: &Mode, caches: &Caches, rbac: &Arc<Rbac>) -> Arc<dyn Authorizer> {
+        match mode {
+            Mode::AlwaysAllow => Arc::new(always::AlwaysAllow),
+            Mode::AlwaysDeny => Arc::new(always::AlwaysDeny),
+            Mode::Abac(policies) => Arc::new(abac::Abac::new(policies.clone())),
+            Mode::Node => self.node.get_or_init(|| Arc::new(node::Node::new(caches))).clone(),
+            Mode::Rbac => Arc::new(rbac.clone()),
+            Mode::Webhook(settings) => Arc::new(webhook::Webhook::new(settings.clone())),
+        }
+    }
+
+    /// The verdict, or None where one of the authorizers must wait for somebody.
+    pub fn decide(&self, attributes: &Attributes<'_>) -> Option<Verdict> {
+        if is_master(attributes.user) {
+            return Some(Verdict::ALLOW);
+        }
+        let mut silent = Silent::default();
+        for member in self.members.load().iter() {
+            let verdict = member.authorizer.decide(attributes)?;
+            if verdict.decision != Decision::NoOpinion {
+                return Some(verdict);
+            }
+            silent.add(&member.name, verdict);
+        }
+        Some(silent.verdict())
+    }
+
+    /// The verdict, however long it takes.
+    pub async fn wait(&self, attributes: &Attributes<'_>) -> Verdict {
+        if is_master(attributes.user) {
+            return Verdict::ALLOW;
+        }
+        let mut silent = Silent::default();
+        for member in self.members.load_full().iter() {
+            let verdict = match member.authorizer.decide(attributes) {
+                Some(verdict) => verdict,
+                None => member.authorizer.wait(attributes).await,
+            };
+            if verdict.decision != Decision::NoOpinion {
+                return verdict;
+            }
+            silent.add(&member.name, verdict);
+        }
+        silent.verdict()
+    }
+
+    /// Everything that is known of what a user may do in a namespace.
+    pub fn rules(&self, user: &User, namespace: &str) -> Known {
+        let mut all = Known::default();
+        let mut errors = Vec::new();
+        for member in self.members.load().iter() {
+            let known = member.authorizer.rules(user, namespace);
+            all.rules.extend(known.rules);
+            all.incomplete |= known.incomplete;
+            errors.extend(known.error);
+        }
+        all.error = aggregate(errors);
+        all
+    }
+}
+
+pub fn is_master(user: &User) -> bool {
+    user.groups.iter().any(|group| group == MASTERS)
+}
+
+/// What those without an opinion said.
+#[derive(Default)]
+struct Silent {
+    reasons: Vec<String>,
+    errors: Vec<String>,
+}
+
+impl Silent {
+    fn add(&mut self, name: &str, verdict: Verdict) {
+        if !verdict.reason.is_empty() {
+            self.reasons.push(format!("{name}: {}", verdict.reason));
+        }
+        self.errors.extend(verdict.error);
+    }
+
+    fn verdict(self) -> Verdict {
+        let reason = match self.reasons.is_empty() {
+            true => Reason::None,
+            false => Reason::Text(self.reasons.join("\n").into()),
+        };
+        Verdict { reason, error: aggregate(self.errors), ..Verdict::NO_OPINION }
+    }
+}
+
+/// Several errors as upstream writes them: each once, in brackets where there are more than one.
+pub fn aggregate(errors: Vec<String>) -> Option<String> {
+    if errors.is_empty() {
+        return None;
+    }
+    Some(crate::registry::admission::join_errors(errors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Says(Verdict);
+
+    impl Authorizer for Says {
+        fn decide(&self, _: &Attributes<'_>) -> Option<Verdict> {
+            Some(self.0.clone())
+        }
+
+        fn rules(&self, _: &User, _: &str) -> Known {
+            Known { incomplete: true, error: Some("e".to_string()), ..Known::default() }
+        }
+    }
+
+    fn union(verdicts: Vec<Verdict>) -> Union {
+        let member = |(at, verdict): (usize, Verdict)| Member {
+            name: format!("m{at}"),
+            authorizer: Arc::new(Says(verdict)) as Arc<dyn Authorizer>,
+        };
+        let members: Vec<Member> = verdicts.into_iter().enumerate().map(member).collect();
+        Union { members: ArcSwap::from_pointee(members), node: OnceLock::new() }
+    }
+
+    #[test]
+    fn the_first_opinion_decides() {
+        let deny = || Verdict { decision: Decision::Deny, ..Verdict::no_opinion("d") };
+        let silent = || Verdict::no_opinion("s");
+        let user = User::default();
+        let cases = [
+            (vec![], Decision::NoOpinion, ""),
+            (vec![silent(), Verdict::ALLOW, deny()], Decision::Allow, ""),
+            (vec![silent(), deny(), Verdict::ALLOW], Decision::Deny, "d"),
+            (vec![silent(), Verdict::NO_OPINION, silent()], Decision::NoOpinion, "m0: s\nm2: s"),
+        ];
+        for (verdicts, decision, reason) in cases {
+            let got = union(verdicts).decide(&Attributes::parse(&user, "get pods")).expect("nobody waits");
+            assert_eq!((got.decision, got.reason.to_string().as_str()), (decision, reason));
+        }
+    }
+
+    #[test]
+    fn masters_pass_before_anybody_is_asked() {
+        let union = union(vec![Verdict { decision: Decision::Deny, ..Verdict::NO_OPINION }]);
+        let user = User { groups: vec![MASTERS.to_string()], ..User::default() };
+        assert!(union.decide(&Attributes::parse(&user, "get pods")).expect("at once").is_allowed());
+        assert_eq!(union.rules(&user, "a").error.as_deref(), Some("e"));
+    }
+}

@@ -1,0 +1,88 @@
+//! Which pages of other origins a browser may let call the server.
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use regex_automata::nfa::thompson::pikevm::PikeVM;
+
+use crate::call::{Answer, Call};
+use crate::request::body::Body;
+
+const METHODS: &str = "POST, GET, OPTIONS, PUT, DELETE, PATCH";
+const HEADERS: &str =
+    "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since";
+
+/// Patterns of origins; none, and the server says nothing about origins.
+#[derive(Debug, Clone, Default)]
+pub struct Cors(Vec<PikeVM>);
+
+impl Cors {
+    /// A pattern that does not hold both ends of the host would let in names that merely contain it.
+    pub fn new(patterns: &[&str]) -> Result<Cors, String> {
+        let mut all = Vec::new();
+        for pattern in patterns {
+            let host = pattern.split_once("//").map(|(_, host)| host);
+            if !pattern.starts_with('^') && host.is_none() {
+                return Err(format!("{pattern:?} does not pin the start of the host: begin it with ^ or //"));
+            }
+            if !host.unwrap_or(pattern).contains(['$', ':']) {
+                return Err(format!("{pattern:?} does not pin the end of the host: end it with $ or (:|$)"));
+            }
+            all.push(PikeVM::new(pattern).map_err(|_| format!("{pattern:?} is no regular expression"))?);
+        }
+        Ok(Cors(all))
+    }
+
+    fn origin<'a>(&self, call: &'a Call) -> Option<&'a HeaderValue> {
+        if self.0.is_empty() {
+            return None;
+        }
+        call.headers.get(header::ORIGIN).filter(|origin| self.allows(origin.as_bytes()))
+    }
+
+    fn allows(&self, origin: &[u8]) -> bool {
+        self.0.iter().any(|pattern| pattern.is_match(&mut pattern.create_cache(), origin))
+    }
+
+    /// The answer to a browser that asks before it calls. Nobody has said who they are then.
+    pub fn preflight(&self, call: &Call) -> Option<Answer> {
+        if call.method != Method::OPTIONS {
+            return None;
+        }
+        self.origin(call)?;
+        let mut answer = Answer::new(Body::empty());
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+        Some(answer)
+    }
+
+    pub fn add_headers(&self, call: &Call, headers: &mut HeaderMap) {
+        let Some(origin) = self.origin(call) else { return };
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS));
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Date"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_match_whole_hosts() {
+        let cors = Cors::new(&["//example.com(:|$)", r"^https://[a-z]+\.acme\.io$"]).expect("patterns");
+        let cases = [
+            ("https://example.com", true),
+            ("http://example.com:8080", true),
+            ("https://example.com.evil.org", false),
+            ("https://web.acme.io", true),
+            ("https://web.acme.io:1", false),
+            ("http://web.acme.io", false),
+        ];
+        for (origin, want) in cases {
+            assert_eq!(cors.allows(origin.as_bytes()), want, "{origin}");
+        }
+        for bad in ["example.com", "//example.com", "^(", ".*"] {
+            assert!(Cors::new(&[bad]).is_err(), "{bad}");
+        }
+    }
+}

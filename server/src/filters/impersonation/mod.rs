@@ -1,0 +1,270 @@
+//! Callers who act as somebody else. Each part of the other identity must be allowed: first in one of the
+//! constrained modes, in which it is also said for which requests, then in the old and general one.
+
+mod wanted;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use api::field::go_quote;
+use api::status::Status;
+use api::{Map, Tree};
+use kinds::User;
+
+use crate::Server;
+use crate::authentication::{AUTHENTICATED, UNAUTHENTICATED, anonymous};
+use crate::authorization::{Attributes, Reason, forbidden};
+use crate::call::Call;
+use crate::filters::chain::Step;
+use wanted::Wanted;
+
+const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
+const CORE: (&str, &str) = ("", "v1");
+
+/// A question to the authorizers about one part of the identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Check {
+    verb: String,
+    group: String,
+    version: String,
+    namespace: String,
+    resource: String,
+    subresource: String,
+    name: String,
+}
+
+impl Check {
+    fn attributes<'a>(&'a self, user: &'a User) -> Attributes<'a> {
+        Attributes {
+            version: &self.version,
+            namespace: &self.namespace,
+            subresource: &self.subresource,
+            name: Cow::Borrowed(&self.name),
+            ..Attributes::resource(user, &self.verb, &self.group, &self.resource)
+        }
+    }
+}
+
+/// Puts the other identity into the call; the headers are gone after this.
+pub fn impersonate<'a>(server: &'a Arc<Server>, call: &'a mut Call) -> Step<'a> {
+    let wanted = match Wanted::take(&mut call.headers) {
+        Ok(None) => return Step::Done(Ok(())),
+        Ok(Some(wanted)) => wanted,
+        Err(status) => return Step::Done(Err(status)),
+    };
+    Step::Later(Box::pin(async move {
+        let requestor = call.user.clone().ok_or_else(Status::unauthorized)?;
+        let (user, mode) = allowed(server, call, &requestor, &wanted).await?;
+        call.user = Some(Arc::new(user));
+        call.impersonation_mode = mode;
+        call.impersonator = Some(requestor);
+        Ok(())
+    }))
+}
+
+/// The identity of the first mode that allows it, and which that was; else what the first one said.
+async fn allowed(
+    server: &Server,
+    call: &Call,
+    requestor: &User,
+    wanted: &Wanted,
+) -> Result<(User, &'static str), Status> {
+    let mut first = None;
+    for mode in MODES.iter().filter(|mode| (mode.applies)(wanted, requestor)) {
+        match pass(server, call, requestor, mode, wanted).await {
+            Ok(()) => return Ok((actual(mode, wanted), mode.name)),
+            Err(status) => first = first.or(Some(status)),
+        }
+    }
+    Err(first.unwrap_or_else(|| Status::internal("all impersonation modes failed")))
+}
+
+async fn pass(server: &Server, call: &Call, requestor: &User, mode: &Mode, wanted: &Wanted) -> Result<(), Status> {
+    let requestor = &mode.requestor(requestor);
+    if mode.is_constrained() {
+        let verb = format!("impersonate-on:{}:{}", mode.name, call.info.verb);
+        check(server, &Attributes { verb: &verb, ..Attributes::of(requestor, call) }).await?;
+    }
+    let mut checks = Vec::new();
+    let refused = mode.checks(wanted, &mut checks);
+    for asked in &checks {
+        check(server, &asked.attributes(requestor)).await?;
+    }
+    refused.map_or(Ok(()), |(asked, why)| Err(forbidden(&asked.attributes(requestor), &Reason::Text(why.into()))))
+}
+
+async fn check(server: &Server, attributes: &Attributes<'_>) -> Result<(), Status> {
+    let verdict = server.authz.wait(attributes).await;
+    if verdict.is_allowed() {
+        return Ok(());
+    }
+    let reason = match (verdict.error, verdict.reason) {
+        (Some(error), reason) if reason.is_empty() => Reason::Text(error.into()),
+        (Some(error), reason) => Reason::Text(format!("{error}: {reason}").into()),
+        (None, reason) => reason,
+    };
+    Err(forbidden(attributes, &reason))
+}
+
+struct Mode {
+    /// What follows `impersonate:`; empty for the old mode.
+    name: &'static str,
+    applies: fn(&Wanted, &User) -> bool,
+}
+
+/// In the order in which they are tried: what allows least comes first.
+static MODES: &[Mode] = &[
+    Mode { name: "associated-node", applies: |wanted, requestor| wanted.is_bare() && is_on_node(requestor, wanted) },
+    Mode { name: "arbitrary-node", applies: |wanted, _| wanted.is_bare() && node_name(&wanted.name).is_some() },
+    Mode { name: "serviceaccount", applies: |wanted, _| wanted.is_bare() && account(&wanted.name).is_some() },
+    Mode {
+        name: "user-info",
+        applies: |wanted, _| node_name(&wanted.name).is_none() && account(&wanted.name).is_none(),
+    },
+    Mode { name: "", applies: |_, _| true },
+];
+
+impl Mode {
+    /// Who the authorizers are told is asking. An agent is the same on all nodes, so that one answer holds.
+    fn requestor<'a>(&self, requestor: &'a User) -> Cow<'a, User> {
+        if self.name != "associated-node" {
+            return Cow::Borrowed(requestor);
+        }
+        let mut extra = Map::new();
+        extra.insert(NODE_KEYS, Tree::List(requestor.extra.keys().map(Tree::from).collect()));
+        Cow::Owned(User { extra, ..requestor.clone() })
+    }
+
+    fn is_constrained(&self) -> bool {
+        !self.name.is_empty()
+    }
+
+    fn check(&self, (group, version): (&str, &str), resource: &str, name: &str) -> Check {
+        let verb = if self.is_constrained() { format!("impersonate:{}", self.name) } else { "impersonate".to_string() };
+        Check {
+            verb,
+            group: group.to_string(),
+            version: version.to_string(),
+            resource: resource.to_string(),
+            name: name.to_string(),
+            ..Check::default()
+        }
+    }
+
+    /// Adds a check for each part of the identity; returns what this mode never allows.
+    fn checks(&self, wanted: &Wanted, checks: &mut Vec<Check>) -> Option<(Check, String)> {
+        checks.push(self.user_check(&wanted.name));
+        if !wanted.uid.is_empty() {
+            checks.push(self.check(AUTHENTICATION, "uids", &wanted.uid));
+        }
+        if let Some(refused) = self.refused_group(&wanted.groups) {
+            return Some(refused);
+        }
+        checks.extend(wanted.groups.iter().map(|group| self.check(self.names(), "groups", group)));
+        if let Some(why) = wanted.extra.iter().find_map(|(key, values)| refused_extra(key, values))
+            && self.is_constrained()
+        {
+            return Some((self.check(AUTHENTICATION, "userextras", ""), why));
+        }
+        for (key, value) in wanted.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value))) {
+            let check = self.check(AUTHENTICATION, "userextras", value);
+            checks.push(Check { subresource: key.clone(), ..check });
+        }
+        None
+    }
+
+    /// Users and groups are of the core group in the old mode.
+    fn names(&self) -> (&'static str, &'static str) {
+        if self.is_constrained() { AUTHENTICATION } else { CORE }
+    }
+
+    fn user_check(&self, user: &str) -> Check {
+        if let Some((namespace, name)) = account(user) {
+            let check = self.check(self.names(), "serviceaccounts", name);
+            return Check { namespace: namespace.to_string(), ..check };
+        }
+        match node_name(user).filter(|_| self.is_constrained()) {
+            // An agent acts as the node that it is on, whichever that is.
+            Some(_) if self.name == "associated-node" => self.check(self.names(), "nodes", "*"),
+            Some(node) => self.check(self.names(), "nodes", node),
+            None => self.check(self.names(), "users", user),
+        }
+    }
+
+    fn refused_group(&self, groups: &[String]) -> Option<(Check, String)> {
+        let has = |name: &str| self.is_constrained() && groups.iter().any(|group| group == name);
+        let refused = |name: &str, why: &str| Some((self.check(self.names(), "groups", name), why.to_string()));
+        if has("") {
+            return refused("", "impersonating the empty string group is not allowed");
+        }
+        if has("system:masters") {
+            return refused("system:masters", "impersonating the system:masters group is not allowed");
+        }
+        None
+    }
+}
+
+fn refused_extra(key: &str, values: &[String]) -> Option<String> {
+    if key.is_empty() {
+        return Some("impersonating the empty string key in extra is not allowed".to_string());
+    }
+    let prefixed = key
+        .split_once('/')
+        .is_some_and(|(domain, path)| api::validation::dns1123_subdomain(domain).is_empty() && !path.is_empty());
+    if !prefixed {
+        let why = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        return Some(format!(
+            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {}: {why}",
+            go_quote(key)
+        ));
+    }
+    let empty = values.iter().any(String::is_empty);
+    empty.then(|| "impersonating the empty string value in extra is not allowed".to_string())
+}
+
+/// The identity that was asked for, with the groups that it has by its nature.
+fn actual(mode: &Mode, wanted: &Wanted) -> User {
+    let mut groups = wanted.groups.clone();
+    if node_name(&wanted.name).is_some() && mode.is_constrained() {
+        groups = vec!["system:nodes".to_string()];
+    }
+    if let Some((namespace, _)) = account(&wanted.name).filter(|_| wanted.groups.is_empty()) {
+        groups = vec!["system:serviceaccounts".to_string(), format!("system:serviceaccounts:{namespace}")];
+    }
+    let anonymous = wanted.name == anonymous::NAME || groups.iter().any(|group| group == UNAUTHENTICATED);
+    let all = if anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
+    if !groups.iter().any(|group| group == all) {
+        groups.push(all.to_string());
+    }
+    let mut extra = Map::new();
+    for (key, values) in &wanted.extra {
+        extra.insert(key.as_str(), Tree::List(values.iter().map(Tree::from).collect()));
+    }
+    User { name: wanted.name.clone(), uid: wanted.uid.clone(), groups, extra }
+}
+
+/// Namespace and name of a service account's user name.
+fn account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let fits =
+        api::validation::dns1123_label(namespace).is_empty() && api::validation::dns1123_subdomain(name).is_empty();
+    fits.then_some((namespace, name))
+}
+
+fn node_name(user: &str) -> Option<&str> {
+    user.strip_prefix("system:node:").filter(|name| api::validation::dns1123_subdomain(name).is_empty())
+}
+
+/// A service account whose token was made for a pod on the node.
+fn is_on_node(requestor: &User, wanted: &Wanted) -> bool {
+    let bound = match requestor.extra.get(NODE_NAME).and_then(Tree::as_list) {
+        Some([one]) => one.as_str(),
+        _ => None,
+    };
+    account(&requestor.name).is_some() && bound.is_some() && bound == node_name(&wanted.name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Where the webhooks of the API's objects are: `clientConfig` names a URL, or a service of the cluster,
+//! which is asked at one of its ready endpoints and must show the service's own name.
+
+use std::time::Duration;
+
+use api::Tree;
+use http::Method;
+
+use super::error::Failure;
+use super::{Answer, Client, Error, Login, Logins, Trust, Url};
+use crate::Server;
+use crate::outbound::endpoints;
+
+/// A `clientConfig`, compiled.
+pub struct Target {
+    client: Client,
+    url: Url,
+    service: Option<Service>,
+}
+
+struct Service {
+    namespace: String,
+    name: String,
+    port: i64,
+}
+
+impl Target {
+    /// Reads a `clientConfig`; the error says what is wrong with it.
+    pub fn new(config: &Tree, logins: &Logins) -> Result<Target, String> {
+        let trust = match config.str("caBundle") {
+            "" => Trust::System,
+            bundle => {
+                let pem = api::base64::decode(bundle).map_err(|error| format!("caBundle: {error}"))?;
+                Trust::pem(&pem).map_err(|error| format!("unable to load root certificates: {error}"))?
+            }
+        };
+        let service = config.has("service").then(|| Service::new(config.at("service")));
+        let url = match &service {
+            Some(service) => service.url(config.str("service.path"))?,
+            None => Url::parse(config.str("url"))?,
+        };
+        let login = logins.find(&format!("{}:{}", url.host_name(), url.port));
+        let client = Login::client(login, &trust).map_err(|error| error.to_string())?;
+        Ok(Target { client, url, service })
+    }
+
+    /// Sends JSON; the URL tells the other side how long somebody will wait.
+    pub async fn post_json(&self, server: &Server, body: Vec<u8>, timeout: Duration) -> Result<Answer, Error> {
+        let url = self.url.clone().with_query("timeout", &format!("{}s", timeout.as_secs()));
+        let Some(service) = &self.service else { return self.client.post_json(&url, body, timeout).await };
+        match endpoints::for_service(server, &service.namespace, &service.name, service.port) {
+            Ok(at) => self.client.post_json_at(&url, at, body, timeout).await,
+            Err(why) => Err(Error { method: Method::POST, url: url.to_string(), failure: Failure::Service(why) }),
+        }
+    }
+}
+
+impl Service {
+    fn new(reference: &Tree) -> Service {
+        Service {
+            namespace: reference.str("namespace").to_string(),
+            name: reference.str("name").to_string(),
+            port: reference.int("port").unwrap_or(443),
+        }
+    }
+
+    fn url(&self, path: &str) -> Result<Url, String> {
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Url::parse(&format!("https://{}.{}.svc:{}{slash}{path}", self.name, self.namespace, self.port))
+    }
+}

@@ -1,0 +1,90 @@
+//! Where a service is: its ready endpoints, from the EndpointSlices of the cache.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use api::Tree;
+
+use crate::Server;
+
+/// A place where a service answers.
+pub struct Endpoint<'a> {
+    pub address: SocketAddr,
+    /// The object that stands behind it, as the slice says: whoever writes slices can name any.
+    pub target: &'a Tree,
+}
+
+/// The slices of a service.
+pub fn slices(server: &Server, namespace: &str, service: &str) -> Vec<Tree> {
+    let Some(cache) = server.caches.get("endpointslices") else { return Vec::new() };
+    let snapshot = cache.snapshot();
+    let start: Arc<str> = Arc::from(format!("{namespace}/"));
+    let own = snapshot.map.range(start..).map(|(_, item)| item).take_while(|item| item.namespace() == namespace);
+    let of_service = |slice: &Tree| slice.map("metadata.labels").str("kubernetes.io/service-name") == service;
+    own.map(|item| item.tree()).filter(of_service).collect()
+}
+
+/// The ready endpoints of a port, by its name, in a random order: any of them will do.
+pub fn ready<'a>(slices: &'a [Tree], port: &str) -> Vec<Endpoint<'a>> {
+    let mut found = Vec::new();
+    for slice in slices {
+        let number = slice.list("ports").iter().find(|own| own.str("name") == port).and_then(|own| own.int("port"));
+        let Some(number) = number.and_then(|number| u16::try_from(number).ok()) else { continue };
+        for endpoint in slice.list("endpoints") {
+            if endpoint.at("conditions.ready").as_bool() == Some(false) {
+                continue;
+            }
+            let addresses = endpoint.list("addresses").iter().filter_map(|address| address.as_str()?.parse().ok());
+            let target = endpoint.at("targetRef");
+            found.extend(addresses.map(|ip| Endpoint { address: SocketAddr::new(ip, number), target }));
+        }
+    }
+    let start = usize::try_from(crate::common::ids::below(found.len() as u64)).unwrap_or(0);
+    found.rotate_left(start);
+    found
+}
+
+/// Host and port at which a port of a service is asked by the server itself. The words are upstream's.
+pub fn for_service(server: &Server, namespace: &str, name: &str, port: i64) -> Result<(String, u16), String> {
+    let service = server.object("services/specs", &format!("{namespace}/{name}"));
+    let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
+    if service.str("spec.type") == "ExternalName" {
+        let port = u16::try_from(port).map_err(|_| format!("no port {port}"))?;
+        return Ok((service.str("spec.externalName").to_string(), port));
+    }
+    let own = service.list("spec.ports").iter().find(|own| own.int("port") == Some(port));
+    let own = own.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+    let slices = slices(server, namespace, name);
+    let found = ready(&slices, own.str("name")).into_iter().next();
+    let found = found.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
+    Ok((found.address.ip().to_string(), found.address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{list, tree};
+
+    use super::*;
+
+    #[test]
+    fn only_ready_endpoints_of_the_port_are_found() {
+        let endpoint = |ip: &str, ready: Tree| {
+            tree! { "addresses" => list![ip], "conditions" => tree! { "ready" => ready } }
+        };
+        let slices = [tree! {
+            "ports" => list![tree! { "name" => "web", "port" => 8080 }],
+            "endpoints" => list![
+                endpoint("10.0.0.1", Tree::Bool(true)),
+                endpoint("10.0.0.2", Tree::Bool(false)),
+                endpoint("10.0.0.3", Tree::Null),
+            ],
+        }];
+        let found = |port: &str| {
+            let mut found: Vec<String> = ready(&slices, port).iter().map(|found| found.address.to_string()).collect();
+            found.sort();
+            found
+        };
+        assert_eq!(found("web"), ["10.0.0.1:8080", "10.0.0.3:8080"]);
+        assert!(found("other").is_empty());
+    }
+}

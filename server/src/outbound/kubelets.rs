@@ -1,0 +1,196 @@
+//! How the agents of nodes are reached: which of a node's addresses, by which certificate, for how long is tried.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use api::Tree;
+use api::status::Status;
+use arc_swap::ArcSwap;
+use rustls::ClientConfig;
+
+use crate::outbound::callout::Identity;
+use crate::outbound::callout::trust::{self, Trust};
+
+/// Where an agent listens whose node does not say it.
+const PORT: u16 = 10250;
+/// A node whose agent has this takes every protocol as it comes.
+pub const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
+
+pub struct Kubelets {
+    tls: ArcSwap<ClientConfig>,
+    /// For one who says that it does not matter who answers.
+    unverified: ArcSwap<ClientConfig>,
+    /// Types of addresses, those to try first in front.
+    preferred: Vec<String>,
+    resolver: Resolver,
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for Kubelets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubelets").field("preferred", &self.preferred).field("timeout", &self.timeout).finish()
+    }
+}
+
+/// Upstream's order.
+pub const PREFERRED: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Kubelets {
+    /// `identity` is what agents are shown.
+    pub fn new(
+        trust: &Trust,
+        identity: Option<&Identity>,
+        preferred: Vec<String>,
+        timeout: Duration,
+    ) -> Result<Kubelets, rustls::Error> {
+        Ok(Kubelets {
+            tls: ArcSwap::from_pointee(trust::config(trust, identity)?),
+            unverified: ArcSwap::from_pointee(trust::config(&Trust::Anybody, identity)?),
+            preferred,
+            resolver: Resolver::default(),
+            timeout,
+        })
+    }
+
+    /// Connections from here on show another certificate.
+    pub fn exchange(&self, trust: &Trust, identity: Option<&Identity>) -> Result<(), rustls::Error> {
+        let (tls, unverified) = (trust::config(trust, identity)?, trust::config(&Trust::Anybody, identity)?);
+        self.tls.store(Arc::new(tls));
+        self.unverified.store(Arc::new(unverified));
+        Ok(())
+    }
+
+    /// Where the agent of a node is.
+    pub async fn agent(&self, node: &Tree) -> Result<Agent, Status> {
+        let host = self.address(node).await?.to_string();
+        let port = node.int("status.daemonEndpoints.kubeletEndpoint.Port");
+        let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(PORT);
+        let features = node.list("status.declaredFeatures");
+        let takes_websockets = features.iter().any(|feature| feature.as_str() == Some(WEBSOCKETS));
+        Ok(Agent { host, port, takes_websockets, tls: self.tls.load_full(), unverified: self.unverified.load_full() })
+    }
+
+    async fn address<'a>(&self, node: &'a Tree) -> Result<&'a str, Status> {
+        let all = node.list("status.addresses");
+        let of = |kind: &String| all.iter().find(|address| address.str("type") == kind.as_str());
+        let candidates: Vec<&str> = self.preferred.iter().filter_map(of).map(|one| one.str("address")).collect();
+        // A node's name need not be known anywhere else. The last is taken as it is: nothing comes after it.
+        let mut found = None;
+        for (at, address) in candidates.iter().enumerate() {
+            if at + 1 == candidates.len() || self.resolver.resolves(address).await {
+                found = Some(*address);
+                break;
+            }
+        }
+        found.ok_or_else(|| {
+            let known: Vec<String> =
+                all.iter().map(|address| format!("{{{} {}}}", address.str("type"), address.str("address"))).collect();
+            let message = format!("no preferred addresses found; known addresses: [{}]", known.join(" "));
+            Status::new(500, "", message)
+        })
+    }
+}
+
+/// For so long it is known whether a name resolves.
+const RESOLVED_FOR: Duration = Duration::from_secs(60);
+/// A name that takes longer does not resolve.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// No more names than this are remembered; then all are asked again.
+const MOST_NAMES: usize = 10_000;
+
+/// Knows which names of nodes resolve.
+#[derive(Default)]
+struct Resolver(Mutex<BTreeMap<String, (bool, Instant)>>);
+
+impl Resolver {
+    async fn resolves(&self, host: &str) -> bool {
+        if host.parse::<IpAddr>().is_ok() {
+            return true;
+        }
+        if let Some(known) = self.known(host) {
+            return known;
+        }
+        let found = tokio::time::timeout(RESOLVE_TIMEOUT, tokio::net::lookup_host((host, PORT))).await;
+        let resolves = found.is_ok_and(|found| found.is_ok_and(|mut addresses| addresses.next().is_some()));
+        self.remember(host, resolves);
+        resolves
+    }
+
+    fn known(&self, host: &str) -> Option<bool> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(host).filter(|(_, at)| at.elapsed() < RESOLVED_FOR).map(|(resolves, _)| *resolves)
+    }
+
+    fn remember(&self, host: &str, resolves: bool) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_NAMES {
+            known.clear();
+        }
+        known.insert(host.to_string(), (resolves, Instant::now()));
+    }
+}
+
+/// The agent of one node.
+pub struct Agent {
+    pub host: String,
+    pub port: u16,
+    pub takes_websockets: bool,
+    pub tls: Arc<ClientConfig>,
+    pub unverified: Arc<ClientConfig>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_that_does_not_resolve_is_not_preferred() {
+        let preferred = PREFERRED.map(str::to_string).to_vec();
+        let kubelets = Kubelets::new(&Trust::Anybody, None, preferred, TIMEOUT).expect("TLS");
+        // What a resolver would say: no test asks one.
+        kubelets.resolver.remember("known", true);
+        kubelets.resolver.remember("unknown", false);
+        let cases: [(&[(&str, &str)], &str); 3] = [
+            (&[("InternalIP", "10.0.0.1"), ("Hostname", "known")], "known"),
+            (&[("InternalIP", "10.0.0.1"), ("Hostname", "unknown")], "10.0.0.1"),
+            (&[("Hostname", "unknown")], "unknown"),
+        ];
+        for (addresses, want) in cases {
+            let address = |(kind, address): &(&str, &str)| api::tree! { "type" => *kind, "address" => *address };
+            let addresses: Vec<Tree> = addresses.iter().map(address).collect();
+            let node = api::tree! { "status" => api::tree! { "addresses" => addresses } };
+            assert_eq!(kubelets.agent(&node).await.ok().map(|agent| agent.host).as_deref(), Some(want));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_is_at_the_preferred_address_of_its_node() {
+        let preferred = vec!["InternalIP".to_string(), "Hostname".to_string()];
+        let kubelets = Kubelets::new(&Trust::Anybody, None, preferred, TIMEOUT).expect("TLS");
+        let found = async |node: &str| {
+            let node = api::json::decode(node.as_bytes()).expect("JSON");
+            let agent = kubelets.agent(&node).await.map_err(|status| status.message)?;
+            Ok::<_, String>(format!("{} {} {}", agent.host, agent.port, agent.takes_websockets))
+        };
+        let cases = [
+            (
+                r#"{"status":{"addresses":[{"type":"Hostname","address":"a"},{"type":"InternalIP","address":"10.0.0.1"}],
+                "daemonEndpoints":{"kubeletEndpoint":{"Port":7}},"declaredFeatures":["ExtendWebSocketsToKubelet"]}}"#,
+                Ok("10.0.0.1 7 true"),
+            ),
+            (r#"{"status":{"addresses":[{"type":"Hostname","address":"a"}]}}"#, Ok("a 10250 false")),
+            (
+                r#"{"status":{"addresses":[{"type":"ExternalIP","address":"1.2.3.4"},{"type":"X","address":"y"}]}}"#,
+                Err("no preferred addresses found; known addresses: [{ExternalIP 1.2.3.4} {X y}]"),
+            ),
+            ("{}", Err("no preferred addresses found; known addresses: []")),
+        ];
+        for (node, want) in cases {
+            assert_eq!(found(node).await, want.map(str::to_string).map_err(str::to_string), "{node}");
+        }
+    }
+}

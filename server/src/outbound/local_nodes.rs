@@ -1,0 +1,28 @@
+//! Nodes that are part of this process, such as the fake ones: nothing listens at their addresses, so that what a
+//! kubelet would be asked is answered here.
+
+use api::Tree;
+use api::query::Query;
+use api::status::Status;
+use http::{HeaderValue, header};
+
+use crate::Server;
+use crate::call::{Answer, Call};
+use crate::request::body::Body;
+
+pub trait LocalNodes: Send + Sync {
+    /// The log of a pod's container, or why there is none; None where the pod's node is not one of these.
+    fn log(&self, pod: &Tree, container: &str, query: &Query) -> Option<Result<String, String>>;
+}
+
+/// The answer to a request for a log, where the pod is on a local node.
+pub fn log(server: &Server, pod: &Tree, container: &str, call: &Call) -> Option<Result<Answer, Status>> {
+    let log = server.local_nodes.get()?.log(pod, container, &call.query)?;
+    Some(log.map(plain_text).map_err(Status::bad_request))
+}
+
+fn plain_text(text: String) -> Answer {
+    let mut answer = Answer::new(Body::from(text.into_bytes()));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    answer
+}

@@ -1,0 +1,6 @@
+//! Connections that the server opens itself: to webhooks, kubelets and endpoints of services.
+
+pub mod callout;
+pub(crate) mod endpoints;
+pub mod kubelets;
+pub mod local_nodes;

@@ -1,0 +1,211 @@
+//! ImagePolicyWebhook: somebody else says which images may run. Answers are kept for a while.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use api::status::Status;
+use api::{Map, Tree, tree};
+
+use super::setup::Source;
+use super::{Asking, Attributes, Operation, Settings};
+use crate::outbound::callout::kubeconfig::{self, Remote};
+
+const PREFIX: &str = "imagepolicywebhook.image-policy.k8s.io/";
+const MAX_KEPT: usize = 1024;
+const TRIES: u32 = 5;
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+pub struct ImagePolicy {
+    remote: Remote,
+    allow_ttl: Duration,
+    deny_ttl: Duration,
+    retry_backoff: Duration,
+    default_allow: bool,
+    kept: Mutex<HashMap<Vec<u8>, (Tree, Instant)>>,
+}
+
+pub fn configure(settings: &mut Settings, source: &Source<'_>) -> Result<(), String> {
+    source.only("", source.tree, &["imagePolicy"])?;
+    let policy = source.tree.at("imagePolicy");
+    let fields = ["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
+    source.only("imagePolicy", policy, &fields)?;
+    let named = |why: String| format!("imagePolicy.{why}");
+    let file = policy.str("kubeConfigFile");
+    if file.is_empty() {
+        return Err(named("kubeConfigFile: it must be given".to_string()));
+    }
+    let remote = kubeconfig::read(&source.beside(file)).map_err(|error| named(format!("kubeConfigFile: {error}")))?;
+    let time = |key: &str, unit, default, limits| duration(policy, key, unit, default, limits).map_err(named);
+    let (second, half_hour) = (Duration::from_secs(1), Duration::from_secs(1800));
+    settings.image_policy = Some(ImagePolicy {
+        remote,
+        allow_ttl: time("allowTTL", second, Duration::from_secs(300), (second, half_hour))?,
+        deny_ttl: time("denyTTL", second, Duration::from_secs(30), (second, half_hour))?,
+        retry_backoff: time(
+            "retryBackoff",
+            Duration::from_millis(1),
+            Duration::from_millis(500),
+            (Duration::from_millis(1), Duration::from_secs(300)),
+        )?,
+        default_allow: policy.bool("defaultAllow"),
+        kept: Mutex::default(),
+    });
+    Ok(())
+}
+
+/// A number of units; 0 is the default, and -1 turns it off.
+fn duration(
+    policy: &Tree,
+    key: &str,
+    unit: Duration,
+    default: Duration,
+    (min, max): (Duration, Duration),
+) -> Result<Duration, String> {
+    let number = match policy.int(key).unwrap_or(0) {
+        0 => return Ok(default),
+        -1 => return Ok(Duration::ZERO),
+        number => u32::try_from(number).map_err(|_| format!("{key}: {number} is no duration"))?,
+    };
+    let given = unit.checked_mul(number).filter(|given| (min..=max).contains(given));
+    given.ok_or_else(|| format!("{key}: valid value is between {min:?} and {max:?}, got {number}"))
+}
+
+pub fn validate<'a>(
+    attributes: &'a Attributes<'_>,
+    pod: Option<&'a Tree>,
+    _: Option<&'a Tree>,
+    _: &'a mut Vec<String>,
+) -> Asking<'a> {
+    let write = attributes.is("", "Pod", Operation::Create) || attributes.is("", "Pod", Operation::Update);
+    let pod = pod.filter(|_| write)?;
+    let policy = attributes.server.admission.settings.image_policy.as_ref()?;
+    Some(Box::pin(ask(attributes, policy, pod)))
+}
+
+async fn ask(attributes: &Attributes<'_>, policy: &ImagePolicy, pod: &Tree) -> Result<(), Status> {
+    let spec = spec(pod, attributes.namespace);
+    let status = match policy.status(&spec).await {
+        Ok(status) => status,
+        Err(why) if policy.default_allow => {
+            tracing::warn!(%why, "the image policy webhook failed and is passed over");
+            attributes.annotate(format!("{PREFIX}failed-open"), "true");
+            return Ok(());
+        }
+        Err(why) => return Err(attributes.forbidden(&why)),
+    };
+    for (key, value) in status.map("auditAnnotations").iter() {
+        attributes.annotate(format!("{PREFIX}{key}"), value.as_str().unwrap_or(""));
+    }
+    judge(&status).map_err(|why| attributes.forbidden(&why))
+}
+
+fn judge(status: &Tree) -> Result<(), String> {
+    match (status.bool("allowed"), status.str("reason")) {
+        (true, _) => Ok(()),
+        (false, "") => Err("one or more images rejected by webhook backend".to_string()),
+        (false, reason) => Err(format!("image policy webhook backend denied one or more images: {reason}")),
+    }
+}
+
+fn spec(pod: &Tree, namespace: &str) -> Tree {
+    let containers = ["containers", "initContainers"].into_iter().flat_map(|list| pod.at("spec").list(list));
+    let images: Vec<Tree> = containers.map(|container| tree! { "image" => container.str("image") }).collect();
+    let mut annotations: Map = pod.map("metadata.annotations").clone();
+    annotations.retain(|key, _| key.contains(".image-policy.k8s.io/"));
+    let mut spec = tree! { "containers" => images, "namespace" => namespace };
+    if !annotations.is_empty() {
+        spec.set("annotations", Tree::Map(annotations));
+    }
+    spec
+}
+
+impl ImagePolicy {
+    async fn status(&self, spec: &Tree) -> Result<Tree, String> {
+        let key = api::json::encode(spec, None);
+        let now = Instant::now();
+        if let Some(status) = self.kept(&key, now) {
+            return Ok(status);
+        }
+        let review = tree! {
+            "kind" => "ImageReview", "apiVersion" => "imagepolicy.k8s.io/v1alpha1", "spec" => spec.clone(),
+        };
+        let status = self.call(api::json::encode(&review, None)).await?;
+        let ttl = if status.bool("allowed") { self.allow_ttl } else { self.deny_ttl };
+        self.keep(key, status.clone(), now + ttl, now);
+        Ok(status)
+    }
+
+    /// Tried again where the other side could not be reached, a little later each time.
+    async fn call(&self, body: Vec<u8>) -> Result<Tree, String> {
+        let mut pause = self.retry_backoff;
+        let mut failure = String::new();
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(pause).await;
+                pause = pause.mul_f64(1.5);
+            }
+            match self.remote.client.post_json(&self.remote.url, body.clone(), TIMEOUT).await {
+                Ok(answer) if answer.is_success() => return read(&answer.body),
+                Ok(answer) if answer.code < 500 && answer.code != 429 => {
+                    return Err(format!("Error contacting webhook: {}", answer.code));
+                }
+                Ok(answer) => failure = format!("Error contacting webhook: {}", answer.code),
+                Err(error) => failure = error.to_string(),
+            }
+        }
+        Err(failure)
+    }
+
+    fn kept(&self, key: &[u8], now: Instant) -> Option<Tree> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(key).filter(|(_, until)| now < *until).map(|(status, _)| status.clone())
+    }
+
+    fn keep(&self, key: Vec<u8>, status: Tree, until: Instant, now: Instant) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MAX_KEPT {
+            kept.retain(|_, (_, until)| now < *until);
+        }
+        if kept.len() < MAX_KEPT && now < until {
+            kept.insert(key, (status, until));
+        }
+    }
+}
+
+fn read(body: &[u8]) -> Result<Tree, String> {
+    let review = api::json::decode(body).map_err(|error| error.to_string())?;
+    if review.str("kind") != "ImageReview" || !review.has("status") {
+        return Err("the answer is no ImageReview".to_string());
+    }
+    Ok(review.at("status").clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::json;
+    use super::*;
+
+    #[test]
+    fn the_review_shows_images_and_its_own_annotations() {
+        let pod = json(
+            r#"{"metadata":{"annotations":{"a":"b","x.image-policy.k8s.io/break-glass":"y"}},
+            "spec":{"containers":[{"image":"a"}],"initContainers":[{"image":"b"}]}}"#,
+        );
+        let want = r#"{"containers":[{"image":"a"},{"image":"b"}],"annotations":{"x.image-policy.k8s.io/break-glass":"y"},"namespace":"n"}"#;
+        assert_eq!(spec(&pod, "n"), json(want));
+    }
+
+    #[test]
+    fn answers_and_times_are_judged() {
+        assert!(judge(&json(r#"{"allowed":true}"#)).is_ok());
+        assert!(judge(&json(r#"{"reason":"old"}"#)).is_err_and(|why| why.ends_with("images: old")));
+        assert!(read(b"{}").is_err());
+        let second = Duration::from_secs(1);
+        let time = |json_text: &str| duration(&json(json_text), "t", second, second * 7, (second, second * 9));
+        assert_eq!(time("{}"), Ok(second * 7));
+        assert_eq!(time(r#"{"t":-1}"#), Ok(Duration::ZERO));
+        assert_eq!(time(r#"{"t":3}"#), Ok(second * 3));
+        assert!(time(r#"{"t":10}"#).is_err_and(|why| why.starts_with("t: valid value is between 1s and 9s")));
+    }
+}

@@ -1,0 +1,309 @@
+//! Admission: plugins that may change an object, then plugins that may refuse it, in one order. A plugin
+//! reads other objects from the caches, never from the store, and decides by pure functions on trees.
+
+mod always;
+mod always_pull_images;
+mod certificate_approval;
+mod certificate_signing;
+mod certificate_subject_restriction;
+mod cluster_trust_bundle_attest;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod deny_service_external_ips;
+mod event_rate_limit;
+mod extended_resource_toleration;
+mod image_policy_webhook;
+pub mod initial_resources;
+mod initializers;
+mod limit_pod_hard_anti_affinity_topology;
+mod limit_ranger;
+pub mod metrics;
+mod namespace_auto_provision;
+mod namespace_exists;
+mod namespace_lifecycle;
+mod node_restriction;
+mod owner_references_permission_enforcement;
+mod persistent_volume_claim_resize;
+mod pod_node_selector;
+mod pod_resize_validator;
+mod pod_security;
+mod pod_toleration_restriction;
+mod pod_topology_labels;
+mod priority;
+pub mod resource_quota;
+mod run;
+mod runtime_class;
+mod service_account;
+mod setup;
+mod storage_object_in_use_protection;
+mod taint_nodes_by_condition;
+mod tolerations;
+pub mod webhook;
+
+use std::pin::Pin;
+
+use api::Tree;
+use api::status::Status;
+use kinds::User;
+
+use crate::Server;
+use crate::call::Call;
+use crate::registry::options::DeleteOptions;
+use crate::storage::resource::Resource;
+pub use run::{admit, mutate, validate};
+pub use setup::{Settings, Setup};
+pub use webhook::Rounds;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    /// A connection to what the object stands for: exec, attach, port forwarding, proxies.
+    Connect,
+}
+
+/// What a plugin may know of a request.
+pub struct Attributes<'a> {
+    pub server: &'a Server,
+    pub resource: &'a Resource,
+    pub operation: Operation,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub subresource: &'a str,
+    pub user: &'a User,
+    pub dry_run: bool,
+    /// The request itself, where the write comes from one.
+    pub call: Option<&'a Call>,
+    pub delete_options: Option<&'a DeleteOptions>,
+    pub rounds: Rounds,
+}
+
+impl Attributes<'_> {
+    /// True for a write to the object itself of this kind.
+    pub fn is(&self, group: &str, kind: &str, operation: Operation) -> bool {
+        self.operation == operation && self.subresource.is_empty() && self.is_kind(group, kind)
+    }
+
+    /// True for any write to an object of this kind or to a part of it.
+    pub fn is_kind(&self, group: &str, kind: &str) -> bool {
+        self.resource.kind.group == group && self.resource.kind.kind == kind
+    }
+
+    /// Something for the audit log.
+    pub fn annotate(&self, key: impl Into<std::borrow::Cow<'static, str>>, value: impl Into<String>) {
+        if let Some(call) = self.call {
+            call.annotate(key, value);
+        }
+    }
+
+    pub fn forbidden(&self, why: &str) -> Status {
+        let kind = self.resource.kind;
+        Status::forbidden(kind.group, kind.plural, self.name, why)
+    }
+}
+
+pub type Mutate = fn(&Attributes<'_>, &mut Tree, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
+pub type Validate = fn(&Attributes<'_>, Option<&Tree>, Option<&Tree>, &mut Vec<String>) -> Result<(), Status>;
+
+/// A plugin that asks somebody else and waits for the answer; None where there is nobody to ask.
+pub type Asking<'a> = Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>>;
+/// The object is None for operations that have none.
+pub type MutateLater =
+    for<'a> fn(&'a Attributes<'_>, Option<&'a mut Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Asking<'a>;
+pub type ValidateLater =
+    for<'a> fn(&'a Attributes<'_>, Option<&'a Tree>, Option<&'a Tree>, &'a mut Vec<String>) -> Asking<'a>;
+
+/// Reads a plugin's part of the admission configuration; an error names the field.
+pub type Configure = fn(&mut Settings, &setup::Source<'_>) -> Result<(), String>;
+
+/// A plugin under upstream's name.
+pub struct Plugin {
+    pub name: &'static str,
+    /// On unless a flag turns it off.
+    pub by_default: bool,
+    pub configure: Option<Configure>,
+    /// False while something that the plugin needs is about to be made by a controller.
+    pub is_ready: Option<fn(&Attributes<'_>, &Tree) -> bool>,
+    pub mutate: Option<Mutate>,
+    pub mutate_later: Option<MutateLater>,
+    pub validate: Option<Validate>,
+    pub validate_later: Option<ValidateLater>,
+}
+
+impl Plugin {
+    /// On by default.
+    const fn new(name: &'static str) -> Plugin {
+        Plugin {
+            name,
+            by_default: true,
+            configure: None,
+            is_ready: None,
+            mutate: None,
+            mutate_later: None,
+            validate: None,
+            validate_later: None,
+        }
+    }
+
+    /// Off unless a flag turns it on.
+    const fn off(name: &'static str) -> Plugin {
+        Plugin { by_default: false, ..Plugin::new(name) }
+    }
+
+    const fn mutate(self, mutate: Mutate) -> Plugin {
+        Plugin { mutate: Some(mutate), ..self }
+    }
+
+    const fn mutate_later(self, mutate: MutateLater) -> Plugin {
+        Plugin { mutate_later: Some(mutate), ..self }
+    }
+
+    const fn validate(self, validate: Validate) -> Plugin {
+        Plugin { validate: Some(validate), ..self }
+    }
+
+    const fn validate_later(self, validate: ValidateLater) -> Plugin {
+        Plugin { validate_later: Some(validate), ..self }
+    }
+
+    const fn wait_for(self, is_ready: fn(&Attributes<'_>, &Tree) -> bool) -> Plugin {
+        Plugin { is_ready: Some(is_ready), ..self }
+    }
+
+    const fn configure(self, configure: Configure) -> Plugin {
+        Plugin { configure: Some(configure), ..self }
+    }
+}
+
+/// In upstream's order. Names of upstream's that are missing here are refused, see `setup`.
+static PLUGINS: &[Plugin] = &[
+    Plugin::off("AlwaysAdmit").validate(always::admit),
+    // Before anybody asks whether the namespace is there.
+    Plugin::off("NamespaceAutoProvision").mutate_later(namespace_auto_provision::mutate),
+    // First: nothing else is worth looking at in a namespace that is missing or going.
+    Plugin::new("NamespaceLifecycle").mutate(namespace_lifecycle::mutate).validate(namespace_lifecycle::validate),
+    Plugin::off("NamespaceExists").validate(namespace_exists::validate),
+    Plugin::off("LimitPodHardAntiAffinityTopology").validate(limit_pod_hard_anti_affinity_topology::validate),
+    // Of old Kubernetes: what the past says comes before a namespace's defaults.
+    Plugin::off("InitialResources").configure(initial_resources::configure).mutate(initial_resources::mutate),
+    // Requests and limits are set before anything counts them.
+    Plugin::new("LimitRanger").mutate(limit_ranger::mutate).validate(limit_ranger::validate),
+    Plugin::new("ServiceAccount")
+        .wait_for(service_account::is_ready)
+        .mutate(service_account::mutate)
+        .validate(service_account::validate),
+    // Before the taints of new nodes, which a kubelet could not set itself.
+    Plugin::off("NodeRestriction")
+        .mutate(node_restriction::mutate)
+        .mutate_later(node_restriction::audience::mutate)
+        .validate(node_restriction::validate),
+    // A new node is not ready until its kubelet says so.
+    Plugin::new("TaintNodesByCondition").mutate(taint_nodes_by_condition::mutate),
+    Plugin::off("AlwaysPullImages").mutate(always_pull_images::mutate).validate(always_pull_images::validate),
+    Plugin::off("ImagePolicyWebhook")
+        .configure(image_policy_webhook::configure)
+        .validate_later(image_policy_webhook::validate),
+    // Judges what the mutating plugins made of a pod.
+    Plugin::new("PodSecurity").configure(pod_security::configure).validate(pod_security::validate),
+    Plugin::off("PodNodeSelector")
+        .configure(pod_node_selector::configure)
+        .mutate(pod_node_selector::mutate)
+        .validate(pod_node_selector::validate),
+    Plugin::new("Priority").mutate(priority::mutate).validate(priority::validate),
+    Plugin::new("DefaultTolerationSeconds").mutate(default_toleration_seconds::mutate),
+    Plugin::off("PodTolerationRestriction")
+        .configure(pod_toleration_restriction::configure)
+        .mutate(pod_toleration_restriction::mutate)
+        .validate(pod_toleration_restriction::validate),
+    Plugin::off("EventRateLimit").configure(event_rate_limit::configure).validate(event_rate_limit::validate),
+    Plugin::off("ExtendedResourceToleration").mutate(extended_resource_toleration::mutate),
+    Plugin::new("DefaultStorageClass").mutate(default_storage_class::mutate),
+    Plugin::new("StorageObjectInUseProtection").mutate(storage_object_in_use_protection::mutate),
+    Plugin::off("OwnerReferencesPermissionEnforcement")
+        .validate_later(owner_references_permission_enforcement::validate),
+    Plugin::new("PersistentVolumeClaimResize").validate(persistent_volume_claim_resize::validate),
+    // After the default tolerations, which those of a runtime class join.
+    Plugin::new("RuntimeClass").mutate(runtime_class::mutate).validate(runtime_class::validate),
+    Plugin::new("CertificateApproval").validate_later(certificate_approval::validate),
+    Plugin::new("CertificateSigning").validate_later(certificate_signing::validate),
+    Plugin::new("ClusterTrustBundleAttest").validate_later(cluster_trust_bundle_attest::validate),
+    Plugin::new("CertificateSubjectRestriction").validate(certificate_subject_restriction::validate),
+    Plugin::new("DefaultIngressClass").mutate(default_ingress_class::mutate),
+    Plugin::off("DenyServiceExternalIPs").validate(deny_service_external_ips::validate),
+    Plugin::new("PodTopologyLabels").mutate(pod_topology_labels::mutate),
+    Plugin::new("PodResizeValidator").validate(pod_resize_validator::validate),
+    // Behind all that is built in: they see the object that will be stored.
+    Plugin::new("MutatingAdmissionWebhook").configure(webhook::configure_mutating).mutate_later(webhook::mutate),
+    // Of old Kubernetes: behind all that changes an object at its creation.
+    Plugin::off("Initializers").mutate_later(initializers::mutate),
+    Plugin::new("ValidatingAdmissionWebhook")
+        .configure(webhook::configure_validating)
+        .validate_later(webhook::validate),
+    // Last: what anybody else refuses is not charged.
+    Plugin::new("ResourceQuota").validate(resource_quota::validate),
+    Plugin::off("AlwaysDeny").validate(always::deny),
+];
+
+/// Several complaints as one text, each once.
+pub fn join_errors(errors: Vec<String>) -> String {
+    let mut seen: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        if !seen.contains(&error) {
+            seen.push(error);
+        }
+    }
+    match seen.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+/// The newest of the classes that are marked as default by one of these annotations; of the same age the
+/// first by name.
+fn default_class(classes: Vec<Tree>, annotations: &[&str]) -> Option<Tree> {
+    let is_default = |class: &Tree| {
+        let map = class.map("metadata.annotations");
+        annotations.iter().any(|annotation| map.str(annotation) == "true")
+    };
+    let age = |class: &Tree| class.str("metadata.creationTimestamp").to_string();
+    // Classes come in the order of their names, and `reduce` keeps the first of equals.
+    classes
+        .into_iter()
+        .filter(is_default)
+        .reduce(|newest, class| if age(&class) > age(&newest) { class } else { newest })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A tree from JSON, for the tables of the plugins.
+    pub fn json(text: &str) -> Tree {
+        api::json::decode(text.as_bytes()).expect("the test's own JSON")
+    }
+
+    #[test]
+    fn the_newest_default_class_wins_then_the_first_name() {
+        let class = |name: &str, time: &str, value: &str| {
+            json(&format!(
+                r#"{{"metadata":{{"name":"{name}","creationTimestamp":"{time}","annotations":{{"d":"{value}"}}}}}}"#
+            ))
+        };
+        let check = |classes: Vec<Tree>, want: &str| {
+            let found = default_class(classes, &["d"]);
+            assert_eq!(found.as_ref().map_or("", |class| class.str("metadata.name")), want);
+        };
+        check(vec![], "");
+        check(vec![class("a", "2026-01-01T00:00:00Z", "false")], "");
+        check(vec![class("a", "2026-01-01T00:00:00Z", "true"), class("b", "2026-01-01T00:00:01Z", "true")], "b");
+        check(vec![class("a", "2026-01-01T00:00:00Z", "true"), class("b", "2026-01-01T00:00:00Z", "true")], "a");
+    }
+
+    #[test]
+    fn errors_are_joined_as_upstream_joins_them() {
+        assert_eq!(join_errors(vec!["a".into(), "a".into()]), "a");
+        assert_eq!(join_errors(vec!["a".into(), "b".into(), "a".into()]), "[a, b]");
+    }
+}

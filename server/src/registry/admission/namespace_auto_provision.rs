@@ -1,0 +1,56 @@
+//! A namespace that is written to and does not exist is made.
+
+use api::status::Status;
+use api::{Tree, tree};
+
+use super::{Asking, Attributes, Operation};
+use crate::bootstrap;
+use crate::registry::options::WriteOptions;
+use crate::registry::write::Scope;
+use crate::request::codec::Validation;
+
+pub fn mutate<'a>(
+    attributes: &'a Attributes<'_>,
+    _: Option<&'a mut Tree>,
+    _: Option<&'a Tree>,
+    _: &'a mut Vec<String>,
+) -> Asking<'a> {
+    let concerns = attributes.operation == Operation::Create
+        && !attributes.dry_run
+        && attributes.resource.kind.namespaced
+        && !attributes.namespace.is_empty();
+    if !concerns || attributes.server.object("namespaces", attributes.namespace).is_some() {
+        return None;
+    }
+    Some(Box::pin(provision(attributes)))
+}
+
+async fn provision(attributes: &Attributes<'_>) -> Result<(), Status> {
+    let server = attributes.server;
+    let resource = server.registry.find("", "v1", "namespaces").ok_or_else(Status::no_resource)?;
+    let user = bootstrap::system_user();
+    let scope = Scope {
+        server,
+        resource,
+        user: &user,
+        namespace: "",
+        subresource: "",
+        now: server.now(),
+        dry_run: false,
+        call: None,
+    };
+    let mut namespace = tree! {
+        "apiVersion" => "v1", "kind" => "Namespace", "metadata" => tree! { "name" => attributes.namespace },
+    };
+    resource.set_defaults(&mut namespace);
+    let options = WriteOptions {
+        dry_run: false,
+        field_manager: "kube-apiserver".to_string(),
+        validation: Validation::Ignore,
+        force: false,
+    };
+    match scope.create(namespace, &options, &mut Vec::new()).await {
+        Err(status) if status.reason != "AlreadyExists" => Err(attributes.forbidden(&status.message)),
+        _ => Ok(()),
+    }
+}

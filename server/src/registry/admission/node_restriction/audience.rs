@@ -1,0 +1,178 @@
+//! The audiences of a token that a kubelet requests: one that the bound pod mounts, directly or through a CSI driver,
+//! or one that the kubelet has been granted.
+
+use std::borrow::Cow;
+
+use api::Tree;
+use api::status::Status;
+
+use super::super::{Asking, Attributes, Operation, join_errors};
+use crate::authorization::node::node_name;
+use crate::{Server, authorization};
+
+const VERB: &str = "request-serviceaccounts-token-audience";
+
+/// In-tree volumes and the CSI drivers that serve them.
+const MIGRATED: [(&str, &str); 7] = [
+    ("awsElasticBlockStore", "ebs.csi.aws.com"),
+    ("azureDisk", "disk.csi.azure.com"),
+    ("azureFile", "file.csi.azure.com"),
+    ("cinder", "cinder.csi.openstack.org"),
+    ("gcePersistentDisk", "pd.csi.storage.gke.io"),
+    ("portworxVolume", "pxd.portworx.com"),
+    ("vsphereVolume", "csi.vsphere.vmware.com"),
+];
+
+pub fn mutate<'a>(
+    attributes: &'a Attributes<'_>,
+    request: Option<&'a mut Tree>,
+    _: Option<&'a Tree>,
+    _: &'a mut Vec<String>,
+) -> Asking<'a> {
+    let is_token = attributes.resource.kind.plural == "serviceaccounts" && attributes.subresource == "token";
+    let request = request.filter(|_| is_token && attributes.operation == Operation::Create)?;
+    node_name(attributes.user)?;
+    Some(Box::pin(check(attributes, request)))
+}
+
+async fn check(attributes: &Attributes<'_>, request: &Tree) -> Result<(), Status> {
+    let audience = requested(request).map_err(|why| attributes.forbidden(why))?;
+    // The plugin's first half has found the pod and judged it.
+    let key = format!("{}/{}", attributes.namespace, request.str("spec.boundObjectRef.name"));
+    let pod = attributes.server.object("pods", &key).unwrap_or_default();
+    let drivers = |volume: &Tree| driver(attributes.server, attributes.namespace, &pod, volume);
+    let has = |driver: &str| driver_requests(attributes.server, driver, audience);
+    let referenced = references(&pod, audience, drivers, has)
+        .map_err(|why| attributes.forbidden(&format!("error validating audience {audience:?}: {why}")))?;
+    if referenced { Ok(()) } else { authorize(attributes, audience).await }
+}
+
+/// "" is the API server's own audience.
+fn requested(request: &Tree) -> Result<&str, &'static str> {
+    match request.list("spec.audiences") {
+        [] => Ok(""),
+        [one] => Ok(one.as_str().unwrap_or("")),
+        _ => Err("node may only request 0 or 1 audiences"),
+    }
+}
+
+/// Whether a volume of the pod needs a token for the audience; where none does, the lookups that failed.
+fn references(
+    pod: &Tree,
+    audience: &str,
+    driver: impl Fn(&Tree) -> Result<Option<String>, String>,
+    requests: impl Fn(&str) -> Result<bool, String>,
+) -> Result<bool, String> {
+    let mut errors = Vec::new();
+    for volume in pod.list("spec.volumes") {
+        let token =
+            |source: &Tree| source.has("serviceAccountToken") && source.str("serviceAccountToken.audience") == audience;
+        if volume.list("projected.sources").iter().any(token) {
+            return Ok(true);
+        }
+        match driver(volume).and_then(|driver| driver.map_or(Ok(false), |driver| requests(&driver))) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() { Ok(false) } else { Err(join_errors(errors)) }
+}
+
+/// The CSI driver behind a volume of a pod.
+fn driver(server: &Server, namespace: &str, pod: &Tree, volume: &Tree) -> Result<Option<String>, String> {
+    if volume.at("ephemeral").has("volumeClaimTemplate") {
+        let claim = format!("{}-{}", pod.str("metadata.name"), volume.str("name"));
+        return driver_of_claim(server, namespace, &claim);
+    }
+    if volume.has("persistentVolumeClaim") {
+        return driver_of_claim(server, namespace, volume.str("persistentVolumeClaim.claimName"));
+    }
+    Ok(driver_of_source(volume))
+}
+
+fn driver_of_claim(server: &Server, namespace: &str, name: &str) -> Result<Option<String>, String> {
+    let claim = server
+        .object("persistentvolumeclaims", &format!("{namespace}/{name}"))
+        .ok_or_else(|| format!("persistentvolumeclaim {name:?} not found"))?;
+    let name = claim.str("spec.volumeName");
+    let volume =
+        server.object("persistentvolumes", name).ok_or_else(|| format!("persistentvolume {name:?} not found"))?;
+    Ok(driver_of_source(volume.at("spec")))
+}
+
+fn driver_of_source(source: &Tree) -> Option<String> {
+    if source.has("csi") {
+        return Some(source.str("csi.driver").to_string()).filter(|driver| !driver.is_empty());
+    }
+    MIGRATED.iter().find(|(field, _)| source.has(field)).map(|(_, driver)| driver.to_string())
+}
+
+fn driver_requests(server: &Server, driver: &str, audience: &str) -> Result<bool, String> {
+    let object =
+        server.object("csidrivers", driver).ok_or_else(|| format!("csidriver.storage.k8s.io {driver:?} not found"))?;
+    Ok(object.list("spec.tokenRequests").iter().any(|request| request.str("audience") == audience))
+}
+
+async fn authorize(attributes: &Attributes<'_>, audience: &str) -> Result<(), Status> {
+    let user = &attributes.user.name;
+    let asked = authorization::Attributes {
+        namespace: attributes.namespace,
+        version: attributes.resource.kind.version,
+        name: Cow::Borrowed(attributes.name),
+        ..authorization::Attributes::resource(attributes.user, VERB, attributes.resource.kind.group, audience)
+    };
+    let verdict = attributes.server.authz.wait(&asked).await;
+    match verdict.error {
+        _ if verdict.is_allowed() => Ok(()),
+        Some(error) => Err(attributes
+            .forbidden(&format!("error authorizing {user} to request tokens for audience {audience:?}: {error}"))),
+        None => {
+            Err(attributes.forbidden(&format!("{user} is not authorized to request tokens for audience {audience:?}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::admission::tests::json;
+
+    #[test]
+    fn an_audience_is_mounted_by_the_pod_or_requested_by_its_driver() {
+        let projected = r#"{"projected":{"sources":[{"serviceAccountToken":{"audience":"vault"}}]}}"#;
+        let own = r#"{"projected":{"sources":[{"serviceAccountToken":{}}]}}"#;
+        let (csi, disk) = (r#"{"csi":{"driver":"d"}}"#, r#"{"gcePersistentDisk":{"pdName":"x"}}"#);
+        let check = |volumes: &str, audience: &str, want: Result<bool, &str>| {
+            let pod = json(&format!(r#"{{"spec":{{"volumes":[{volumes}]}}}}"#));
+            let requests = |driver: &str| match driver {
+                "d" => Ok(audience == "store"),
+                "pd.csi.storage.gke.io" => Ok(audience == "disk"),
+                other => Err(format!("no {other}")),
+            };
+            let got = references(&pod, audience, |volume| Ok(driver_of_source(volume)), requests);
+            assert_eq!(got, want.map_err(str::to_string), "{volumes} {audience}");
+        };
+        check("", "", Ok(false));
+        check(own, "", Ok(true));
+        check(own, "vault", Ok(false));
+        check(projected, "vault", Ok(true));
+        check(projected, "", Ok(false));
+        check(csi, "store", Ok(true));
+        check(csi, "other", Ok(false));
+        check(disk, "disk", Ok(true));
+        check(r#"{"csi":{"driver":"gone"}}"#, "x", Err("no gone"));
+        check(&format!(r#"{{"csi":{{"driver":"gone"}}}},{projected}"#), "vault", Ok(true));
+        check(r#"{"emptyDir":{}}"#, "x", Ok(false));
+    }
+
+    #[test]
+    fn a_node_requests_one_audience_at_most() {
+        let check = |audiences: &str, want: Result<&str, &str>| {
+            assert_eq!(requested(&json(&format!(r#"{{"spec":{{"audiences":{audiences}}}}}"#))), want, "{audiences}");
+        };
+        check("[]", Ok(""));
+        check(r#"["a"]"#, Ok("a"));
+        check(r#"["a","b"]"#, Err("node may only request 0 or 1 audiences"));
+    }
+}

@@ -1,0 +1,189 @@
+//! ResourceQuota: a write that makes a namespace use more is refused where that is too much, and charged
+//! to the quotas' status in the same commit as the object itself, so that no two writes can share what
+//! is left. What deletions give back is counted by the quota controller.
+
+mod decide;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::Tree;
+use api::status::Status;
+use kinds::Kind;
+use store::{Expect, Write as StoreWrite};
+use tokio::sync::OwnedMutexGuard;
+
+use super::{Attributes, Operation};
+use crate::Server;
+use crate::registry::options::WriteOptions;
+use crate::registry::write::Scope;
+use crate::request::codec::Validation;
+use crate::storage::cache::Item;
+
+const STORAGE: &str = "resourcequotas";
+
+pub fn validate(
+    attributes: &Attributes<'_>,
+    object: Option<&Tree>,
+    old: Option<&Tree>,
+    _: &mut Vec<String>,
+) -> Result<(), Status> {
+    let Some(object) = object else { return Ok(()) };
+    let kind = attributes.resource.kind;
+    if attributes.operation == Operation::Delete || !is_counted(kind, attributes.subresource, old) {
+        return Ok(());
+    }
+    let quotas = attributes.server.objects(STORAGE, attributes.namespace);
+    decide::charges(&quotas, kind, object, old).map(|_| ()).map_err(|why| attributes.forbidden(&why))
+}
+
+/// Most kinds are counted at their creation; a few can also grow.
+fn is_counted(kind: &Kind, subresource: &str, old: Option<&Tree>) -> bool {
+    let grows = match (kind.group, kind.kind) {
+        ("", "Service" | "PersistentVolumeClaim") => subresource.is_empty(),
+        ("", "Pod") => subresource == "resize",
+        _ => false,
+    };
+    kind.namespaced && if old.is_some() { grows } else { subresource.is_empty() }
+}
+
+/// The writes that charge an object to the quotas of its namespace, to be committed before its own.
+pub fn claim(scope: &Scope<'_>, name: &str, object: &Tree, old: Option<&Tree>) -> Result<Vec<StoreWrite>, Status> {
+    let kind = scope.resource.kind;
+    let items = quotas(scope.server, scope.namespace);
+    if items.is_empty() || scope.dry_run || !is_counted(kind, scope.subresource, old) {
+        return Ok(Vec::new());
+    }
+    let quotas: Vec<Tree> = items.iter().map(|item| item.tree()).collect();
+    let refused = |why: String| Status::forbidden(kind.group, kind.plural, name, &why);
+    let charges = decide::charges(&quotas, kind, object, old).map_err(refused)?;
+    charges.into_iter().map(|(at, charged)| write(scope, &items[at], &quotas[at], charged)).collect()
+}
+
+fn quotas(server: &Server, namespace: &str) -> Vec<Arc<Item>> {
+    server.caches.get(STORAGE).map_or_else(Vec::new, |cache| cache.items_in(namespace))
+}
+
+fn write(scope: &Scope<'_>, item: &Item, old: &Tree, mut charged: Tree) -> Result<StoreWrite, Status> {
+    let resource = scope.server.registry.find("", "v1", STORAGE).ok_or_else(Status::no_resource)?;
+    let quota = Scope { resource, subresource: "status", call: None, ..*scope };
+    let options = WriteOptions {
+        dry_run: false,
+        field_manager: "kube-apiserver".to_string(),
+        validation: Validation::Ignore,
+        force: false,
+    };
+    quota.own_fields(Some(old), &mut charged, &options);
+    Ok(quota.put(item.name(), &charged, Expect::Revision(item.revision)))
+}
+
+/// Writes that are charged to the quotas of one namespace come one after the other: the second could
+/// only lose against the first.
+#[derive(Default)]
+pub struct Turns {
+    by_namespace: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// Waits for a turn, where there is anything to charge.
+pub async fn turn(scope: &Scope<'_>, old: Option<&Tree>) -> Option<OwnedMutexGuard<()>> {
+    let counted = is_counted(scope.resource.kind, scope.subresource, old);
+    if scope.dry_run || !counted || quotas(scope.server, scope.namespace).is_empty() {
+        return None;
+    }
+    Some(scope.server.turns.of(scope.namespace).lock_owned().await)
+}
+
+impl Turns {
+    fn of(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut all = self.by_namespace.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = all.get(namespace) {
+            return turn.clone();
+        }
+        // Namespaces where nobody waits are forgotten, so that the map stays as small as its use.
+        all.retain(|_, turn| Arc::strong_count(turn) > 1);
+        all.entry(namespace.to_string()).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::json;
+
+    use super::*;
+    use crate::authentication::Authentication;
+    use crate::storage::cache::Caches;
+    use crate::storage::resource;
+    use crate::{Config, bootstrap};
+
+    async fn server() -> Arc<Server> {
+        let caches = Arc::new(Caches::new("/registry", resource::storage_paths(), resource::adopt_own));
+        let store = store::memory::open(caches.clone()).expect("a store in memory opens");
+        let auth = Authentication::default();
+        let server = Server::start(Config::default(), Arc::new(store), caches, auth, false).await;
+        let server = server.expect("an empty store is read");
+        bootstrap::run(&server).await.expect("a new cluster's objects are made");
+        server
+    }
+
+    async fn create(server: &Server, plural: &str, subresource: &str, text: &str) -> Result<(), Status> {
+        let resource = server.registry.find("", "v1", plural).expect("a kind of the core group");
+        let user = bootstrap::system_user();
+        let namespace = "default";
+        let scope = Scope {
+            server,
+            resource,
+            user: &user,
+            namespace,
+            subresource,
+            now: server.now(),
+            dry_run: false,
+            call: None,
+        };
+        let options = WriteOptions {
+            dry_run: false,
+            field_manager: "test".to_string(),
+            validation: Validation::Ignore,
+            force: false,
+        };
+        let tree = json::decode(text.as_bytes()).expect("the test's own JSON");
+        if subresource.is_empty() {
+            return scope.create(tree, &options, &mut Vec::new()).await.map(|_| ());
+        }
+        let name = tree.str("metadata.name").to_string();
+        let change = |old: &Tree| {
+            let mut object = old.clone();
+            object.set("status", tree.at("status").clone());
+            Ok(object)
+        };
+        scope.update(&name, &mut Vec::new(), |old, _| change(old)).await.map(|_| ())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn writers_at_once_never_share_what_is_left() {
+        let server = server().await;
+        let quota = r#"{"metadata":{"name":"q"},"spec":{"hard":{"configmaps":"10"}}}"#;
+        create(&server, "resourcequotas", "", quota).await.expect("the quota is made");
+        let status = r#"{"metadata":{"name":"q"},"status":{"hard":{"configmaps":"10"},"used":{"configmaps":"0"}}}"#;
+        create(&server, "resourcequotas", "status", status).await.expect("the usage is counted");
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let server = server.clone();
+            let text = format!(r#"{{"metadata":{{"name":"m{number}"}}}}"#);
+            tasks.spawn(async move { create(&server, "configmaps", "", &text).await });
+        }
+        let results = tasks.join_all().await;
+        let refused = results.iter().filter(|result| result.as_ref().is_err_and(|status| status.code == 403)).count();
+        assert_eq!((results.iter().filter(|result| result.is_ok()).count(), refused), (10, 90));
+        assert_eq!(server.objects("configmaps", "default").len(), 10);
+        let quota = server.object("resourcequotas", "default/q").expect("the quota is there");
+        assert_eq!(quota.str("status.used.configmaps"), "10");
+    }
+
+    #[tokio::test]
+    async fn a_second_start_writes_nothing() {
+        let server = server().await;
+        let before = server.caches.revision();
+        bootstrap::run(&server).await.expect("there is nothing to make");
+        assert_eq!(server.caches.revision(), before);
+    }
+}

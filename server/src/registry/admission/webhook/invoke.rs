@@ -1,0 +1,105 @@
+//! One call of one webhook.
+
+use std::time::Duration;
+
+use api::status::Status;
+use tokio::time::Instant;
+
+use super::compiled::{Hook, Side};
+use super::matching::Invocation;
+use super::review;
+use super::shown::Shown;
+use crate::outbound::callout::Answer;
+use crate::registry::admission::Attributes;
+use crate::registry::admission::metrics::Outcome;
+
+/// What a webhook has said.
+pub struct Said {
+    /// The patch of one that agrees and changes something.
+    pub verdict: Result<Option<Vec<u8>>, Failure>,
+    pub warnings: Vec<String>,
+    pub annotations: Vec<(String, String)>,
+    pub took: Duration,
+}
+
+impl Said {
+    /// For the metrics; a patch may still turn out to be of no use.
+    pub fn outcome(&self, hook: &Hook) -> Outcome {
+        match &self.verdict {
+            Ok(_) => Outcome::Allowed,
+            Err(Failure::Refused(status)) => Outcome::Refused(status.code),
+            Err(Failure::Calling(code, _)) => Outcome::Failed(*code, hook.ignore_failure),
+        }
+    }
+}
+
+pub enum Failure {
+    /// It could not be asked, or its answer is none; the code is what upstream makes of that.
+    Calling(u16, String),
+    Refused(Status),
+}
+
+pub async fn call(attributes: &Attributes<'_>, invocation: &Invocation<'_>, shown: &Shown, side: Side) -> Said {
+    let began = Instant::now();
+    let silent =
+        |failure| Said { verdict: Err(failure), warnings: Vec::new(), annotations: Vec::new(), took: began.elapsed() };
+    if invocation.hook.has_conditions {
+        let why = format!(
+            "webhook {:?} has matchConditions, which need the CEL engine, which is not built in yet",
+            invocation.hook.name
+        );
+        return silent(Failure::Refused(Status::internal(why)));
+    }
+    match ask(attributes, invocation, shown, side).await {
+        Err((code, why)) => silent(Failure::Calling(code, why)),
+        Ok(reply) => said(invocation, reply, began.elapsed()),
+    }
+}
+
+fn said(invocation: &Invocation<'_>, reply: review::Reply, took: Duration) -> Said {
+    let name = &invocation.hook.name;
+    let verdict = match (reply.allowed, reply.patch) {
+        (false, _) => Err(Failure::Refused(review::refusal(name, &reply.status))),
+        (true, patch) => Ok(Some(patch).filter(|patch| !patch.is_empty())),
+    };
+    let annotations = reply.annotations.into_iter().map(|(key, value)| (format!("{name}/{key}"), value)).collect();
+    Said { verdict, warnings: reply.warnings, annotations, took }
+}
+
+async fn ask(
+    attributes: &Attributes<'_>,
+    invocation: &Invocation<'_>,
+    shown: &Shown,
+    side: Side,
+) -> Result<review::Reply, (u16, String)> {
+    let hook = invocation.hook;
+    let unknown = || (400, "webhook does not accept known AdmissionReview versions (v1, v1beta1)".to_string());
+    let version = hook.review_version.ok_or_else(unknown)?;
+    let target = hook.target.as_ref().map_err(|why| (500, why.clone()))?;
+    let uid = crate::common::ids::uid();
+    let question = review::question(attributes, invocation, shown, version, &uid);
+    let body = api::json::encode(&question, None);
+    let answer = target.post_json(attributes.server, body, hook.timeout).await;
+    let answer = answer.map_err(|error| (503, format!("failed to call webhook: {error}")))?;
+    if !answer.is_success() {
+        return Err((answer.code, format!("failed to call webhook: {}", describe(&answer))));
+    }
+    let read = review::read(&answer.body, version, &uid, side);
+    let called = |why: String| if why.starts_with("couldn't") { format!("failed to call webhook: {why}") } else { why };
+    read.map_err(|why| (503, called(why)))
+}
+
+/// How much of an unexpected answer is repeated.
+const MAX_SHOWN: usize = 1024;
+
+/// In the words of upstream's client.
+fn describe(answer: &Answer) -> String {
+    let text = String::from_utf8_lossy(&answer.body[..answer.body.len().min(MAX_SHOWN)]).trim().to_string();
+    let status = api::json::decode(&answer.body).unwrap_or_default();
+    match answer.code {
+        _ if status.str("kind") == "Status" && !status.str("message").is_empty() => status.str("message").to_string(),
+        404 => "the server could not find the requested resource".to_string(),
+        500.. => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+        code => format!("the server responded with the status code {code} but did not return more information"),
+    }
+}

@@ -1,0 +1,182 @@
+//! Which webhooks a request concerns: rules, scopes, selectors, and other versions of the same resource.
+
+use std::sync::Arc;
+
+use api::Tree;
+use api::selector::Selector;
+use api::status::Status;
+
+use super::compiled::Hook;
+use crate::registry::admission::{Attributes, Operation};
+use crate::storage::resource::Resource;
+
+/// A webhook that is to be called, with the version of the resource that it wants to see.
+pub struct Invocation<'a> {
+    pub hook: &'a Hook,
+    /// None where it is the version of the request.
+    pub other: Option<Arc<Resource>>,
+}
+
+/// What rules look at.
+pub struct Request<'a> {
+    pub operation: Operation,
+    pub group: &'a str,
+    pub version: &'a str,
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    /// "" for what is in no namespace; namespaces themselves are in none.
+    pub namespace: &'a str,
+}
+
+pub fn find<'a>(
+    hook: &'a Hook,
+    attributes: &Attributes<'_>,
+    object: Option<&Tree>,
+    old: Option<&Tree>,
+) -> Result<Option<Invocation<'a>>, Status> {
+    let found = by_rules(hook, attributes);
+    let Some(other) = found else { return Ok(None) };
+    let bad = |error: &String| Status::internal(error);
+    let objects = hook.object_selector.as_ref().map_err(bad)?;
+    let namespaces = hook.namespace_selector.as_ref().map_err(bad)?;
+    if !matches_object(objects, object, old) || !matches_namespace(namespaces, attributes, object)? {
+        return Ok(None);
+    }
+    Ok(Some(Invocation { hook, other }))
+}
+
+/// The outer None: not at all. The inner: in the request's own version.
+fn by_rules(hook: &Hook, attributes: &Attributes<'_>) -> Option<Option<Arc<Resource>>> {
+    let own = request(attributes, attributes.resource);
+    if hook.rules.iter().any(|rule| matches_rule(rule, &own)) {
+        return Some(None);
+    }
+    if !hook.equivalent {
+        return None;
+    }
+    let others = attributes.server.registry.all().iter().filter(|other| is_equivalent(other, attributes.resource));
+    let mut matching = others.filter(|other| {
+        let request = request(attributes, other);
+        hook.rules.iter().any(|rule| matches_rule(rule, &request))
+    });
+    matching.next().cloned().map(Some)
+}
+
+/// Another version or group of what is stored in the same place.
+fn is_equivalent(other: &Resource, own: &Resource) -> bool {
+    !std::ptr::eq(other.kind, own.kind) && !other.kind.storage.is_empty() && std::ptr::eq(other.stored, own.stored)
+}
+
+fn request<'a>(attributes: &'a Attributes<'_>, resource: &'a Resource) -> Request<'a> {
+    Request {
+        operation: attributes.operation,
+        group: resource.kind.group,
+        version: resource.kind.version,
+        resource: resource.kind.plural,
+        subresource: attributes.subresource,
+        namespace: if resource.kind.namespaced { attributes.namespace } else { "" },
+    }
+}
+
+pub fn matches_rule(rule: &Tree, request: &Request<'_>) -> bool {
+    let any = |key: &str, value: &str| {
+        rule.list(key).iter().filter_map(Tree::as_str).any(|entry| entry == "*" || entry == value)
+    };
+    let scope = match rule.str("scope") {
+        "Namespaced" => !request.namespace.is_empty(),
+        "Cluster" => request.namespace.is_empty(),
+        _ => true,
+    };
+    scope
+        && any("operations", operation_name(request.operation))
+        && any("apiGroups", request.group)
+        && any("apiVersions", request.version)
+        && rule.list("resources").iter().filter_map(Tree::as_str).any(|entry| matches_resource(entry, request))
+}
+
+/// `pods`, `pods/status`, `pods/*`, `*/scale`, `*` (no subresource) and `*/*`.
+fn matches_resource(entry: &str, request: &Request<'_>) -> bool {
+    let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
+    (resource == "*" || resource == request.resource) && (subresource == "*" || subresource == request.subresource)
+}
+
+pub fn operation_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Create => "CREATE",
+        Operation::Update => "UPDATE",
+        Operation::Delete => "DELETE",
+        Operation::Connect => "CONNECT",
+    }
+}
+
+/// The object as it is, or as it was.
+fn matches_object(selector: &Selector, object: Option<&Tree>, old: Option<&Tree>) -> bool {
+    let has_metadata = |object: &&Tree| object.has("metadata");
+    let matches = |object: &Tree| selector.matches_map(object.map("metadata.labels"));
+    selector.is_everything() || object.into_iter().chain(old).filter(has_metadata).any(matches)
+}
+
+/// By the labels of the namespace: of the one that is written, where a namespace is.
+fn matches_namespace(selector: &Selector, attributes: &Attributes<'_>, object: Option<&Tree>) -> Result<bool, Status> {
+    let of_namespaces = attributes.is_kind("", "Namespace");
+    if selector.is_everything() || (attributes.namespace.is_empty() && !of_namespaces) {
+        return Ok(true);
+    }
+    if of_namespaces && let Some(namespace) = object.filter(|_| attributes.subresource.is_empty()) {
+        return Ok(selector.matches_map(namespace.map("metadata.labels")));
+    }
+    let name = if of_namespaces { attributes.name } else { attributes.namespace };
+    let namespace = attributes.server.object("namespaces", name);
+    let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", name))?;
+    Ok(selector.matches_map(namespace.map("metadata.labels")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::json;
+    use super::*;
+
+    #[test]
+    fn rules_match_as_upstream_matches_them() {
+        let check = |rule: &str, path: &str, want: bool| {
+            let parts: Vec<&str> = path.split(' ').collect();
+            let [operation, group, version, resource, namespace] = parts[..] else { panic!("{path}") };
+            let operation = match operation {
+                "CREATE" => Operation::Create,
+                "UPDATE" => Operation::Update,
+                "CONNECT" => Operation::Connect,
+                _ => Operation::Delete,
+            };
+            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            let group = if group == "core" { "" } else { group };
+            let namespace = if namespace == "-" { "" } else { namespace };
+            let request = Request { operation, group, version, resource, subresource, namespace };
+            let rule = format!(r#"{{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],{rule}}}"#);
+            assert_eq!(matches_rule(&json(&rule), &request), want, "{rule} {path}");
+        };
+        check(r#""resources":["pods"]"#, "CREATE core v1 pods a", true);
+        check(r#""resources":["pods"]"#, "CREATE core v1 pods/status a", false);
+        check(r#""resources":["pods/*"]"#, "CONNECT core v1 pods/exec a", true);
+        check(r#""resources":["*"]"#, "CREATE core v1 pods a", true);
+        check(r#""resources":["*"]"#, "CREATE core v1 pods/status a", false);
+        check(r#""resources":["*/*"]"#, "CREATE core v1 pods/status a", true);
+        check(r#""resources":["*/scale"]"#, "UPDATE core v1 replicationcontrollers/scale a", true);
+        check(r#""resources":["pods"]"#, "CREATE apps v1 pods a", false);
+        check(r#""resources":["pods"]"#, "CREATE core v2 pods a", false);
+        check(r#""resources":["*"],"scope":"Cluster""#, "CREATE core v1 nodes -", true);
+        check(r#""resources":["*"],"scope":"Cluster""#, "CREATE core v1 pods a", false);
+        check(r#""resources":["*"],"scope":"Namespaced""#, "CREATE core v1 nodes -", false);
+        check(r#""resources":["*"],"scope":"Namespaced""#, "DELETE core v1 pods a", true);
+    }
+
+    #[test]
+    fn an_object_matches_as_it_is_or_as_it_was() {
+        let selector = Selector::parse("a=b").expect("a selector");
+        let (yes, no) = (json(r#"{"metadata":{"labels":{"a":"b"}}}"#), json(r#"{"metadata":{}}"#));
+        assert!(matches_object(&selector, Some(&no), Some(&yes)));
+        assert!(matches_object(&selector, Some(&yes), None));
+        assert!(!matches_object(&selector, Some(&no), None));
+        assert!(!matches_object(&selector, Some(&json("{}")), None));
+        assert!(matches_object(&Selector::everything(), None, None));
+    }
+}

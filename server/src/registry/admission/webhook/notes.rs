@@ -1,0 +1,45 @@
+//! What webhooks leave in the audit event of a request, under upstream's keys.
+
+use api::{Tree, json};
+
+use super::compiled::{Hook, Side};
+use crate::registry::admission::Attributes;
+
+/// The place of a webhook among those of its side, and in which of the two rounds it was called.
+fn key(prefix: &str, attributes: &Attributes<'_>, index: usize) -> String {
+    let round = if prefix.contains("validating") { 0 } else { attributes.rounds.number() };
+    format!("{prefix}round_{round}_index_{index}")
+}
+
+/// Said of every webhook that was asked to change something.
+pub fn mutation(attributes: &Attributes<'_>, hook: &Hook, index: usize, mutated: bool) {
+    let note = format!("{},\"mutated\":{mutated}}}", start(hook));
+    attributes.annotate(key("mutation.webhook.admission.k8s.io/", attributes, index), note);
+}
+
+/// A patch repeats what is in the body: it is told where the policy asks for bodies.
+pub fn patch(attributes: &Attributes<'_>, hook: &Hook, index: usize, bytes: &[u8]) {
+    let Some(call) = attributes.call else { return };
+    let operations = json::decode(bytes).unwrap_or_default();
+    if operations.as_list().is_none_or(<[Tree]>::is_empty) {
+        return;
+    }
+    call.annotate_request(key("patch.webhook.admission.k8s.io/", attributes, index), || {
+        let operations = json::encode(&operations, None);
+        format!("{},\"patch\":{},\"patchType\":\"JSONPatch\"}}", start(hook), String::from_utf8_lossy(&operations))
+    });
+}
+
+/// It could not be asked, and the request goes on without it.
+pub fn failed_open(attributes: &Attributes<'_>, hook: &Hook, index: usize, side: Side) {
+    let prefix = match side {
+        Side::Mutating => "failed-open.mutation.webhook.admission.k8s.io/",
+        Side::Validating => "failed-open.validating.webhook.admission.k8s.io/",
+    };
+    attributes.annotate(key(prefix, attributes, index), &hook.name);
+}
+
+/// How a note begins; its fields stand in upstream's order, and names need no escapes.
+fn start(hook: &Hook) -> String {
+    format!("{{\"configuration\":{:?},\"webhook\":{:?}", hook.configuration, hook.name)
+}

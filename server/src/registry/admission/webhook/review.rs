@@ -1,0 +1,247 @@
+//! AdmissionReview: the question that a webhook is asked, and what its answer means.
+
+use api::status::Status;
+use api::{Tree, tree};
+use kinds::User;
+
+use super::compiled::Side;
+use super::matching::{Invocation, operation_name};
+use super::shown::Shown;
+use crate::registry::admission::{Attributes, Operation};
+use crate::storage::resource::Resource;
+
+const GROUP: &str = "admission.k8s.io";
+
+pub fn question(
+    attributes: &Attributes<'_>,
+    invocation: &Invocation<'_>,
+    shown: &Shown,
+    version: &str,
+    uid: &str,
+) -> Tree {
+    let own = attributes.resource;
+    let asked = invocation.other.as_deref().unwrap_or(own);
+    let mut request = tree! {
+        "uid" => uid,
+        "kind" => kind(asked, attributes.subresource),
+        "resource" => resource(asked),
+        "requestKind" => kind(own, attributes.subresource),
+        "requestResource" => resource(own),
+        "operation" => operation_name(attributes.operation),
+        "userInfo" => user(attributes.user),
+        "object" => shown.object.clone(),
+        "oldObject" => shown.old.clone(),
+        "dryRun" => attributes.dry_run,
+        "options" => options(attributes),
+    };
+    let namespace = if attributes.is_kind("", "Namespace") { attributes.name } else { attributes.namespace };
+    for (key, text) in [
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
+        ("name", attributes.name),
+        ("namespace", namespace),
+    ] {
+        if !text.is_empty() {
+            request.set(key, text);
+        }
+    }
+    tree! { "kind" => "AdmissionReview", "apiVersion" => format!("{GROUP}/{version}"), "request" => request }
+}
+
+fn kind(resource: &Resource, subresource: &str) -> Tree {
+    let own = (resource.kind.group, resource.kind.version, resource.kind.kind);
+    let sub = resource.kind.subresource(subresource).and_then(|sub| sub.gvk);
+    let (group, version, kind) = sub.unwrap_or(own);
+    tree! { "group" => group, "version" => version, "kind" => kind }
+}
+
+fn resource(resource: &Resource) -> Tree {
+    let kind = resource.kind;
+    tree! { "group" => kind.group, "version" => kind.version, "resource" => kind.plural }
+}
+
+fn user(user: &User) -> Tree {
+    let mut info = tree! { "username" => &user.name };
+    if !user.uid.is_empty() {
+        info.set("uid", &user.uid);
+    }
+    if !user.groups.is_empty() {
+        info.set("groups", Tree::List(user.groups.iter().map(|group| Tree::from(group.as_str())).collect()));
+    }
+    if !user.extra.is_empty() {
+        info.set("extra", Tree::Map(user.extra.clone()));
+    }
+    info
+}
+
+/// The options of the request in the kind of its operation.
+fn options(attributes: &Attributes<'_>) -> Tree {
+    let kind = match attributes.operation {
+        Operation::Create => "CreateOptions",
+        Operation::Update => "UpdateOptions",
+        Operation::Delete => "DeleteOptions",
+        Operation::Connect => return Tree::Null,
+    };
+    let mut options = match attributes.delete_options {
+        Some(options) => options.to_tree(),
+        None => tree! {},
+    };
+    options.set("kind", kind);
+    options.set("apiVersion", "meta.k8s.io/v1");
+    if attributes.dry_run {
+        options.set("dryRun", Tree::List(vec![Tree::from("All")]));
+    }
+    let query = attributes.call.filter(|_| attributes.operation != Operation::Delete).map(|call| &call.query);
+    for key in ["fieldManager", "fieldValidation"] {
+        if let Some(value) = query.map(|query| query.get(key)).filter(|value| !value.is_empty()) {
+            options.set(key, value);
+        }
+    }
+    options
+}
+
+/// What a webhook has answered.
+#[derive(Debug, Default, PartialEq)]
+pub struct Reply {
+    pub allowed: bool,
+    /// JSON, empty where nothing is to be changed.
+    pub patch: Vec<u8>,
+    pub status: Tree,
+    pub warnings: Vec<String>,
+    pub annotations: Vec<(String, String)>,
+}
+
+/// Reads an answer; the error says why it is none.
+pub fn read(bytes: &[u8], version: &str, uid: &str, side: Side) -> Result<Reply, String> {
+    let review =
+        api::json::decode(bytes).map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
+    if version == "v1" {
+        let (given, kind) = (review.str("apiVersion"), review.str("kind"));
+        if given != format!("{GROUP}/v1") || kind != "AdmissionReview" {
+            return Err(format!(
+                "expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got {given}, Kind={kind}"
+            ));
+        }
+    }
+    let response = review.get("response").filter(|response| matches!(response, Tree::Map(_)));
+    let response = response.ok_or("webhook response was absent")?;
+    let given = response.str("uid");
+    if version == "v1" && given != uid {
+        return Err(format!("expected response.uid={uid:?}, got {given:?}"));
+    }
+    Ok(Reply {
+        allowed: response.bool("allowed"),
+        patch: read_patch(response, version, side)?,
+        status: response.at("status").clone(),
+        warnings: response.list("warnings").iter().filter_map(Tree::as_str).map(str::to_string).collect(),
+        annotations: response
+            .map("auditAnnotations")
+            .iter()
+            .filter_map(|(key, value)| Some((key.to_string(), value.as_str()?.to_string())))
+            .collect(),
+    })
+}
+
+fn read_patch(response: &Tree, version: &str, side: Side) -> Result<Vec<u8>, String> {
+    let (text, ty) = (response.str("patch"), response.at("patchType").as_str());
+    if side == Side::Validating {
+        return match (text, ty) {
+            _ if version != "v1" => Ok(Vec::new()),
+            ("", None) => Ok(Vec::new()),
+            ("", Some(_)) => Err("validating webhook may not return response.patchType".to_string()),
+            _ => Err("validating webhook may not return response.patch".to_string()),
+        };
+    }
+    match (text, ty) {
+        ("", None) => return Ok(Vec::new()),
+        ("", Some(_)) if version == "v1" => {
+            return Err("webhook returned response.patchType but not response.patch".to_string());
+        }
+        (_, None) if version == "v1" => {
+            return Err("webhook returned response.patch but not response.patchType".to_string());
+        }
+        (_, Some("")) if version == "v1" => {
+            return Err("webhook returned invalid response.patchType of \"\"".to_string());
+        }
+        (_, Some(ty)) if version == "v1" && ty != "JSONPatch" => return Err(format!("unsupported patch type {ty:?}")),
+        _ => {}
+    }
+    api::base64::decode(text)
+}
+
+/// The refusal as the client gets it.
+pub fn refusal(name: &str, result: &Tree) -> Status {
+    let mut status = Status::from_tree(result);
+    // A refusal must not look like a success.
+    if status.code < 400 {
+        status.code = 400;
+    }
+    let denied = format!("admission webhook {name:?} denied the request");
+    status.message = match (status.message.as_str(), &*status.reason) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", reason) => format!("{denied}: {reason}"),
+        (message, _) => format!("{denied}: {message}"),
+    };
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::json;
+    use super::*;
+
+    #[test]
+    fn answers_are_judged() {
+        let check = |version: &str, side: Side, response: &str, want: &str| {
+            let review = format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"AdmissionReview","response":{response}}}"#);
+            let got = match read(review.as_bytes(), version, "u", side) {
+                Ok(reply) => format!("{} {}", reply.allowed, String::from_utf8_lossy(&reply.patch)),
+                Err(error) => error,
+            };
+            assert_eq!(got, want, "{response}");
+        };
+        use Side::{Mutating, Validating};
+        check("v1", Validating, r#"{"uid":"u","allowed":true}"#, "true ");
+        check("v1", Validating, r#"{"uid":"x","allowed":true}"#, r#"expected response.uid="u", got "x""#);
+        check("v1beta1", Validating, r#"{"allowed":true}"#, "true ");
+        check("v1", Validating, "null", "webhook response was absent");
+        check("v1", Validating, r#"{"uid":"u","patch":"W10="}"#, "validating webhook may not return response.patch");
+        check(
+            "v1",
+            Mutating,
+            r#"{"uid":"u","patch":"W10="}"#,
+            "webhook returned response.patch but not response.patchType",
+        );
+        check(
+            "v1",
+            Mutating,
+            r#"{"uid":"u","patchType":"JSONPatch"}"#,
+            "webhook returned response.patchType but not response.patch",
+        );
+        check("v1", Mutating, r#"{"uid":"u","patch":"W10=","patchType":"Other"}"#, "unsupported patch type \"Other\"");
+        check("v1", Mutating, r#"{"uid":"u","allowed":true,"patch":"W10=","patchType":"JSONPatch"}"#, "true []");
+        check(
+            "v1",
+            Mutating,
+            r#"{"uid":"u","patch":"!","patchType":"JSONPatch"}"#,
+            "illegal base64 data at input byte 0",
+        );
+        let garbage = |text: &str, want: &str| {
+            let error = read(text.as_bytes(), "v1", "u", Validating).expect_err("no review");
+            assert!(error.starts_with(want), "{error}");
+        };
+        garbage("garbage", "couldn't get version/kind; json parse error: ");
+        garbage("{}", "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got , Kind=");
+    }
+
+    #[test]
+    fn refusals_are_failures() {
+        let check = |result: &str, code: u16, message: &str| {
+            let status = refusal("h", &json(result));
+            assert_eq!((status.code, status.message.as_str()), (code, message));
+        };
+        check("null", 400, "admission webhook \"h\" denied the request without explanation");
+        check(r#"{"code":200,"reason":"Odd"}"#, 400, "admission webhook \"h\" denied the request: Odd");
+        check(r#"{"code":403,"message":"no"}"#, 403, "admission webhook \"h\" denied the request: no");
+    }
+}

@@ -1,0 +1,287 @@
+//! Node ports: which service holds which. The index follows the services' cache, so that whatever was
+//! committed, by whomever, is in it; what is not yet committed is reserved.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::json;
+use bytes::Bytes;
+use kinds::core::service::allocation;
+
+use super::ranges::band;
+use crate::storage::cache::{Cache, Read};
+
+/// The smallest and largest band that is kept for named ports, and its share of the range.
+const BAND: (u128, u128, u128) = (16, 128, 32);
+
+/// How many bytes of changes are read at a time.
+const READ_BYTES: usize = 1 << 20;
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    OutOfRange(String),
+    Taken,
+    Full,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::OutOfRange(range) => {
+                write!(f, "provided port is not in the valid range. The range of valid ports is {range}")
+            }
+            Refusal::Taken => f.write_str("provided port is already allocated"),
+            Refusal::Full => f.write_str("range is full"),
+        }
+    }
+}
+
+/// A pool for all services, whatever the protocol.
+pub struct Ports {
+    range: RangeInclusive<u16>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where the index stands in the cache's history; None before the first look.
+    cursor: Option<u64>,
+    /// Port to the services (`NAMESPACE/NAME`) that hold it. More than one only where the data came
+    /// from elsewhere.
+    held: HashMap<u16, Vec<Arc<str>>>,
+    /// Ports of writes that are under way, with who asks and how often.
+    reserved: HashMap<u16, (Arc<str>, usize)>,
+}
+
+/// Ports that are taken but not yet published; given back when dropped.
+pub struct Reservation {
+    state: Arc<Mutex<State>>,
+    ports: Vec<u16>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ports {
+    pub fn new(range: RangeInclusive<u16>) -> Ports {
+        Ports { range, state: Arc::default() }
+    }
+
+    /// Begins a claim for a service.
+    pub fn begin<'a>(&'a self, services: &'a Cache, owner: &str) -> Claim<'a> {
+        let reservation = Reservation { state: self.state.clone(), ports: Vec::new() };
+        Claim { ports: self, services: Some(services), owner: Arc::from(owner), reservation }
+    }
+
+    fn free_port(&self, state: &State) -> Option<u16> {
+        let (first, last) = (*self.range.start(), *self.range.end());
+        let size = u64::from(last - first) + 1;
+        let reserved = u64::try_from(band(u128::from(size), BAND)).unwrap_or(0);
+        let pick = |from: u64, to: u64| {
+            let length = to.checked_sub(from).filter(|length| *length > 0)?;
+            let start = crate::common::ids::below(length);
+            let offsets = (0..length).map(|step| from + (start + step) % length);
+            offsets
+                .filter_map(|offset| first.checked_add(u16::try_from(offset).ok()?))
+                .find(|port| state.is_free(*port))
+        };
+        pick(reserved, size).or_else(|| pick(0, reserved))
+    }
+}
+
+/// The ports that one write takes.
+pub struct Claim<'a> {
+    ports: &'a Ports,
+    /// None in tests that fill the index themselves.
+    services: Option<&'a Cache>,
+    owner: Arc<str>,
+    reservation: Reservation,
+}
+
+impl<'a> Claim<'a> {
+    /// The index, as new as the cache. Both are looked at under one lock: whoever gives a reservation back
+    /// has published first, so that a port is always in the one or in the other.
+    fn state(&self) -> MutexGuard<'a, State> {
+        let mut state = lock(&self.ports.state);
+        self.services.into_iter().for_each(|services| state.catch_up(services));
+        state
+    }
+
+    /// Takes a port that was named.
+    pub fn take(&mut self, port: i64) -> Result<(), Refusal> {
+        let range = &self.ports.range;
+        let number = u16::try_from(port).ok().filter(|port| range.contains(port));
+        let number = number.ok_or_else(|| Refusal::OutOfRange(format!("{}-{}", range.start(), range.end())))?;
+        let mut state = self.state();
+        if self.reservation.ports.contains(&number) || !state.may_take(number, &self.owner) {
+            return Err(Refusal::Taken);
+        }
+        self.reserve(&mut state, number);
+        Ok(())
+    }
+
+    /// Takes any port.
+    pub fn take_next(&mut self) -> Result<i64, Refusal> {
+        let mut state = self.state();
+        let number = self.ports.free_port(&state).ok_or(Refusal::Full)?;
+        self.reserve(&mut state, number);
+        Ok(i64::from(number))
+    }
+
+    fn reserve(&mut self, state: &mut State, port: u16) {
+        state.reserved.entry(port).or_insert_with(|| (self.owner.clone(), 0)).1 += 1;
+        self.reservation.ports.push(port);
+    }
+
+    pub fn finish(self) -> Reservation {
+        self.reservation
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        for port in &self.ports {
+            if let Some((_, count)) = state.reserved.get_mut(port) {
+                *count -= 1;
+                if *count == 0 {
+                    state.reserved.remove(port);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    fn is_free(&self, port: u16) -> bool {
+        !self.held.contains_key(&port) && !self.reserved.contains_key(&port)
+    }
+
+    /// Two writes to one service may ask for the same port: one of them will lose anyway.
+    fn may_take(&self, port: u16, owner: &str) -> bool {
+        let held = self.held.get(&port).is_none_or(|owners| owners.iter().all(|other| &**other == owner));
+        held && self.reserved.get(&port).is_none_or(|(other, _)| &**other == owner)
+    }
+
+    fn catch_up(&mut self, services: &Cache) {
+        let Some(mut cursor) = self.cursor else { return self.rebuild(services) };
+        loop {
+            match services.read(cursor, READ_BYTES) {
+                Read::Empty => break,
+                Read::Lost => return self.rebuild(services),
+                Read::Changes(changes, next) => {
+                    for change in &changes {
+                        self.replace(
+                            &change.key,
+                            change.old.as_ref().map(|item| &item.bytes),
+                            change.new.as_ref().map(|item| &item.bytes),
+                        );
+                    }
+                    cursor = next;
+                }
+            }
+        }
+        self.cursor = Some(cursor);
+    }
+
+    fn rebuild(&mut self, services: &Cache) {
+        let (snapshot, cursor) = services.snapshot_and_cursor();
+        self.held.clear();
+        for (key, item) in &snapshot.map {
+            self.replace(key, None, Some(&item.bytes));
+        }
+        self.cursor = Some(cursor);
+    }
+
+    fn replace(&mut self, key: &str, old: Option<&Bytes>, new: Option<&Bytes>) {
+        for port in old.map(numbers).unwrap_or_default() {
+            if let Some(owners) = self.held.get_mut(&port) {
+                owners.retain(|owner| &**owner != key);
+                if owners.is_empty() {
+                    self.held.remove(&port);
+                }
+            }
+        }
+        for port in new.map(numbers).unwrap_or_default() {
+            self.held.entry(port).or_default().push(Arc::from(key));
+        }
+    }
+}
+
+/// The node ports of a stored service, each once.
+fn numbers(service: &Bytes) -> Vec<u16> {
+    let wanted = ["spec.ports", "spec.healthCheckNodePort"];
+    let service = json::decode_only(service, &wanted).unwrap_or_default();
+    let ports = allocation::node_ports(&service);
+    let mut numbers: Vec<u16> = ports.iter().filter_map(|port| u16::try_from(port.number).ok()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(ports: &[u16]) -> Bytes {
+        let ports: Vec<String> = ports.iter().map(|port| format!("{{\"nodePort\":{port}}}")).collect();
+        Bytes::from(format!("{{\"spec\":{{\"ports\":[{}]}}}}", ports.join(",")))
+    }
+
+    fn ports(held: &[(&str, &[u16])]) -> Ports {
+        let ports = Ports::new(30000..=30063);
+        let mut state = lock(&ports.state);
+        for (key, numbers) in held {
+            state.replace(key, None, Some(&service(numbers)));
+        }
+        drop(state);
+        ports
+    }
+
+    fn claim<'a>(ports: &'a Ports, owner: &str) -> Claim<'a> {
+        let reservation = Reservation { state: ports.state.clone(), ports: Vec::new() };
+        Claim { ports, services: None, owner: Arc::from(owner), reservation }
+    }
+
+    #[test]
+    fn named_ports_are_judged() {
+        let ports = ports(&[("a/x", &[30001])]);
+        let out_of_range = || Refusal::OutOfRange("30000-30063".to_string());
+        let cases = [
+            ("a/x", 30001, Ok(())),
+            ("a/y", 30001, Err(Refusal::Taken)),
+            ("a/y", 30002, Ok(())),
+            ("a/y", 40000, Err(out_of_range())),
+            ("a/y", 1 << 20, Err(out_of_range())),
+        ];
+        for (owner, port, want) in cases {
+            assert_eq!(claim(&ports, owner).take(port), want, "{owner} {port}");
+        }
+        let mut twice = claim(&ports, "a/y");
+        assert_eq!((twice.take(30002), twice.take(30002)), (Ok(()), Err(Refusal::Taken)));
+    }
+
+    #[test]
+    fn the_upper_band_comes_first_and_everything_is_given_back() {
+        let ports = ports(&[("a/x", &[30001])]);
+        let mut all = claim(&ports, "a/y");
+        let mut given: Vec<i64> = std::iter::from_fn(|| all.take_next().ok()).collect();
+        assert!(given[..48].iter().all(|port| *port >= 30016), "{given:?}");
+        given.sort_unstable();
+        let want: Vec<i64> = (30000..=30063).filter(|port| *port != 30001).collect();
+        assert_eq!(given, want);
+        assert_eq!(all.take_next(), Err(Refusal::Full));
+        drop(all);
+        assert!(lock(&ports.state).reserved.is_empty());
+    }
+
+    #[test]
+    fn a_changed_service_gives_back_what_it_no_longer_has() {
+        let ports = ports(&[("a/x", &[30001, 30002])]);
+        lock(&ports.state).replace("a/x", Some(&service(&[30001, 30002])), Some(&service(&[30002])));
+        assert_eq!(claim(&ports, "a/y").take(30001), Ok(()));
+        assert_eq!(claim(&ports, "a/y").take(30002), Err(Refusal::Taken));
+    }
+}

@@ -1,0 +1,93 @@
+//! Objects become answers here: media type, shape, and the stored bytes themselves where they will do.
+
+use api::schema::Type;
+use api::status::Status;
+use api::{Tree, json};
+use bytes::Bytes;
+
+use crate::call::{Answer, Call, answer};
+use crate::registry::shape::{self, IncludeObject, Shaping};
+use crate::registry::write::Outcome;
+use crate::request::body::Body;
+use crate::request::negotiate::{Accepted, Media, Shape};
+use crate::storage::resource::Resource;
+
+/// What this call accepts as an answer about objects.
+pub fn accepted(call: &Call) -> Result<Accepted, Status> {
+    let mut accepted = crate::request::negotiate::accept(call.header(http::header::ACCEPT), true)?;
+    accepted.pretty |= pretty(call);
+    Ok(accepted)
+}
+
+fn pretty(call: &Call) -> bool {
+    if call.query.has("pretty") {
+        return call.query.flag("pretty");
+    }
+    let agent = call.header(http::header::USER_AGENT).unwrap_or("");
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix))
+}
+
+pub fn shaping(call: &Call, accepted: Accepted) -> Result<Shaping, Status> {
+    let include = match accepted.shape {
+        Shape::Table(_) => IncludeObject::parse(call.query.get("includeObject"))?,
+        _ => IncludeObject::Metadata,
+    };
+    Ok(Shaping { shape: accepted.shape, include, now: call.now })
+}
+
+/// The answer about one object.
+pub fn outcome(call: &Call, resource: &Resource, code: u16, outcome: &Outcome) -> Result<Answer, Status> {
+    if is_unread(call) {
+        return Ok(answer(code, Media::Json.name(), Body::empty()));
+    }
+    let accepted = accepted(call)?;
+    if let Outcome::Stored(item) = outcome
+        && accepted == Accepted::JSON
+        && resource.serves_stored_bytes()
+    {
+        return Ok(answer(code, Media::Json.name(), with_newline(&item.bytes)));
+    }
+    tree(call, resource, code, outcome.tree(resource))
+}
+
+/// The audit log may want to know what was answered.
+fn is_unread(call: &Call) -> bool {
+    call.unread && call.audit.is_none()
+}
+
+/// Upstream's encoder ends a document with a line end; the stored bytes are sent as they are.
+fn with_newline(bytes: &Bytes) -> Body {
+    Body::from(bytes.clone())
+}
+
+/// The answer about one object of the resource that is at hand as a tree.
+pub fn tree(call: &Call, resource: &Resource, code: u16, object: Tree) -> Result<Answer, Status> {
+    let accepted = accepted(call)?;
+    let shaped = shape::object(resource.kind, object, shaping(call, accepted)?)?;
+    Ok(encoded(code, &shaped, accepted))
+}
+
+/// A tree that says itself what kind it is.
+pub fn encoded(code: u16, tree: &Tree, accepted: Accepted) -> Answer {
+    let (group, version) = crate::storage::resource::split_api_version(tree.str("apiVersion"));
+    let ty = api::schema::type_of(&group, &version, tree.str("kind"));
+    encoded_as(code, tree, ty, accepted)
+}
+
+/// A tree of a known type, which gives its keys their order.
+pub fn encoded_as(code: u16, tree: &Tree, ty: Option<&'static Type>, accepted: Accepted) -> Answer {
+    match accepted.media {
+        Media::Json if accepted.pretty => answer(code, accepted.media.name(), json::encode_pretty(tree, ty)),
+        Media::Json => {
+            let mut bytes = json::encode(tree, ty);
+            bytes.push(b'\n');
+            answer(code, accepted.media.name(), bytes)
+        }
+        Media::Yaml => answer(code, accepted.media.name(), api::yaml::encode(tree)),
+        Media::Protobuf => {
+            let (group, version) = crate::storage::resource::split_api_version(tree.str("apiVersion"));
+            let bytes = crate::request::codec::protobuf(tree, &group, &version, tree.str("kind"));
+            answer(code, accepted.media.name(), bytes)
+        }
+    }
+}

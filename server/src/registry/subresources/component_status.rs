@@ -1,0 +1,75 @@
+//! ComponentStatus: how the parts of the control plane are, as far as one process can say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::status::Status;
+use api::{Tree, list, tree};
+
+use crate::Server;
+use crate::call::{Answer, Call};
+use crate::outbound::callout::{Client, Trust, Url};
+use crate::registry::{respond, shape};
+use crate::storage::resource::Resource;
+
+pub async fn read(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    let accepted = respond::accepted(call)?;
+    let shaping = respond::shaping(call, accepted)?;
+    let deprecated = "v1 ComponentStatus is deprecated in v1.19+".to_string();
+    if !call.warnings.contains(&deprecated) {
+        call.warnings.push(deprecated);
+    }
+    let mut components = components(server).await;
+    if call.info.name.is_empty() {
+        let tree = shape::list_of(resource.kind, tree! {}, components, shaping)?;
+        return Ok(respond::encoded(200, &tree, accepted));
+    }
+    let name = &call.info.name;
+    let at = components.iter().position(|component| component.str("metadata.name") == name);
+    let at = at.ok_or_else(|| resource.not_found(name))?;
+    respond::tree(call, resource, 200, components.swap_remove(at))
+}
+
+async fn components(server: &Server) -> Vec<Tree> {
+    let store = match server.store.revision().await {
+        Ok(_) => Ok("ok".to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let (scheduler, manager) =
+        tokio::join!(health(server, "scheduler", 10259), health(server, "controller-manager", 10257));
+    vec![component("scheduler", scheduler), component("controller-manager", manager), component("etcd-0", store)]
+}
+
+/// Whether a component of this process is well, by its name; None for one that does not run in it.
+pub type LocalHealth = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;
+
+async fn health(server: &Server, name: &str, port: u16) -> Result<String, String> {
+    match server.local_health.get().and_then(|health| health(name)) {
+        Some(true) => Ok("ok".to_string()),
+        Some(false) => Err("a worker has ended".to_string()),
+        None => probe(port).await,
+    }
+}
+
+/// How long a component may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks a component of this machine for its health, as upstream does: whoever it is, only the word counts.
+async fn probe(port: u16) -> Result<String, String> {
+    let client = Client::new(&Trust::Anybody, None).map_err(|error| error.to_string())?;
+    let url = Url::parse(&format!("https://127.0.0.1:{port}/healthz"))?;
+    let answer = client.get(&url, PATIENCE).await.map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    if answer.is_success() && text == "ok" { Ok(text) } else { Err(text) }
+}
+
+fn component(name: &str, health: Result<String, String>) -> Tree {
+    let status = if health.is_ok() { "True" } else { "False" };
+    let (Ok(message) | Err(message)) = health;
+    tree! {
+        "kind" => "ComponentStatus",
+        "apiVersion" => "v1",
+        "metadata" => tree! { "name" => name },
+        "conditions" => list![tree! { "type" => "Healthy", "status" => status, "message" => message }],
+    }
+}

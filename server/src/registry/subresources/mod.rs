@@ -1,0 +1,93 @@
+//! The parts of resources that are no plain object: scale, binding, eviction, token, proxies and more.
+
+mod binding;
+pub mod component_status;
+mod connect;
+mod eviction;
+pub(crate) mod node;
+mod proxy;
+mod reviews;
+mod scale;
+mod token;
+
+use std::sync::Arc;
+
+use api::field::Errors;
+use api::status::Status;
+use api::{Tree, tree};
+use kinds::certificates::certificate_signing_request::APPROVAL;
+use kinds::core::namespace;
+use kinds::core::pod::{ephemeral_containers, resize};
+
+use crate::Server;
+use crate::call::{Answer, Call};
+use crate::registry::write::Scope;
+use crate::registry::{respond, verbs};
+use crate::storage::resource::Resource;
+
+/// A request to a subresource, by its name.
+pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    if matches!(call.info.subresource.as_str(), "exec" | "attach" | "portforward" | "proxy") {
+        connect::admit(server, resource, call).await?;
+    }
+    match (call.info.subresource.as_str(), call.info.verb) {
+        ("scale", "get") => scale::get(server, resource, call).await,
+        ("scale", "update") => scale::update(server, resource, call).await,
+        ("scale", "patch") => scale::patch(server, resource, call).await,
+        ("binding", "create") => binding::create(server, resource, call).await,
+        ("eviction", "create") => eviction::create(server, resource, call).await,
+        ("token", "create") => token::create(server, resource, call).await,
+        ("log", _) => connect::log(server, resource, call).await,
+        ("exec" | "attach", _) => connect::run(server, resource, call).await,
+        ("portforward", _) => connect::port_forward(server, resource, call).await,
+        ("proxy", _) => proxy::handle(server, resource, call).await,
+        (_, "get") => verbs::get::get(server, resource, call).await,
+        (_, "update") => verbs::update::update(server, resource, call).await,
+        (_, "patch") => verbs::patch::patch(server, resource, call).await,
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+/// Kinds that are answered and never stored: reviews, bindings and the health of components.
+pub async fn answer_only(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    match resource.kind.kind {
+        "Binding" => binding::create(server, resource, call).await,
+        "ComponentStatus" => component_status::read(server, resource, call).await,
+        _ => reviews::create(server, resource, call).await,
+    }
+}
+
+/// Prepares an object that is written through one of the subresources of its own kind.
+pub fn prepare(name: &str, scope: &Scope<'_>, object: &mut Tree, old: &Tree) -> Result<(), Status> {
+    let context = scope.context();
+    match name {
+        "ephemeralcontainers" => ephemeral_containers::prepare(object, old, &context),
+        "resize" => resize::prepare(object, old, &context),
+        "finalize" => namespace::prepare_finalize(object, old, &context),
+        "approval" => (APPROVAL.prepare)(object, old, &context),
+        _ => return Err(Status::no_resource()),
+    }
+    Ok(())
+}
+
+pub fn validate(name: &str, _: &Scope<'_>, object: &Tree, old: &Tree, errors: &mut Errors) {
+    match name {
+        "ephemeralcontainers" => ephemeral_containers::validate(object, old, errors),
+        "resize" => resize::validate(object, old, errors),
+        "finalize" => namespace::validate_finalize(object, old, errors),
+        "approval" => (APPROVAL.validate)(object, old, errors),
+        _ => {}
+    }
+}
+
+/// The answer of writes that give no object back.
+fn success(call: &Call, code: u16) -> Result<Answer, Status> {
+    let status = tree! {
+        "kind" => "Status",
+        "apiVersion" => "v1",
+        "metadata" => tree! {},
+        "status" => "Success",
+        "code" => i64::from(code),
+    };
+    Ok(respond::encoded(code, &status, respond::accepted(call)?))
+}

@@ -1,0 +1,152 @@
+//! The way to a node's agent: logs as they come, and connections that are passed on to it.
+
+use api::status::{Details, Status};
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use streaming::Timeouts;
+use streaming::relay::{Asked, Relayed, Way, is_upgrade, relay};
+
+use super::proxy::forward::{self, streamed};
+use super::proxy::target::Target;
+use crate::Server;
+use crate::call::{Answer, Call};
+use crate::outbound::kubelets::{Kubelets, PREFERRED, TIMEOUT};
+use crate::request::body::Body;
+
+/// What is read of a refusal's text.
+const MAX_REFUSAL: usize = 50_000;
+
+/// A node's agent.
+pub struct Agent {
+    pub target: Target,
+    takes_websockets: bool,
+}
+
+/// `resource` is what is said to be missing where the node is.
+pub async fn agent(server: &Server, node: &str, resource: &str) -> Result<Agent, Status> {
+    find(server, node, resource, false).await
+}
+
+async fn find(server: &Server, node: &str, resource: &str, unverified: bool) -> Result<Agent, Status> {
+    let object = server.object("minions", node).ok_or_else(|| Status::not_found("", resource, node))?;
+    let (agent, timeout) = match &server.config.kubelets {
+        Some(kubelets) => (kubelets.agent(&object).await?, kubelets.timeout),
+        None => (anybody()?.agent(&object).await?, TIMEOUT),
+    };
+    let tls = if unverified { agent.unverified } else { agent.tls };
+    let target = Target { host: agent.host, port: agent.port, tls: Some(tls), timeout };
+    Ok(Agent { target, takes_websockets: agent.takes_websockets })
+}
+
+/// For a server that was told nothing.
+fn anybody() -> Result<Kubelets, Status> {
+    let preferred = PREFERRED.map(str::to_string).to_vec();
+    Kubelets::new(&crate::outbound::callout::trust::Trust::Anybody, None, preferred, TIMEOUT).map_err(Status::internal)
+}
+
+/// Passes a container's log on.
+pub async fn log(server: &Server, node: &str, call: &Call, place: &str) -> Result<Answer, Status> {
+    let agent = find(server, node, "pods", call.query.flag("insecureSkipTLSVerifyBackend")).await?;
+    let mut request = Request::new(Full::<Bytes>::default());
+    *request.uri_mut() = place.parse().map_err(Status::internal)?;
+    request.headers_mut().insert(header::HOST, host(&agent.target)?);
+    let failed = |why: String| Status::new(500, "", format!("Get \"{}{place}\": {why}", agent.target.url()));
+    let response = forward::send(&agent.target, request).await.map_err(failed)?;
+    if !(200..=206).contains(&response.status().as_u16()) {
+        return Err(refusal(response, &call.info.name).await);
+    }
+    let mut answer = streamed(response);
+    forward::drop_hop_headers(answer.headers_mut());
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(answer)
+}
+
+/// Asks an agent for the server itself.
+pub async fn ask(target: &Target, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, String> {
+    forward::send(target, request).await
+}
+
+fn host(target: &Target) -> Result<HeaderValue, Status> {
+    HeaderValue::from_str(&target.authority()).map_err(Status::internal)
+}
+
+/// What an agent refused, as a Status.
+async fn refusal(response: http::Response<Incoming>, name: &str) -> Status {
+    let code = response.status();
+    let body = Limited::new(response.into_body(), MAX_REFUSAL).collect().await;
+    let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+    judged(code, &text, name)
+}
+
+fn judged(code: StatusCode, text: &str, name: &str) -> Status {
+    let (reason, message) = match code {
+        StatusCode::INTERNAL_SERVER_ERROR => return Status::internal(text),
+        StatusCode::BAD_REQUEST => return Status::bad_request(text),
+        StatusCode::UNAUTHORIZED => {
+            ("Unauthorized", "the server has asked for the client to provide credentials".to_string())
+        }
+        StatusCode::FORBIDDEN => ("Forbidden", text.to_string()),
+        StatusCode::NOT_FOUND => ("NotFound", "the server could not find the requested resource".to_string()),
+        StatusCode::TOO_MANY_REQUESTS => ("TooManyRequests", text.to_string()),
+        _ => (
+            "",
+            format!("the server responded with the status code {} but did not return more information", code.as_u16()),
+        ),
+    };
+    let mut status = Status::new(code.as_u16(), reason, format!("{message} ( pods/log {name})"));
+    status.details = Some(Details { name: name.to_string(), kind: "pods/log".to_string(), ..Details::default() });
+    status
+}
+
+/// Passes a connection on, in a protocol that the agent knows.
+pub async fn stream(call: &mut Call, agent: Agent, asked: Asked, place: &str) -> Result<Answer, Status> {
+    let (Some(upgrade), true) = (call.upgrade.take(), is_upgrade(&call.headers)) else {
+        return Err(Status::bad_request("Upgrade request required"));
+    };
+    let place: PathAndQuery = place.parse().map_err(Status::internal)?;
+    let mut request = Request::new(());
+    *request.method_mut() = call.method.clone();
+    *request.headers_mut() = call.headers.clone();
+    request.extensions_mut().insert(upgrade);
+    let way = if agent.takes_websockets { Way::Through } else { Way::of(&call.headers, asked) };
+    let (target, host) = (agent.target.clone(), host(&agent.target)?);
+    let relayed = relay(request, way, place, Timeouts::default(), move |mut onward| async move {
+        onward.headers_mut().insert(header::HOST, host);
+        let sent = forward::send(&target, onward).await;
+        sent.map_err(|why| format!("error dialing backend: {why}"))
+    });
+    match relayed.await.map_err(|why| Status::new(500, "", why))? {
+        Relayed::Here(response) => {
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+            Ok(Answer::from_parts(parts, Body::from(body)))
+        }
+        Relayed::Behind(response) => {
+            let mut answer = streamed(response);
+            forward::drop_hop_headers(answer.headers_mut());
+            Ok(answer)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_in_the_words_that_clients_know() {
+        let cases = [
+            (400, "no logs", "BadRequest", "no logs"),
+            (500, "broken", "InternalError", "Internal error occurred: broken"),
+            (404, "x", "NotFound", "the server could not find the requested resource ( pods/log p)"),
+            (403, "Forbidden (user=a)", "Forbidden", "Forbidden (user=a) ( pods/log p)"),
+        ];
+        for (code, text, reason, message) in cases {
+            let status = judged(StatusCode::from_u16(code).expect("a code"), text, "p");
+            assert_eq!((status.code, status.reason.as_ref(), status.message.as_str()), (code, reason, message));
+        }
+    }
+}

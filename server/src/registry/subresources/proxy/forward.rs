@@ -1,0 +1,221 @@
+//! The reverse proxy itself: one connection for one request, headers of the hop dropped, upgrades
+//! passed through.
+
+use api::status::Status;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::links::{Encoding, Page, Place};
+use super::target::Target;
+use crate::call::{Answer, Call};
+use crate::request::body::{Body, Source, StreamBody};
+use crate::request::received::Received;
+
+/// Headers that concern one connection and not the message.
+const HOP_BY_HOP: &[&str] = &[
+    "connection",
+    "proxy-connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers by which a server lets other origins in.
+const CORS: &[&str] = &[
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+];
+
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Connection for T {}
+
+/// Sends the call to the target with this path; `prefix` is the part of the client's path that stands
+/// for the target.
+pub async fn forward(call: &mut Call, target: &Target, prefix: &str, path: &str) -> Result<Answer, Status> {
+    let upgrade = call.upgrade.take();
+    let request = outbound(call, target, path, upgrade.is_some())?;
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("").to_string();
+    let response = send(target, request)
+        .await
+        .map_err(|error| Status::service_unavailable(format!("error trying to reach service: {error}")))?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(client) = upgrade
+    {
+        return Ok(switch(response, client));
+    }
+    let place = Place { prefix: prefix.to_string(), hosts: [target.authority(), host] };
+    Ok(inbound(response, place, call.method == http::Method::HEAD))
+}
+
+fn outbound(call: &mut Call, target: &Target, path: &str, upgrade: bool) -> Result<Request<Received>, Status> {
+    let body = call.body.take().ok_or_else(|| Status::internal("the body has been read already"))?;
+    let path = if path.is_empty() { "/" } else { path };
+    let uri = if call.raw_query.is_empty() { path.to_string() } else { format!("{path}?{}", call.raw_query) };
+    let mut request = Request::new(body);
+    *request.method_mut() = call.method.clone();
+    *request.uri_mut() = uri.parse::<Uri>().map_err(|error| Status::bad_request(error.to_string()))?;
+    let protocol = call.headers.get(header::UPGRADE).cloned();
+    let mut headers = call.headers.clone();
+    drop_hop_headers(&mut headers);
+    if let Some(protocol) = protocol.filter(|_| upgrade) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, protocol);
+    }
+    if !headers.contains_key(header::HOST) {
+        headers.insert(header::HOST, value(&target.authority())?);
+    }
+    headers.insert("x-forwarded-uri", value(&call.path)?);
+    headers.insert(
+        "x-forwarded-for",
+        value(&forwarded_for(&headers, &call.peer.address.ip().to_canonical().to_string()))?,
+    );
+    *request.headers_mut() = headers;
+    Ok(request)
+}
+
+fn value(text: &str) -> Result<HeaderValue, Status> {
+    HeaderValue::from_str(text).map_err(|error| Status::bad_request(error.to_string()))
+}
+
+/// The client behind those that are named already.
+fn forwarded_for(headers: &HeaderMap, client: &str) -> String {
+    let earlier = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
+    earlier.chain([client]).collect::<Vec<_>>().join(", ")
+}
+
+pub fn drop_hop_headers(headers: &mut HeaderMap) {
+    let listed: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in listed {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(*name);
+    }
+}
+
+/// Sends a request to the target over a connection of its own.
+pub async fn send<B>(target: &Target, request: Request<B>) -> Result<Response<Incoming>, String>
+where
+    B: http_body::Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let stream = tokio::time::timeout(target.timeout, connect(target));
+    let stream = stream.await.map_err(|_| format!("dial tcp {}: i/o timeout", target.authority()))??;
+    streaming::relay::send(stream, request).await.map_err(|error| error.to_string())
+}
+
+async fn connect(target: &Target) -> Result<Box<dyn Connection>, String> {
+    let failed = |error: std::io::Error| format!("dial tcp {}: connect: {}", target.authority(), reason(&error));
+    let stream = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(failed)?;
+    // Keys of a terminal go out one by one.
+    let _ = stream.set_nodelay(true);
+    let Some(config) = &target.tls else { return Ok(Box::new(stream)) };
+    let name = ServerName::try_from(target.host.clone()).map_err(|error| error.to_string())?;
+    let secured = TlsConnector::from(config.clone()).connect(name, stream).await;
+    Ok(Box::new(secured.map_err(|error| error.to_string())?))
+}
+
+/// In the words that clients know.
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => "connection refused".to_string(),
+        std::io::ErrorKind::HostUnreachable => "no route to host".to_string(),
+        _ => error.to_string(),
+    }
+}
+
+/// The target's answer as the client gets it: redirections and links inside the target lead through the proxy.
+fn inbound(response: Response<Incoming>, place: Place, is_head: bool) -> Answer {
+    let (mut parts, body) = response.into_parts();
+    drop_hop_headers(&mut parts.headers);
+    // What other origins may do here is for this server to say.
+    CORS.iter().for_each(|name| drop(parts.headers.remove(*name)));
+    if let Some(location) = parts.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()) {
+        if let Ok(location) = HeaderValue::from_str(&place.rewrite(location)) {
+            parts.headers.insert(header::LOCATION, location);
+        }
+        return streamed(Response::from_parts(parts, body));
+    }
+    match page_encoding(&parts.headers).filter(|_| !is_head) {
+        Some(encoding) => {
+            parts.headers.remove(header::CONTENT_LENGTH);
+            parts.headers.remove(header::CONTENT_ENCODING);
+            parts.version = http::Version::default();
+            Response::from_parts(parts, Body::Stream(StreamBody::new(Page::new(Remote { body }, encoding, place))))
+        }
+        None => streamed(Response::from_parts(parts, body)),
+    }
+}
+
+/// How a page of HTML comes; None for anything else, and for an encoding that is not known.
+fn page_encoding(headers: &HeaderMap) -> Option<Encoding> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let media = text(header::CONTENT_TYPE).split(';').next().unwrap_or("").trim();
+    if media == "text/html" { Encoding::named(text(header::CONTENT_ENCODING)) } else { None }
+}
+
+/// An answer whose body is passed on as it comes.
+pub fn streamed(response: Response<Incoming>) -> Answer {
+    let (mut parts, body) = response.into_parts();
+    // The version is that of the client's own connection.
+    parts.version = http::Version::default();
+    Response::from_parts(parts, Body::Stream(StreamBody::new(Remote { body })))
+}
+
+/// A body that comes from the target.
+struct Remote {
+    body: Incoming,
+}
+
+impl Source for Remote {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            match self.body.frame().await? {
+                Ok(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Some(data);
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the proxied answer broke off");
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// Both sides have agreed on another protocol: from here on bytes are passed as they come.
+fn switch(mut response: Response<Incoming>, client: hyper::upgrade::OnUpgrade) -> Answer {
+    let target = hyper::upgrade::on(&mut response);
+    tokio::spawn(async move {
+        let (Ok(client), Ok(target)) = (client.await, target.await) else { return };
+        let (mut client, mut target) = (TokioIo::new(client), TokioIo::new(target));
+        if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut target).await {
+            tracing::debug!(%error, "the upgraded connection ended");
+        }
+    });
+    let (parts, _) = response.into_parts();
+    Response::from_parts(parts, Body::empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! /proxy of pods, services and nodes: a request goes on to where the object lives, and its answer comes back.
+
+pub mod forward;
+mod links;
+pub mod target;
+
+use std::sync::Arc;
+
+use api::status::Status;
+use http::{HeaderValue, Method, StatusCode, header};
+
+use crate::Server;
+use crate::call::{Answer, Call};
+use crate::request::body::Body;
+use crate::storage::resource::Resource;
+
+pub async fn handle(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    let target = match resource.kind.plural {
+        "pods" => target::pod(server, resource, call).await?,
+        "services" => target::service(server, &call.info.namespace, &call.info.name)?,
+        _ => target::node(server, &call.info.name).await?,
+    };
+    let (prefix, rest) = split_path(&call.path, resource.kind.namespaced);
+    // Relative links of a page work only below a path that ends in a slash.
+    if rest.is_empty() && matches!(call.method, Method::GET | Method::HEAD) && call.upgrade.is_none() {
+        return redirect(&call.path, &call.raw_query);
+    }
+    let (prefix, rest) = (prefix.to_string(), rest.to_string());
+    forward::forward(call, &target, &prefix, &rest).await
+}
+
+/// The path up to and with `proxy`, and what is behind it, as the client wrote it.
+fn split_path(path: &str, namespaced: bool) -> (&str, &str) {
+    let steps = if namespaced { 7 } else { 5 };
+    let mut slashes = path.match_indices('/').map(|(at, _)| at).skip(steps);
+    match slashes.next() {
+        Some(at) => path.split_at(at),
+        None => (path, ""),
+    }
+}
+
+fn redirect(path: &str, query: &str) -> Result<Answer, Status> {
+    let place = if query.is_empty() { format!("{path}/") } else { format!("{path}/?{query}") };
+    let mut answer = Answer::new(Body::empty());
+    *answer.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    answer.headers_mut().insert(header::LOCATION, HeaderValue::from_str(&place).map_err(Status::internal)?);
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_behind_the_proxy_is_kept_as_written() {
+        let cases = [
+            ("/api/v1/namespaces/a/pods/b/proxy", true, ("/api/v1/namespaces/a/pods/b/proxy", "")),
+            ("/api/v1/namespaces/a/pods/b:80/proxy/", true, ("/api/v1/namespaces/a/pods/b:80/proxy", "/")),
+            ("/api/v1/namespaces/a/pods/b/proxy/x%2Fy/z", true, ("/api/v1/namespaces/a/pods/b/proxy", "/x%2Fy/z")),
+            ("/api/v1/nodes/n/proxy/stats", false, ("/api/v1/nodes/n/proxy", "/stats")),
+        ];
+        for (path, namespaced, want) in cases {
+            assert_eq!(split_path(path, namespaced), want, "{path}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! /scale: the replicas of an object as an object of their own.
+
+use std::sync::Arc;
+
+use api::apply::{self, SameVersion};
+use api::field::Errors;
+use api::json::Strict;
+use api::status::Status;
+use api::{Tree, time, typed};
+use kinds::Kind;
+use kinds::kind::column;
+
+use crate::Server;
+use crate::call::{Answer, Call};
+use crate::registry::options::WriteOptions;
+use crate::registry::verbs::patch::{self, Patch, PatchType};
+use crate::registry::verbs::update::{check_name, check_version};
+use crate::registry::verbs::{self, check_namespace};
+use crate::registry::write::{Outcome, Scope};
+use crate::registry::{respond, shape};
+use crate::request::codec::{Expected, Validation};
+use crate::storage::resource::Resource;
+
+static SCALE: Kind = Kind {
+    columns: &[
+        column("Name", "string", "", 0),
+        column("Desired", "integer", "", 0),
+        column("Available", "integer", "", 0),
+        column("Age", "string", "", 0),
+    ],
+    cells,
+    ..Kind::namespaced("autoscaling", "v1", "Scale", "scales", "scale")
+};
+const API_VERSION: &str = "autoscaling/v1";
+
+fn cells(scale: &Tree, now: i64) -> Vec<Tree> {
+    let number = |path: &str| Tree::from(scale.int(path).unwrap_or(0));
+    vec![kinds::cells::name(scale), number("spec.replicas"), number("status.replicas"), kinds::cells::age(scale, now)]
+}
+
+pub async fn get(server: &Server, resource: &Arc<Resource>, call: &Call) -> Result<Answer, Status> {
+    server.wait_for_version(call.query.get("resourceVersion")).await?;
+    let scope = verbs::scope(server, resource, call, false)?;
+    let item = scope.current(&call.info.name).await?;
+    answer(call, resource, &resource.read(&item))
+}
+
+pub async fn update(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    respond::accepted(call)?;
+    let options = WriteOptions::parse(call, "UpdateOptions", false)?;
+    let mut given = verbs::read_expected(call, &Expected::of(&SCALE), &options).await?;
+    check_namespace(&mut given, resource, &call.info.namespace)?;
+    check_name(&given, &call.info.name)?;
+    let scope = verbs::scope(server, resource, call, options.dry_run)?;
+    let outcome = write(&scope, call, &options, |_, _| Ok(given.clone())).await?;
+    answer(call, resource, &outcome.0.tree(resource))
+}
+
+pub async fn patch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    respond::accepted(call)?;
+    let ty = PatchType::of(call)?;
+    let options = WriteOptions::parse(call, "PatchOptions", ty == PatchType::Apply)?;
+    let body = call.read_body().await?;
+    let patch = Patch::read(ty, &body)?;
+    let scope = verbs::scope(server, resource, call, options.dry_run)?;
+    let mut problems = Vec::new();
+    let written = match patch.applied() {
+        Some(applied) => {
+            patch::check_applied(applied, &scope, &call.info.name)?;
+            write(&scope, call, &options, |live, old| applied_scale(&scope, live, old, applied, &options)).await?
+        }
+        None => {
+            write(&scope, call, &options, |live, _| {
+                let patched = patch.patched(live, SCALE.schema())?;
+                let mut scale =
+                    patch::shape_patched(&Expected::of(&SCALE), live, patched, &patch, &options, &mut problems)?;
+                patch::check_identity(&mut scale, &call.info.name, &scope)?;
+                Ok(scale)
+            })
+            .await?
+        }
+    };
+    let (outcome, mut warnings) = written;
+    if options.validation == Validation::Warn {
+        warnings.splice(0..0, problems);
+    }
+    let object = outcome.tree(resource);
+    call.warnings.append(&mut warnings);
+    answer(call, resource, &object)
+}
+
+fn applied_scale(
+    scope: &Scope<'_>,
+    live: &Tree,
+    old: &Tree,
+    applied: &Tree,
+    options: &WriteOptions,
+) -> Result<Tree, Status> {
+    patch::check_patch_version(scope.resource, applied, old, old.str("metadata.name"))?;
+    let versions = SameVersion { api_version: API_VERSION, ty: SCALE.schema() };
+    let request = request(scope, options, &versions);
+    let mut scale = apply::apply(Some(live), applied, options.force, &request).map_err(patch::apply_status)?;
+    typed::conform(&mut scale, SCALE.schema(), &mut Strict::default())
+        .map_err(|error| Status::bad_request(error.to_string()))?;
+    Ok(scale)
+}
+
+fn request<'a>(scope: &Scope<'_>, options: &'a WriteOptions, versions: &'a SameVersion) -> apply::Request<'a> {
+    apply::Request {
+        manager: &options.field_manager,
+        api_version: API_VERSION,
+        subresource: "scale",
+        now: time::format_seconds(scope.now),
+        reset: None,
+        versions,
+    }
+}
+
+/// Writes the parent of a scale that `change` makes from the live one and the live parent.
+async fn write<F>(
+    scope: &Scope<'_>,
+    call: &Call,
+    options: &WriteOptions,
+    mut change: F,
+) -> Result<(Outcome, Vec<String>), Status>
+where
+    F: FnMut(&Tree, &Tree) -> Result<Tree, Status> + Send,
+{
+    let name = &call.info.name;
+    let is_apply = call.header(http::header::CONTENT_TYPE).is_some_and(|ty| ty.starts_with("application/apply"));
+    let versions = SameVersion { api_version: API_VERSION, ty: SCALE.schema() };
+    let mut warnings = Vec::new();
+    let outcome = scope
+        .update(name, &mut warnings, |old, _| {
+            let live = live_scale(scope.resource, old)?;
+            let mut scale = change(&live, old)?;
+            if !is_apply {
+                apply::update(Some(&live), &mut scale, &request(scope, options, &versions));
+            }
+            parent(scope.resource, &scale, old, name)
+        })
+        .await?;
+    Ok((outcome, warnings))
+}
+
+/// The scale with the managed fields that its parent's managers have in it.
+fn live_scale(resource: &Resource, object: &Tree) -> Result<Tree, Status> {
+    let mut scale = kinds::scale::from_object(resource.kind, object).ok_or_else(Status::no_resource)?;
+    let versions = versions(resource);
+    let managed =
+        apply::scale_from_parent(object.list("metadata.managedFields"), &paths(&versions)).map_err(Status::internal)?;
+    if !managed.as_list().unwrap_or(&[]).is_empty() {
+        scale.child("metadata").set("managedFields", managed);
+    }
+    Ok(scale)
+}
+
+/// The parent as a scale would have it.
+fn parent(resource: &Resource, scale: &Tree, old: &Tree, name: &str) -> Result<Tree, Status> {
+    let mut errors = Errors::new();
+    kinds::scale::validate(scale, &mut errors);
+    if !errors.is_empty() {
+        return Err(Status::invalid(SCALE.group, SCALE.kind, name, &errors));
+    }
+    check_version(resource, scale, old, name)?;
+    let mut object = old.clone();
+    kinds::scale::apply_to_object(resource.kind, scale, &mut object);
+    let versions = versions(resource);
+    let (own, scales) = (old.list("metadata.managedFields"), scale.list("metadata.managedFields"));
+    let managed =
+        apply::parent_from_scale(own, scales, resource.api_version, &paths(&versions)).map_err(Status::internal)?;
+    object.child("metadata").set("managedFields", managed);
+    Ok(object)
+}
+
+/// Each version of the parent and where its replicas are.
+fn versions(resource: &Resource) -> Vec<(String, &'static str)> {
+    let same = kinds::served().iter().filter(|kind| kind.storage == resource.kind.storage);
+    same.filter_map(|kind| Some((kind.api_version(), kind.scale?.spec_replicas))).collect()
+}
+
+fn paths<'a>(versions: &'a [(String, &'static str)]) -> Vec<apply::ReplicasPath<'a>> {
+    versions.iter().map(|(version, path)| (version.as_str(), *path)).collect()
+}
+
+fn answer(call: &Call, resource: &Resource, object: &Tree) -> Result<Answer, Status> {
+    let accepted = respond::accepted(call)?;
+    let scale = kinds::scale::from_object(resource.kind, object).ok_or_else(Status::no_resource)?;
+    let shaped = shape::object(&SCALE, scale, respond::shaping(call, accepted)?)?;
+    Ok(respond::encoded(200, &shaped, accepted))
+}

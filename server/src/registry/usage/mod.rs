@@ -1,0 +1,117 @@
+//! What containers use, collected from the agents of all nodes while InitialResources is on, and shown at
+//! `/tiphys/v1/usage`. Nobody is asked where nobody wants to know.
+
+pub mod history;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Tree, json};
+use bytes::Bytes;
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+
+use crate::Server;
+use crate::call::{Answer, Call, json_answer, text};
+use crate::registry::subresources::node;
+use history::Sample;
+
+pub const PATH: &str = "/tiphys/v1/usage";
+const PLUGIN: &str = "InitialResources";
+const PERIOD: Duration = Duration::from_secs(60);
+/// How long an agent may take, and how much it may say.
+const PATIENCE: Duration = Duration::from_secs(10);
+const MOST: usize = 16 << 20;
+
+/// None for another path.
+pub fn route(server: &Server, call: &Call) -> Option<Answer> {
+    if call.path != PATH {
+        return None;
+    }
+    Some(match call.method {
+        Method::GET | Method::HEAD => json_answer(200, &server.admission.settings.estimates.history.shown()),
+        _ => text(405, "Method Not Allowed\n"),
+    })
+}
+
+/// Asks all agents now and then, until it is dropped; ends at once where nobody wants to know.
+pub async fn collect(server: Arc<Server>) {
+    if !server.admission.is_on(PLUGIN) {
+        return;
+    }
+    loop {
+        for node in server.objects("minions", "") {
+            match summary(&server, node.str("metadata.name")).await {
+                Ok(summary) => take(&server, &summary),
+                Err(why) => tracing::debug!(node = node.str("metadata.name"), why, "an agent does not tell its usage"),
+            }
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+async fn summary(server: &Server, name: &str) -> Result<Tree, String> {
+    let agent = node::agent(server, name, "nodes").await.map_err(|status| status.message.to_string())?.target;
+    let mut request = Request::new(Full::<Bytes>::default());
+    *request.uri_mut() = http::Uri::from_static("/stats/summary?only_cpu_and_memory=true");
+    let host = agent.authority().parse().map_err(|_| "a host that is none".to_string())?;
+    request.headers_mut().insert(header::HOST, host);
+    let work = async {
+        let response = node::ask(&agent, request).await?;
+        if response.status() != http::StatusCode::OK {
+            return Err(format!("it answers {}", response.status()));
+        }
+        let body = Limited::new(response.into_body(), MOST).collect().await.map_err(|error| error.to_string())?;
+        json::decode(&body.to_bytes()).map_err(|error| error.to_string())
+    };
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err("it takes too long".to_string()))
+}
+
+fn take(server: &Server, summary: &Tree) {
+    let images = |namespace: &str, name: &str| server.object("pods", &format!("{namespace}/{name}"));
+    let samples = samples(summary, images);
+    server.admission.settings.estimates.history.add(&samples, server.now());
+}
+
+/// What the containers of a summary use, by the images that their pods name.
+fn samples(summary: &Tree, pod: impl Fn(&str, &str) -> Option<Arc<Tree>>) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for stats in summary.list("pods") {
+        let (namespace, name) = (stats.str("podRef.namespace"), stats.str("podRef.name"));
+        let Some(pod) = pod(namespace, name) else { continue };
+        let containers = pod.list("spec.containers").iter();
+        let images: BTreeMap<&str, &str> = containers.map(|spec| (spec.str("name"), spec.str("image"))).collect();
+        for container in stats.list("containers") {
+            let usage = (container.int("cpu.usageNanoCores"), container.int("memory.workingSetBytes"));
+            let (Some(image), (Some(nano_cores), Some(memory))) = (images.get(container.str("name")), usage) else {
+                continue;
+            };
+            let (image, namespace) = (image.to_string(), namespace.to_string());
+            samples.push(Sample { image, namespace, milli_cpu: nano_cores / 1_000_000, memory });
+        }
+    }
+    samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_becomes_samples_of_images() {
+        let read = |text: &str| json::decode(text.as_bytes()).expect("JSON");
+        let summary = read(
+            r#"{"pods":[
+            {"podRef":{"namespace":"a","name":"p"},"containers":[
+              {"name":"c","cpu":{"usageNanoCores":250000000},"memory":{"workingSetBytes":1024}},
+              {"name":"gone","cpu":{"usageNanoCores":1},"memory":{"workingSetBytes":1}},
+              {"name":"new","memory":{"workingSetBytes":1}}]},
+            {"podRef":{"namespace":"a","name":"other"},"containers":[{"name":"c"}]}]}"#,
+        );
+        let pod = Arc::new(read(r#"{"spec":{"containers":[{"name":"c","image":"i:1"},{"name":"new","image":"j"}]}}"#));
+        let found = samples(&summary, |_, name| (name == "p").then(|| pod.clone()));
+        let wanted = Sample { image: "i:1".to_string(), namespace: "a".to_string(), milli_cpu: 250, memory: 1024 };
+        assert_eq!(found, [wanted]);
+    }
+}

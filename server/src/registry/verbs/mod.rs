@@ -1,0 +1,84 @@
+//! The verbs. There is one of each, for all kinds.
+
+pub mod create;
+pub mod delete;
+pub mod get;
+pub mod list;
+pub mod patch;
+pub mod update;
+pub mod watch;
+
+use api::Tree;
+use api::status::Status;
+
+use crate::Server;
+use crate::call::Call;
+use crate::registry::options::WriteOptions;
+use crate::registry::write::Scope;
+use crate::request::codec::{self, Expected};
+use crate::storage::resource::Resource;
+
+/// The scope of a write by this call.
+pub fn scope<'a>(
+    server: &'a Server,
+    resource: &'a Resource,
+    call: &'a Call,
+    dry_run: bool,
+) -> Result<Scope<'a>, Status> {
+    let user = call.user.as_ref().ok_or_else(Status::unauthorized)?;
+    Ok(Scope {
+        server,
+        resource,
+        user,
+        namespace: if resource.kind.namespaced { &call.info.namespace } else { "" },
+        subresource: &call.info.subresource,
+        now: call.now,
+        dry_run,
+        call: Some(call),
+    })
+}
+
+/// Reads, checks, shapes and defaults the object in the body.
+pub async fn read_object(call: &mut Call, resource: &Resource, options: &WriteOptions) -> Result<Tree, Status> {
+    let expected = Expected::of(resource.kind);
+    let mut object = read_expected(call, &expected, options).await?;
+    resource.set_defaults(&mut object);
+    Ok(object)
+}
+
+/// Reads, checks and shapes a body of any known kind.
+pub async fn read_expected(call: &mut Call, expected: &Expected, options: &WriteOptions) -> Result<Tree, Status> {
+    read_adapted(call, expected, options, |_| Ok(())).await
+}
+
+/// The same; `adapt` sees the body before its kind is judged.
+pub async fn read_adapted(
+    call: &mut Call,
+    expected: &Expected,
+    options: &WriteOptions,
+    adapt: impl FnOnce(&mut Tree) -> Result<(), Status>,
+) -> Result<Tree, Status> {
+    let media = crate::request::negotiate::content_type(call.header(http::header::CONTENT_TYPE))?;
+    let body = call.read_body().await?;
+    let mut decoded = codec::decode_any_version(media, &body, expected)?;
+    call.sent = Some((media, body));
+    adapt(&mut decoded.tree)?;
+    let decoded = codec::expect(decoded, expected)?;
+    codec::conform(decoded, expected, options.validation, &mut call.warnings)
+}
+
+/// An object's namespace must be that of the path; one that has none gets it, and a cluster-scoped one loses it.
+pub fn check_namespace(object: &mut Tree, resource: &Resource, namespace: &str) -> Result<(), Status> {
+    if !resource.kind.namespaced {
+        object.remove_at("metadata.namespace");
+        return Ok(());
+    }
+    let given = object.str("metadata.namespace");
+    if !given.is_empty() && given != namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    object.child("metadata").set("namespace", namespace);
+    Ok(())
+}

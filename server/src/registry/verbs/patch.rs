@@ -1,0 +1,371 @@
+//! PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+use std::sync::Arc;
+
+use api::apply::{self, ApplyError};
+use api::field::{Errors, Path};
+use api::json::Strict;
+use api::patch::{self, json::Operation};
+use api::status::{Cause, Details, Status};
+use api::{Tree, json, time, typed};
+use bytes::Bytes;
+
+use super::update::{check_name, check_version};
+use super::{check_namespace, scope};
+use crate::Server;
+use crate::call::{Answer, Call};
+use crate::registry::options::WriteOptions;
+use crate::registry::respond;
+use crate::registry::write::{Outcome, Scope};
+use crate::request::codec::{self, Expected, Validation};
+use crate::storage::resource::Resource;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchType {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+impl PatchType {
+    pub fn of(call: &Call) -> Result<PatchType, Status> {
+        let name = call.header(http::header::CONTENT_TYPE).unwrap_or("").split(';').next().unwrap_or("").trim();
+        match name {
+            "application/json-patch+json" => Ok(PatchType::Json),
+            "application/merge-patch+json" => Ok(PatchType::Merge),
+            "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
+            "application/apply-patch+yaml" => Ok(PatchType::Apply),
+            _ => {
+                let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
+                status.details = Some(Details::default());
+                Err(status)
+            }
+        }
+    }
+}
+
+/// A patch that was read.
+enum Body {
+    Json(Vec<Operation>),
+    Merge(Tree),
+    Strategic(Tree),
+    Apply(Tree),
+}
+
+/// A patch, and what strict decoding has against its text.
+pub struct Patch {
+    body: Body,
+    problems: Vec<String>,
+}
+
+impl Patch {
+    /// The configuration of a server-side apply.
+    pub fn applied(&self) -> Option<&Tree> {
+        match &self.body {
+            Body::Apply(applied) => Some(applied),
+            _ => None,
+        }
+    }
+
+    pub fn read(ty: PatchType, bytes: &Bytes) -> Result<Patch, Status> {
+        let mut strict = Strict::default();
+        let body = match ty {
+            PatchType::Json => Body::Json(patch::json::decode(bytes, &mut strict).map_err(patch_status)?),
+            PatchType::Merge => Body::Merge(patch::decode_object(bytes, &mut strict).map_err(patch_status)?),
+            PatchType::Strategic => Body::Strategic(patch::decode_object(bytes, &mut strict).map_err(patch_status)?),
+            PatchType::Apply => Body::Apply(read_apply(bytes, &mut strict)?),
+        };
+        Ok(Patch { body, problems: strict.problems })
+    }
+
+    /// The patched object as errors show it.
+    fn shown(&self, patched: &Tree, old: &Tree, ty: &'static api::schema::Type) -> String {
+        let touched = match &self.body {
+            Body::Json(operations) => patch::json::without_touched(old.clone(), operations),
+            _ => old.clone(),
+        };
+        String::from_utf8_lossy(&json::encode_changed(patched, &touched, Some(ty))).into_owned()
+    }
+
+    /// What is wrong with the values of a strategically merged object: upstream converts it without JSON in between.
+    fn misfit(&self, patched: &Tree, ty: &'static api::schema::Type) -> Option<String> {
+        match &self.body {
+            Body::Strategic(_) => patch::unconvertible(patched, ty),
+            _ => None,
+        }
+    }
+
+    /// What decoding refused: of a strategic merge patch that is the patch itself.
+    fn shown_strictly(&self, text: String) -> String {
+        match &self.body {
+            Body::Strategic(tree) => patch::printed(tree),
+            _ => text,
+        }
+    }
+
+    /// The patched object, not yet shaped.
+    pub fn patched(&self, old: &Tree, ty: &'static api::schema::Type) -> Result<Tree, Status> {
+        let patched = match &self.body {
+            Body::Json(operations) => patch::json::apply(old.clone(), operations),
+            Body::Merge(tree) => Ok(patch::merge(old.clone(), tree)),
+            Body::Strategic(tree) => patch::strategic(old.clone(), tree, ty),
+            Body::Apply(_) => Err(patch::Error::Internal("apply is no patch of the stored object".to_string())),
+        };
+        patched.map_err(patch_status)
+    }
+}
+
+fn read_apply(bytes: &[u8], strict: &mut Strict) -> Result<Tree, Status> {
+    api::yaml::decode_as(bytes, None, strict)
+        .map_err(|error| Status::bad_request(format!("error encoding patch: {error}")))
+}
+
+fn patch_status(error: patch::Error) -> Status {
+    match error {
+        patch::Error::BadRequest(text) => Status::bad_request(text),
+        patch::Error::TooLarge(text) => Status::too_large(text),
+        patch::Error::Internal(text) => Status::new(500, "", text),
+        patch::Error::Unprocessable(text) => {
+            tracing::debug!(%text, "a patch could not be applied");
+            let mut status =
+                Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
+            status.details = Some(Details::default());
+            status
+        }
+    }
+}
+
+pub async fn patch(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    respond::accepted(call)?;
+    let ty = PatchType::of(call)?;
+    let options = WriteOptions::parse(call, "PatchOptions", ty == PatchType::Apply)?;
+    let body = call.read_body().await?;
+    let patch = Patch::read(ty, &body)?;
+    let scope = scope(server, resource, call, options.dry_run)?;
+    let mut warnings = Vec::new();
+    let (code, outcome) = match &patch.body {
+        Body::Apply(applied) => run_apply(&scope, call, applied, &patch.problems, &options, &mut warnings).await?,
+        _ => (200, run_patch(&scope, call, &patch, &options, &mut warnings).await?),
+    };
+    call.warnings.append(&mut warnings);
+    respond::outcome(call, resource, code, &outcome)
+}
+
+async fn run_patch(
+    scope: &Scope<'_>,
+    call: &Call,
+    patch: &Patch,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Outcome, Status> {
+    let name = &call.info.name;
+    let mut problems = Vec::new();
+    let outcome = scope
+        .update(name, warnings, |old, _| {
+            let patched = patch.patched(old, scope.resource.ty())?;
+            let expected = Expected::of(scope.resource.kind);
+            let mut object = shape_patched(&expected, old, patched, patch, options, &mut problems)?;
+            check_identity(&mut object, name, scope)?;
+            check_patch_version(scope.resource, &object, old, name)?;
+            scope.resource.set_defaults(&mut object);
+            scope.own_fields(Some(old), &mut object, options);
+            Ok(object)
+        })
+        .await?;
+    if options.validation == Validation::Warn {
+        warnings.splice(0..0, problems);
+    }
+    Ok(outcome)
+}
+
+/// A patch conflicts by resourceVersion only: another uid is a change of an immutable field.
+pub fn check_patch_version(resource: &Resource, object: &Tree, old: &Tree, name: &str) -> Result<(), Status> {
+    let mut versioned = api::tree! { "metadata" => api::tree! {} };
+    versioned.child("metadata").set("resourceVersion", object.str("metadata.resourceVersion"));
+    if object.str("metadata.resourceVersion").is_empty() {
+        return Ok(());
+    }
+    check_version(resource, &versioned, old, name)
+}
+
+/// A patched object must keep the namespace and the name of its URL.
+pub fn check_identity(object: &mut Tree, name: &str, scope: &Scope<'_>) -> Result<(), Status> {
+    check_namespace(object, scope.resource, scope.namespace)?;
+    check_name(object, name)
+}
+
+/// Shapes what a patch made; problems become errors or warnings.
+pub fn shape_patched(
+    expected: &Expected,
+    old: &Tree,
+    mut patched: Tree,
+    patch: &Patch,
+    options: &WriteOptions,
+    problems: &mut Vec<String>,
+) -> Result<Tree, Status> {
+    let mut strict = Strict { problems: patch.problems.clone() };
+    let shown = |patched: &Tree| patch.shown(patched, old, expected.ty);
+    let invalid = |text: String, why: &str| {
+        let mut errors = Errors::new();
+        errors.invalid(&Path::root("patch"), text, why);
+        let mut status = Status::invalid("", "", "", &errors);
+        if let Some(details) = &mut status.details {
+            details.kind.clear();
+        }
+        status
+    };
+    if let Err(why) = codec::same_kind(&patched, expected) {
+        return Err(invalid(shown(&patched), &why));
+    }
+    let judged = patched.clone();
+    apply::keep_reset(&mut patched);
+    if let Err(error) = typed::conform(&mut patched, expected.ty, &mut strict) {
+        let why = patch.misfit(&judged, expected.ty).unwrap_or_else(|| error.to_string());
+        return Err(invalid(patch.shown_strictly(shown(&judged)), &why));
+    }
+    if options.validation == Validation::Strict && !strict.problems.is_empty() {
+        let text = patch.shown_strictly(shown(&judged));
+        return Err(invalid(text, &format!("strict decoding error: {}", strict.problems.join(", "))));
+    }
+    *problems = strict.problems;
+    Ok(patched)
+}
+
+/// Applies to the live object, or creates it.
+async fn run_apply(
+    scope: &Scope<'_>,
+    call: &Call,
+    applied: &Tree,
+    problems: &[String],
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<(u16, Outcome), Status> {
+    let name = &call.info.name;
+    check_applied(applied, scope, name)?;
+    if options.validation == Validation::Strict && !problems.is_empty() {
+        return Err(Status::bad_request(format!("error strict decoding YAML: {}", problems.join(", "))));
+    }
+    let updated = scope
+        .update(name, warnings, |old, _| {
+            check_patch_version(scope.resource, applied, old, name)?;
+            applied_object(scope, Some(old), applied, name, options)
+        })
+        .await;
+    match updated {
+        Err(status)
+            if status.code == 404 && is_own_not_found(&status, scope.resource) && scope.subresource.is_empty() =>
+        {
+            let uid = applied.str("metadata.uid");
+            if !uid.is_empty() {
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                return Err(Status::conflict(scope.resource.kind.group, scope.resource.kind.plural, name, &why));
+            }
+            let object = applied_object(scope, None, applied, name, options)?;
+            Ok((201, scope.create_applied(object, warnings).await?))
+        }
+        other => Ok((200, other?)),
+    }
+}
+
+/// Not found, and not the namespace.
+fn is_own_not_found(status: &Status, resource: &Resource) -> bool {
+    status.details.as_ref().is_some_and(|details| details.kind == resource.kind.plural)
+}
+
+pub fn check_applied(applied: &Tree, scope: &Scope<'_>, name: &str) -> Result<(), Status> {
+    if !matches!(applied, Tree::Map(_)) {
+        return Err(Status::bad_request("error decoding patch: the patch is not an object"));
+    }
+    let given = applied.str("metadata.name");
+    if !given.is_empty() && given != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    let mut probe = applied.clone();
+    check_namespace(&mut probe, scope.resource, scope.namespace)
+}
+
+/// The object after an apply, with its managed fields.
+pub fn applied_object(
+    scope: &Scope<'_>,
+    live: Option<&Tree>,
+    applied: &Tree,
+    name: &str,
+    options: &WriteOptions,
+) -> Result<Tree, Status> {
+    let reset = scope.resource.reset(scope.subresource);
+    let versions = crate::registry::versions::Versions { resource: scope.resource };
+    let request = apply::Request {
+        manager: &options.field_manager,
+        api_version: scope.resource.api_version,
+        subresource: scope.subresource,
+        now: time::format_seconds(scope.now),
+        reset: Some(reset),
+        versions: &versions,
+    };
+    let mut object = apply::apply(live, applied, options.force, &request).map_err(apply_status)?;
+    let meta = object.child("metadata");
+    meta.set("name", name);
+    if scope.resource.kind.namespaced {
+        meta.set("namespace", scope.namespace);
+    }
+    let mut strict = Strict::default();
+    typed::conform(&mut object, scope.resource.ty(), &mut strict)
+        .map_err(|error| Status::bad_request(error.to_string()))?;
+    scope.resource.set_defaults(&mut object);
+    Ok(object)
+}
+
+pub fn apply_status(error: ApplyError) -> Status {
+    match error {
+        ApplyError::BadRequest(text) => Status::bad_request(text),
+        ApplyError::Internal(text) => Status::new(500, "", text),
+        ApplyError::Conflict(conflicts) => {
+            let causes = conflicts.causes().into_iter();
+            let cause = |(message, field)| Cause { reason: "FieldManagerConflict".to_string(), message, field };
+            let mut status = Status::new(409, "Conflict", conflicts.message());
+            status.details = Some(Details { causes: causes.map(cause).collect(), ..Details::default() });
+            status
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_patch_tells_of_wrong_types_in_its_own_words() {
+        let old = crate::registry::admission::tests::json(
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m"}}"#,
+        );
+        let expected = Expected::named("", "v1", "ConfigMap").expect("a kind");
+        let options = WriteOptions {
+            dry_run: false,
+            field_manager: "test".to_string(),
+            validation: Validation::Ignore,
+            force: false,
+        };
+        let check = |ty: PatchType, want: &str| {
+            let bytes = Bytes::from(r#"{"immutable":"yes"}"#);
+            let patch = Patch::read(ty, &bytes).expect("a patch");
+            let patched = patch.patched(&old, expected.ty).expect("an object");
+            let refused = shape_patched(&expected, &old, patched, &patch, &options, &mut Vec::new());
+            assert_eq!(refused.expect_err("a wrong type").message, want);
+        };
+        check(
+            PatchType::Strategic,
+            r#" "" is invalid: patch: Invalid value: "map[immutable:yes]": unrecognized type: bool"#,
+        );
+        check(
+            PatchType::Merge,
+            concat!(
+                r#" "" is invalid: patch: Invalid value: "{\"apiVersion\":\"v1\",\"immutable\":\"yes\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"m\"}}": "#,
+                "json: cannot unmarshal string into Go struct field ConfigMap.immutable of type bool",
+            ),
+        );
+    }
+}

@@ -1,0 +1,460 @@
+//! The one write path: every object that is created, changed or deleted goes through here, whatever
+//! its kind and whoever asks.
+
+mod empties;
+mod meta;
+
+use std::sync::Arc;
+
+use api::field::Errors;
+use api::status::Status;
+use api::{Str, Tree, apply, time, typed};
+use kinds::{Context, User};
+use store::{Durability, Expect, Op, Template, Write as StoreWrite};
+
+use crate::call::Call;
+use crate::registry::admission::{self, Attributes, Operation, resource_quota};
+use crate::registry::options::WriteOptions;
+use crate::registry::{announce, hooks, initializers};
+use crate::storage::cache::Item;
+use crate::storage::fence;
+use crate::storage::resource::{Resource, fill_hole};
+use crate::{Server, authorization};
+use meta::{
+    begin_create, dedup_owners, generate_name, keep_deletion, keep_system_metadata, name_timeout, wipe_system_fields,
+};
+
+/// Who writes what, where.
+pub struct Scope<'a> {
+    pub server: &'a Server,
+    pub resource: &'a Resource,
+    pub user: &'a User,
+    pub namespace: &'a str,
+    /// "" or the subresource through which the object is written.
+    pub subresource: &'a str,
+    pub now: i64,
+    pub dry_run: bool,
+    /// The request behind it; None for what the server writes of itself.
+    pub call: Option<&'a Call>,
+}
+
+/// An object after a write: as it is stored, or as it would be (dry run).
+#[derive(Clone)]
+pub enum Outcome {
+    Stored(Arc<Item>),
+    Imagined(Tree),
+}
+
+impl Outcome {
+    pub fn tree(&self, resource: &Resource) -> Tree {
+        match self {
+            Outcome::Stored(item) => resource.read(item),
+            Outcome::Imagined(tree) => tree.clone(),
+        }
+    }
+}
+
+/// How often a write is tried again when somebody else wrote first.
+const MAX_TRIES: usize = 64;
+
+impl<'a> Scope<'a> {
+    pub fn context(&self) -> Context<'a> {
+        Context { now: self.now, user: self.user }
+    }
+
+    /// What admission may know of this write.
+    pub fn attributes<'b>(&'b self, operation: Operation, name: &'b str) -> Attributes<'b> {
+        Attributes {
+            server: self.server,
+            resource: self.resource,
+            operation,
+            namespace: self.namespace,
+            name,
+            subresource: self.subresource,
+            user: self.user,
+            dry_run: self.dry_run,
+            call: self.call,
+            delete_options: None,
+            rounds: Default::default(),
+        }
+    }
+
+    /// Creates an object that has been decoded, shaped and defaulted.
+    pub async fn create(
+        &self,
+        mut object: Tree,
+        options: &WriteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Outcome, Status> {
+        self.check_refused(&object)?;
+        wipe_system_fields(&mut object);
+        dedup_owners(&mut object, warnings);
+        let lent = hooks::lend_labels(self.resource.kind, &mut object);
+        self.own_fields(None, &mut object, options);
+        if lent {
+            object.child("metadata").remove("labels");
+        }
+        self.create_owned(object, warnings).await
+    }
+
+    /// Creates an object whose managed fields are there already: the outcome of an apply.
+    pub async fn create_applied(&self, object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+        self.check_refused(&object)?;
+        self.create_owned(object, warnings).await
+    }
+
+    /// A kind whose engine is missing is refused: nothing is accepted and ignored.
+    fn check_refused(&self, object: &Tree) -> Result<(), Status> {
+        let kind = self.resource.kind;
+        match kind.refused {
+            Some(missing) if hooks::is_refused(kind, object) => {
+                Err(Status::forbidden(kind.group, kind.plural, object.str("metadata.name"), missing))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn create_owned(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+        let generated = begin_create(&mut object, self)?;
+        for attempt in 0.. {
+            // Only a generated name is tried again: any other object is not needed any more.
+            let mut fresh = if generated { object.clone() } else { std::mem::take(&mut object) };
+            if generated {
+                generate_name(&mut fresh);
+            }
+            match self.create_named(fresh, warnings).await {
+                Err(status) if generated && status.reason == "AlreadyExists" && attempt < 7 => continue,
+                Err(status) if generated && status.reason == "AlreadyExists" => {
+                    return Err(name_timeout(self.resource, status));
+                }
+                other => return other,
+            }
+        }
+        Err(Status::internal("no name could be generated"))
+    }
+
+    async fn create_named(&self, mut object: Tree, warnings: &mut Vec<String>) -> Result<Outcome, Status> {
+        let kind = self.resource.kind;
+        let name = Str::new(object.str("metadata.name"));
+        let attributes = self.attributes(Operation::Create, &name);
+        admission::mutate(&attributes, Some(&mut object), None, warnings).await?;
+        crate::registry::verbs::check_namespace(&mut object, self.resource, self.namespace)?;
+        // A webhook may have renamed it.
+        let name = Str::new(object.str("metadata.name"));
+        let attributes = self.attributes(Operation::Create, &name);
+        authorization::rbac::escalation::check(self, &name, &object, None).await?;
+        announce::check(self, &name, &object, None).await?;
+        (kind.prepare_create)(&mut object, &self.context());
+        hooks::complete(self, &mut object, None)?;
+        typed::fill(&mut object, self.resource.ty());
+        let mut errors = Errors::new();
+        kind.validate_create(&object, &mut errors);
+        // Addresses and ports are claimed on a judged object only, in the same commit.
+        if !errors.is_empty() {
+            return Err(self.invalid(&name, &errors));
+        }
+        warnings.extend((kind.warnings)(&object, None));
+        self.authorize_create(&name).await?;
+        admission::validate(&attributes, Some(&object), None, warnings).await?;
+        check_depth(&object)?;
+        let outcome = self.insert(&name, object).await?;
+        initializers::wait(self, outcome).await
+    }
+
+    /// An apply or a PUT that creates was authorized as `patch` or `update` only.
+    async fn authorize_create(&self, name: &str) -> Result<(), Status> {
+        match self.call {
+            Some(call) if call.info.verb != "create" => {
+                authorization::authorize_create(self.server, self.user, call, name).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn insert(&self, name: &str, mut object: Tree) -> Result<Outcome, Status> {
+        let kind = self.resource.kind;
+        let exists = || Status::already_exists(kind.group, kind.plural, name);
+        let cache = self.resource.cache()?;
+        if let Some(item) = cache.get(&self.resource.key(self.namespace, name)) {
+            return Err(hooks::exists(&item.tree(), exists()));
+        }
+        let _turn = resource_quota::turn(self, None).await;
+        for _ in 0..MAX_TRIES {
+            // What a claim writes into the object must not meet the next try.
+            let mut scratch = hooks::claims_change(kind).then(|| object.clone());
+            let fresh = scratch.as_mut().unwrap_or(&mut object);
+            let claims = hooks::claim_create(self, name, fresh)?;
+            if self.dry_run {
+                return Ok(Outcome::Imagined(fresh.take()));
+            }
+            match self.commit(claims.writes(), self.put(name, fresh, Expect::Absent)).await {
+                Ok(item) => return Ok(Outcome::Stored(item)),
+                Err(store::Error::Conflict { write, .. }) if write == claims.writes().len() => return Err(exists()),
+                // Somebody else took an address or charged a quota: the next try sees it.
+                Err(store::Error::Conflict { current, .. }) => self.settle(current).await?,
+                Err(error) => return Err(store_status(error)),
+            }
+        }
+        Err(Status::internal("the object's claims could not be made"))
+    }
+
+    pub fn put(&self, name: &str, object: &Tree, expect: Expect) -> StoreWrite {
+        let (bytes, hole) = self.resource.encode(object);
+        StoreWrite {
+            op: Op::Put(Template { bytes, hole: Some(hole) }),
+            durability: hooks::durability(self.resource.kind, object, None),
+            ..self.bare(name, expect)
+        }
+    }
+
+    /// A write to this object's key that says nothing yet.
+    pub fn bare(&self, name: &str, expect: Expect) -> StoreWrite {
+        StoreWrite {
+            key: self.resource.store_key(self.namespace, name),
+            op: Op::Delete,
+            expect,
+            durability: Durability::Durable,
+            ttl: hooks::ttl(self.server, self.resource.kind),
+            cause: self.cause(),
+        }
+    }
+
+    /// Upstream names the kind in whose form the object is stored.
+    fn invalid(&self, name: &str, errors: &Errors) -> Status {
+        let kind = self.resource.stored;
+        match self.call.and_then(|call| call.sent.as_ref()) {
+            Some((media, body)) => {
+                let errors = empties::restore(errors, self.resource.ty(), *media, body);
+                Status::invalid(kind.group, kind.kind, name, &errors)
+            }
+            None => Status::invalid(kind.group, kind.kind, name, errors),
+        }
+    }
+
+    /// What the log keeps beside the value: who wrote, by what.
+    fn cause(&self) -> Vec<u8> {
+        self.user.name.as_bytes().to_vec()
+    }
+
+    /// Commits the object's write behind its claims, and gives the object as it is stored.
+    async fn commit(&self, claims: &[StoreWrite], write: StoreWrite) -> Result<Arc<Item>, store::Error> {
+        let mut writes = claims.to_vec();
+        writes.push(write);
+        let committed = fence::commit(self.server, self.call, writes).await?;
+        let entry =
+            committed.into_iter().next_back().and_then(|committed| committed.entry).ok_or(store::Error::Closed)?;
+        let key = entry.key.strip_prefix(self.resource.store_prefix()).unwrap_or(&entry.key);
+        let cached = self.resource.cache.as_ref().and_then(|cache| cache.get(key));
+        // Somebody may have written again already: then the entry speaks for itself.
+        if let Some(item) = cached.filter(|item| item.revision == entry.revision) {
+            return Ok(item);
+        }
+        let bytes = self.server.adopt(&entry).ok_or(store::Error::Closed)?;
+        Ok(Arc::new(Item::new(key, entry.revision, bytes)))
+    }
+
+    /// Managed fields after a write that is no apply.
+    pub fn own_fields(&self, live: Option<&Tree>, object: &mut Tree, options: &WriteOptions) {
+        let reset = self.resource.reset(self.subresource);
+        let versions = crate::registry::versions::Versions { resource: self.resource };
+        let request = apply::Request {
+            manager: &options.field_manager,
+            api_version: self.resource.api_version,
+            subresource: self.subresource,
+            now: time::format_seconds(self.now),
+            reset: Some(reset),
+            versions: &versions,
+        };
+        apply::update(live, object, &request);
+    }
+
+    /// The stored object, or NotFound.
+    pub async fn current(&self, name: &str) -> Result<Arc<Item>, Status> {
+        let found = self.server.read(self.resource, self.namespace, name).await?;
+        found.ok_or_else(|| self.resource.not_found(name))
+    }
+
+    /// The same, in this resource's version.
+    pub async fn current_object(&self, name: &str) -> Result<Tree, Status> {
+        let item = self.current(name).await?;
+        Ok(self.resource.read(&item))
+    }
+
+    /// Changes the stored object by `change`, which sees it and gives the new one, shaped and
+    /// defaulted. Tried again from the newest state while others write, unless `change` refuses.
+    pub async fn update<F>(&self, name: &str, warnings: &mut Vec<String>, mut change: F) -> Result<Outcome, Status>
+    where
+        F: FnMut(&Tree, &Arc<Item>) -> Result<Tree, Status> + Send,
+    {
+        let mut item = self.current(name).await?;
+        for _ in 0..MAX_TRIES {
+            let old = self.resource.read(&item);
+            let mut fresh = change(&old, &item)?;
+            let mut said = Vec::new();
+            dedup_owners(&mut fresh, &mut said);
+            let object = self.judge_update(name, fresh, &old, &mut said).await?;
+            match self.replace(name, object, &old, &item).await? {
+                Replaced::Done(outcome) => {
+                    initializers::remove_failed(self, name, &outcome).await?;
+                    warnings.append(&mut said);
+                    return Ok(outcome);
+                }
+                Replaced::Lost => item = self.newest(name).await?,
+            }
+        }
+        let kind = self.resource.kind;
+        Err(Status::conflict(kind.group, kind.plural, name, MODIFIED))
+    }
+
+    pub async fn newest(&self, name: &str) -> Result<Arc<Item>, Status> {
+        let found = self.server.read_stored(self.resource, self.namespace, name).await?;
+        found.ok_or_else(|| self.resource.not_found(name))
+    }
+
+    /// Admission, prepare and validation of a changed object.
+    async fn judge_update(
+        &self,
+        name: &str,
+        mut object: Tree,
+        old: &Tree,
+        warnings: &mut Vec<String>,
+    ) -> Result<Tree, Status> {
+        let kind = self.resource.kind;
+        let attributes = self.attributes(Operation::Update, name);
+        admission::mutate(&attributes, Some(&mut object), Some(old), warnings).await?;
+        crate::registry::verbs::check_namespace(&mut object, self.resource, self.namespace)?;
+        authorization::rbac::escalation::check(self, name, &object, Some(old)).await?;
+        announce::check(self, name, &object, Some(old)).await?;
+        keep_system_metadata(&mut object, old);
+        let mut errors = Errors::new();
+        hooks::prepare_update(self, &mut object, old)?;
+        // The status of a pod comes without its deletion.
+        keep_deletion(&mut object, old);
+        hooks::complete(self, &mut object, Some(old))?;
+        typed::fill(&mut object, self.resource.ty());
+        kinds::meta::validate_object_meta_update(kind, &object, old, &mut errors);
+        hooks::validate_update(self, &object, old, &mut errors);
+        if !errors.is_empty() {
+            return Err(self.invalid(name, &errors));
+        }
+        warnings.extend(match self.subresource {
+            "status" => (kind.status_warnings)(&object),
+            _ => (kind.warnings)(&object, Some(old)),
+        });
+        admission::validate(&attributes, Some(&object), Some(old), warnings).await?;
+        apply::keep_timestamps(old, &mut object);
+        check_depth(&object)?;
+        Ok(object)
+    }
+
+    async fn replace(&self, name: &str, mut object: Tree, old: &Tree, item: &Arc<Item>) -> Result<Replaced, Status> {
+        if finished(&object) {
+            return self.remove(name, object, item).await;
+        }
+        let _turn = resource_quota::turn(self, Some(old)).await;
+        let claims = hooks::claim_update(self, name, &mut object, old)?;
+        let (bytes, hole) = self.resource.encode(&object);
+        if fill_hole(&bytes, hole, item.revision) == item.bytes && !self.is_stale(name) {
+            return Ok(Replaced::Done(Outcome::Stored(item.clone())));
+        }
+        if self.dry_run {
+            object.child("metadata").set("resourceVersion", item.revision.to_string());
+            return Ok(Replaced::Done(Outcome::Imagined(object)));
+        }
+        let write = StoreWrite {
+            op: Op::Put(Template { bytes, hole: Some(hole) }),
+            durability: hooks::durability(self.resource.kind, &object, Some(old)),
+            ..self.bare(name, Expect::Revision(item.revision))
+        };
+        match self.commit(claims.writes(), write).await {
+            Ok(stored) => Ok(Replaced::Done(Outcome::Stored(stored))),
+            Err(store::Error::Conflict { current, .. }) => {
+                self.settle(current).await?;
+                Ok(Replaced::Lost)
+            }
+            Err(error) => Err(store_status(error)),
+        }
+    }
+
+    /// What an older key has encrypted is written anew even if it stays the same.
+    fn is_stale(&self, name: &str) -> bool {
+        let encryption = self.server.config.encryption.as_ref();
+        encryption.is_some_and(|encryption| encryption.is_stale(&self.resource.store_key(self.namespace, name)))
+    }
+
+    /// Waits until the caches show what a write lost against, which may not be on disk yet.
+    async fn settle(&self, current: Option<Arc<store::Entry>>) -> Result<(), Status> {
+        match current {
+            Some(entry) => self.server.wait_for_revision(entry.revision).await,
+            None => self.server.catch_up().await,
+        }
+    }
+
+    /// The last finalizer of an object that is being deleted is gone: so is the object.
+    async fn remove(&self, name: &str, mut object: Tree, item: &Arc<Item>) -> Result<Replaced, Status> {
+        object.child("metadata").set("resourceVersion", item.revision.to_string());
+        if self.dry_run {
+            return Ok(Replaced::Done(Outcome::Imagined(object)));
+        }
+        match self.delete_stored(name, &object, item.revision).await {
+            Ok(_) => Ok(Replaced::Done(Outcome::Imagined(object))),
+            Err(store::Error::Conflict { .. }) => Ok(Replaced::Lost),
+            Err(error) => Err(store_status(error)),
+        }
+    }
+
+    /// Writes an object over the one of this revision, as it is.
+    pub async fn put_at(&self, name: &str, object: &Tree, revision: u64) -> Result<Arc<Item>, store::Error> {
+        self.commit(&[], self.put(name, object, Expect::Revision(revision))).await
+    }
+
+    /// Deletes what is stored, if it is still of this revision, and what the object had claimed.
+    pub async fn delete_stored(&self, name: &str, object: &Tree, revision: u64) -> Result<u64, store::Error> {
+        let mut writes = hooks::release(self, object);
+        writes.push(self.bare(name, Expect::Revision(revision)));
+        let committed = fence::commit(self.server, self.call, writes).await?;
+        Ok(committed.last().map_or(revision, |committed| committed.revision))
+    }
+}
+
+pub const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+enum Replaced {
+    Done(Outcome),
+    /// Somebody else wrote first.
+    Lost,
+}
+
+/// True once an object that is being deleted has nothing left to wait for.
+pub fn finished(object: &Tree) -> bool {
+    let meta = object.at("metadata");
+    meta.has("deletionTimestamp")
+        && meta.list("finalizers").is_empty()
+        && meta.int("deletionGracePeriodSeconds").is_none_or(|seconds| seconds == 0)
+        && object.list("spec.finalizers").is_empty()
+}
+
+/// An object that is deeper than decoders accept could not be read again. Managed fields are deeper than the object
+/// that they describe, so the decoders' own limit does not suffice.
+fn check_depth(object: &Tree) -> Result<(), Status> {
+    match object.exceeds_depth(api::tree::MAX_DEPTH) {
+        true => Err(Status::bad_request("the object with its managed fields is nested too deeply: exceeded max depth")),
+        false => Ok(()),
+    }
+}
+
+/// Store errors as clients see them.
+pub fn store_status(error: store::Error) -> Status {
+    match error {
+        store::Error::TooLarge { size, limit } => Status::too_large(format!(
+            "Request entity too large: the object is {size} bytes, at most {limit} can be stored"
+        )),
+        store::Error::Refused(why) => Status::new(409, "Conflict", format!("the write is fenced off: {why}")),
+        store::Error::Full(_) => {
+            Status::new(507, "InsufficientStorage", "the store's disk is full; nothing was written")
+        }
+        store::Error::Unavailable(_) | store::Error::Closed => Status::service_unavailable(error.to_string()),
+        other => Status::internal(other),
+    }
+}

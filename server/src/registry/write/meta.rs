@@ -1,0 +1,109 @@
+//! The server's part of an object's metadata: what it sets on new objects, and what no client can change.
+
+use api::status::Status;
+use api::{Tree, time};
+
+use super::Scope;
+use crate::storage::resource::Resource;
+
+/// The server's own metadata of a new object. True if a name is to be generated.
+pub fn begin_create(object: &mut Tree, scope: &Scope<'_>) -> Result<bool, Status> {
+    let meta = object.child("metadata");
+    if !meta.str("resourceVersion").is_empty() {
+        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    meta.remove("resourceVersion");
+    if scope.resource.kind.namespaced {
+        meta.set("namespace", scope.namespace);
+    } else {
+        meta.remove("namespace");
+    }
+    meta.set("uid", crate::common::ids::uid());
+    meta.set("creationTimestamp", time::format_seconds(scope.now));
+    Ok(meta.str("name").is_empty() && !meta.str("generateName").is_empty())
+}
+
+/// What a client cannot set on a new object; nobody owns it either.
+pub fn wipe_system_fields(object: &mut Tree) {
+    let meta = object.child("metadata");
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        meta.remove(key);
+    }
+}
+
+/// An owner that is named twice is kept once, and the client is told.
+pub fn dedup_owners(object: &mut Tree, warnings: &mut Vec<String>) {
+    let Some(Tree::List(owners)) = object.at_mut("metadata.ownerReferences") else { return };
+    let mut twice: Vec<String> = Vec::new();
+    let mut kept: Vec<Tree> = Vec::with_capacity(owners.len());
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            twice.push(owner.str("uid").to_string());
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    if !twice.is_empty() {
+        warnings.push(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
+    }
+}
+
+/// A name from `generateName`.
+pub fn generate_name(object: &mut Tree) {
+    let meta = object.child("metadata");
+    // Names are at most 63 bytes where they become labels and host names.
+    let base: String = meta.str("generateName").chars().take(58).collect();
+    meta.set("name", format!("{base}{}", crate::common::ids::suffix()));
+}
+
+/// No generated name was free.
+pub fn name_timeout(resource: &Resource, status: Status) -> Status {
+    let kind = resource.kind;
+    let name = status.details.as_ref().map_or("", |details| &details.name);
+    Status {
+        message: format!(
+            "{} {name:?} already exists, the server was not able to generate a unique name for the object",
+            status_resource(kind)
+        ),
+        ..status.clone()
+    }
+}
+
+fn status_resource(kind: &kinds::Kind) -> String {
+    if kind.group.is_empty() { kind.plural.to_string() } else { format!("{}.{}", kind.plural, kind.group) }
+}
+
+/// What an update cannot touch comes from the stored object.
+pub fn keep_system_metadata(object: &mut Tree, old: &Tree) {
+    let meta = object.child("metadata");
+    meta.remove("selfLink");
+    if let Some(created) = old.at("metadata").get("creationTimestamp") {
+        meta.set("creationTimestamp", created.clone());
+    }
+    if !meta.has("uid") {
+        meta.set("uid", old.str("metadata.uid"));
+    }
+    match old.at("metadata").get("generation") {
+        Some(generation) => meta.set("generation", generation.clone()),
+        None => {
+            meta.remove("generation");
+        }
+    }
+    meta.set("resourceVersion", old.str("metadata.resourceVersion"));
+    keep_deletion(object, old);
+}
+
+/// A deletion is never taken back, whatever a client sends and a kind prepares.
+pub fn keep_deletion(object: &mut Tree, old: &Tree) {
+    let (meta, old) = (object.child("metadata"), old.at("metadata"));
+    if old.has("deletionTimestamp") {
+        meta.set("deletionTimestamp", old.at("deletionTimestamp").clone());
+    }
+    if old.has("deletionGracePeriodSeconds") {
+        meta.set_default("deletionGracePeriodSeconds", old.at("deletionGracePeriodSeconds").clone());
+    }
+}

@@ -1,0 +1,33 @@
+//! Which connections are taken at all, before a byte of them is read.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+
+type Judge = dyn Fn(IpAddr, IpAddr) -> bool + Send + Sync;
+
+/// Judges a connection by its local address and its peer's; the default takes all.
+#[derive(Clone, Default)]
+pub struct Accepts(Option<Arc<Judge>>);
+
+impl Accepts {
+    pub fn new(judge: impl Fn(IpAddr, IpAddr) -> bool + Send + Sync + 'static) -> Accepts {
+        Accepts(Some(Arc::new(judge)))
+    }
+
+    pub(crate) fn allows(&self, stream: &TcpStream) -> bool {
+        let Some(judge) = &self.0 else { return true };
+        match (stream.local_addr(), stream.peer_addr()) {
+            (Ok(local), Ok(peer)) => judge(local.ip().to_canonical(), peer.ip().to_canonical()),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Accepts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Accepts").field(&self.0.is_some()).finish()
+    }
+}

@@ -1,0 +1,182 @@
+//! Health, readiness, metrics and the version: paths that are no resources.
+
+mod checks;
+mod slis;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use api::{Tree, tree};
+use http::Method;
+
+use crate::Server;
+use crate::call::{Answer, Call, answer, json_answer, text};
+
+pub use slis::Slis;
+
+pub struct Health {
+    /// A bit for each [`Step`] of the start that is done.
+    done: AtomicU8,
+    leaving: AtomicBool,
+    /// Seconds since the Unix epoch.
+    started: i64,
+    slis: Slis,
+}
+
+/// What a server makes for itself when it starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// What belongs to no namespace: namespaces, priority classes, levels and flows, groups, addresses.
+    Cluster,
+    /// The roles and bindings of a new cluster, as they should be.
+    Roles,
+    /// What tells others about this server: its authorities, its lease.
+    Identity,
+    /// The `kubernetes` service and its endpoints.
+    Service,
+    /// What puts the addresses and ports of services right runs.
+    Repair,
+}
+
+impl Health {
+    pub fn new(started: i64) -> Health {
+        Health { done: AtomicU8::new(0), leaving: AtomicBool::new(false), started, slis: Slis::default() }
+    }
+
+    pub fn set_done(&self, step: Step) {
+        self.done.fetch_or(1 << step as u8, Ordering::Release);
+    }
+
+    fn is_done(&self, step: Step) -> bool {
+        self.done.load(Ordering::Acquire) & (1 << step as u8) != 0
+    }
+
+    /// The server is about to end: nobody new is to be sent here.
+    pub fn set_leaving(&self) {
+        self.leaving.store(true, Ordering::Release);
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+}
+
+pub async fn route(server: &Server, call: &Call) -> Option<Answer> {
+    let path = call.path.as_str();
+    if path == "/version" || path == "/version/" {
+        return Some(version(call));
+    }
+    if path == "/" {
+        return Some(json_answer(200, &paths(server)));
+    }
+    if path == "/statusz" || path == "/flagz" {
+        return Some(text(200, &about(server, path)));
+    }
+    if let Some(answer) = crate::routes::openid::route(server, call) {
+        return Some(answer);
+    }
+    if path == "/metrics" {
+        server.fairness.show();
+        return Some(answer(200, "text/plain; version=0.0.4; charset=utf-8", server.metrics.text()));
+    }
+    checks::route(server, call).await
+}
+
+/// What clients read as the version of Kubernetes that is spoken here.
+fn version(call: &Call) -> Answer {
+    if !matches!(call.method, Method::GET | Method::HEAD) {
+        return crate::call::status_answer(
+            &api::status::Status::method_not_allowed(),
+            crate::request::negotiate::Accepted::JSON,
+        );
+    }
+    json_answer(
+        200,
+        &tree! {
+            "major" => "1",
+            "minor" => "37",
+            "emulationMajor" => "1",
+            "emulationMinor" => "37",
+            "minCompatibilityMajor" => "1",
+            "minCompatibilityMinor" => "36",
+            "gitVersion" => crate::routes::openapi::VERSION,
+            "gitCommit" => option_env!("TIPHYS_COMMIT").unwrap_or("unknown"),
+            "gitTreeState" => "clean",
+            "buildDate" => "1970-01-01T00:00:00Z",
+            "goVersion" => "none (rust)",
+            "compiler" => "rustc",
+            "platform" => format!("linux/{}", architecture()),
+        },
+    )
+}
+
+/// What is there besides groups and checks.
+const PATHS: &[&str] = &[
+    "/.well-known/openid-configuration",
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/apis/",
+    "/flagz",
+    "/metrics",
+    "/metrics/slis",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openapi/v3/",
+    "/openid/v1/jwks",
+    "/statusz",
+    "/version",
+];
+
+/// The machine's kind by Go's name.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// What is there, for people who ask for the root.
+fn paths(server: &Server) -> Tree {
+    let mut paths: Vec<String> = PATHS.iter().map(|path| path.to_string()).collect();
+    paths.extend(checks::paths());
+    for resource in server.registry.all() {
+        let kind = resource.kind;
+        if !kind.group.is_empty() {
+            paths.push(format!("/apis/{}", kind.group));
+            paths.push(format!("/apis/{}/{}", kind.group, kind.version));
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    tree! { "paths" => Tree::List(paths.into_iter().map(Tree::from).collect()) }
+}
+
+/// A page for people who debug: what runs here, since when, and with which settings.
+fn about(server: &Server, path: &str) -> String {
+    let name = path.trim_start_matches('/');
+    let head = format!(
+        "\napiserver {name}\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
+    );
+    if name == "flagz" {
+        let config = &server.config;
+        let cidrs: Vec<String> =
+            config.service_cidrs.iter().map(|(network, bits)| format!("{network}/{bits}")).collect();
+        return format!(
+            "{head}advertise-address={}\nevent-ttl={}s\nsecure-port={}\nservice-cluster-ip-range={}\nservice-node-port-range={}-{}\n",
+            config.advertise_address,
+            config.event_ttl.as_secs(),
+            config.port,
+            cidrs.join(","),
+            config.node_ports.start(),
+            config.node_ports.end(),
+        );
+    }
+    let up = server.now() - server.health.started;
+    format!(
+        "{head}Started:  {}\nUp:  {}\nBinary version:  1.37.0+tiphys.{}\nEmulation version:  1.37\nPaths:  /flagz /healthz /livez /metrics /readyz /statusz /version\n",
+        api::time::format_seconds(server.health.started),
+        api::time::human_duration(up),
+        env!("CARGO_PKG_VERSION"),
+    )
+}

@@ -1,0 +1,152 @@
+//! From a call to the function that answers it.
+
+use std::sync::Arc;
+
+use api::status::Status;
+use http::Method;
+use kinds::Verb;
+
+use crate::call::{Answer, Call, text};
+use crate::registry::{hooks, subresources, usage, verbs};
+use crate::routes::{discovery, health, openapi, why};
+use crate::storage::resource::Resource;
+use crate::{Server, fairness};
+
+pub async fn route(server: &Arc<Server>, call: &mut Call) -> Result<Answer, Status> {
+    if call.path.starts_with("//") {
+        return Ok(page_not_found());
+    }
+    if call.path.starts_with(why::ROOT) && call.info.is_resource {
+        return Box::pin(why::route(server, call)).await;
+    }
+    if call.info.is_resource {
+        return route_resource(server, call).await;
+    }
+    if let Some(answer) = discovery::route(server, call)? {
+        return Ok(answer);
+    }
+    if let Some(answer) = Box::pin(openapi::route(server, call)).await? {
+        return Ok(answer);
+    }
+    if let Some(answer) = Box::pin(health::route(server, call)).await {
+        return Ok(answer);
+    }
+    if let Some(answer) = usage::route(server, call) {
+        return Ok(answer);
+    }
+    if let Some(answer) = fairness::dump::route(server, call) {
+        return Ok(answer);
+    }
+    Ok(page_not_found())
+}
+
+pub fn page_not_found() -> Answer {
+    text(404, "404 page not found\n")
+}
+
+async fn route_resource(server: &Server, call: &mut Call) -> Result<Answer, Status> {
+    let info = &call.info;
+    let resource = match server.registry.find(&info.group, &info.version, &info.resource) {
+        Some(resource) => resource.clone(),
+        None if server.registry.has_group(&info.group) => return Err(Status::no_resource()),
+        None => return Ok(page_not_found()),
+    };
+    check_place(&resource, call)?;
+    if !call.info.subresource.is_empty() {
+        return Box::pin(route_subresource(server, &resource, call)).await;
+    }
+    let allowed = allowed_verb(&resource, call);
+    // Whoever names a method that no resource has is told only that.
+    let told = allowed.as_ref().map_or_else(|status| *status != Status::method_not_allowed(), |_| true);
+    if let Some(warning) = hooks::deprecation(resource.kind).filter(|_| told) {
+        call.warnings.push(warning.to_string());
+        call.annotate("k8s.io/deprecated", "true");
+    }
+    let verb = allowed?;
+    // The futures of writes are kilobytes: each in a box of its own, so that a GET does not carry them.
+    match verb {
+        _ if resource.kind.storage.is_empty() => Box::pin(subresources::answer_only(server, &resource, call)).await,
+        Verb::Create => Box::pin(verbs::create::create(server, &resource, call)).await,
+        Verb::Get => verbs::get::get(server, &resource, call).await,
+        Verb::List => Box::pin(verbs::list::list(server, &resource, call)).await,
+        Verb::Watch => Box::pin(verbs::watch::watch(server, &resource, call)).await,
+        Verb::Update => Box::pin(verbs::update::update(server, &resource, call)).await,
+        Verb::Patch => Box::pin(verbs::patch::patch(server, &resource, call)).await,
+        Verb::Delete => Box::pin(verbs::delete::delete(server, &resource, call)).await,
+        Verb::DeleteCollection => Box::pin(verbs::delete::delete_collection(server, &resource, call)).await,
+    }
+}
+
+/// A namespaced object needs its namespace in the path, another must not have one.
+fn check_place(resource: &Resource, call: &Call) -> Result<(), Status> {
+    let info = &call.info;
+    let of_namespaces = info.resource == "namespaces" && info.group.is_empty();
+    let has_namespace = !info.namespace.is_empty() && !of_namespaces;
+    if info.path.contains("//") || (!resource.kind.namespaced && has_namespace) {
+        return Err(Status::no_resource());
+    }
+    if resource.kind.namespaced && !has_namespace && !info.name.is_empty() {
+        return Err(Status::no_resource());
+    }
+    Ok(())
+}
+
+fn allowed_verb(resource: &Resource, call: &Call) -> Result<Verb, Status> {
+    let collection = call.info.name.is_empty();
+    let verb = match (call.info.verb, &call.method) {
+        ("create", _) if collection => Verb::Create,
+        ("get", &Method::GET) => Verb::Get,
+        ("list", &Method::GET) => Verb::List,
+        ("watch", &Method::GET) => Verb::Watch,
+        ("update", _) if !collection => Verb::Update,
+        ("patch", _) if !collection => Verb::Patch,
+        ("delete", _) => Verb::Delete,
+        ("deletecollection", _) => Verb::DeleteCollection,
+        _ => return Err(Status::method_not_allowed()),
+    };
+    let everywhere = resource.kind.namespaced && call.info.namespace.is_empty();
+    if everywhere && !matches!(verb, Verb::List | Verb::Watch) {
+        return Err(Status::method_not_allowed());
+    }
+    if verb == Verb::Get && !resource.kind.has(Verb::Get) {
+        return Err(Status::no_resource());
+    }
+    if verb == Verb::Watch && !resource.kind.has(Verb::Watch) && resource.kind.has(Verb::List) {
+        return Err(watch_not_supported(resource));
+    }
+    if !resource.kind.has(verb) {
+        return Err(Status::method_not_allowed());
+    }
+    Ok(verb)
+}
+
+fn watch_not_supported(resource: &Resource) -> Status {
+    let plural = resource.kind.plural;
+    let mut status =
+        Status::new(405, "MethodNotAllowed", format!("watch is not supported on resources of kind {plural:?}"));
+    status.details = Some(api::status::Details { kind: plural.to_string(), ..Default::default() });
+    status
+}
+
+async fn route_subresource(server: &Server, resource: &Arc<Resource>, call: &mut Call) -> Result<Answer, Status> {
+    let sub = resource.kind.subresource(&call.info.subresource).ok_or_else(Status::no_resource)?;
+    if !call.info.rest.is_empty() && sub.name != "proxy" {
+        return Err(Status::no_resource());
+    }
+    // A proxy passes every method on.
+    if sub.name == "proxy" {
+        return subresources::handle(server, resource, call).await;
+    }
+    let verb = match call.info.verb {
+        "create" => Verb::Create,
+        "get" => Verb::Get,
+        "update" => Verb::Update,
+        "patch" => Verb::Patch,
+        "delete" => Verb::Delete,
+        _ => return Err(Status::method_not_allowed()),
+    };
+    if call.method == Method::HEAD || !sub.verbs.contains(&verb) {
+        return Err(Status::method_not_allowed());
+    }
+    subresources::handle(server, resource, call).await
+}

@@ -1,0 +1,93 @@
+//! Why a pod waits, as its scheduler tells it: `/tiphys/v1/why/NAMESPACE/POD`, for whoever may get the pod. A
+//! manifest that is posted to `/tiphys/v1/why/NAMESPACE` is told where it would go, by whoever may create it
+//! there; nothing is kept of it. No discovery shows these paths.
+
+use std::sync::Arc;
+
+use api::status::Status;
+use api::{Tree, tree};
+use http::Method;
+use kinds::User;
+use store::BoxFuture;
+
+use crate::Server;
+use crate::call::{Answer, Call, json_answer};
+use crate::registry::options::WriteOptions;
+use crate::registry::verbs::{check_namespace, read_object, scope};
+use crate::storage::resource::Resource;
+
+pub const ROOT: &str = "/tiphys/v1/why/";
+
+/// Schedulers that can be asked, each for the pods that name it. An error says why one cannot.
+pub trait Explains: Send + Sync {
+    /// Every node's verdict on a pod that waits, by namespace and name; None where it was not tried yet.
+    fn why<'a>(
+        &'a self,
+        user: &'a User,
+        scheduler: &'a str,
+        pod: (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<Option<Tree>, String>>;
+
+    /// What would become of a pod that is not there, or what is wrong with it.
+    fn what_if<'a>(&'a self, user: &'a User, pod: Tree) -> BoxFuture<'a, Result<Result<Tree, String>, String>>;
+}
+
+pub async fn route(server: &Server, call: &mut Call) -> Result<Answer, Status> {
+    let resource = server.registry.find("", "v1", "pods").cloned().ok_or_else(Status::no_resource)?;
+    match (&call.method, call.info.name.is_empty()) {
+        (&Method::GET | &Method::HEAD, false) => why(server, call, &resource).await,
+        (&Method::POST, true) => what_if(server, call, &resource).await,
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+async fn why(server: &Server, call: &Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
+    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let item = server.read(resource, namespace, name).await?.ok_or_else(|| resource.not_found(name))?;
+    let pod = resource.read(&item);
+    let mut told = match pod.str("spec.nodeName") {
+        "" => waits(server, call, &pod).await?,
+        node => tree! { "node" => node, "message" => format!("the pod is on node {node}") },
+    };
+    told.set("namespace", namespace.as_str());
+    told.set("name", name.as_str());
+    told.set("schedulerName", pod.str("spec.schedulerName"));
+    Ok(json_answer(200, &told))
+}
+
+async fn waits(server: &Server, call: &Call, pod: &Tree) -> Result<Tree, Status> {
+    let asked = (call.info.namespace.as_str(), call.info.name.as_str());
+    let told = scheduler(server)?.why(&*user(call)?, pod.str("spec.schedulerName"), asked).await;
+    let told = told.map_err(Status::service_unavailable)?;
+    // A gate, or a scheduler that is not ours: the pod itself says what is known of it.
+    let condition = |condition: &&Tree| condition.str("type") == "PodScheduled";
+    let said = pod.list("status.conditions").iter().find(condition).map(|condition| condition.str("message"));
+    let said = said.filter(|said| !said.is_empty()).unwrap_or("no scheduler has tried the pod yet");
+    Ok(told.unwrap_or_else(|| tree! { "message" => said }))
+}
+
+/// The pod is taken as if it were created, so that it has what defaults and admission give it.
+async fn what_if(server: &Server, call: &mut Call, resource: &Arc<Resource>) -> Result<Answer, Status> {
+    let options = WriteOptions { dry_run: true, ..WriteOptions::parse(call, "CreateOptions", false)? };
+    let mut pod = read_object(call, resource, &options).await?;
+    check_namespace(&mut pod, resource, &call.info.namespace)?;
+    // One of its name may be there: this is another.
+    let metadata = pod.child("metadata");
+    metadata.remove("name");
+    metadata.set("generateName", "what-if-");
+    let mut warnings = Vec::new();
+    let outcome = scope(server, resource, call, true)?.create(pod, &options, &mut warnings).await?;
+    call.warnings.append(&mut warnings);
+    let told = scheduler(server)?.what_if(&*user(call)?, outcome.tree(resource)).await;
+    let told = told.map_err(Status::service_unavailable)?;
+    told.map(|told| json_answer(200, &told)).map_err(Status::bad_request)
+}
+
+fn user(call: &Call) -> Result<Arc<User>, Status> {
+    call.user.clone().ok_or_else(|| Status::internal("nobody asks"))
+}
+
+fn scheduler(server: &Server) -> Result<&Arc<dyn Explains>, Status> {
+    let missing = || Status::service_unavailable("this server knows no scheduler that it could ask");
+    server.scheduler.get().ok_or_else(missing)
+}

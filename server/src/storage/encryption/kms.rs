@@ -1,0 +1,298 @@
+//! KMS v2: a plugin behind a Unix socket encrypts the seeds from which values' keys are derived. A seed is
+//! asked for once, not for each value; the plugin's key is looked after when something is written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::net::UnixStream;
+
+use super::key::{self, Broken};
+
+/// How long the plugin is believed to use the same key.
+const KEY_AGE: Duration = Duration::from_secs(60);
+/// Seeds of other writers that are kept.
+const MAX_SEEDS: usize = 1000;
+/// What upstream allows an answer's parts to have.
+const MAX_PART_BYTES: usize = 32 << 10;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusRequest {}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusResponse {
+    #[prost(string, tag = "1")]
+    pub version: String,
+    #[prost(string, tag = "2")]
+    pub healthz: String,
+    #[prost(string, tag = "3")]
+    pub key_id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct DecryptRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub ciphertext: Vec<u8>,
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    #[prost(string, tag = "3")]
+    pub key_id: String,
+    #[prost(btree_map = "string, bytes", tag = "4")]
+    pub annotations: BTreeMap<String, Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct DecryptResponse {
+    #[prost(bytes = "vec", tag = "1")]
+    pub plaintext: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct EncryptRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub plaintext: Vec<u8>,
+    #[prost(string, tag = "2")]
+    pub uid: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct EncryptResponse {
+    #[prost(bytes = "vec", tag = "1")]
+    pub ciphertext: Vec<u8>,
+    #[prost(string, tag = "2")]
+    pub key_id: String,
+    #[prost(btree_map = "string, bytes", tag = "3")]
+    pub annotations: BTreeMap<String, Vec<u8>>,
+}
+
+/// What is stored behind the prefix.
+#[derive(Clone, PartialEq, Message)]
+struct EncryptedObject {
+    #[prost(bytes = "vec", tag = "1")]
+    encrypted_data: Vec<u8>,
+    #[prost(string, tag = "2")]
+    key_id: String,
+    #[prost(bytes = "vec", tag = "3")]
+    encrypted_source: Vec<u8>,
+    #[prost(btree_map = "string, bytes", tag = "4")]
+    annotations: BTreeMap<String, Vec<u8>>,
+    #[prost(int32, tag = "5")]
+    source_type: i32,
+}
+
+/// The source is a key itself, as the first releases of v2 wrote it, or a seed.
+const SOURCE_KEY: i32 = 0;
+const SOURCE_SEED: i32 = 1;
+
+pub struct Kms {
+    socket: PathBuf,
+    timeout: Duration,
+    writing: RwLock<Option<Arc<Seed>>>,
+    /// By what the plugin made of them.
+    seeds: Mutex<HashMap<Vec<u8>, Arc<Vec<u8>>>>,
+}
+
+struct Seed {
+    plain: Arc<Vec<u8>>,
+    encrypted: Vec<u8>,
+    key_id: String,
+    annotations: BTreeMap<String, Vec<u8>>,
+    checked: Instant,
+}
+
+impl Kms {
+    pub fn new(socket: &Path, timeout: Duration) -> Kms {
+        Kms { socket: socket.to_path_buf(), timeout, writing: RwLock::default(), seeds: Mutex::default() }
+    }
+
+    /// The plugin's key that values are written with at present.
+    pub fn key_id(&self) -> String {
+        self.current().map(|seed| seed.key_id.clone()).unwrap_or_default()
+    }
+
+    pub async fn seal(&self, plain: &[u8], authenticated: &[u8]) -> Result<Vec<u8>, Broken> {
+        let seed = self.fresh_seed().await?;
+        let object = EncryptedObject {
+            encrypted_data: key::seal_derived(&seed.plain, plain, authenticated)?,
+            key_id: seed.key_id.clone(),
+            encrypted_source: seed.encrypted.clone(),
+            annotations: seed.annotations.clone(),
+            source_type: SOURCE_SEED,
+        };
+        Ok(object.encode_to_vec())
+    }
+
+    /// The value, and the plugin's key that it was written with.
+    pub fn open(&self, sealed: &[u8], authenticated: &[u8]) -> Result<(Vec<u8>, String), Broken> {
+        let object = EncryptedObject::decode(sealed).map_err(|_| Broken("the value is no encrypted object".into()))?;
+        let source = self.source(&object)?;
+        let plain = match object.source_type {
+            SOURCE_SEED => key::open_derived(&source, &object.encrypted_data, authenticated)?,
+            SOURCE_KEY => key::open(key::Cipher::AesGcm, &source, &object.encrypted_data, authenticated)?,
+            other => return Err(Broken(format!("the value's key is of the unknown type {other}"))),
+        };
+        Ok((plain, object.key_id))
+    }
+
+    fn current(&self) -> Option<Arc<Seed>> {
+        self.writing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The seed that is in use, unless the plugin has another key by now.
+    async fn fresh_seed(&self) -> Result<Arc<Seed>, Broken> {
+        let current = self.current();
+        if let Some(seed) = current.as_ref().filter(|seed| seed.checked.elapsed() < KEY_AGE) {
+            return Ok(seed.clone());
+        }
+        let status: StatusResponse = self.call("Status", StatusRequest {}).await?;
+        if status.healthz != "ok" || status.key_id.is_empty() {
+            return Err(Broken("the KMS plugin is not healthy".to_string()));
+        }
+        let seed = match current.filter(|seed| seed.key_id == status.key_id) {
+            Some(same) => Seed {
+                plain: same.plain.clone(),
+                encrypted: same.encrypted.clone(),
+                key_id: same.key_id.clone(),
+                annotations: same.annotations.clone(),
+                checked: Instant::now(),
+            },
+            None => self.new_seed(status.key_id).await?,
+        };
+        let seed = Arc::new(seed);
+        *self.writing.write().unwrap_or_else(PoisonError::into_inner) = Some(seed.clone());
+        Ok(seed)
+    }
+
+    async fn new_seed(&self, key_id: String) -> Result<Seed, Broken> {
+        let plain = key::random::<32>()?.to_vec();
+        let request = EncryptRequest { plaintext: plain.clone(), uid: crate::common::ids::uid().to_string() };
+        let answer: EncryptResponse = self.call("Encrypt", request).await?;
+        let fits = |bytes: &[u8]| !bytes.is_empty() && bytes.len() <= MAX_PART_BYTES;
+        if answer.key_id != key_id || !fits(&answer.ciphertext) {
+            return Err(Broken("the KMS plugin answered with another key, or with nothing".to_string()));
+        }
+        let plain = Arc::new(plain);
+        self.keep(answer.ciphertext.clone(), plain.clone());
+        let (encrypted, annotations) = (answer.ciphertext, answer.annotations);
+        Ok(Seed { plain, encrypted, key_id, annotations, checked: Instant::now() })
+    }
+
+    fn keep(&self, encrypted: Vec<u8>, plain: Arc<Vec<u8>>) {
+        let mut seeds = self.seeds.lock().unwrap_or_else(PoisonError::into_inner);
+        if seeds.len() >= MAX_SEEDS {
+            seeds.clear();
+        }
+        seeds.insert(encrypted, plain);
+    }
+
+    /// A seed that is not known is asked for, which others' writes alone make necessary.
+    fn source(&self, object: &EncryptedObject) -> Result<Arc<Vec<u8>>, Broken> {
+        let known = self.seeds.lock().unwrap_or_else(PoisonError::into_inner).get(&object.encrypted_source).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let request = DecryptRequest {
+            ciphertext: object.encrypted_source.clone(),
+            uid: crate::common::ids::uid().to_string(),
+            key_id: object.key_id.clone(),
+            annotations: object.annotations.clone(),
+        };
+        let answer: DecryptResponse = self.call_and_block("Decrypt", request)?;
+        if answer.plaintext.len() < 32 {
+            return Err(Broken("the KMS plugin's answer is too short for a key".to_string()));
+        }
+        let plain = Arc::new(answer.plaintext);
+        self.keep(object.encrypted_source.clone(), plain.clone());
+        Ok(plain)
+    }
+
+    /// Readers of the store cannot wait as futures do: a thread of its own makes the call.
+    fn call_and_block<Q, A>(&self, method: &str, request: Q) -> Result<A, Broken>
+    where
+        Q: Message,
+        A: Message + Default,
+    {
+        let run = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| Broken(format!("the KMS plugin cannot be called: {error}")))?;
+            runtime.block_on(self.call(method, request))
+        };
+        let joined = std::thread::scope(|scope| scope.spawn(run).join());
+        joined.unwrap_or_else(|_| Err(Broken("the call to the KMS plugin panicked".to_string())))
+    }
+
+    async fn call<Q: Message, A: Message + Default>(&self, method: &str, request: Q) -> Result<A, Broken> {
+        let call = unary(&self.socket, method, request.encode_to_vec());
+        let answer = match tokio::time::timeout(self.timeout, call).await {
+            Ok(answer) => answer,
+            Err(_) => Err("it does not answer in time".to_string()),
+        };
+        let failed = |why: String| Broken(format!("the KMS plugin at {}: {method}: {why}", self.socket.display()));
+        A::decode(answer.map_err(failed)?).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// One call of gRPC: a framed message each way, and a status behind the answer.
+async fn unary(socket: &Path, method: &str, message: Vec<u8>) -> Result<Bytes, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let stream = UnixStream::connect(socket).await.map_err(|error| text(&error))?;
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.map_err(|error| text(&error))?;
+    tokio::spawn(connection);
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://localhost/v2.KeyManagementService/{method}"))
+        .header(header::CONTENT_TYPE, "application/grpc")
+        .header(header::TE, "trailers")
+        .body(Full::new(framed(&message)))
+        .map_err(|error| text(&error))?;
+    let answer = sender.send_request(request).await.map_err(|error| text(&error))?;
+    let head = answer.headers().clone();
+    let body = http_body_util::Limited::new(answer.into_body(), 8 * MAX_PART_BYTES).collect();
+    let body = body.await.map_err(|error| text(&error))?;
+    check_status(body.trailers().unwrap_or(&head))?;
+    let bytes = body.to_bytes();
+    let length = bytes.get(1..5).and_then(|length| length.try_into().ok()).map(u32::from_be_bytes).unwrap_or(0);
+    if bytes.len() != length as usize + 5 || bytes[0] != 0 {
+        return Err("the answer is no message".to_string());
+    }
+    Ok(bytes.slice(5..))
+}
+
+pub fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(message.len() + 5);
+    frame.put_u8(0);
+    frame.put_u32(message.len() as u32);
+    frame.extend_from_slice(message);
+    frame.freeze()
+}
+
+fn check_status(headers: &http::HeaderMap) -> Result<(), String> {
+    let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    match value("grpc-status") {
+        "0" => Ok(()),
+        "" => Err("the answer has no status".to_string()),
+        code => Err(format!("code {code}: {}", value("grpc-message"))),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_read() {
+        let mut headers = http::HeaderMap::new();
+        assert!(check_status(&headers).is_err());
+        headers.insert("grpc-status", "0".parse().expect("a value"));
+        assert!(check_status(&headers).is_ok());
+        headers.insert("grpc-status", "14".parse().expect("a value"));
+        assert!(check_status(&headers).is_err_and(|why| why.starts_with("code 14")));
+    }
+}
